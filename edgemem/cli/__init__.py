@@ -1,0 +1,81 @@
+"""The command line: `edgemem …`.
+
+Knows the commands and how to say an error in one line. Knows nothing of how anything is done:
+every command asks `Memory`, `Chat`, `config`, `runtime.models` or `importers`. This package is
+the only importer of click and rich. Heavy modules are imported inside the commands, so that
+`edgemem --help` is quick.
+
+Data goes to stdout; progress, notes, questions and errors go to stderr.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from edgemem.cli import admin, chatting, demo, files, memories
+from edgemem.cli.output import one_line_errors
+
+__all__ = ["cli", "main"]
+
+
+class _Group(click.Group):
+    """A group whose commands turn an EdgememError into one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with one_line_errors():
+            return super().invoke(ctx)
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        with one_line_errors():
+            admin.print_version()
+        ctx.exit()
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, the models, the vector backend and the llama.cpp build.",
+)
+def cli() -> None:
+    """Private, long-term memory for small models on your own device.
+
+    Nothing leaves this machine. `edgemem demo` shows what it does; `edgemem chat` talks with it.
+    """
+
+
+for _command in (
+    chatting.chat,
+    demo.demo,
+    demo.demo_answer,
+    memories.add,
+    memories.search,
+    memories.get,
+    memories.list_memories,
+    memories.update,
+    memories.delete,
+    memories.erase,
+    memories.history,
+    files.export,
+    files.import_files,
+    admin.reindex,
+    admin.doctor,
+    admin.models,
+    admin.config,
+):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """The entry point of `edgemem` and `python -m edgemem`."""
+    cli(prog_name="edgemem")

@@ -1,0 +1,270 @@
+"""`reindex`, `doctor`, `models`, `config` and what `--version` prints.
+
+Knows how the state of an installation and of a store is shown, not how it is found out.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from edgemem.cli.output import (
+    db_option,
+    json_option,
+    note,
+    one_line,
+    open_memory,
+    pending_note,
+    plural,
+    print_changes,
+    print_json,
+    progress,
+)
+from edgemem.config import config_file, load_settings, set_value, unset_value
+
+__all__ = ["config", "doctor", "models", "print_version", "reindex"]
+
+
+def print_version() -> None:
+    """The version, the default models, the vector backend and llama.cpp's build."""
+    import edgemem
+    from edgemem.runtime.models import installed
+
+    settings = load_settings()
+    click.echo(f"edgemem {edgemem.__version__}")
+    source = {row.name: row.source for row in installed()}
+    for label, name in (("model", settings.model), ("embedder", settings.embedder)):
+        state = source.get(name, "a file")
+        click.echo(f"{label}: {name} ({'not installed' if state == 'missing' else state})")
+    from edgemem import kernels
+
+    click.echo(f"vectors: {kernels.backend} ({kernels.backend_detail})")
+    click.echo(f"llama.cpp: {_llama_build()}")
+
+
+def _llama_build() -> str:
+    try:
+        from edgemem.runtime.engine import build_info
+
+        return build_info()
+    except Exception as exc:  # a missing or broken native library may raise anything
+        return f"not usable ({one_line(str(exc))}); reinstall llama-cpp-python"
+
+
+@click.command()
+@db_option
+@json_option
+def reindex(db: str | None, as_json: bool) -> None:
+    """Embed every memory anew, for instance after changing the embedder."""
+    with open_memory(db) as memory, progress("Embedding", None) as advance:
+        count = memory.reindex(on_progress=advance)
+    if as_json:
+        print_json({"results": [{"reindexed": count}]})
+    else:
+        note(f"{count} embedded anew.")
+
+
+@click.command()
+@click.option("--retry", is_flag=True, help="Work off what is pending now.")
+@db_option
+@json_option
+def doctor(retry: bool, db: str | None, as_json: bool) -> None:
+    """Check the store and list the work that is still pending, with its last error.
+
+    The exit code is 1 if a problem was found.
+    """
+    with open_memory(db) as memory:
+        changes = None
+        if retry:
+            total = len(memory.pending())
+            note(f"Working off {plural(total, 'pending piece')} …")
+            changes = memory.process_pending(retry_now=True)
+        report: dict[str, Any] = dict(memory.doctor())
+        pending = [
+            {
+                "id": item.id,
+                "task": item.task,
+                "attempts": item.attempts,
+                "last_error": item.last_error,
+                "created_at": item.created_at,
+                "next_try_at": item.next_try_at,
+            }
+            for item in memory.pending()
+        ]
+    report["pending"] = pending
+    if changes is not None:
+        report["retried"] = changes.to_dict()["results"]
+    if as_json:
+        print_json({"results": [json.loads(json.dumps(report, default=str))]})
+    else:
+        _print_report(report)
+        if changes is not None:
+            print_changes(changes)
+    pending_note(len(pending))
+    if report.get("problems"):
+        raise click.exceptions.Exit(1)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    for key, value in report.items():
+        if key in ("problems", "pending", "retried"):
+            continue
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {number}" for name, number in value.items())
+        click.echo(f"{key}\t{one_line(str(value))}")
+    for problem in report.get("problems") or ["none"]:
+        click.echo(f"problem\t{one_line(str(problem))}")
+    for item in report["pending"]:
+        tries = plural(item["attempts"], "failed try")
+        why = one_line(item["last_error"] or "not tried yet")
+        click.echo(f"pending\t{item['id']}\t{item['task']}\t{tries}\t{why}")
+
+
+# -- models --------------------------------------------------------------------------------------
+
+
+@click.group()
+def models() -> None:
+    """The models: which there are, where they lie, and whether they are whole."""
+
+
+@models.command("list")
+@json_option
+def models_list(as_json: bool) -> None:
+    """List the known models: name, kind, where from, size, licence, what it is."""
+    from edgemem.runtime.models import installed
+
+    rows = installed()
+    if as_json:
+        print_json({"results": [row.to_dict() for row in rows]})
+        return
+    for row in rows:
+        size = f"{row.size_bytes / 1e6:.1f} MB"
+        click.echo("\t".join([row.name, row.kind, row.source, size, row.licence, row.about]))
+
+
+@models.command("where")
+@click.argument("name", required=False)
+@json_option
+def models_where(name: str | None, as_json: bool) -> None:
+    """Print the path of a model's file; without NAME, the folder that you may put models in."""
+    from edgemem.runtime.models import find, user_models_dir
+
+    path = user_models_dir() if name is None else find(name)
+    if as_json:
+        print_json({"results": [{"name": name, "path": str(path)}]})
+    else:
+        click.echo(path)
+
+
+@models.command("verify")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@json_option
+def models_verify(names: tuple[str, ...], as_json: bool) -> None:
+    """Check the sha256 of models (default: all that are installed and known)."""
+    from edgemem.runtime.models import installed, manifest, verify
+
+    if not names:
+        known = manifest()
+        there = [row.name for row in installed() if row.source != "missing"]
+        names = tuple(name for name in there if name in known)
+    rows = []
+    with progress("Checking", len(names)) as advance:
+        for done, name in enumerate(names, 1):
+            rows.append({"name": name, "ok": verify(name)})
+            advance(done)
+    if as_json:
+        print_json({"results": rows})
+    else:
+        for row in rows:
+            click.echo(f"{row['name']}\t{'ok' if row['ok'] else 'damaged'}")
+    if not all(row["ok"] for row in rows):
+        note("Delete a damaged file (`edgemem models where NAME`) and install or pull it again.")
+        raise click.exceptions.Exit(1)
+
+
+@models.command("pull")
+@click.argument("name")
+@json_option
+def models_pull(name: str, as_json: bool) -> None:
+    """Fetch a model into your models folder and check its sha256. This uses the network."""
+    from edgemem.runtime.models import pull
+
+    with progress("Fetching bytes", None) as advance:
+        path = pull(name, advance)
+    if as_json:
+        print_json({"results": [{"name": name, "path": str(path)}]})
+    else:
+        click.echo(path)
+
+
+# -- config --------------------------------------------------------------------------------------
+
+
+@click.group()
+def config() -> None:
+    """The settings, from config.toml and the environment (EDGEMEM_<KEY>)."""
+
+
+def _print_settings(values: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json({"results": [{"key": key, "value": value} for key, value in values.items()]})
+        return
+    for key, value in values.items():
+        click.echo(f"{key}\t{'' if value is None else value}")
+
+
+@config.command("show")
+@json_option
+def config_show(as_json: bool) -> None:
+    """Show every setting that is in force."""
+    _print_settings(load_settings().to_dict(), as_json)
+
+
+@config.command("get")
+@click.argument("key")
+@json_option
+def config_get(key: str, as_json: bool) -> None:
+    """Print one setting."""
+    from edgemem.errors import ConfigError
+
+    values = load_settings().to_dict()
+    if key not in values:
+        raise ConfigError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
+    if as_json:
+        _print_settings({key: values[key]}, as_json)
+    else:
+        click.echo("" if values[key] is None else values[key])
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+@json_option
+def config_set(key: str, value: str, as_json: bool) -> None:
+    """Write one setting to config.toml."""
+    file = set_value(key, value)
+    note(f"Written to {file}.")
+    _print_settings({key: load_settings(file).to_dict()[key]}, as_json)
+
+
+@config.command("unset")
+@click.argument("key")
+@json_option
+def config_unset(key: str, as_json: bool) -> None:
+    """Take one setting out of config.toml, so that its default holds again."""
+    file = unset_value(key)
+    note(f"Taken out of {file}.")
+    _print_settings({key: load_settings().to_dict()[key]}, as_json)
+
+
+@config.command("path")
+@json_option
+def config_path(as_json: bool) -> None:
+    """Print the path of config.toml."""
+    if as_json:
+        print_json({"results": [{"path": str(config_file())}]})
+    else:
+        click.echo(config_file())

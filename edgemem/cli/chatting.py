@@ -1,0 +1,281 @@
+"""`chat`: a conversation at the prompt, or with lines from a pipe.
+
+Knows the prompt, the slash commands and the keyboard. What an answer is made of, and what is
+remembered of it, is `Chat`'s. Answers and lists go to stdout, everything else to stderr; the
+prompt is shown to a terminal only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemem.cli.output import (
+    db_option,
+    erase_preview,
+    json_option,
+    note,
+    one_line,
+    open_memory,
+    pending_note,
+    plural,
+    scope_kwargs,
+    scope_options,
+    settings_with,
+    stdin_is_terminal,
+    text_of,
+    when,
+)
+from edgemem.cli.typed import forget_typed, load_typed, remember_typed
+from edgemem.errors import EdgememError, InputError
+
+if TYPE_CHECKING:
+    from edgemem.chat import Chat, Reply
+    from edgemem.memory import Memory
+    from edgemem.results import Hit, MemoryItem
+
+__all__ = ["chat"]
+
+PROMPT = "you> "
+CANDIDATES = 5
+HELP = """\
+/memories [WORDS]  list what is remembered; with WORDS, what fits them best
+/why               show the memories that the last answer was made from, and their scores
+/forget WORDS|N    find memories (or take those numbered in the last list), show what would go
+                   with them, ask, and erase it for good
+/help              show this
+/quit              leave (so does Ctrl-D; Ctrl-C stops an answer, and leaves at the prompt)"""
+
+
+@click.command()
+@click.option("--model", metavar="NAME", help="A model's name or file.  [default: setting `model`]")
+@scope_options
+@db_option
+@json_option
+def chat(
+    model: str | None,
+    user_id: str | None,
+    agent_id: str | None,
+    run_id: str | None,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
+
+    Piped in, each line is one message. With --json each answer is one line of JSON.
+    """
+    settings = settings_with(model=model)
+    scope = scope_kwargs(settings, user_id, agent_id, run_id)
+    with open_memory(db, settings) as memory:
+        if stdin_is_terminal():
+            note("Loading the model …")
+        memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
+        from edgemem.chat import Chat
+
+        session = _Session(memory, Chat(memory, **scope), scope, as_json)
+        if stdin_is_terminal():
+            load_typed()
+            note("/help lists the commands. Ctrl-D leaves.")
+        session.run()
+    if session.failed and not stdin_is_terminal():
+        raise click.exceptions.Exit(1)
+
+
+class _Session:
+    """One sitting: what was answered last, and which list was shown last."""
+
+    def __init__(self, memory: Memory, chat: Chat, scope: dict[str, Any], as_json: bool) -> None:
+        self.memory, self.chat, self.scope, self.as_json = memory, chat, scope, as_json
+        self.asked = ""
+        self.reply: Reply | None = None
+        self.listed: list[MemoryItem] = []
+        self.failed = False
+        self.commands: dict[str, Callable[[str], None]] = {
+            "/memories": self.memories,
+            "/why": self.why,
+            "/forget": self.forget,
+            "/help": lambda _: click.echo(HELP, err=not stdin_is_terminal()),
+        }
+
+    def run(self) -> None:
+        """Read and answer until the end of the input, /quit, or Ctrl-C at the prompt."""
+        while True:
+            try:
+                line = _read_line(PROMPT)
+            except (EOFError, KeyboardInterrupt):
+                if stdin_is_terminal():
+                    click.echo(err=True)
+                return
+            text = line.strip()
+            if not text:
+                continue
+            if stdin_is_terminal():
+                remember_typed(line)
+            if text.split()[0] in ("/quit", "/exit"):
+                return
+            try:
+                self.handle(text)
+            except KeyboardInterrupt:
+                note("(stopped)")
+            except EdgememError as exc:
+                self.failed = True
+                click.echo(f"Error: {one_line(str(exc))}", err=True)
+
+    def handle(self, text: str) -> None:
+        if not text.startswith("/"):
+            self.answer(text)
+            return
+        command, _, rest = text.partition(" ")
+        if command not in self.commands:
+            known = ", ".join([*self.commands, "/quit"])
+            raise InputError(f"There is no command {command!r}. Allowed: {known}.")
+        self.commands[command](rest.strip())
+
+    def answer(self, text: str) -> None:
+        self.asked, self.reply = text, None
+        reply = self.chat.send(text)
+        self.reply = reply
+        shown = False
+        try:
+            for piece in reply:
+                if not self.as_json:
+                    click.echo(_visible(piece), nl=False)
+                    shown = True
+        except KeyboardInterrupt:
+            note("\n(stopped)") if shown else note("(stopped)")
+            reply.close()
+        finally:
+            if shown:
+                click.echo()
+        if self.as_json:
+            click.echo(json.dumps(_reply_dict(reply), ensure_ascii=False))
+        if reply.changes is not None:
+            for change in reply.changes:
+                if change.kind == "fact" and change.event != "NONE":
+                    sign = {"ADD": "+", "UPDATE": "~", "DELETE": "-"}[change.event]
+                    note(f"  {sign} {change.memory}")
+            pending_note(reply.changes.pending)
+
+    # -- slash commands --------------------------------------------------------------------------
+
+    def memories(self, words: str) -> None:
+        if words:
+            self.show(list(self.memory.search(words, **self.scope)))
+            return
+        items = list(self.memory.get_all(**self.scope))
+        facts = [item for item in items if item.kind != "turn"]
+        self.show(facts)
+        if turns := len(items) - len(facts):
+            note(f"and {plural(turns, 'turn')} as they were said; /memories WORDS finds those too.")
+
+    def why(self, _: str) -> None:
+        if self.reply is None:
+            note("Nothing has been answered yet.")
+            return
+        self.listed = list(self.reply.context)
+        if not self.listed:
+            note("The last answer was made from no memory.")
+            return
+        parts = self.parts(self.reply.context)
+        for number, hit in enumerate(self.reply.context, 1):
+            sums = " ".join(f"{k}={v:.3f}" for k, v in parts.get(hit.id, {}).items())
+            sums = f"  ({sums})" if sums else ""
+            click.echo(f"{number}. {hit.score:.3f}{sums}  {when(hit)}  {text_of(hit)}")
+
+    def parts(self, context: Sequence[Hit]) -> dict[str, Any]:
+        """The parts of each score, by memory id; asked for again if they are not known."""
+        if any(hit.parts is None for hit in context):
+            ids = [hit.id for hit in context]
+            found = self.memory.search(
+                self.asked, filters={"id": {"in": ids}}, explain=True, **self.scope
+            )
+            return {hit.id: hit.parts for hit in found if hit.parts is not None}
+        return {hit.id: hit.parts for hit in context}
+
+    def forget(self, what: str) -> None:
+        if not what:
+            raise InputError("/forget needs words to look for, or numbers of the last list.")
+        if all(part.isdecimal() for part in what.replace(",", " ").split()) and self.listed:
+            chosen = self.pick(what)
+        elif found := self.memory.get(what):
+            chosen = [found]
+        else:
+            self.show(list(self.memory.search(what, top_k=CANDIDATES, **self.scope)))
+            if not self.listed:
+                return
+            chosen = self.pick(_ask("Which of these (numbers; Enter for none)? "))
+        if not chosen:
+            note("Nothing was erased.")
+            return
+        ids = [item.id for item in chosen]
+        items, turns = erase_preview(self.memory, ids)
+        note("This would go for good:")
+        for item in items:
+            note(f"  memory  {item.memory}")
+        for turn in turns:
+            note(f"  said    {turn.name or turn.role}: {turn.content}")
+        if _ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
+            note("Nothing was erased.")
+            return
+        forget_typed([turn.content for turn in turns])
+        gone = self.memory.erase(ids)
+        self.listed = []
+        note(f"{plural(len(gone), 'memory')} erased.")
+
+    def pick(self, numbers: str) -> list[MemoryItem]:
+        """The memories of the last list that have these numbers."""
+        parts = numbers.replace(",", " ").split()
+        for part in parts:
+            if not part.isdecimal() or not 1 <= int(part) <= len(self.listed):
+                raise InputError(
+                    f"{part!r} is no number of the last list, which goes from 1 to "
+                    f"{len(self.listed)}. Nothing was erased."
+                )
+        return [self.listed[int(part) - 1] for part in parts]
+
+    def show(self, items: Sequence[MemoryItem]) -> None:
+        self.listed = list(items)
+        for number, item in enumerate(items, 1):
+            click.echo(f"{number}. {when(item)}  {text_of(item)}")
+        if not items:
+            note("Nothing found.")
+
+
+def _read_line(prompt: str) -> str:
+    """The next line of input. Raises EOFError at its end, KeyboardInterrupt on Ctrl-C."""
+    if stdin_is_terminal():
+        if sys.stdout.isatty():
+            return input(prompt)
+        click.echo(prompt, err=True, nl=False)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        raise EOFError
+    return line.decode("utf-8", "replace")
+
+
+def _ask(question: str) -> str:
+    """An answer from the same input as the messages; no answer is an empty one."""
+    if not (stdin_is_terminal() and sys.stdout.isatty()):
+        click.echo(question, err=True)
+        question = ""
+    try:
+        return _read_line(question).strip()
+    except EOFError:
+        return ""
+
+
+def _visible(piece: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in piece)
+
+
+def _reply_dict(reply: Reply) -> dict[str, Any]:
+    return {
+        "reply": reply.text,
+        "found": reply.found,
+        "results": [hit.to_dict() for hit in reply.context],
+        "timings": dict(reply.timings),
+    }

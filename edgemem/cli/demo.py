@@ -1,0 +1,284 @@
+"""`demo`: plays a conversation into a store, then asks about it from a new process.
+
+Knows how that is shown and scored. Knows nothing of any particular conversation: the one in
+`data/demo.json` is only the default.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemem.cli.output import db_option, json_option, one_line, open_memory, print_json, when
+from edgemem.importers import Demo, read_demo
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgemem.results import AddResults
+
+__all__ = ["demo", "demo_answer", "is_right", "normalised", "peak_rss_mb"]
+
+_SIGNS = {
+    "ADD": ("+", "green", "added"),
+    "UPDATE": ("~", "yellow", "changed"),
+    "DELETE": ("-", "red", "dropped"),
+    "NONE": ("=", "dim", "known already"),
+}
+
+conversation_option = click.option(
+    "--conversation",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Play another conversation, in the format of edgemem/data/demo.json.",
+)
+
+
+@click.command()
+@conversation_option
+@click.option("--db", metavar="FILE", help="Keep the store in this new file.  [default: discard]")
+@json_option
+def demo(conversation: str | None, db: str | None, as_json: bool) -> None:
+    """Play a conversation of several weeks, then answer questions about it from a new process.
+
+    Shows what was taken from each pair of messages, which memories were added, changed or
+    dropped, and with the answers the memories used and the time taken. Right is an answer that
+    contains an expected one, apart from case and punctuation.
+    """
+    from rich.console import Console
+
+    if db is not None and Path(db).exists():
+        raise click.UsageError(
+            f"{db} exists already; give --db a new file, so that invented memories do not mix "
+            "with yours."
+        )
+    console = Console(stderr=as_json, highlight=False)
+    started = time.perf_counter()
+    with _conversation_file(conversation) as file, _store_file(db) as store:
+        script = read_demo(file)
+        _play(script, store, console)
+        rows, child_rss = _answers(file, store, console)
+    seconds = time.perf_counter() - started
+    peaks = [peak for peak in (peak_rss_mb(), child_rss) if peak is not None]
+    right = sum(row["right"] for row in rows)
+    summary = {
+        "right": right,
+        "of": len(rows),
+        "seconds": round(seconds, 1),
+        "peak_rss_mb": round(max(peaks)) if peaks else None,
+    }
+    memory_used = f" · peak RSS {summary['peak_rss_mb']} MB" if peaks else ""
+    console.print(f"\n[bold]{right} of {len(rows)} answers right[/] · {seconds:.0f} s{memory_used}")
+    if as_json:
+        print_json({"summary": summary, "rows": rows})
+
+
+@contextmanager
+def _conversation_file(given: str | None) -> Iterator[str]:
+    if given is not None:
+        yield given
+        return
+    with resources.as_file(resources.files("edgemem") / "data" / "demo.json") as path:
+        yield str(path)
+
+
+@contextmanager
+def _store_file(given: str | None) -> Iterator[str]:
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:
+        yield str(Path(folder) / "demo.db")
+
+
+# -- playing -------------------------------------------------------------------------------------
+
+
+def _play(script: Demo, store: str, console: Console) -> None:
+    """Put every session through `Memory.add`, pair by pair, and show what came of it."""
+    pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
+    done = 0
+    with open_memory(store) as memory:
+        with console.status("Loading the models …"):
+            memory.engine  # noqa: B018  # loads it
+        for number, session in enumerate(script.sessions, 1):
+            console.rule(f"session {number} of {len(script.sessions)} · {session.date[:10]}")
+            for start in range(0, len(session.messages), 2):
+                pair = session.messages[start : start + 2]
+                done += 1
+                for message in pair:
+                    _say(console, message.get("name") or message["role"], message["content"])
+                with console.status(f"Remembering (pair {done} of {pairs}) …"):
+                    changes = memory.add(pair, user_id=script.user_id)
+                _show_changes(console, changes)
+
+
+def _say(console: Console, speaker: str, text: str) -> None:
+    from rich.text import Text
+
+    console.print(Text.assemble((f"{one_line(speaker)}: ", "bold"), one_line(text)))
+
+
+def _show_changes(console: Console, changes: AddResults) -> None:
+    from rich.text import Text
+
+    facts = [change for change in changes if change.kind == "fact"]
+    for change in facts:
+        sign, colour, what = _SIGNS[change.event]
+        line = Text(f"    {sign} {one_line(change.memory)}", style=colour)
+        if change.event == "UPDATE" and change.previous_memory:
+            line.append(f"  (was: {one_line(change.previous_memory)})", style="dim")
+        line.append(f"  [{what}, by {change.by}]", style="dim")
+        console.print(line)
+    if not facts:
+        console.print(Text("    no facts", style="dim"))
+    if changes.pending:
+        console.print(Text(f"    {changes.pending} left for later", style="dim"))
+
+
+# -- asking --------------------------------------------------------------------------------------
+
+
+def _answers(
+    conversation: str, store: str, console: Console
+) -> tuple[list[dict[str, Any]], float | None]:
+    """Ask every question in a new process on the same file; its rows and its peak memory."""
+    console.rule("a new process opens the same file and answers")
+    command = [sys.executable, "-m", "edgemem", "demo-answer", "--db", store]
+    command += ["--conversation", conversation]
+    rows: list[dict[str, Any]] = []
+    peak = None
+    with (
+        console.status("Answering …"),
+        subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            row = json.loads(line)
+            if "question" in row:
+                rows.append(row)
+                _show_answer(console, row)
+            else:
+                peak = row["peak_rss_mb"]
+    if process.returncode:
+        raise click.ClickException(
+            f"The process that answers ended with code {process.returncode}; what it said is above."
+        )
+    _show_totals(console, rows)
+    return rows, peak
+
+
+def _show_answer(console: Console, row: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    _say(console, "question", row["question"])
+    mark, colour = ("✓", "green") if row["right"] else ("✗", "red")
+    answer = Text.assemble(("answer: ", "bold"), one_line(row["answer"]), (f"  {mark}", colour))
+    if not row["right"]:
+        answer.append(f" expected: {' / '.join(row['expected'])}", style="dim")
+    console.print(answer)
+    for used in row["memories"]:
+        line = f"    {used['date']}  {used['score']:.2f}  {used['kind']}: {used['memory']}"
+        console.print(Text(line, style="cyan"))
+    if not row["memories"]:
+        console.print(Text("    no memory used", style="dim"))
+    console.print(Text(f"    {_timings(row['timings'])} · {row['seconds']:.1f} s", style="dim"))
+
+
+def _timings(timings: dict[str, float]) -> str:
+    shown = [f"recall {timings.get('recall_ms', 0.0):.0f} ms"]
+    if "ttft_s" in timings:
+        shown.append(f"first token {timings['ttft_s']:.2f} s")
+    if "tokens_per_s" in timings:
+        shown.append(f"{timings['tokens_per_s']:.0f} tokens/s")
+    return " · ".join(shown)
+
+
+def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
+    recall = sum(row["timings"].get("recall_ms", 0.0) for row in rows) / len(rows)
+    total = sum(row["seconds"] for row in rows)
+    console.print(
+        f"\n{len(rows)} questions in {total:.1f} s · recall {recall:.0f} ms on average", style="dim"
+    )
+
+
+@click.command("demo-answer", hidden=True)
+@conversation_option
+@db_option
+def demo_answer(conversation: str | None, db: str | None) -> None:
+    """Answer a conversation's questions from a store; one line of JSON each, then the peak RSS."""
+    from edgemem.chat import Chat
+
+    with _conversation_file(conversation) as file:
+        script = read_demo(file)
+    with open_memory(db) as memory:
+        for question in script.questions:
+            started = time.perf_counter()
+            # Each question stands alone: the sessions are what it is to be answered from.
+            chat = Chat(memory, user_id=script.user_id)
+            reply = chat.send(question["question"], timestamp=script.questions_date, remember=False)
+            for _ in reply:
+                pass
+            row = {
+                "question": question["question"],
+                "answer": reply.text,
+                "expected": question["answers"],
+                "right": is_right(reply.text, question["answers"]),
+                "found": reply.found,
+                "memories": [
+                    {
+                        "id": hit.id,
+                        "date": when(hit)[:10],
+                        "score": round(hit.score, 4),
+                        "kind": hit.kind,
+                        "memory": one_line(hit.memory),
+                    }
+                    for hit in reply.context
+                ],
+                "timings": {key: round(value, 3) for key, value in reply.timings.items()},
+                "seconds": round(time.perf_counter() - started, 3),
+            }
+            click.echo(json.dumps(row))
+    click.echo(json.dumps({"peak_rss_mb": peak_rss_mb()}))
+
+
+# -- scoring and measuring -----------------------------------------------------------------------
+
+
+def normalised(text: str) -> str:
+    """A text in lower case, punctuation and runs of spaces as one space."""
+    return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())
+
+
+def is_right(answer: str, expected: list[str]) -> bool:
+    """Whether an answer contains one of the expected ones, as whole words."""
+    given = f" {normalised(answer)} "
+    return any(f" {normalised(text)} " in given for text in expected)
+
+
+def peak_rss_mb() -> float | None:
+    """The most memory that this process has held, in 10⁶ bytes; None where it is not told."""
+    try:
+        # Linux counts in getrusage what the parent held when it started this one; not so here.
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.M):
+            return int(found[1]) * 1024 / 1e6
+    except OSError:
+        pass
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6

@@ -1,0 +1,248 @@
+"""What the commands share: options, opening the store, and printing.
+
+Knows click, stdout and stderr, and how a memory looks in one line. Knows no command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import click
+
+from edgemem.config import Settings, load_settings
+from edgemem.errors import EdgememError, StoreError
+from edgemem.results import Change, Hit, MemoryItem
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+    from edgemem.store import StoredTurn
+
+__all__ = [
+    "Advance",
+    "db_option",
+    "erase_preview",
+    "json_object",
+    "json_option",
+    "no_memory",
+    "note",
+    "one_line",
+    "one_line_errors",
+    "open_memory",
+    "pending_note",
+    "plural",
+    "print_changes",
+    "print_item",
+    "print_json",
+    "progress",
+    "read_stdin",
+    "scope_kwargs",
+    "scope_options",
+    "settings_with",
+    "stdin_is_terminal",
+    "text_of",
+    "when",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Advance(Protocol):
+    """Called with the count done, and the count in all where that was not known before."""
+
+    def __call__(self, done: int, of: int | None = None, /) -> None: ...
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def json_object(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> dict[str, Any] | None:
+    """The callback of an option whose value is a JSON object."""
+    if value is None:
+        return None
+    example = """give an object such as '{"city": "Oslo"}'."""
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as exc:
+        raise click.BadParameter(f"{value!r} is not JSON ({exc}); {example}") from exc
+    if not isinstance(parsed, dict):
+        raise click.BadParameter(f"{value!r} is JSON, but no object; {example}")
+    return parsed
+
+
+db_option = click.option(
+    "--db", metavar="FILE", help="The store's file.  [default: the setting `db`]"
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def scope_options(command: F) -> F:
+    """--user-id, --agent-id and --run-id."""
+    for decorate in (
+        click.option("--run-id", metavar="ID", help="Only this run."),
+        click.option("--agent-id", metavar="ID", help="Only this agent."),
+        click.option(
+            "--user-id", metavar="ID", help="Whose memories.  [default: the setting `user_id`]"
+        ),
+    ):
+        command = decorate(command)
+    return command
+
+
+def scope_kwargs(
+    settings: Settings, user_id: str | None, agent_id: str | None, run_id: str | None
+) -> dict[str, Any]:
+    """The scope as `Memory`'s methods take it."""
+    user = settings.user_id if user_id is None else user_id
+    return {"user_id": user, "agent_id": agent_id, "run_id": run_id}
+
+
+def settings_with(**given: Any) -> Settings:
+    """The settings in force, with those options that were given in their place."""
+    return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
+
+
+@contextmanager
+def open_memory(db: str | None, settings: Settings | None = None) -> Iterator[Memory]:
+    """The store of --db, or else of the settings."""
+    from edgemem.memory import Memory
+
+    settings = settings or load_settings()
+    with Memory(settings.db if db is None else db, settings=settings) as memory:
+        yield memory
+
+
+# -- stderr --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn an EdgememError into click's one line on stderr and exit code 1."""
+    try:
+        yield
+    except EdgememError as exc:
+        raise click.ClickException(one_line(str(exc))) from exc
+
+
+def note(text: str) -> None:
+    """One line for the person, not for the program that reads stdout."""
+    click.secho(one_line(text), err=True, dim=True)
+
+
+def pending_note(count: int) -> None:
+    if count:
+        note(f"{plural(count, 'piece')} of work left for later: see `edgemem doctor`.")
+
+
+@contextmanager
+def progress(label: str, total: int | None) -> Iterator[Advance]:
+    """A progress bar on stderr, if that is a terminal; yields what to call with the count done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(label, total=total)
+
+        def advance(done: int, of: int | None = None) -> None:
+            bar.update(task, completed=done, total=total if of is None else of)
+
+        yield advance
+
+
+# -- stdout --------------------------------------------------------------------------------------
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 memory`, `2 memories`, `3 turns`."""
+    if count != 1:
+        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun}"
+
+
+def one_line(text: str) -> str:
+    """A text with its line breaks folded and without characters that steer a terminal."""
+    folded = " ".join(text.split())
+    return "".join(c if c.isprintable() else "\ufffd" for c in folded)
+
+
+def when(item: MemoryItem) -> str:
+    """Since when a memory holds, to the minute, in UTC."""
+    return (item.valid_from or item.created_at)[:16].replace("T", " ")
+
+
+def text_of(item: MemoryItem) -> str:
+    """A memory in one line, with the speaker where an import has told who it was."""
+    speaker = item.metadata.get("speaker") if item.kind == "turn" else None
+    return one_line(f"{speaker}: {item.memory}" if speaker else item.memory)
+
+
+def print_item(item: MemoryItem) -> None:
+    """A memory as tab-separated id, score (of a hit), time, text, and score parts if asked for."""
+    columns = [item.id, when(item), text_of(item)]
+    if isinstance(item, Hit):
+        columns.insert(1, f"{item.score:.3f}")
+        if item.parts is not None:
+            columns.append(" ".join(f"{name}={value:.3f}" for name, value in item.parts.items()))
+    click.echo("\t".join(columns))
+
+
+def print_changes(changes: Iterable[Change]) -> None:
+    """Changes as tab-separated id, event, text."""
+    for change in changes:
+        click.echo("\t".join([change.id, change.event, one_line(change.memory)]))
+
+
+# -- erasing ---------------------------------------------------------------------------------------
+
+
+def no_memory(memory_id: str) -> StoreError:
+    return StoreError(
+        f"There is no memory {memory_id!r}. `edgemem list` and `edgemem search` show the ids."
+    )
+
+
+def erase_preview(memory: Memory, ids: Sequence[str]) -> tuple[list[MemoryItem], list[StoredTurn]]:
+    """What `Memory.erase` would take away: memories, and the turns they were taken from.
+
+    Deleted memories may be erased too. Raises StoreError on an unknown id.
+    """
+    items = memory.store.get(ids, include_deleted=True)
+    for memory_id in ids:
+        if memory_id not in items:
+            raise no_memory(memory_id)
+    turns = memory.store.turns([source for item in items.values() for source in item.sources])
+    for item in memory.store.list(include_invalid=True):
+        if not turns.keys().isdisjoint(item.sources):
+            items[item.id] = item
+    return list(items.values()), list(turns.values())
+
+
+def read_stdin() -> str:
+    """All of stdin as text. Raises click's usage error on bytes that are no UTF-8."""
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise click.UsageError(
+            f"Standard input is not UTF-8 text: byte {exc.start} is {data[exc.start]:#04x}. "
+            "Convert it to UTF-8 first."
+        ) from exc
+
+
+def stdin_is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()

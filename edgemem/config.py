@@ -1,0 +1,262 @@
+"""Where edgemem keeps its files, and the user's settings.
+
+Knows folders, `config.toml` and the environment. Knows nothing of models, stores or the command
+line. The only importer of platformdirs.
+
+A setting is taken from, first wins: the environment (`EDGEMEM_<KEY>`, for example
+`EDGEMEM_TOP_K=5`), `config.toml` in the configuration folder, the default. `EDGEMEM_HOME` names
+one folder that then holds data, cache and configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from edgemem.errors import ConfigError
+
+__all__ = [
+    "Settings",
+    "cache_dir",
+    "config_dir",
+    "config_file",
+    "data_dir",
+    "load_settings",
+    "set_value",
+    "unset_value",
+]
+
+
+def _home() -> Path | None:
+    home = os.environ.get("EDGEMEM_HOME", "").strip()
+    return Path(home).expanduser().absolute() if home else None
+
+
+def data_dir() -> Path:
+    """The folder of the user's memories and models. It may not exist yet."""
+    return _home() or platformdirs.user_data_path("edgemem", appauthor=False)
+
+
+def cache_dir() -> Path:
+    """The folder of files that can be made again. It may not exist yet."""
+    return _home() or platformdirs.user_cache_path("edgemem", appauthor=False)
+
+
+def config_dir() -> Path:
+    """The folder of `config.toml`. It may not exist yet."""
+    return _home() or platformdirs.user_config_path("edgemem", appauthor=False)
+
+
+def config_file() -> Path:
+    """The settings file. It may not exist yet."""
+    return config_dir() / "config.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user can set.
+
+    db: the store's file, or `:memory:`. user_id: whose memories the command line works on.
+    model, embedder: a name of the models' manifest, or a path. n_ctx: tokens of context window.
+    n_threads: None means one per core. n_gpu_layers: -1 means all. context_turns: earlier turns
+    shown to the model when it takes facts from a new one. top_k: memories per search.
+    """
+
+    db: Path
+    user_id: str = "default"
+    model: str = "smollm2-135m-instruct-q4_1"
+    embedder: str = "minilm-l6-v2-int8"
+    n_ctx: int = 2048
+    n_threads: int | None = None
+    n_gpu_layers: int = 0
+    context_turns: int = 0
+    top_k: int = 10
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        """The settings as JSON-able values, in the order of the fields."""
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["db"] = str(self.db)
+        return out
+
+
+_RANGES = {
+    "n_ctx": (64, 1_048_576),
+    "n_threads": (1, 1024),
+    "n_gpu_layers": (-1, 10_000),
+    "context_turns": (0, 1000),
+    "top_k": (1, 10_000),
+}
+_KEYS = tuple(f.name for f in fields(Settings))
+MEMORY_DB = ":memory:"
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """The settings now in force.
+
+    path: a settings file; None means `config_file()`, which need not exist. A relative `db` in a
+    file is taken from the file's folder, one in the environment from the working folder.
+    Raises ConfigError on an unreadable file, an unknown key or a bad value.
+    """
+    file = path or config_file()
+    values: dict[str, Any] = {"db": data_dir() / "memory.db"}
+    for key, value in _read_file(file, must_exist=path is not None).items():
+        values[key] = _checked(key, value, str(file))
+        if key == "db" and str(values[key]) != MEMORY_DB:
+            values[key] = file.absolute().parent / values[key]
+    for key in _KEYS:
+        name = f"EDGEMEM_{key.upper()}"
+        if text := os.environ.get(name):
+            values[key] = _checked(key, _from_text(key, text), f"the environment ({name})")
+    return Settings(**values)
+
+
+def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Path:
+    """Write one setting to the settings file and return the file's path.
+
+    value: text is converted as the key needs. Other lines, comments too, stay as they are; the
+    file is replaced in one step. Raises ConfigError as `load_settings` does, and if the file
+    cannot be written.
+    """
+    file = path or config_file()
+    _check_key(key, "the call")
+    if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
+        value = str(Path(value if not isinstance(value, int) else str(value)).expanduser())
+        # A relative path typed by the user means the working folder, not the file's.
+        value = os.path.abspath(value)
+    checked = _checked(key, _from_text(key, value) if isinstance(value, str) else value, "the call")
+    values = _read_file(file)
+    values[key] = str(checked) if isinstance(checked, Path) else checked
+    _write(file, values, key)
+    return file
+
+
+def unset_value(key: str, path: Path | None = None) -> Path:
+    """Take one setting out of the settings file, so that its default holds again.
+
+    Returns the file's path. Raises ConfigError as `set_value` does; an absent key is no error.
+    """
+    file = path or config_file()
+    _check_key(key, "the call")
+    values = _read_file(file)
+    if key in values:
+        del values[key]
+        _write(file, values, key)
+    return file
+
+
+def _check_key(key: str, where: str) -> None:
+    if key not in _KEYS:
+        raise ConfigError(
+            f"Unknown setting {key!r} in {where}. Allowed: {', '.join(_KEYS)}. "
+            "Correct or remove it."
+        )
+
+
+def _from_text(key: str, text: str) -> str | int:
+    """Text of the environment or the command line in the type that the key needs."""
+    if key in _RANGES:
+        try:
+            return int(text.strip())
+        except ValueError:
+            return text  # _checked says what is wrong with it
+    return text
+
+
+def _checked(key: str, value: object, where: str) -> str | int | Path:
+    """The value of a setting in its final type; ConfigError says what is wrong with it."""
+    _check_key(key, where)
+    if key in _RANGES:
+        low, high = _RANGES[key]
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        raise ConfigError(
+            f"Setting {key} = {value!r} in {where} is not allowed: it must be a whole number from "
+            f"{low} to {high}. Correct it, or remove it to use the default."
+        )
+    if isinstance(value, str) and value.strip() and "\0" not in value and _is_utf8(value):
+        return Path(value).expanduser() if key == "db" else value
+    raise ConfigError(
+        f"Setting {key} = {value!r} in {where} is not allowed: it must be non-empty text without "
+        "NUL or broken characters. Correct it, or remove it to use the default."
+    )
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
+    """The checked keys and raw values of a settings file; empty if there is none."""
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as exc:
+        if must_exist:
+            raise ConfigError(
+                f"There is no settings file {file}. Give another one, or none to use the defaults."
+            ) from exc
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise ConfigError(
+            f"The settings file {file} is not TOML ({exc}). Allowed are lines such as "
+            "`top_k = 5`. Correct the line, or delete the file to use the defaults."
+        ) from exc
+    except OSError as exc:
+        raise ConfigError(f"Cannot read the settings file {file}: {exc.strerror}.") from exc
+    for key, value in values.items():
+        _checked(key, value, str(file))
+    return values
+
+
+def _toml_line(key: str, value: str | int) -> str:
+    # JSON's quoting is TOML's for all but DEL, which TOML wants escaped. Non-ASCII text must stay
+    # as it is: JSON would escape it as surrogate pairs, which TOML refuses.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"{key} = {text}"
+
+
+def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
+    """Replace the file by one that holds `values`, keeping every line but that of `changed`."""
+    try:
+        old = file.read_text(encoding="utf-8") if file.exists() else ""
+        lines = [x for x in old.splitlines() if not re.match(rf"\s*{changed}\s*=", x)]
+        if changed in values:
+            lines.append(_toml_line(changed, values[changed]))
+        text = "".join(f"{line}\n" for line in lines)
+        if not _holds(text, values):  # quoted keys or values over several lines: write it plainly
+            text = "".join(f"{_toml_line(k, v)}\n" for k, v in values.items())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".config-", suffix=".toml")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, file)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as exc:
+        raise ConfigError(
+            f"Cannot write the settings file {file}: {exc.strerror}. Make its folder writable, or "
+            "set EDGEMEM_HOME to one that is."
+        ) from exc
+
+
+def _holds(text: str, values: Mapping[str, Any]) -> bool:
+    try:
+        return tomllib.loads(text) == values
+    except tomllib.TOMLDecodeError:
+        return False

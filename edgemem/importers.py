@@ -1,0 +1,495 @@
+"""Conversations in files, as messages that `Memory.add` takes.
+
+Knows three shapes: edgemem's own export (which it only recognises; `Memory.import_jsonl` reads
+it), LoCoMo's JSON, and plain chat logs; and the conversation that `edgemem demo` plays. Knows
+nothing of stores, models or the command line.
+
+Every message can be given an id made of what was said up to it (`import_ids`), so that an import
+that was stopped, or a log that has grown since, goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from edgemem.errors import InputError
+from edgemem.results import to_utc
+
+__all__ = [
+    "BATCH_TURNS",
+    "ChatLog",
+    "Demo",
+    "DemoSession",
+    "LocomoFile",
+    "batches",
+    "detect_format",
+    "import_ids",
+    "locomo_samples",
+    "read_chat_log",
+    "read_demo",
+    "read_locomo",
+    "spaced",
+]
+
+Format = Literal["edgemem", "locomo", "chat"]
+BATCH_TURNS = 64
+"""Turns stored in one transaction when no facts are taken from them."""
+
+SECONDS_PER_TURN = 5
+"""Turns of a session that has one date only are set this far apart, so that their order holds."""
+
+
+@dataclass(frozen=True)
+class LocomoFile:
+    """One conversation of LoCoMo. messages: as `Memory.add` takes them. qa: as in the file."""
+
+    sample_id: str
+    messages: list[dict[str, Any]]
+    qa: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class ChatLog:
+    """A plain chat log. left_out: notices and omitted media. dated: its lines carry times."""
+
+    messages: list[dict[str, Any]]
+    dated: bool
+    left_out: int
+
+
+@dataclass(frozen=True)
+class DemoSession:
+    """One sitting of a demo's conversation. date: ISO-8601 UTC."""
+
+    date: str
+    messages: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A conversation to play, and questions with the answers that count as right."""
+
+    name: str
+    user_id: str
+    sessions: list[DemoSession]
+    questions_date: str
+    questions: list[dict[str, Any]] = field(default_factory=list)
+
+
+def spaced(start: str | datetime, position: int) -> str:
+    """The time of a session's turn number `position` (from 0), as ISO-8601 UTC."""
+    begin = datetime.fromisoformat(to_utc(start))
+    return to_utc(begin + timedelta(seconds=SECONDS_PER_TURN * position))
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def detect_format(path: str | Path) -> Format:
+    """What a file holds, by its first characters. Raises InputError if it cannot be read."""
+    text = _read_text(path)
+    start = text.lstrip()
+    if start[:1] not in ("{", "["):
+        return "chat"
+    first = start.splitlines()[0]
+    try:
+        row = json.loads(first)
+    except ValueError:
+        # A file of one JSON value over many lines; a chat log may begin with "[2024-05-01 …]".
+        try:
+            row = json.loads(text)
+        except ValueError:
+            return "chat"
+    if isinstance(row, list):
+        row = row[0] if row else {}
+    if isinstance(row, Mapping) and "conversation" in row:
+        return "locomo"
+    return "edgemem"
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise InputError(
+            f"{path} is not UTF-8 text: byte {exc.start} is {exc.object[exc.start]:#04x}. "
+            "Save it as UTF-8 and try again."
+        ) from exc
+    except (OSError, ValueError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise InputError(f"Cannot read {path}: {why}. Give a file that you may read.") from exc
+
+
+def _read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(_read_text(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise InputError(f"{path} is not JSON: {exc}. Correct it, or give another file.") from exc
+
+
+# -- LoCoMo --------------------------------------------------------------------------------------
+
+_MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
+_LOCOMO_TIME = re.compile(
+    r"\s*(\d{1,2}):(\d{2})\s*([ap])\.?m\.?\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.I
+)
+
+
+def read_locomo(path: str | Path) -> LocomoFile:
+    """The one conversation of a LoCoMo file, `{"conversation": {…}, "qa": […]}`.
+
+    A message's content is the turn's text, with the caption of its photo if it has one; its time
+    is the session's, taken as UTC, plus a few seconds per turn. Raises InputError on a file of
+    another shape or with several conversations.
+    """
+    samples = locomo_samples(path)
+    if len(samples) != 1:
+        raise InputError(
+            f"{path} holds {len(samples)} LoCoMo conversations where one is expected. "
+            "Split it into one file for each."
+        )
+    return samples[0]
+
+
+def locomo_samples(path: str | Path) -> list[LocomoFile]:
+    """Every conversation of a LoCoMo file, which may hold one or a list of them."""
+    raw = _read_json(path)
+    samples = raw if isinstance(raw, list) else [raw]
+    stem = Path(path).stem
+    return [
+        _locomo_sample(sample, str(path), stem if len(samples) == 1 else f"{stem}-{number}")
+        for number, sample in enumerate(samples, 1)
+    ]
+
+
+def _locomo_sample(raw: Any, where: str, name: str) -> LocomoFile:
+    conversation = raw.get("conversation") if isinstance(raw, Mapping) else None
+    if not isinstance(conversation, Mapping):
+        raise InputError(f"{where} has no object 'conversation', so it is not a LoCoMo file.")
+    sample_id = str(raw.get("sample_id") or name)
+    numbers = sorted(int(m[1]) for key in conversation if (m := _SESSION.fullmatch(key)))
+    messages: list[dict[str, Any]] = []
+    for number in numbers:
+        turns = conversation[f"session_{number}"]
+        if not isinstance(turns, list):
+            raise InputError(f"{where}: session_{number} is no list of turns.")
+        if turns:
+            start = _locomo_time(conversation.get(f"session_{number}_date_time"), where, number)
+            for position, turn in enumerate(turns):
+                messages.append(_locomo_turn(turn, start, position, number, sample_id, where))
+    qa = raw.get("qa", [])
+    if not isinstance(qa, list):
+        raise InputError(f"{where}: 'qa' is no list of questions.")
+    return LocomoFile(sample_id, messages, qa)
+
+
+_SESSION = re.compile(r"session_(\d+)")
+
+
+def _locomo_time(text: object, where: str, number: int) -> datetime:
+    match = _LOCOMO_TIME.fullmatch(text) if isinstance(text, str) else None
+    try:
+        if match is None:
+            raise ValueError("no such time")
+        hour, minute, half, day, month, year = match.groups()
+        return datetime(
+            int(year),
+            _MONTHS.index(month.lower()) + 1,
+            int(day),
+            _hour(int(hour), half),
+            int(minute),
+            tzinfo=UTC,
+        )
+    except ValueError as exc:
+        raise InputError(
+            f"{where}: session_{number}_date_time is {text!r}; it must look like "
+            "'1:56 pm on 8 May, 2023'."
+        ) from exc
+
+
+def _locomo_turn(
+    turn: Any, start: datetime, position: int, session: int, sample_id: str, where: str
+) -> dict[str, Any]:
+    speaker, text, dia_id = (
+        (turn.get("speaker"), turn.get("text"), turn.get("dia_id"))
+        if isinstance(turn, Mapping)
+        else (None, None, None)
+    )
+    if not (isinstance(speaker, str) and isinstance(text, str) and isinstance(dia_id, str)):
+        raise InputError(
+            f"{where}: turn {position + 1} of session_{session} lacks one of the texts "
+            "'speaker', 'text' and 'dia_id'."
+        )
+    caption = turn.get("blip_caption")
+    if caption:
+        text = f"{text} [shares a photo: {caption}]".strip()
+    return {
+        "role": "user",
+        "name": speaker,
+        "content": text,
+        "timestamp": spaced(start, position),
+        "metadata": {
+            "speaker": speaker,
+            "session": session,
+            "dia_id": dia_id,
+            "sample_id": sample_id,
+        },
+    }
+
+
+# -- plain chat logs -----------------------------------------------------------------------------
+
+_DATED = re.compile(
+    r"""\[?\s*
+    (?P<a>\d{1,4})[-/.](?P<b>\d{1,2})[-/.](?P<c>\d{1,4})
+    (?:,?\s+|T)
+    (?P<hour>\d{1,2})[:.](?P<minute>\d{2})(?:[:.](?P<second>\d{2}))?(?:[.,]\d{1,6})?
+    \s*(?:(?P<half>[ap])\.?\s?m\.?)?
+    (?P<zone>Z|[+-]\d{2}:?\d{2})?
+    \s*\]?\s*(?:[-–]\s+)?
+    (?P<rest>.*)""",
+    re.X | re.I | re.S,
+)
+_NAMED = re.compile(r"(?P<name>[^:\n]{1,60}?):(?:\s+(?P<text>.*)|\s*$)", re.S)
+_UNDATED = re.compile(
+    r"(?P<name>[^\W\d_][\w.'’()-]*(?: [\w.'’()-]+){0,3}):(?:\s+(?P<text>.*)|\s*$)"
+)
+_MEDIA = re.compile(
+    r"<?\s*(media|image|video|audio|gif|sticker|document|photo)\s+omitted\s*>?", re.I
+)
+_INVISIBLE = dict.fromkeys(map(ord, "\u200e\u200f\u202a\u202c\ufeff")) | {0x202F: " ", 0xA0: " "}
+_ASSISTANTS = {"assistant", "ai", "bot", "model"}
+
+
+def read_chat_log(path: str | Path) -> ChatLog:
+    """A chat log, one message a line; lines without a head of their own go on with the last one.
+
+    Heads: `[2024-05-01 10:00] Name: text`, `2024-05-01 10:00 Name: text`, WhatsApp's
+    `[01/05/2024, 10:00:00] Name: text` and `5/1/24, 10:00 AM - Name: text`, or `Name: text`
+    without times. Times stay without a zone where the log has none, and `Memory` takes those in
+    the machine's own. Of day and month, the order is the one that suits every line, then the one
+    in which time runs forward, then day first (month first where there is AM or PM).
+    Whoever is called assistant, AI, bot or model has the role "assistant"; all others "user".
+    Raises InputError on a file without any head, or a time that is none.
+    """
+    lines = _read_text(path).translate(_INVISIBLE).splitlines()
+    heads = [_DATED.fullmatch(line) for line in lines]
+    dated = any(head and _NAMED.fullmatch(head["rest"]) for head in heads)
+    times = _times(heads, str(path)) if dated else []
+    entries: list[tuple[str | None, str | None, list[str]]] = []  # name, time, lines of text
+    left_out = 0
+    for number, line in enumerate(lines):
+        if dated and (head := heads[number]) is not None:
+            named = _NAMED.fullmatch(head["rest"])
+            if named is None:  # a notice, such as of someone who left
+                left_out += 1
+                entries.append((None, None, []))
+            else:
+                entries.append((named["name"].strip(), times[number], [named["text"] or ""]))
+        elif not dated and (named := _UNDATED.fullmatch(line)) is not None:
+            entries.append((named["name"], None, [named["text"] or ""]))
+        elif entries:
+            entries[-1][2].append(line)
+        elif line.strip():
+            left_out += 1
+    messages = []
+    for name, time, text in entries:
+        content = "\n".join(text).strip()
+        if name is not None and content and not _MEDIA.fullmatch(content):
+            messages.append(_chat_message(name, time, content))
+        elif name is not None:
+            left_out += 1
+    if not messages:
+        raise InputError(
+            f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. Give a "
+            "chat log with such lines, an export of edgemem, or LoCoMo's JSON."
+        )
+    return ChatLog(messages, dated, left_out)
+
+
+def _chat_message(name: str, time: str | None, content: str) -> dict[str, Any]:
+    role = "assistant" if name.casefold() in _ASSISTANTS else "user"
+    message: dict[str, Any] = {"role": role, "content": content, "metadata": {"speaker": name}}
+    if name.casefold() not in {*_ASSISTANTS, "user"}:
+        message["name"] = name
+    if time is not None:
+        message["timestamp"] = time
+    return message
+
+
+def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None]:
+    """The time of each head, in the order of day and month that suits them all best."""
+    best: tuple[int, list[str | None]] | None = None
+    wrong = ""
+    halves = any(head and head["half"] for head in heads)
+    for day_first in (not halves, halves):
+        times: list[str | None] = []
+        for number, head in enumerate(heads, 1):
+            try:
+                times.append(None if head is None else _time(head, day_first))
+            except ValueError:
+                wrong = wrong or f"line {number} of {where} begins with a time that is none: " + (
+                    head[0][:40] if head else ""
+                )
+                break
+        if len(times) == len(heads):
+            known = [time for time in times if time is not None]
+            backwards = sum(a > b for a, b in pairwise(known))
+            if best is None or backwards < best[0]:
+                best = backwards, times
+    if best is None:
+        raise InputError(f"{wrong}. Correct the line.")
+    return best[1]
+
+
+def _time(head: re.Match[str], day_first: bool) -> str:
+    a, b, c = head["a"], head["b"], head["c"]
+    if len(a) == 4:
+        year, month, day = a, b, c
+    else:
+        day, month, year = (a, b, c) if day_first else (b, a, c)
+    full_year = int(year) + (2000 if len(year) <= 2 else 0)
+    hour = _hour(int(head["hour"]), head["half"]) if head["half"] else int(head["hour"])
+    time = datetime(
+        full_year, int(month), int(day), hour, int(head["minute"]), int(head["second"] or 0)
+    )
+    zone = head["zone"]
+    return (
+        datetime.fromisoformat(time.isoformat() + zone.upper()).isoformat()
+        if zone
+        else (time.isoformat())
+    )
+
+
+def _hour(hour: int, half: str) -> int:
+    if not 1 <= hour <= 12:
+        raise ValueError(f"there is no {hour} {half}m")
+    return hour % 12 + (12 if half.lower() == "p" else 0)
+
+
+# -- what goes into the store together, and what is there already --------------------------------
+
+
+def import_ids(messages: Sequence[Mapping[str, Any]], *, seed: str) -> list[str]:
+    """An id per message: 32 hex digits that depend on all that was said up to it, and on seed.
+
+    seed: what tells this conversation from others that begin alike.
+    """
+    chain = hashlib.sha256(seed.encode("utf-8", "surrogatepass"))
+    ids = []
+    for message in messages:
+        said = [message.get(key) for key in ("role", "name", "timestamp", "content")]
+        chain.update(json.dumps(said).encode() + b"\n")
+        ids.append(chain.hexdigest()[:32])
+    return ids
+
+
+def batches(
+    messages: Sequence[dict[str, Any]], *, infer: bool, size: int = BATCH_TURNS
+) -> Iterator[list[dict[str, Any]]]:
+    """Messages as they go into one `Memory.add`: pairs of one session if infer, else `size`."""
+    if not infer:
+        for start in range(0, len(messages), size):
+            yield list(messages[start : start + size])
+        return
+    pair: list[dict[str, Any]] = []
+    for message in messages:
+        if pair and _session(pair[0]) != _session(message):
+            yield pair
+            pair = []
+        pair.append(message)
+        if len(pair) == 2:
+            yield pair
+            pair = []
+    if pair:
+        yield pair
+
+
+def _session(message: Mapping[str, Any]) -> object:
+    return (message.get("metadata") or {}).get("session")
+
+
+# -- the demo ------------------------------------------------------------------------------------
+
+
+def read_demo(path: str | Path) -> Demo:
+    """A conversation for `edgemem demo`.
+
+    `{"name", "user_id", "sessions": [{"date", "messages": [{"role", "content"}]}],
+    "questions_date", "questions": [{"question", "answers": [text, …]}]}`; dates are ISO-8601.
+    Raises InputError that names what is missing or wrong.
+    """
+    raw = _read_json(path)
+    if not isinstance(raw, Mapping):
+        raise InputError(f"{path} holds no object with 'sessions' and 'questions'.")
+    sessions = []
+    for number, session in enumerate(_list(raw, "sessions", f"{path}"), 1):
+        where = f"{path}: session {number}"
+        date = _date(session, "date", where)
+        messages = []
+        for position, message in enumerate(_list(session, "messages", where)):
+            texts = ("role", "content")
+            if not isinstance(message, Mapping) or not all(
+                isinstance(message.get(key), str) for key in texts
+            ):
+                raise InputError(f"{where}: message {position + 1} lacks the text role or content.")
+            messages.append({"timestamp": spaced(date, position), **message})
+        sessions.append(DemoSession(date, messages))
+    questions = []
+    for number, question in enumerate(_list(raw, "questions", f"{path}"), 1):
+        where = f"{path}: question {number}"
+        answers = _list(question, "answers", where)
+        if not isinstance(question.get("question"), str) or not all(
+            isinstance(answer, str) and answer.strip() for answer in answers
+        ):
+            raise InputError(f"{where} lacks the text 'question', or an answer is no text.")
+        questions.append({"question": question["question"], "answers": answers})
+    return Demo(
+        name=str(raw.get("name") or Path(path).stem),
+        user_id=str(raw.get("user_id") or "demo"),
+        sessions=sessions,
+        questions_date=_date(raw, "questions_date", f"{path}"),
+        questions=questions,
+    )
+
+
+def _list(raw: Any, key: str, where: str) -> list[Any]:
+    value = raw.get(key) if isinstance(raw, Mapping) else None
+    if not isinstance(value, list) or not value:
+        raise InputError(f"{where} lacks {key!r}, a list that is not empty.")
+    return value
+
+
+def _date(raw: Any, key: str, where: str) -> str:
+    value = raw.get(key) if isinstance(raw, Mapping) else None
+    try:
+        if not isinstance(value, str):
+            raise ValueError("no text")
+        return to_utc(value)
+    except ValueError as exc:
+        raise InputError(
+            f"{where}: {key!r} is {value!r}; it must be a time such as 2025-01-14T19:05:00+00:00."
+        ) from exc

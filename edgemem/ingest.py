@@ -1,0 +1,207 @@
+"""The write path after a turn is safely stored: extraction, update, and what is pending.
+
+A turn and its piece of pending work are committed together before any model runs. Working it off
+ends in one transaction that applies the operations and drops the piece; if the model's answer cannot
+be parsed, or the process dies, the piece stays and is tried again. One process at a time works
+pending pieces off.
+
+Knows the store, the stages and the index; it is Memory's other half, split for length.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.errors import ModelError
+from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
+from edgemem.retrieval.lexical import search_text
+from edgemem.retrieval.search import refresh
+from edgemem.stages import extraction, update
+from edgemem.store import NewMemory, PendingItem, StoredTurn
+from edgemem.store.writing import Transaction
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["EXTRACT", "payload", "work_off"]
+
+EXTRACT = "extract"
+NEAREST = 10  # Mem0's s: memories that a new fact is compared with
+_FIRST_RETRY_S = 60.0
+_LAST_RETRY_S = 86_400.0
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _NewFact:
+    fact: extraction.Fact
+    vectors: Vectors
+    turn: StoredTurn
+
+
+def payload(turns: Sequence[str], metadata: dict[str, Any], expires_at: str | None) -> dict[str, Any]:
+    """The pending work of extracting from a pair of turns (their ids)."""
+    return {"turns": list(turns), "metadata": metadata, "expires_at": expires_at}
+
+
+def work_off(memory: Memory, items: Sequence[PendingItem]) -> list[Change]:
+    """Extract from pending turns and update the memories; what changed, in order.
+
+    A piece that fails is noted with its error and a time to try again, and the next is taken up.
+    The caller holds the store's work lock. Raises ModelNotFound when there is no model at all.
+    """
+    changes: list[Change] = []
+    if items:
+        memory.engine  # noqa: B018  # with no model at all, nothing has been tried
+    for item in items:
+        try:
+            changes += _extract_and_update(memory, item)
+        except (ValueError, ModelError) as exc:
+            wait = min(_FIRST_RETRY_S * 2**item.attempts, _LAST_RETRY_S)
+            due = datetime.now(UTC) + timedelta(seconds=wait)
+            with memory.store.transaction() as tx:
+                error = f"{type(exc).__name__}: {exc}"[:500]
+                tx.fail_pending(item.id, error, due.isoformat(timespec="milliseconds"))
+    return changes
+
+
+def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
+    turns = list(memory.store.turns(item.payload["turns"]).values())
+    before = memory.settings.context_turns
+    context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before) if turns else []
+    found = extraction.extract(
+        memory.engine,
+        [_message(t) for t in turns],
+        context=[_message(t) for t in context] if before else (),
+    )
+    vectors = memory.embedder.embed_chunks([f.text for f in found]) if found else []
+    facts = [_NewFact(f, v, turns[f.source]) for f, v in zip(found, vectors, strict=True)]
+    near = [_nearest(memory, item.scope, fact.vectors) for fact in facts]
+    ops = update.decide(
+        memory.engine,
+        [f.fact.text for f in facts],
+        [[update.Candidate(m.id, m.memory, s) for m, s in found_near] for found_near in near],
+    )
+    known = {m.id: m for found_near in near for m, _ in found_near}
+    changes: list[Change] = []
+    gone: set[str] = set()
+    with memory.store.transaction() as tx:
+        for op in ops:
+            changes += _apply(tx, op, facts[op.fact], known, item, gone)
+        tx.finish_pending(item.id)
+    return changes
+
+
+def _message(turn: StoredTurn) -> Message:
+    return Message(turn.role, turn.content, turn.timestamp, turn.name)
+
+
+def _nearest(memory: Memory, scope: Scope, vectors: Vectors) -> list[tuple[MemoryItem, float]]:
+    """The facts of the scope nearest to a new one, with their cosine."""
+    store, index = memory.store, memory.index
+    refresh(store, index)
+    rowids, cosines, _ = index.search(
+        vectors[0], NEAREST, scope=scope, kinds=frozenset({"fact"}), now=time.time()
+    )
+    items = store.by_rowids(rowids.tolist())
+    pairs = zip(rowids.tolist(), cosines.tolist(), strict=True)
+    return [(items[rowid], cosine) for rowid, cosine in pairs if rowid in items]
+
+
+def _apply(
+    tx: Transaction,
+    op: update.Op,
+    new: _NewFact,
+    known: dict[str, MemoryItem],
+    item: PendingItem,
+    gone: set[str],
+) -> list[Change]:
+    """Write one operation. gone: memories that an operation of this batch has replaced already."""
+    now = utc_now()
+    text, valid_from = new.fact.text, new.fact.valid_from
+    indexed = search_text(text, when=valid_from)
+    old = known.get(op.target) if op.target is not None else None
+    if old is None or old.id in gone:
+        return [_add(tx, new, indexed, item, now, op.by)]
+    if op.event == "NONE":
+        return [_change(old, "NONE", op.by, old.memory)]
+    if op.event == "UPDATE":
+        gone.add(old.id)
+        tx.update_memory(
+            old.id,
+            memory=text,
+            search_text=indexed,
+            vectors=new.vectors,
+            updated_at=now,
+            valid_from=valid_from,
+            sources=[new.turn.id],
+        )
+        return [_change(old, "UPDATE", op.by, text, updated_at=now)]
+    if old.valid_from is not None and new.turn.timestamp < old.valid_from:
+        # An older conversation, imported later: what it says was over before it was stored.
+        return [_add(tx, new, indexed, item, now, op.by, valid_to=old.valid_from)]
+    gone.add(old.id)
+    tx.invalidate(old.id, max(valid_from, old.valid_from or valid_from), at=now)
+    dropped = _change(old, "DELETE", op.by, old.memory, updated_at=now)
+    return [dropped, _add(tx, new, indexed, item, now, op.by)]
+
+
+def _add(
+    tx: Transaction,
+    new: _NewFact,
+    indexed: str,
+    item: PendingItem,
+    now: str,
+    by: Any,
+    valid_to: str | None = None,
+) -> Change:
+    stored = NewMemory(
+        id=str(uuid.uuid4()),
+        kind="fact",
+        memory=new.fact.text,
+        search_text=indexed,
+        scope=item.scope,
+        created_at=now,
+        vectors=new.vectors,
+        metadata=item.payload.get("metadata") or {},
+        valid_from=new.fact.valid_from,
+        valid_to=valid_to,
+        expires_at=item.payload.get("expires_at"),
+        sources=(new.turn.id,),
+    )
+    tx.add_memory(stored, role=new.turn.role, actor_id=new.turn.name)
+    return Change(
+        id=stored.id,
+        memory=stored.memory,
+        event="ADD",
+        kind="fact",
+        by=by,
+        metadata=stored.metadata,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _change(
+    old: MemoryItem, event: Any, by: Any, text: str, *, updated_at: str | None = None
+) -> Change:
+    return Change(
+        id=old.id,
+        memory=text,
+        event=event,
+        kind=old.kind,
+        previous_memory=old.memory if event == "UPDATE" else None,
+        by=by,
+        metadata=old.metadata,
+        created_at=old.created_at,
+        updated_at=updated_at or old.updated_at,
+    )

@@ -1,0 +1,190 @@
+"""What edgemem takes and gives: messages, memories, hits, changes.
+
+Knows no storage and no model. Frozen dataclasses that carry their own measurements; ``to_dict()``
+gives mem0's shapes, which is also what the command line's ``--json`` prints. Times are ISO-8601
+strings in UTC with milliseconds, so that they sort as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar, overload
+
+__all__ = [
+    "AddResults",
+    "Change",
+    "Event",
+    "Hit",
+    "Kind",
+    "MemoryItem",
+    "MemoryList",
+    "Message",
+    "Results",
+    "Scope",
+    "SearchResults",
+    "to_utc",
+    "utc_now",
+]
+
+Kind = Literal["fact", "turn", "summary", "image"]
+Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+
+
+def utc_now() -> str:
+    """The current time as stored text: ISO-8601, UTC, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def to_utc(value: datetime | str | int | float) -> str:
+    """A time as stored text: ISO-8601, UTC, milliseconds.
+
+    value: a datetime, an ISO-8601 string, or seconds since the epoch. A naive time is taken in
+    the machine's own zone. Raises ValueError on a string or number that is no time.
+    """
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value.strip())
+    elif not isinstance(value, datetime):
+        try:
+            value = datetime.fromtimestamp(value, UTC)
+        except (OverflowError, OSError) as exc:
+            raise ValueError(f"{value!r} is no time in seconds since 1970") from exc
+    try:
+        return value.astimezone(UTC).isoformat(timespec="milliseconds")
+    except OverflowError as exc:
+        raise ValueError(f"{value!r} lies outside the years 1 to 9999 in UTC") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose memories: any of the three may be absent (None matches everything on reading)."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation. timestamp: ISO-8601 UTC. name: the speaker, if known."""
+
+    role: str
+    content: str
+    timestamp: str
+    name: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryItem:
+    """One stored memory. sources: ids of the turns it was taken from."""
+
+    id: str
+    memory: str
+    kind: Kind
+    created_at: str
+    updated_at: str
+    user_id: str | None = None
+    agent_id: str | None = None
+    run_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    valid_from: str | None = None
+    valid_to: str | None = None
+    expires_at: str | None = None
+    sources: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, Mapping):
+                value = dict(value)
+            elif isinstance(value, tuple):
+                value = list(value)
+            out[f.name] = value
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit(MemoryItem):
+    """A memory found by a search. score: larger is better; parts (explain=True) sum to it."""
+
+    score: float
+    parts: Mapping[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out = super().to_dict()
+        if self.parts is None:
+            del out["parts"]
+        return out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What one operation did to one memory. by: "rule" or "model", who decided."""
+
+    id: str
+    memory: str
+    event: Event
+    kind: Kind
+    previous_memory: str | None = None
+    by: Literal["rule", "model", "user"] = "user"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created_at: str | None = None
+    updated_at: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["metadata"] = dict(self.metadata)
+        if self.previous_memory is None:
+            del out["previous_memory"]
+        return out
+
+
+T = TypeVar("T", MemoryItem, Hit, Change)
+
+
+@dataclass(frozen=True)
+class Results(Generic[T], Sequence[T]):
+    """An immutable sequence of results; ``to_dict()`` is mem0's ``{"results": [...]}``."""
+
+    items: tuple[T, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        return self.items[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"results": [item.to_dict() for item in self.items]}
+
+
+@dataclass(frozen=True)
+class SearchResults(Results[Hit]):
+    """Hits, best first, with what finding them took. candidates: memories that were scored."""
+
+    embed_ms: float = 0.0
+    search_ms: float = 0.0
+    candidates: int = 0
+
+
+@dataclass(frozen=True)
+class AddResults(Results[Change]):
+    """What was stored. pending: pieces of work left for later (``edgemem doctor`` lists them)."""
+
+    pending: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class MemoryList(Results[MemoryItem]):
+    """Stored memories, oldest first."""

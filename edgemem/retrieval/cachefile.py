@@ -1,0 +1,125 @@
+"""The HNSW file beside a store: a cache that may be thrown away at any time.
+
+Knows files and their stamp, not what is inside: hnswlib writes the data file (in place, without
+fsync, without saying that the disk is full) and crashes the process when it reads a damaged one.
+So the data is written to a temporary file, checked, synced and renamed, and a stamp beside it holds
+its size and SHA-256; both are compared before anything reads the data.
+
+    <db>.hnsw        what hnswlib wrote
+    <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+__all__ = ["FORMAT", "discard", "publish", "read_stamp", "write_temporary"]
+
+FORMAT = 1
+MAX_STAMP_BYTES = 10_000
+
+
+def stamp_path(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def discard(path: str | os.PathLike[str]) -> None:
+    """Remove a cache file, its stamp and what an interrupted writer left. Missing ones are fine.
+
+    Raises OSError if one is there and cannot be removed: after an erase it must not stay.
+    """
+    path = Path(path)
+    left_over = path.parent.glob(f"{glob.escape(path.name)}.*.tmp*")
+    for file in (stamp_path(path), path, *left_over):
+        file.unlink(missing_ok=True)
+
+
+def write_temporary(
+    path: Path, write: Callable[[str], None], expected_bytes: int
+) -> tuple[Path, dict[str, Any]]:
+    """Let `write` fill a new file beside `path`. Returns it with its size and checksum.
+
+    Raises OSError if it has another size than expected, as on a full disk, or cannot be synced.
+    """
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
+    os.close(fd)
+    temporary = Path(name)
+    try:
+        write(str(temporary))
+        size = temporary.stat().st_size
+        if size != expected_bytes:
+            raise OSError(f"{temporary} has {size} bytes instead of {expected_bytes}")
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    return temporary, {"bytes": size, "sha256": digest}
+
+
+def publish(temporary: Path, path: Path, stamp: Mapping[str, Any]) -> None:
+    """Put a file from `write_temporary` in its place, then its stamp.
+
+    A process that dies in between leaves a pair that does not match, which no reader accepts.
+    Raises OSError.
+    """
+    text = _stamp_text({"format": FORMAT, **stamp})
+    new_stamp = stamp_path(temporary)
+    try:
+        with new_stamp.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        os.replace(new_stamp, stamp_path(path))
+    finally:
+        for file_path in (temporary, new_stamp):
+            file_path.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def read_stamp(path: Path) -> dict[str, Any] | None:
+    """The stamp of a cache file, if the file is exactly what the stamp says; None on any doubt."""
+    try:
+        with stamp_path(path).open("rb") as file:
+            text = file.read(MAX_STAMP_BYTES)
+        stamp = json.loads(text)
+        stamp.pop("check")
+        # Comparing with what we would have written leaves no byte of the stamp unchecked.
+        if stamp["format"] != FORMAT or _stamp_text(stamp) != text:
+            return None
+        if path.stat().st_size != stamp["bytes"]:
+            return None
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != stamp["sha256"]:
+                return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    assert isinstance(stamp, dict)
+    return stamp
+
+
+def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
+    body = json.dumps(dict(stamp), sort_keys=True)
+    check = hashlib.sha256(body.encode()).hexdigest()
+    return (json.dumps({"check": check, **stamp}, sort_keys=True) + "\n").encode()
+
+
+def _sync_folder(folder: Path) -> None:
+    # Windows cannot open a folder; there a rename is durable when the file system says so.
+    with suppress(OSError, AttributeError):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,444 @@
+"""The vector index: an exact scan, and an HNSW graph above the size at which that is faster.
+
+Knows vectors, labels and scopes; no text, no SQL, no model. The only importer of hnswlib, whose
+index this module calls the graph. What the graph proposes is scored again from the table's own
+vectors, so a graph can make an answer incomplete but never wrong, and where it proposes too little
+the exact scan answers.
+
+The graph only ever grows, and may lag behind the table: rows newer than its last label are scanned
+exactly, and rows that are gone (ghosts) are filtered out of what it proposes. It is built anew when
+too many are ghosts. hnswlib must not be searched while it is added to: `_graph_lock` sees to that,
+and a search that does not get it at once scans instead.
+
+Source: Malkov and Yashunin 2018 (HNSW), as hnswlib 0.8.0 has it. Departs from it in never using its
+deletion marks: a search must see one state of the store, so it filters by its own view of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from edgemem.kernels import scan_topk
+from edgemem.results import Scope
+from edgemem.retrieval import cachefile
+from edgemem.retrieval.table import BoolArray, FloatArray, IntArray, VectorTable, View
+
+if TYPE_CHECKING:
+    from edgemem.store.rows import VectorChanges
+
+log = logging.getLogger(__name__)
+
+__all__ = ["CROSSOVER", "Method", "VectorIndex"]
+
+Method = Literal["exact", "hnsw"]
+
+CROSSOVER = 20_000
+"""Vectors up to which the exact scan answers. Measured: bench/index_crossover.py, bench/LOG.md."""
+
+MAX_GHOST_SHARE = 0.25
+MAX_TAIL = 1024  # rows scanned beside the graph, before it takes them in
+MAX_PROPOSALS = 1024  # asking the graph for more is slower than scanning
+CHUNK = 256  # rows added at a time; between two a build can stop and searches get their turn
+GRAPH_WAIT_S = 0.005
+SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
+
+
+@dataclass
+class _Graph:
+    """An hnswlib index. last_label: it holds every row that was live up to here; count: rows."""
+
+    index: Any
+    last_label: int
+    count: int
+    epoch: int
+
+
+class VectorIndex:
+    """The vectors of one store, searchable from several threads.
+
+    dim: numbers in a vector. M, ef_construction, ef_search: HNSW's parameters. crossover: above
+    this many candidates the graph is asked. Vectors should have length 1: the score is the inner
+    product, and HNSW finds poorly among vectors of very different lengths.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        M: int = 16,
+        ef_construction: int = 100,
+        ef_search: int = 64,
+        crossover: int = CROSSOVER,
+    ) -> None:
+        if dim < 1:
+            raise ValueError(f"dim is {dim}; it must be 1 or more")
+        self.dim = dim
+        self.generation = 0  # of the store, as last taken in
+        self.crossover = crossover
+        self._parameters = {"dim": dim, "M": M, "ef_construction": ef_construction}
+        self._ef_search = ef_search
+        # Taken in this order, never the other way round.
+        self._build_lock = threading.Lock()  # one build, save or load at a time
+        self._graph_lock = threading.Lock()  # what hnswlib holds is being read or added to
+        self._lock = threading.Lock()  # the fields below; held for microseconds to milliseconds
+        self._table = VectorTable(dim)
+        self._graph: _Graph | None = None
+        self._worker: threading.Thread | None = None
+        self._worker_failed = False  # then it is not started again
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Live vectors."""
+        with self._lock:
+            return self._table.live_count
+
+    def memory_bytes(self) -> int:
+        """Bytes held by the vectors, their columns and the graph."""
+        with self._lock:
+            total, graph = self._table.memory_bytes(), self._graph
+        if graph is not None:
+            with self._graph_lock:
+                total += int(graph.index.index_file_size())
+        return total
+
+    def apply(self, changes: VectorChanges) -> None:
+        """Take in what the store changed. A search sees all of it or nothing.
+
+        Changes older than what was already taken in are ignored, so threads may race to bring
+        theirs; full ones never are, because a backup may have been put back. Raises ValueError
+        if the vectors have another dimension.
+        """
+        with self._lock:
+            if changes.generation < self.generation and not changes.full:
+                return
+            self._table.apply(changes)
+            self.generation = changes.generation
+            if self._graph is not None and self._graph.epoch != self._table.epoch:
+                self._graph = None
+
+    def search(
+        self,
+        query: FloatArray,
+        k: int,
+        *,
+        scope: Scope,
+        kinds: frozenset[str] | None = None,
+        now: float,
+        rowids: IntArray | None = None,
+    ) -> tuple[IntArray, FloatArray, Method]:
+        """The k best memories in scope: a memory scores as the best of its vectors does.
+
+        query: (dim,) float32, finite. kinds: only these. now: Unix seconds; what is no longer
+        valid then, or has expired, is left out. rowids: (r,) int64, only these memories.
+        Returns the memories' rowids (m,) int64 and scores (m,) float32, m <= k, best first, and
+        which way it was found. "exact" is exact; "hnsw" may miss some. Equal scores: the earlier
+        stored first. Above `crossover` the first search starts building the graph in another
+        thread and answers exactly meanwhile. Raises ValueError on a wrong shape or k < 1.
+        """
+        query = self._check_query(query, k)
+        with self._lock:
+            view = self._table.view(scope, kinds, now, rowids)
+            graph = self._graph
+            # Of the same instant as the view: what the graph takes in later is scanned instead.
+            last_label = graph.last_label if graph is not None else -1
+            if self._table.live_count > self.crossover:
+                self._start_worker_if_behind()
+        if graph is not None and rowids is None:
+            candidates = int(np.count_nonzero(view.allowed))
+            if candidates > self.crossover:
+                found = self._search_graph(graph, last_label, view, query, k)
+                if found is not None:
+                    return (*found, "hnsw")
+        return (*_best_memories(view.rows, view.rowids, query, k, view.allowed), "exact")
+
+    def exact_search(
+        self,
+        query: FloatArray,
+        k: int,
+        *,
+        scope: Scope,
+        kinds: frozenset[str] | None = None,
+        now: float,
+        rowids: IntArray | None = None,
+    ) -> tuple[IntArray, FloatArray]:
+        """As `search`, always by scanning: what the graph is measured against."""
+        query = self._check_query(query, k)
+        with self._lock:
+            view = self._table.view(scope, kinds, now, rowids)
+        return _best_memories(view.rows, view.rowids, query, k, view.allowed)
+
+    def build_hnsw(self, *, anew: bool = False, num_threads: int = -1) -> bool:
+        """Bring the graph up to date now, in this thread: seconds for each 10,000 vectors.
+
+        anew: drop what there is, ghosts with it. num_threads: -1 for all cores. Returns whether
+        there is a graph that holds every live vector; False if `close` came in between.
+        """
+        with self._build_lock:
+            return self._build(anew=anew, num_threads=num_threads, stop=lambda: self._closed)
+
+    def close(self) -> None:
+        """Stop a build in another thread and wait for it. The index still searches afterwards."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            worker.join()
+
+    def save(self, path: str | os.PathLike[str], *, generation: int, model_id: str) -> bool:
+        """Write the graph as a cache file, without a trace of vectors that are gone.
+
+        generation: the store's, which this index must have taken in. Takes in what the graph
+        lacks, and builds it anew if it holds ghosts, so this may take seconds. Returns whether a
+        file was written. If not, there are too few vectors (a file from before is removed), the
+        store moved on, `close` was called, or the disk did not take it. Never raises OSError.
+        """
+        path = Path(path)
+        with self._build_lock:
+            with self._lock:
+                wanted = self._table.live_count > self.crossover
+                ghosts = self._graph is not None and self._ghosts(self._graph) > 0
+                current = self.generation == generation
+            try:
+                if not wanted:
+                    cachefile.discard(path)
+                    return False
+                if not current:
+                    return False
+                built = self._build(anew=ghosts, num_threads=-1, stop=lambda: self._closed)
+                return built and self._write(path, generation, model_id)
+            except OSError as exc:
+                log.warning("the index file %s was not written: %s", path, exc)
+                return False
+
+    def load(self, path: str | os.PathLike[str], *, generation: int, model_id: str) -> bool:
+        """Take the graph from a cache file. Call it after `apply`, with the store's generation.
+
+        Returns False, and leaves everything as it was, on any doubt: no file, a damaged one, one
+        of another model, other parameters, another store or a later generation, or one that
+        lacks a vector or holds too many that are gone. Never raises, never lets hnswlib read a
+        file whose checksum is wrong.
+        """
+        path = Path(path)
+        with self._build_lock:
+            with self._lock:
+                if self._table.live_count <= self.crossover:
+                    return False
+                table, epoch = self._table, self._table.epoch
+                live = table.column("live").copy()
+                labels, rows = table.column("labels"), table.column("rows")
+            stamp = cachefile.read_stamp(path)
+            if stamp is None or not self._stamp_fits(stamp, generation, model_id):
+                return False
+            count, last_label = stamp["count"], stamp["last_label"]
+            index = _new_hnswlib(self.dim)
+            try:
+                index.load_index(str(path), max_elements=count + MAX_TAIL)
+                ids = np.sort(np.asarray(index.get_ids_list(), np.int64))
+                slots = np.flatnonzero(live[: np.searchsorted(labels, last_label, "right")])
+                if (
+                    len(ids) != count
+                    or ids[-1] != last_label
+                    or len(slots) < (1 - MAX_GHOST_SHARE) * count
+                    or not np.isin(labels[slots], ids).all()
+                ):
+                    return False
+                # The checksum says that we wrote it, not that it was for this store. Another
+                # one's vectors differ; those of a backup put back differ at the end first.
+                spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
+                some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
+                if not np.array_equal(np.asarray(index.get_items(labels[some])), rows[some]):
+                    return False
+            except Exception:
+                log.warning("the index file %s was refused", path, exc_info=True)
+                return False
+            with self._lock:
+                if self._table.epoch != epoch:
+                    return False
+                self._graph = _Graph(index, last_label, count, epoch)
+            return True
+
+    # Below: parts. Those that read or write fields without locking say who holds which lock.
+
+    def _check_query(self, query: FloatArray, k: int) -> FloatArray:
+        query = np.ascontiguousarray(query, np.float32)
+        if query.shape != (self.dim,):
+            raise ValueError(f"query has shape {query.shape}; this index needs ({self.dim},)")
+        if not np.isfinite(query).all():
+            raise ValueError("query holds a NaN or an infinity")
+        if k < 1:
+            raise ValueError(f"k is {k}; it must be 1 or more")
+        return query
+
+    def _stamp_fits(self, stamp: Mapping[str, Any], generation: int, model_id: str) -> bool:
+        numbers = [stamp.get(name) for name in ("count", "last_label", "generation")]
+        return (
+            all(type(number) is int and number > 0 for number in numbers)
+            and stamp["generation"] <= generation
+            and stamp.get("model_id") == model_id
+            and all(stamp.get(name) == value for name, value in self._parameters.items())
+        )
+
+    def _ghosts(self, graph: _Graph) -> int:
+        """Rows of the graph that are no longer live. The caller holds `_lock`."""
+        upto = np.searchsorted(self._table.column("labels"), graph.last_label, "right")
+        return graph.count - int(np.count_nonzero(self._table.column("live")[:upto]))
+
+    def _start_worker_if_behind(self) -> None:
+        """The caller holds `_lock`."""
+        if self._worker is not None or self._worker_failed or self._closed:
+            return
+        graph = self._graph
+        if graph is not None:
+            ghosts = self._ghosts(graph)
+            tail = self._table.live_count - (graph.count - ghosts)
+            if tail <= MAX_TAIL and ghosts <= MAX_GHOST_SHARE * graph.count:
+                return
+        # Not a daemon: the interpreter would kill it inside C++. It stops when the program ends.
+        worker = threading.Thread(target=self._work, name="edgemem-hnsw")
+        with suppress(RuntimeError):  # no more threads, or the program is ending: scan then
+            worker.start()
+            self._worker = worker
+
+    def _work(self) -> None:
+        failed = True
+        try:
+            with self._build_lock:
+                # One thread: this goes on beside somebody's chat.
+                self._build(anew=False, num_threads=1, stop=self._must_stop)
+            failed = False
+        except Exception:
+            log.warning("the HNSW graph could not be built; scanning goes on", exc_info=True)
+        finally:
+            with self._lock:
+                self._worker = None
+                self._worker_failed = failed
+
+    def _must_stop(self) -> bool:
+        return self._closed or not threading.main_thread().is_alive()
+
+    def _build(self, *, anew: bool, num_threads: int, stop: Callable[[], bool]) -> bool:
+        """Build the graph or add what it lacks. The caller holds `_build_lock`."""
+        with self._lock:
+            graph = self._graph
+            if graph is not None and (anew or self._ghosts(graph) > MAX_GHOST_SHARE * graph.count):
+                graph = None
+            table, epoch = self._table, self._table.epoch
+            labels, rows = table.column("labels"), table.column("rows")
+            wanted = table.column("live").copy()
+        if graph is not None:
+            wanted &= labels > graph.last_label
+        slots = np.flatnonzero(wanted)
+        private = graph is None
+        if graph is None:
+            if not len(slots):
+                return False
+            index = _new_hnswlib(self.dim)
+            index.init_index(
+                len(slots) + MAX_TAIL,
+                M=self._parameters["M"],
+                ef_construction=self._parameters["ef_construction"],
+            )
+            graph = _Graph(index, -1, 0, epoch)
+        else:
+            with self._graph_lock:
+                if graph.count + len(slots) > graph.index.get_max_elements():
+                    graph.index.resize_index(graph.count + max(len(slots), graph.count // 4))
+        for start in range(0, len(slots), CHUNK):
+            if stop():
+                return False
+            chunk = slots[start : start + CHUNK]
+            with nullcontext() if private else self._graph_lock:
+                graph.index.add_items(rows[chunk], labels[chunk], num_threads=num_threads)
+            with self._lock:
+                graph.last_label = int(labels[chunk[-1]])
+                graph.count += len(chunk)
+        with self._lock:
+            if self._table.epoch != epoch:
+                return False
+            self._graph = graph
+        return True
+
+    def _search_graph(
+        self, graph: _Graph, last_label: int, view: View, query: FloatArray, k: int
+    ) -> tuple[IntArray, FloatArray] | None:
+        """The k best among the graph's proposals and the rows it lacks; None: scan instead."""
+        upto = int(np.searchsorted(view.labels, last_label, "right"))
+        share = np.count_nonzero(view.allowed[:upto]) / max(1, graph.count)
+        if share == 0:
+            return None
+        wanted = int(min(k, MAX_PROPOSALS) * 1.5 / share) + 16
+        while wanted <= min(MAX_PROPOSALS, graph.count):
+            if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
+                return None
+            try:
+                # hnswlib keeps no ef in its file, and needs it to be at least k.
+                graph.index.set_ef(max(self._ef_search, wanted))
+                proposed, _ = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
+            except RuntimeError:  # "Cannot return the results": it found fewer than asked for
+                return None
+            finally:
+                self._graph_lock.release()
+            labels = np.sort(proposed[0].astype(np.int64))
+            slots = np.minimum(np.searchsorted(view.labels, labels), len(view.labels) - 1)
+            slots = slots[(view.labels[slots] == labels) & view.allowed[slots]]
+            if len(np.unique(view.rowids[slots])) >= k:
+                tail = np.flatnonzero(view.allowed[upto:]) + upto
+                slots = np.union1d(slots, tail)
+                return _best_memories(view.rows[slots], view.rowids[slots], query, k, None)
+            wanted *= 4
+        return None
+
+    def _write(self, path: Path, generation: int, model_id: str) -> bool:
+        """Write the graph as it is. The caller holds `_build_lock`, so nothing is added to it."""
+        with self._lock:
+            graph = self._graph
+        if graph is None:
+            return False
+        with self._graph_lock:
+            index = graph.index
+            temporary, stamp = cachefile.write_temporary(
+                path, index.save_index, int(index.index_file_size())
+            )
+        stamp.update(
+            self._parameters,
+            generation=generation,
+            model_id=model_id,
+            count=graph.count,
+            last_label=graph.last_label,
+        )
+        with self._lock:
+            # What was erased in the meantime must not come back with the file.
+            if self.generation != generation:
+                temporary.unlink(missing_ok=True)
+                return False
+            cachefile.publish(temporary, path, stamp)
+        return True
+
+
+def _new_hnswlib(dim: int) -> Any:
+    import hnswlib  # late: most stores stay below the crossover and never need it
+
+    return hnswlib.Index(space="ip", dim=dim)
+
+
+def _best_memories(
+    rows: FloatArray, rowids: IntArray, query: FloatArray, k: int, allowed: BoolArray | None
+) -> tuple[IntArray, FloatArray]:
+    """The k memories with the best vector, by scanning. Asks for more while they repeat."""
+    wanted = k
+    while True:
+        positions, scores = scan_topk(rows, query, wanted, allowed)
+        ids = rowids[positions]
+        first = np.sort(np.unique(ids, return_index=True)[1])[:k]
+        if len(first) == k or len(positions) < wanted:
+            return ids[first], scores[first]
+        wanted *= 4

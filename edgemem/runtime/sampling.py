@@ -1,0 +1,73 @@
+"""Choosing the next token from logits: NumPy only, knows no model.
+
+`pick` asks the grammar about its favourite token first and about the whole vocabulary only when
+that is refused: masking 49,000 tokens at every step would cost more than the model's own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["pick", "repeat_penalised"]
+
+_FIRST_LOOK = 64
+
+
+def repeat_penalised(
+    logits: NDArray[np.float32], recent: Sequence[int], penalty: float
+) -> NDArray[np.float32]:
+    """Logits (n_vocab,) with those of recent tokens divided (or multiplied, if negative) by penalty."""
+    if penalty == 1.0 or not recent:
+        return logits
+    logits = logits.copy()
+    seen = np.unique(np.asarray(recent))
+    values = logits[seen]
+    logits[seen] = np.where(values > 0, values / penalty, values * penalty)
+    return logits
+
+
+def pick(
+    logits: NDArray[np.float32],
+    *,
+    temperature: float,
+    top_p: float,
+    rng: np.random.Generator,
+    allowed: Callable[[NDArray[np.intp]], NDArray[np.bool_]] | None = None,
+) -> int:
+    """The next token.
+
+    logits: (n_vocab,) float32. temperature 0: the likeliest. allowed: maps candidate tokens (m,)
+    to (m,) booleans; a token it refuses is never returned.
+    """
+    if allowed is None:
+        return _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
+    favourite = _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
+    if allowed(np.array([favourite]))[0]:
+        return favourite
+    best = np.argpartition(logits, -_FIRST_LOOK)[-_FIRST_LOOK:]
+    ok = best[allowed(best)]
+    if not len(ok):
+        everything = np.arange(len(logits))
+        ok = everything[allowed(everything)]
+    return _choose(logits[ok], ok, temperature, top_p, rng)
+
+
+def _choose(
+    logits: NDArray[np.float32],
+    tokens: NDArray[np.intp],
+    temperature: float,
+    top_p: float,
+    rng: np.random.Generator,
+) -> int:
+    if temperature <= 0.0:
+        return int(tokens[np.argmax(logits)])
+    scaled = logits.astype(np.float64) / temperature
+    order = np.argsort(-scaled)
+    p = np.exp(scaled[order] - scaled[order[0]])
+    p /= p.sum()
+    nucleus = int(np.searchsorted(np.cumsum(p), top_p)) + 1
+    p = p[:nucleus] / p[:nucleus].sum()
+    return int(tokens[order[rng.choice(len(p), p=p)]])

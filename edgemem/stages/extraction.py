@@ -1,0 +1,207 @@
+"""Stage 1, extraction: messages in, facts out, each citing the turn it was taken from.
+
+The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it; a base model
+of 135 M parameters has not, so until one is bound the stage departs from the paper in three ways,
+each measured by `bench/extraction.py`:
+
+- worked examples follow the line (their KV is computed once and kept);
+- it reads one sentence at a time, and leaves out those that ask, greet or only speak of the other
+  person. The schema makes the fact begin with its speaker; one without a name lends a common one,
+  for the model writes badly about "User";
+- a fact must be *grounded*: its words are those of its sentence. The model's inventions (its
+  favourite is a favourite colour) are dropped, never stored.
+
+Knows messages and the engine's `generate`; knows nothing of the store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgemem.results import Message, to_utc
+from edgemem.runtime.engine import Engine
+from edgemem.stages import dates
+from edgemem.text import content_words, is_question, same_word, sentences, words
+
+__all__ = ["PROMPT", "Fact", "extract", "parse", "schema", "worth_reading"]
+
+PROMPT = (
+    'Extract and organize relevant details. Response Format: Strictly JSON: {"facts": ["fact1", "fact2"]}.'
+)
+
+# Short, varied, and with an empty answer for each kind of talk that holds no fact.
+_EXAMPLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("Tom", "Hello! How are you today?", ()),
+    (
+        "Ana",
+        "I moved to Oslo in March and I teach maths at a primary school.",
+        ("Ana moved to Oslo in March and teaches maths at a primary school",),
+    ),
+    ("Tom", "That sounds wonderful, I am so proud of you.", ()),
+    ("Ravi", "My brother Sunil plays the cello.", ("Ravi's brother Sunil plays the cello",)),
+    (
+        "Ravi",
+        "We are going to his concert on 3 May 2024.",
+        ("Ravi is going to a concert on 3 May 2024",),
+    ),
+    ("Tom", "What about you?", ()),
+    (
+        "Lena",
+        "I sold my car, so I cycle to the office now.",
+        ("Lena sold her car and now cycles to the office",),
+    ),
+    ("Lena", "I can't eat gluten.", ("Lena can't eat gluten",)),
+)
+
+_STAND_INS = ("Kim", "Alex", "Robin", "Sasha")
+_PLAIN_NAME = re.compile(r"[A-Za-z]+")
+
+MIN_GROUNDED = 0.75
+_MAX_TOKENS = 80
+_MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
+
+_FIRST_PERSON = re.compile(
+    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|we['’](?:re|ve|d|ll)|our|ours|us)\b", re.I
+)
+_SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself|you['’](?:re|ve|d|ll)|ya|y['’]all)\b", re.I)
+_UNRESOLVED = re.compile(r"\b(?:i|me|my|mine|you|your|yours|this|i['’](?:m|ve|d|ll))\b", re.I)
+_NAME_OR_NUMBER = re.compile(r"(?<=[\w,;:] )[A-Z]\w+|\d|[^\x00-\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One extracted fact. source: index of the message; valid_from: ISO time it holds from."""
+
+    text: str
+    source: int
+    valid_from: str
+
+
+def worth_reading(sentence: str) -> bool:
+    """Whether a sentence may hold a fact about its speaker.
+
+    Not: a question, fewer than three words, or talk about the other person alone. Of sentences
+    without "I" or "we", those with a name, a number, or at least six words.
+    """
+    count = len(words(sentence))
+    if is_question(sentence) or (count < 3 and sentence.isascii()):
+        return False
+    if _FIRST_PERSON.search(sentence):
+        return True
+    if _SECOND_PERSON.search(sentence):
+        return False
+    return count >= 6 or _NAME_OR_NUMBER.search(sentence) is not None
+
+
+def extract(
+    engine: Engine, messages: Sequence[Message], *, context: Sequence[Message] = ()
+) -> list[Fact]:
+    """The facts that messages state, oldest first, without repetitions.
+
+    context: earlier messages, shown before but not extracted from. Raises ValueError when the
+    model's answer cannot be parsed (the caller keeps the turn in `pending`), ModelError as the
+    engine does.
+    """
+    facts: list[Fact] = []
+    before = "".join(f"{_label(m)}: {m.content}\n" for m in context)
+    for source, message in enumerate(messages):
+        for sentence in _pieces(message.content):
+            if not worth_reading(sentence):
+                continue
+            name = _prompt_name(message, sentence)
+            answer = engine.generate(
+                _prompt(before, name, sentence),
+                max_tokens=_MAX_TOKENS,
+                schema=schema(name),
+                stage="extraction",
+            )
+            for text in parse(answer.text, cut=answer.finish_reason == "length"):
+                if _is_grounded(text, name, sentence):
+                    text = re.sub(rf"\b{name}\b", lambda _, m=message: _label(m), text)
+                    facts.append(_dated(text, sentence, source, message.timestamp))
+    return _without_repetitions(facts)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """At most one fact, about `name` (letters only)."""
+    about = {"type": "string", "pattern": f"^{name}( |'s ).*$"}
+    facts = {"type": "array", "items": about, "maxItems": 1}
+    return {"type": "object", "properties": {"facts": facts}, "required": ["facts"]}
+
+
+def parse(text: str, *, cut: bool = False) -> list[str]:
+    """The facts of an answer. cut: it ran into max_tokens, so an unclosed last fact is left out.
+
+    Raises ValueError when it is not {"facts": [strings]}.
+    """
+    if cut:
+        return [json.loads(s) for s in re.findall(r'"(?:[^"\\]|\\.)+"(?=\s*[,\]])', text)]
+    found = json.loads(text)
+    facts = found.get("facts") if isinstance(found, dict) else None
+    if not isinstance(facts, list) or not all(isinstance(f, str) for f in facts):
+        raise ValueError(f'expected {{"facts": [strings]}}, the model gave {text[:200]!r}')
+    return [f.strip() for f in facts if f.strip()]
+
+
+def _label(message: Message) -> str:
+    return message.name or message.role.capitalize()
+
+
+def _prompt_name(message: Message, sentence: str) -> str:
+    if message.name and _PLAIN_NAME.fullmatch(message.name):
+        return message.name
+    return next((n for n in _STAND_INS if n not in sentence), _STAND_INS[0])
+
+
+def _pieces(text: str) -> list[str]:
+    out: list[str] = []
+    for sentence in sentences(text):
+        while len(sentence) > _MAX_SENTENCE_CHARS:
+            cut = sentence.rfind(" ", 1, _MAX_SENTENCE_CHARS) + 1 or _MAX_SENTENCE_CHARS
+            out.append(sentence[:cut].strip())
+            sentence = sentence[cut:]
+        out.append(sentence)
+    return out
+
+
+def _prompt(before: str, speaker: str, sentence: str) -> str:
+    examples = "".join(
+        f"{name}: {said}\n{json.dumps({'facts': facts})}\n\n" for name, said, facts in _EXAMPLES
+    )
+    return f"{PROMPT}\n\n{examples}{before}{speaker}: {sentence}\n"
+
+
+def _is_grounded(fact: str, speaker: str, sentence: str) -> bool:
+    """Whether a fact says what its sentence says, of a speaker who is named."""
+    if _UNRESOLVED.search(fact):
+        return False
+    said = set(words(sentence))
+    new = [w for w in content_words(fact) if w not in words(speaker)]
+    held = sum(same_word(w, said) for w in new)
+    return bool(new) and held >= MIN_GROUNDED * len(new)
+
+
+def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
+    """Write the sentence's relative date into the fact; if the model left it out, at its end."""
+    resolved, begins = dates.absolute(text, said_at)
+    found = dates.moments(sentence, said_at)
+    if begins is None and len(found) == 1:
+        resolved = f"{text.rstrip('.')} {found[0].text}"
+        begins = found[0].begins.isoformat()
+    return Fact(resolved, source, to_utc(f"{begins}T00:00:00+00:00") if begins else said_at)
+
+
+def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:
+    """Drop a fact whose words are all in another of the same batch."""
+    bags = [frozenset(content_words(f.text)) for f in facts]
+    return [
+        fact
+        for i, fact in enumerate(facts)
+        if not any(
+            bags[i] < bag or (bags[i] == bag and j < i) for j, bag in enumerate(bags) if j != i
+        )
+    ]

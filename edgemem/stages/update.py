@@ -1,0 +1,273 @@
+"""Stage 2, update: new facts and their nearest memories in, operations out.
+
+ADD, UPDATE, DELETE or NONE, as in Mem0 and MemLoRA (A.1's prompt). What a rule can settle, a rule
+settles, because a base model of 135 M parameters decides at chance; the model decides the rest, all
+in one call, and only within what the rules hold possible. Departs from Mem0 in one thing: a
+contradiction never ends with both facts gone. DELETE takes the old memory out of answers (it is
+invalidated, not erased) *and* the new fact is added.
+
+The rules read English words. In another language few of them fire: facts are then added beside each
+other, and nothing is lost.
+
+Knows facts and memories as text and similarity; knows nothing of the store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgemem.results import Event
+from edgemem.runtime.engine import Engine
+from edgemem.text import content_words, same_word, words
+
+__all__ = ["PROMPT", "Candidate", "Op", "decide", "rule"]
+
+PROMPT = (
+    "Old memories: {old}. New retrieved facts: {new}. Return memory update in JSON format: "
+    '{{"memory" : [{{"id" : "<ID of the memory>", "text" : "<Content of the memory>", '
+    '"event" : "<Operation, among ADD, UPDATE, DELETE, or NONE>", '
+    '"old_memory" : "<Old memory content, only if UPDATE event>"}}]}}'
+)
+
+SAME = 0.93  # cosine from which two facts with the same names and numbers say the same
+SURELY_SAME = 0.85  # from here the model may call a fact a repetition
+RELATED = 0.50  # below it two facts have nothing to do with each other
+_MAX_TOKENS_PER_FACT = 48
+
+_ENDED = re.compile(
+    r"\b(?:no longer|not any ?more|any ?more|stopped|quit|left|sold|gave (?:up|away|back)|lost|broke up|"
+    r"split up|divorced|cancell?ed|ended|finished with|got rid of|dropped|retired|resigned|used to|"
+    r"moved (?:out|away)|never|died|returned|swapped|replaced)\b",
+    re.I,
+)
+_CHANGED = re.compile(
+    r"\b(?:now|currently|instead|these days|switched|changed|moved|relocated|became|has become|new|again|"
+    r"these days|renamed|grew|rather than)\b",
+    re.I,
+)
+# What a person has one of at a time: a new value replaces the old.
+_SLOTS: tuple[frozenset[str], ...] = tuple(
+    frozenset(s.split())
+    for s in (
+        "live lives living lived move moved moves moving home relocate relocated based flat apartment",
+        "work works working worked job employer employed hired position",
+        "name named called renamed",
+        "weigh weighs weighed weight",
+        "age old turned",
+        "favourite favorite prefers prefer",
+        "drive drives driving car",
+        "date dating married engaged girlfriend boyfriend partner",
+        "study studies studying student major",
+    )
+)
+_MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_DATE = re.compile(
+    rf"\b(?:(?:on|in|the (?:week|weekend) of) )*(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day )?"
+    rf"(?:\d{{1,2}} (?:{_MONTH})\w* \d{{4}}|(?:{_MONTH})\w* \d{{4}}|\d{{4}}-\d\d-\d\d|(?:19|20)\d\d)\b",
+    re.I,
+)
+_NUMBER_WORDS = frozenset(
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A stored fact near a new one. similarity: cosine of the two."""
+
+    id: str
+    text: str
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What to do about fact number `fact`. target: the memory that UPDATE, DELETE and NONE mean.
+
+    A DELETE stands for both halves of a contradiction: invalidate the target, add the fact.
+    """
+
+    event: Event
+    fact: int
+    target: str | None
+    by: Literal["rule", "model"]
+
+
+def rule(fact: str, candidates: Sequence[Candidate]) -> Op | None:
+    """What the rules say of one fact against its nearest memories; None leaves it to the model.
+
+    In this order, the nearest candidate first: the same words, or nearly the same vector with the
+    same numbers and no new word (NONE); the old words and more (UPDATE); a changed number, an
+    ending ("sold", "no longer"), or a new value of what one has one of, said with a word of change
+    (DELETE). Nothing related: ADD.
+    """
+    new = _Parts.of(fact)
+    related = [c for c in candidates if c.similarity >= RELATED]
+    if not related:
+        return Op("ADD", 0, None, "rule")
+    for event, holds in (("NONE", _repeats), ("UPDATE", _extends), ("DELETE", _contradicts)):
+        for candidate in sorted(related, key=lambda c: -c.similarity):
+            if holds(_Parts.of(candidate.text), new, candidate.similarity):
+                return Op(event, 0, candidate.id, "rule")  # type: ignore[arg-type]
+    if all(not _same_topic(_Parts.of(c.text), new) for c in related):
+        return Op("ADD", 0, None, "rule")
+    return None
+
+
+def decide(
+    engine: Engine | None, facts: Sequence[str], candidates: Sequence[Sequence[Candidate]]
+) -> list[Op]:
+    """One operation for each fact, in order.
+
+    candidates: for each fact its nearest memories (s = 10 in Mem0). engine None: what the rules
+    leave open is added. Raises ValueError when the model's answer cannot be parsed.
+    """
+    ops: dict[int, Op] = {}
+    for i, (fact, near) in enumerate(zip(facts, candidates, strict=True)):
+        op = rule(fact, near)
+        if op is not None:
+            ops[i] = Op(op.event, i, op.target, op.by)
+    open_facts = [i for i in range(len(facts)) if i not in ops]
+    if open_facts and engine is not None:
+        ops.update(_ask(engine, facts, candidates, open_facts))
+    return [ops.get(i) or Op("ADD", i, None, "rule") for i in range(len(facts))]
+
+
+# -- rules -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A fact taken apart: its first word (whom it is about), its other words, its numbers."""
+
+    text: str
+    subject: str
+    content: frozenset[str]
+    numbers: frozenset[str]
+    dates: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> _Parts:
+        undated = _DATE.sub(" ", text)
+        content = content_words(undated)
+        numbers = frozenset(w for w in content if w.isdigit() or w in _NUMBER_WORDS)
+        return cls(
+            text=text,
+            subject=(words(text) or [""])[0],
+            content=frozenset(content) - numbers - {(words(text) or [""])[0]},
+            numbers=numbers,
+            dates=tuple(d.lower() for d in _DATE.findall(text)),
+        )
+
+    def within(self, other: _Parts) -> bool:
+        """Whether another fact has all of this one's words (in some form), numbers and dates."""
+        return (
+            all(same_word(w, other.content) for w in self.content)
+            and self.numbers <= other.numbers
+            and set(self.dates) <= set(other.dates)
+        )
+
+
+def _repeats(old: _Parts, new: _Parts, similarity: float) -> bool:
+    if old.subject != new.subject or _ENDED.search(new.text) and not _ENDED.search(old.text):
+        return False
+    same_values = old.numbers == new.numbers and old.dates == new.dates
+    return new.within(old) or (same_values and similarity >= SAME and not _CHANGED.search(new.text))
+
+
+def _extends(old: _Parts, new: _Parts, similarity: float) -> bool:
+    return old.subject == new.subject and old.within(new) and not _ENDED.search(new.text)
+
+
+def _contradicts(old: _Parts, new: _Parts, similarity: float) -> bool:
+    if old.subject != new.subject or (old.dates and new.dates and old.dates != new.dates):
+        return False
+    shared = {w for w in new.content if same_word(w, old.content)}
+    if old.numbers and new.numbers and old.numbers != new.numbers and shared:
+        return len(shared) >= 0.6 * len(old.content)
+    if _ENDED.search(new.text) and not _ENDED.search(old.text):
+        return bool(shared)
+    return bool(_CHANGED.search(new.text)) and any(
+        slot & set(words(old.text)) and slot & set(words(new.text)) for slot in _SLOTS
+    )
+
+
+def _same_topic(old: _Parts, new: _Parts) -> bool:
+    """Whether the model may be asked at all: the same subject, and a word in common."""
+    if old.dates and new.dates and not set(old.dates) & set(new.dates):
+        return False  # what happened on two days is two things
+    return old.subject == new.subject and any(same_word(w, old.content) for w in new.content)
+
+
+# -- the model -------------------------------------------------------------------------------
+
+
+def _ask(
+    engine: Engine,
+    facts: Sequence[str],
+    candidates: Sequence[Sequence[Candidate]],
+    open_facts: Sequence[int],
+) -> dict[int, Op]:
+    """Let the model decide about the facts that the rules left open, in one call."""
+    memories = {c.id: c for i in open_facts for c in candidates[i] if c.similarity >= RELATED}
+    number = {id: str(n) for n, id in enumerate(memories)}  # short ids: long ones get garbled
+    prompt = PROMPT.format(
+        old=json.dumps([{"id": number[c.id], "text": c.text} for c in memories.values()]),
+        new=json.dumps([facts[i] for i in open_facts]),
+    )
+    schema = {
+        "type": "object",
+        "properties": {
+            "memory": {
+                "type": "array",
+                "minItems": len(open_facts),
+                "maxItems": len(open_facts),
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"enum": list(number.values())},
+                        "event": {"enum": ["ADD", "UPDATE", "DELETE", "NONE"]},
+                    },
+                    "required": ["id", "event"],
+                },
+            }
+        },
+        "required": ["memory"],
+    }
+    answer = engine.generate(
+        [{"role": "user", "content": prompt}] if engine.has_chat_template else prompt,
+        max_tokens=_MAX_TOKENS_PER_FACT * len(open_facts),
+        schema=schema,
+        stage="update",
+    )
+    found = json.loads(answer.text)
+    if len(found["memory"]) != len(open_facts):
+        raise ValueError(f"expected {len(open_facts)} operations, the model gave {answer.text[:200]!r}")
+    ids = {n: id for id, n in number.items()}
+    return {
+        i: _validated(row["event"], ids[row["id"]], i, facts[i], memories)
+        for i, row in zip(open_facts, found["memory"], strict=True)
+    }
+
+
+def _validated(event: Event, target: str, i: int, fact: str, memories: dict[str, Candidate]) -> Op:
+    """Take the model's word only where it can do no harm; otherwise the fact is added.
+
+    NONE would drop the fact, UPDATE and DELETE would hide a memory: each needs a memory about the
+    same subject that shares a word; UPDATE needs the new fact to be the longer one.
+    """
+    old, new = _Parts.of(memories[target].text), _Parts.of(fact)
+    plausible = _same_topic(old, new)
+    if event == "NONE" and plausible and memories[target].similarity >= SURELY_SAME:
+        return Op("NONE", i, target, "model")
+    if event == "UPDATE" and plausible and len(new.content) >= len(old.content):
+        if len(new.content & old.content) * 2 >= len(old.content):
+            return Op("UPDATE", i, target, "model")
+    if event == "DELETE" and plausible and _CHANGED.search(fact):
+        return Op("DELETE", i, target, "model")
+    return Op("ADD", i, None, "model")

@@ -1,0 +1,19 @@
+"""Everything that lasts: one SQLite file. The only importer of sqlite3 and sqlite_utils."""
+
+from __future__ import annotations
+
+from edgemem.store.filters import Where, compile_filters
+from edgemem.store.rows import NewMemory, PendingItem, StoredTurn, VectorChanges
+from edgemem.store.store import Store
+from edgemem.store.writing import Transaction
+
+__all__ = [
+    "NewMemory",
+    "PendingItem",
+    "Store",
+    "StoredTurn",
+    "Transaction",
+    "VectorChanges",
+    "Where",
+    "compile_filters",
+]

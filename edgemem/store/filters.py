@@ -1,0 +1,337 @@
+"""mem0-style filters, compiled to SQL.
+
+Knows the columns of `memories` and SQLite's JSON functions; must not know connections or rows.
+
+    {"city": "Oslo"}                                   equal
+    {"age": {"gte": 30, "lt": 40}}                     all of them
+    {"AND": [..]}, {"OR": [..]}, {"NOT": [..]}         NOT: none of them
+    {"city": "*"}                                      present and not null
+
+Operators: eq ne in nin gt gte lt lte contains icontains. Several keys are joined by AND.
+The columns of COLUMNS are themselves; every other key is a path into `metadata`, in which dots
+nest: "address.city" is metadata["address"]["city"].
+
+- Values compare within their own type: text with text (by code point), numbers with numbers
+  (5 equals 5.0; integers beyond 64 bits count as floats), booleans with booleans. A comparison
+  across types is false, for ne and nin true.
+- A missing key satisfies no condition, so ne, nin and NOT are true for it. `None` stands for a
+  missing key as well as for a null: {"city": None} finds both, {"city": {"ne": None}} neither.
+- contains: a piece of a text, or an element of a list. icontains ignores case (str.casefold).
+- Time columns take datetimes, ISO-8601 text or seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeGuard
+
+from edgemem.errors import InputError
+from edgemem.results import to_utc
+
+__all__ = ["COLUMNS", "OPERATORS", "Where", "compile_filters", "fold"]
+
+TIMES = ("created_at", "updated_at", "valid_from", "valid_to", "expires_at")
+COLUMNS = ("id", "kind", *TIMES, "user_id", "agent_id", "run_id")
+OPERATORS = ("eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "contains", "icontains")
+COMBINERS = ("AND", "OR", "NOT")
+COMPARE = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+
+# SQLite's parser stops at about 100 open brackets and 1,000 joined terms.
+MAX_DEPTH = 12
+MAX_CONDITIONS = 200
+
+
+@dataclass(frozen=True)
+class Where:
+    """A condition on a row of `memories AS m`, never NULL, with its bound parameters.
+
+    icontains needs the SQL function `edgemem_fold`, which the store's connections have.
+    """
+
+    sql: str
+    params: tuple[Any, ...] = ()
+
+
+def fold(value: object) -> str | None:
+    """The SQL function `edgemem_fold`; SQLite's own lower() knows ASCII only."""
+    return value.casefold() if isinstance(value, str) else None
+
+
+def compile_filters(filters: Mapping[str, Any]) -> Where:
+    """The condition that `filters` states; an empty mapping is true for every memory.
+
+    Raises InputError on an unknown operator, an operand that the operator cannot take, a key
+    that cannot be a path, or more than MAX_CONDITIONS conditions or MAX_DEPTH nested levels.
+    """
+    where, count = _group(filters, 0)
+    if count > MAX_CONDITIONS:
+        raise InputError(
+            f"filters have {count} conditions and the limit is {MAX_CONDITIONS}; use 'in' or "
+            "'nin' with a list, or filter the results yourself"
+        )
+    return where
+
+
+def _group(filters: object, depth: int) -> tuple[Where, int]:
+    if not isinstance(filters, Mapping):
+        raise InputError(
+            f"filters must be a mapping such as {{'city': 'Oslo'}}, not {_show(filters)}"
+        )
+    if depth > MAX_DEPTH:
+        raise InputError(f"filters are nested deeper than {MAX_DEPTH} levels; flatten them")
+    parts: list[Where] = []
+    total = 0
+    for key, value in filters.items():
+        if not isinstance(key, str):
+            raise InputError(f"filter key {_show(key)} is not text; use the name of a field")
+        if key in COMBINERS:
+            where, count = _combined(key, value, depth)
+        else:
+            where, count = _field(key, value)
+        parts.append(where)
+        total += count
+    return _join(parts, "AND"), total
+
+
+def _combined(key: str, value: object, depth: int) -> tuple[Where, int]:
+    if key == "NOT" and isinstance(value, Mapping):
+        value = [value]
+    if not _is_list(value) or not value:
+        raise InputError(
+            f"filter {key} takes a list of at least one mapping, not {_show(value)}; "
+            f"e.g. {{'{key}': [{{'city': 'Oslo'}}]}}"
+        )
+    groups = [_group(item, depth + 1) for item in value]
+    parts, total = [where for where, _ in groups], sum(count for _, count in groups)
+    if key == "NOT":
+        joined = _join(parts, "OR")
+        return Where(f"NOT ({joined.sql})", joined.params), total
+    return _join(parts, key), total
+
+
+def _join(parts: Sequence[Where], word: str) -> Where:
+    if not parts:
+        return Where("1")
+    if len(parts) == 1:
+        return parts[0]
+    sql = "(" + f" {word} ".join(part.sql for part in parts) + ")"
+    return Where(sql, tuple(p for part in parts for p in part.params))
+
+
+def _field(key: str, value: object) -> tuple[Where, int]:
+    build = _column if key in COLUMNS else _metadata
+    if isinstance(value, str) and value == "*":
+        return build(key, "ne", None), 1
+    if not isinstance(value, Mapping):
+        return build(key, "eq", value), 1
+    if not value:
+        raise InputError(f"filter {key!r} has no operator; allowed are {', '.join(OPERATORS)}")
+    parts: list[Where] = []
+    for operator, operand in value.items():
+        if operator not in OPERATORS:
+            raise InputError(
+                f"filter {key!r} has the unknown operator {_show(operator)}; allowed are "
+                f"{', '.join(OPERATORS)} (and for nested metadata a dotted key, "
+                f"'{key}.{operator}')"
+            )
+        if operator in ("in", "nin") and not _is_list(operand):
+            raise _wrong(key, operator, operand, "a list")
+        parts.append(build(key, operator, operand))
+    return _join(parts, "AND"), len(parts)
+
+
+# --- columns: text or NULL -------------------------------------------------------------------
+
+
+def _column(key: str, operator: str, operand: Any) -> Where:
+    name = f"m.{key}"
+    if operator in ("contains", "icontains"):
+        if not isinstance(operand, str):
+            raise _wrong(key, operator, operand, "text")
+        return _contains_text(name, (), operator, _text(key, operand))
+    if operator in ("in", "nin"):
+        return _any_of(key, operator, operand, _column)
+    if operand is None and operator in ("eq", "ne"):
+        return Where(f"({name} IS {'NOT ' if operator == 'ne' else ''}NULL)")
+    text = _column_text(key, operator, operand)
+    if operator in COMPARE:
+        return Where(f"coalesce({name} {COMPARE[operator]} ?, 0)", (text,))
+    return Where(f"({name} IS {'NOT ' if operator == 'ne' else ''}?)", (text,))
+
+
+def _column_text(key: str, operator: str, operand: Any) -> str:
+    if key not in TIMES:
+        if not isinstance(operand, str):
+            raise _wrong(key, operator, operand, "text")
+        return _text(key, operand)
+    allowed = "a time: datetime, ISO-8601 text or seconds since 1970"
+    if isinstance(operand, bool) or not isinstance(operand, datetime | str | int | float):
+        raise _wrong(key, operator, operand, allowed)
+    try:
+        return to_utc(operand)
+    except (ValueError, OverflowError) as exc:
+        raise _wrong(key, operator, operand, allowed) from exc
+
+
+# --- metadata: JSON, any type or missing -----------------------------------------------------
+
+
+def _metadata(key: str, operator: str, operand: Any) -> Where:
+    path = _path(key)
+    kind, value = "json_type(m.metadata, ?)", "json_extract(m.metadata, ?)"
+    if operator in ("ne", "nin"):
+        positive = _metadata(key, {"ne": "eq", "nin": "in"}[operator], operand)
+        return Where(f"NOT {positive.sql}", positive.params)
+    if operator == "in":
+        return _any_of(key, operator, operand, _metadata)
+    if operator in ("contains", "icontains"):
+        return _metadata_contains(key, path, operator, operand)
+    if operand is None and operator == "eq":
+        return Where(f"(coalesce({kind}, 'null') = 'null')", (path,))
+    if isinstance(operand, bool) and operator == "eq":
+        return Where(f"coalesce({kind} = ?, 0)", (path, "true" if operand else "false"))
+    comparison = COMPARE.get(operator, "=")
+    if isinstance(operand, str):
+        return Where(
+            f"coalesce({kind} = 'text' AND {value} {comparison} ?, 0)",
+            (path, path, _text(key, operand)),
+        )
+    if isinstance(operand, int | float) and not isinstance(operand, bool):
+        number, bound = _number(key, operator, operand)
+        return Where(
+            f"coalesce({kind} IN ('integer', 'real') AND {value} {comparison} {number}, 0)",
+            (path, path, bound),
+        )
+    allowed = "text or a number" if operator in COMPARE else "text, a number, a boolean or None"
+    raise _wrong(key, operator, operand, allowed)
+
+
+def _metadata_contains(key: str, path: str, operator: str, operand: Any) -> Where:
+    kind, value = "json_type(m.metadata, ?)", "json_extract(m.metadata, ?)"
+    element = f"{kind} = 'array' AND EXISTS (SELECT 1 FROM json_each(m.metadata, ?) e WHERE "
+    if isinstance(operand, str):
+        text = _text(key, operand)
+        within = _contains_text(value, (path,), operator, text)
+        match, needle = "e.value = ?", text
+        if operator == "icontains":
+            match, needle = "edgemem_fold(e.value) = ?", text.casefold()
+        return Where(
+            f"coalesce(({kind} = 'text' AND {within.sql}) OR "
+            f"({element} e.type = 'text' AND {match})), 0)",
+            (path, *within.params, path, path, needle),
+        )
+    if isinstance(operand, bool):
+        return Where(
+            f"coalesce({element} e.type = ?), 0)", (path, path, "true" if operand else "false")
+        )
+    if isinstance(operand, int | float):
+        number, bound = _number(key, operator, operand)
+        return Where(
+            f"coalesce({element} e.type IN ('integer', 'real') AND e.value = {number}), 0)",
+            (path, path, bound),
+        )
+    raise _wrong(key, operator, operand, "text, a number or a boolean")
+
+
+def _path(key: str) -> str:
+    """The JSON path of a dotted key; bound, never pasted into SQL.
+
+    SQLite before 3.45 cannot quote these characters in a path, so no version is asked to.
+    """
+    parts = key.split(".")
+    if not all(parts) or any(c in '"\\' or ord(c) < 32 for c in key):
+        raise InputError(
+            f"filter key {key!r} cannot be a path into metadata; use names without quotes, "
+            'backslashes and control characters, joined by single dots, e.g. "address.city"'
+        )
+    _text(key, key)
+    return "$" + "".join(f'."{part}"' for part in parts)
+
+
+def _number(key: str, operator: str, operand: int | float) -> tuple[str, str]:
+    """The SQL of a number and its parameter.
+
+    It goes through SQLite's own JSON reader, like the metadata it is compared with: that reader
+    does not always round a decimal to the same float as Python does.
+    """
+    if isinstance(operand, float) and not math.isfinite(operand):
+        raise _wrong(key, operator, operand, "a finite number")
+    return "json_extract(?, '$')", json.dumps(operand)
+
+
+# --- both ------------------------------------------------------------------------------------
+
+
+def _contains_text(sql: str, params: tuple[Any, ...], operator: str, text: str) -> Where:
+    if operator == "icontains":
+        sql, text = f"edgemem_fold({sql})", text.casefold()
+    return Where(f"coalesce(instr({sql}, ?) > 0, 0)", (*params, text))
+
+
+def _any_of(
+    key: str, operator: str, operands: Collection[Any], build: Callable[[str, str, Any], Where]
+) -> Where:
+    """in / nin. The list goes in as one JSON parameter, so that thousands are one condition."""
+    parts: list[Where] = []
+    texts: list[str] = []
+    numbers: list[int | float] = []
+    for operand in operands:
+        if _is_list(operand) or isinstance(operand, Mapping):
+            raise _wrong(key, operator, operand, "a list of single values")
+        if operand is None or isinstance(operand, bool):
+            parts.append(build(key, "eq", operand))
+        elif build is _column:
+            texts.append(_column_text(key, operator, operand))
+        elif isinstance(operand, str):
+            texts.append(_text(key, operand))
+        elif isinstance(operand, int | float):
+            _number(key, operator, operand)
+            numbers.append(operand)
+        else:
+            raise _wrong(key, operator, operand, "text, numbers, booleans and None")
+    parts = list(dict.fromkeys(parts))
+    listed = "IN (SELECT value FROM json_each(?))"
+    if texts and build is _column:
+        packed = json.dumps(texts, ensure_ascii=False)
+        parts.append(Where(f"coalesce(m.{key} {listed}, 0)", (packed,)))
+    else:
+        for values, types in ((texts, "'text'"), (numbers, "'integer', 'real'")):
+            if values:
+                path, packed = _path(key), json.dumps(values, ensure_ascii=False)
+                sql = (
+                    f"coalesce(json_type(m.metadata, ?) IN ({types}) AND "
+                    f"json_extract(m.metadata, ?) {listed}, 0)"
+                )
+                parts.append(Where(sql, (path, path, packed)))
+    where = _join(parts, "OR") if parts else Where("0")
+    return Where(f"NOT {where.sql}", where.params) if operator == "nin" else where
+
+
+def _text(key: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        raise InputError(f"filter {key!r} holds a lone surrogate; give valid text") from exc
+    if "\0" in text:
+        raise InputError(f"filter {key!r} holds a NUL character; give text without")
+    return text
+
+
+def _is_list(value: object) -> TypeGuard[Collection[Any]]:
+    return isinstance(value, list | tuple | set | frozenset)
+
+
+def _wrong(key: str, operator: str, operand: object, allowed: str) -> InputError:
+    hint = "; for one of several values use 'in'" if _is_list(operand) and operator == "eq" else ""
+    return InputError(
+        f"filter {key!r}: operator {operator} takes {allowed}, not {_show(operand)}{hint}"
+    )
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,445 @@
+"""The store's changes: what one transaction can do.
+
+Knows tables and keeps rows, full-text index, vectors and history in step; must not know locks,
+files or when to commit. What a transaction did becomes visible all at once or not at all.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from edgemem.errors import DimensionMismatch, InputError, StoreError
+from edgemem.results import Scope, utc_now
+from edgemem.store import reading
+from edgemem.store.failures import sqlite_errors
+from edgemem.store.rows import KINDS, Floats, NewMemory, StoredTurn, pack_json, pack_vectors
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """What `Store.transaction()` gives: everything in it is committed together, or none of it.
+
+    generation: the store's generation once this is committed. Methods raise StoreError on an
+    unknown id before they have written anything; after an error of SQLite itself the transaction
+    can only be rolled back.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._failed: BaseException | None = None
+        self._open = True
+        self._dim: int | None = None
+        self.generation = reading.generation(connection) + 1
+        self._changes_before = connection.total_changes
+
+    # --- turns and memories ---
+
+    def add_turn(self, turn: StoredTurn) -> int:
+        """Store a message; its rowid. Raises StoreError if the id is taken."""
+        with self.step():
+            self._new_id("turns", turn.id)
+            return self.insert(
+                "turns",
+                id=turn.id,
+                **_scope(turn.scope),
+                role=turn.role,
+                name=turn.name,
+                content=turn.content,
+                timestamp=turn.timestamp,
+                metadata=pack_json(turn.metadata, "metadata"),
+                created_at=turn.created_at,
+            )
+
+    def add_memory(
+        self,
+        memory: NewMemory,
+        *,
+        event: str = "ADD",
+        actor_id: str | None = None,
+        role: str | None = None,
+    ) -> int:
+        """Store a memory with its vectors, full-text row, sources and history row; its rowid.
+
+        Raises StoreError if the id is taken or a source is unknown, DimensionMismatch if the
+        vectors are of another dimension than the store's, InputError on an unknown kind.
+        """
+        with self.step():
+            self._new_id("memories", memory.id)
+            if memory.kind not in KINDS:
+                raise InputError(
+                    f"memory kind {memory.kind!r} is unknown; give one of {', '.join(KINDS)}"
+                )
+            packed = pack_json(memory.metadata, "metadata")
+            turns = self._turn_rowids(memory.sources)
+            blobs = self._blobs(memory.vectors)
+            rowid = self.insert(
+                "memories",
+                id=memory.id,
+                kind=memory.kind,
+                memory=memory.memory,
+                search_text=memory.search_text,
+                **_scope(memory.scope),
+                metadata=packed,
+                created_at=memory.created_at,
+                updated_at=memory.updated_at or memory.created_at,
+                valid_from=memory.valid_from,
+                valid_to=memory.valid_to,
+                expires_at=memory.expires_at,
+                generation=self.generation,
+            )
+            self.index_text(rowid, memory.search_text)
+            self._add_vectors(rowid, blobs)
+            self._add_sources(rowid, turns)
+            self._history(
+                memory.id,
+                event,
+                new=memory.memory,
+                created_at=memory.created_at,
+                actor_id=actor_id,
+                role=role,
+            )
+            return rowid
+
+    def update_memory(
+        self,
+        id: str,
+        *,
+        memory: str,
+        search_text: str,
+        vectors: Floats | None,
+        updated_at: str,
+        metadata: Mapping[str, Any] | None = None,
+        valid_from: str | None = None,
+        sources: Sequence[str] = (),
+        actor_id: str | None = None,
+        role: str | None = None,
+    ) -> str:
+        """Give a memory a new text; its previous text.
+
+        vectors: None keeps those it has. metadata, valid_from: None keeps them. sources are added
+        to those it has. Raises StoreError if there is no such memory or source.
+        """
+        with self.step():
+            rowid, old, old_search, created_at = self._memory(id)
+            packed = None if metadata is None else pack_json(metadata, "metadata")
+            turns = self._turn_rowids(sources)
+            blobs = None if vectors is None else self._blobs(vectors)
+            if search_text != old_search:
+                self._unindex_text(rowid, old_search)
+            self._connection.execute(
+                "UPDATE memories SET memory = ?, search_text = ?, updated_at = ?, "
+                "metadata = coalesce(?, metadata), valid_from = coalesce(?, valid_from), "
+                "generation = ? WHERE rowid = ?",
+                (memory, search_text, updated_at, packed, valid_from, self.generation, rowid),
+            )
+            if search_text != old_search:
+                self.index_text(rowid, search_text)
+            if blobs is not None:
+                self._replace_vectors(rowid, blobs)
+            self._add_sources(rowid, turns)
+            self._history(
+                id,
+                "UPDATE",
+                old=old,
+                new=memory,
+                created_at=created_at,
+                updated_at=updated_at,
+                actor_id=actor_id,
+                role=role,
+            )
+            return old
+
+    def set_vectors(self, id: str, vectors: Floats) -> None:
+        """Replace a memory's vectors and nothing else (`reindex`); no history row."""
+        with self.step():
+            rowid = self._memory(id)[0]
+            self._replace_vectors(rowid, self._blobs(vectors))
+            self._connection.execute(
+                "UPDATE memories SET generation = ? WHERE rowid = ?", (self.generation, rowid)
+            )
+
+    def invalidate(
+        self,
+        id: str,
+        valid_to: str,
+        *,
+        at: str | None = None,
+        actor_id: str | None = None,
+        role: str | None = None,
+    ) -> None:
+        """End a memory's validity: from `valid_to` on, answers leave it out; its row stays.
+
+        at: when that was decided (now if None). History: event DELETE, is_deleted 0.
+        """
+        with self.step():
+            rowid, old, _, created_at = self._memory(id)
+            at = at or utc_now()
+            self._connection.execute(
+                "UPDATE memories SET valid_to = ?, updated_at = ?, generation = ? WHERE rowid = ?",
+                (valid_to, at, self.generation, rowid),
+            )
+            self._history(
+                id,
+                "DELETE",
+                old=old,
+                created_at=created_at,
+                updated_at=at,
+                actor_id=actor_id,
+                role=role,
+            )
+
+    def delete_memory(
+        self,
+        id: str,
+        deleted_at: str,
+        *,
+        actor_id: str | None = None,
+        role: str | None = None,
+    ) -> None:
+        """Take a memory out of every answer and index; its text stays in its row and history."""
+        with self.step():
+            rowid, old, old_search, created_at = self._memory(id)
+            self._unindex_text(rowid, old_search)
+            self._connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
+            self._connection.execute(
+                "UPDATE memories SET deleted_at = ?, generation = ? WHERE rowid = ?",
+                (deleted_at, self.generation, rowid),
+            )
+            self._history(
+                id,
+                "DELETE",
+                old=old,
+                created_at=created_at,
+                updated_at=deleted_at,
+                is_deleted=True,
+                actor_id=actor_id,
+                role=role,
+            )
+
+    # --- pending work and meta ---
+
+    def add_pending(
+        self,
+        task: str,
+        payload: Mapping[str, Any],
+        scope: Scope,
+        *,
+        error: str | None = None,
+        next_try_at: str | None = None,
+    ) -> int:
+        """Queue a piece of work; its number. An erase drops it if it mentions an erased id."""
+        with self.step():
+            return self.insert(
+                "pending",
+                uid=uuid.uuid4().hex,
+                task=task,
+                payload=pack_json(payload, "payload"),
+                **_scope(scope),
+                last_error=error,
+                created_at=utc_now(),
+                next_try_at=next_try_at,
+            )
+
+    def finish_pending(self, id: int) -> None:
+        """Drop a piece of work that is done. Raises StoreError if there is none."""
+        self._pending("DELETE FROM pending WHERE id = ?", (id,))
+
+    def fail_pending(self, id: int, error: str, next_try_at: str | None) -> None:
+        """Note a failed try. Raises StoreError if there is no such piece of work."""
+        self._pending(
+            "UPDATE pending SET attempts = attempts + 1, last_error = ?, next_try_at = ? "
+            "WHERE id = ?",
+            (error, next_try_at, id),
+        )
+
+    def _pending(self, sql: str, params: tuple[Any, ...]) -> None:
+        with self.step():
+            if self._connection.execute(sql, params).rowcount == 0:
+                raise StoreError(
+                    f"no pending work with number {params[-1]}; another process may have done it"
+                )
+
+    def set_meta(self, key: str, value: str | None) -> None:
+        """Store a setting of the store itself; None drops it."""
+        with self.step():
+            self._dim = None
+            if value is None:
+                self._connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+            else:
+                self._connection.execute(
+                    "INSERT INTO meta (key, value) VALUES (?, ?) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    (key, value),
+                )
+
+    # --- for this package ---
+
+    @contextmanager
+    def step(self) -> Iterator[sqlite3.Connection]:
+        """One change. If it fails half way, the transaction can only be rolled back.
+
+        SQLite may itself have rolled back (a full disk), after which every further statement
+        would commit on its own.
+        """
+        if not self._open:
+            raise StoreError("this transaction is over; begin another with store.transaction()")
+        self.require_whole()
+        before = self._connection.total_changes
+        try:
+            with sqlite_errors(self._path):
+                yield self._connection
+        except BaseException as exc:
+            refused = isinstance(exc, StoreError | ValueError | TypeError)
+            inside = isinstance(exc.__cause__, sqlite3.Error | MemoryError)
+            if not refused or inside or self._connection.total_changes != before:
+                self._failed = exc
+            raise
+
+    def require_whole(self) -> None:
+        if self._failed is not None:
+            raise StoreError(
+                f"this transaction failed earlier ({self._failed}) and is rolled back; "
+                "begin another"
+            ) from self._failed
+
+    def finish(self) -> bool:
+        """Close the transaction; whether it wrote anything, in which case it counts as one."""
+        self.require_whole()
+        self._open = False
+        if self._connection.total_changes == self._changes_before:
+            return False
+        self._connection.execute(
+            "UPDATE meta SET value = ? WHERE key = 'generation'", (str(self.generation),)
+        )
+        return True
+
+    def abandon(self) -> None:
+        self._open = False
+
+    def insert(self, table: str, **values: Any) -> int:
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        cursor = self._connection.execute(
+            f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values())
+        )
+        return int(cursor.lastrowid or 0)
+
+    def index_text(self, rowid: int, text: str) -> None:
+        self._connection.execute(
+            "INSERT INTO memories_fts (rowid, search_text) VALUES (?, ?)", (rowid, text)
+        )
+
+    def add_derived(self, rowid: int, vectors: Floats, sources: Sequence[str]) -> None:
+        """The vectors and sources of a memory row that an import has just inserted."""
+        blobs, turns = self._blobs(vectors), self._turn_rowids(sources)
+        self._add_vectors(rowid, blobs)
+        self._add_sources(rowid, turns)
+
+    # --- helpers ---
+
+    def _unindex_text(self, rowid: int, text: str) -> None:
+        # An index over external content must be told the very text it was given.
+        self._connection.execute(
+            "INSERT INTO memories_fts (memories_fts, rowid, search_text) VALUES ('delete', ?, ?)",
+            (rowid, text),
+        )
+
+    def _new_id(self, table: str, id: str) -> None:
+        row = self._connection.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id,)).fetchone()
+        if row:
+            what = "turn" if table == "turns" else "memory"
+            raise StoreError(f"a {what} with id {id!r} exists already; give a new id")
+
+    def _memory(self, id: str) -> tuple[int, str, str, str]:
+        row = self._connection.execute(
+            "SELECT rowid, memory, search_text, created_at FROM memories "
+            "WHERE id = ? AND deleted_at IS NULL",
+            (id,),
+        ).fetchone()
+        if row is None:
+            raise StoreError(
+                f"no memory with id {id!r} (or it was deleted); list them to see which there are"
+            )
+        return row[0], row[1], row[2], row[3]
+
+    def _turn_rowids(self, ids: Iterable[str]) -> list[int]:
+        out = []
+        for id in dict.fromkeys(ids):
+            row = self._connection.execute("SELECT rowid FROM turns WHERE id = ?", (id,)).fetchone()
+            if row is None:
+                raise StoreError(f"no turn with id {id!r}; add the turn before what cites it")
+            out.append(row[0])
+        return out
+
+    def _add_sources(self, rowid: int, turns: Iterable[int]) -> None:
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO memory_sources (memory, turn) VALUES (?, ?)",
+            [(rowid, turn) for turn in turns],
+        )
+
+    def _blobs(self, vectors: Floats) -> list[bytes]:
+        """The vectors as blobs, after a look at their dimension; the first one sets the store's."""
+        blobs = pack_vectors(vectors)
+        if blobs:
+            dim = len(blobs[0]) // 4
+            if self._dim is None:
+                self._dim = reading.meta_int(self._connection, "embedder_dim", 0) or None
+            if self._dim is None:
+                self.set_meta("embedder_dim", str(dim))
+                self._dim = dim
+            if dim != self._dim:
+                raise DimensionMismatch(
+                    f"vectors of dimension {dim} were given and the store {self._path} holds "
+                    f"vectors of dimension {self._dim}; use the embedding model it was made with, "
+                    "or run `edgemem reindex`"
+                )
+        return blobs
+
+    def _add_vectors(self, rowid: int, blobs: Iterable[bytes]) -> None:
+        self._connection.executemany(
+            "INSERT INTO vectors (memory, chunk, vector) VALUES (?, ?, ?)",
+            [(rowid, chunk, blob) for chunk, blob in enumerate(blobs)],
+        )
+
+    def _replace_vectors(self, rowid: int, blobs: Iterable[bytes]) -> None:
+        self._connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
+        self._add_vectors(rowid, blobs)
+        self._connection.execute(
+            "UPDATE memories SET vectors_generation = ? WHERE rowid = ?", (self.generation, rowid)
+        )
+
+    def _history(
+        self,
+        memory_id: str,
+        event: str,
+        *,
+        created_at: str,
+        old: str | None = None,
+        new: str | None = None,
+        updated_at: str | None = None,
+        is_deleted: bool = False,
+        actor_id: str | None = None,
+        role: str | None = None,
+    ) -> None:
+        self.insert(
+            "history",
+            id=str(uuid.uuid4()),
+            memory_id=memory_id,
+            old_memory=old,
+            new_memory=new,
+            event=event,
+            created_at=created_at,
+            updated_at=updated_at,
+            is_deleted=int(is_deleted),
+            actor_id=actor_id,
+            role=role,
+        )
+
+
+def _scope(scope: Scope) -> dict[str, str | None]:
+    return {"user_id": scope.user_id, "agent_id": scope.agent_id, "run_id": scope.run_id}

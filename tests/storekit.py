@@ -1,0 +1,88 @@
+"""What the store's tests share: short ways to make its rows, and child processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+import edgemem
+from edgemem.results import Scope
+from edgemem.store import NewMemory, Store, StoredTurn
+
+DIM = 8
+T0 = "2024-05-01T10:00:00.000+00:00"
+T1 = "2024-05-02T10:00:00.000+00:00"
+T2 = "2024-05-03T10:00:00.000+00:00"
+LONG_AGO = "2001-01-01T00:00:00.000+00:00"
+FAR_AHEAD = "2999-01-01T00:00:00.000+00:00"
+ADA = Scope(user_id="ada")
+ROOT = Path(edgemem.__file__).parent.parent
+
+
+def unit(seed: int, count: int = 1, dim: int = DIM) -> np.ndarray:
+    """(count, dim) float32 random unit vectors, the same for the same seed."""
+    rows = np.random.default_rng(seed).standard_normal((count, dim))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def turn(id: str, content: str = "hello", **fields: Any) -> StoredTurn:
+    values: dict[str, Any] = {
+        "scope": ADA, "role": "user", "timestamp": T0, "created_at": T0, **fields
+    }  # fmt: skip
+    return StoredTurn(id=id, content=content, **values)
+
+
+def memory(id: str, text: str = "Ada likes tea", **fields: Any) -> NewMemory:
+    values: dict[str, Any] = {
+        "kind": "fact", "search_text": text, "scope": ADA, "created_at": T0,
+        "vectors": unit(crc32(id.encode())), **fields,
+    }  # fmt: skip
+    return NewMemory(id=id, memory=text, **values)
+
+
+def add(store: Store, *rows: NewMemory | StoredTurn) -> list[int]:
+    with store.transaction() as tx:
+        return [
+            tx.add_turn(row) if isinstance(row, StoredTurn) else tx.add_memory(row) for row in rows
+        ]
+
+
+def vectors_by_length(texts: list[str]) -> list[np.ndarray]:
+    """Stands in for an embedder: vectors that depend on the text alone."""
+    return [unit(len(text)) for text in texts]
+
+
+def child(script: str, *arguments: str | Path) -> subprocess.Popen[str]:
+    """A Python process that can import edgemem and this file."""
+    path = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def finished(process: subprocess.Popen[str], timeout_s: float = 120) -> str:
+    """The child's output; fails with its errors if it failed."""
+    out, err = process.communicate(timeout=timeout_s)
+    assert process.returncode == 0, err
+    return out
+
+
+def raised(call: Callable[[], object]) -> str:
+    """The message of whatever the call raises."""
+    try:
+        call()
+    except Exception as exc:
+        return str(exc)
+    raise AssertionError("nothing was raised")

@@ -1,0 +1,208 @@
+"""Folders and settings: precedence, what is refused, and that writing keeps what it should."""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgemem import config
+from edgemem.config import load_settings, set_value, unset_value
+from edgemem.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("EDGEMEM_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def write(home, text):
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def test_home_holds_data_cache_and_configuration(home):
+    assert config.data_dir() == config.cache_dir() == config.config_dir() == home
+    assert config.config_file() == home / "config.toml"
+
+
+def test_without_home_the_folders_are_the_platforms(monkeypatch):
+    monkeypatch.delenv("EDGEMEM_HOME")
+    for folder in (config.data_dir(), config.cache_dir(), config.config_dir()):
+        assert folder.is_absolute()
+        assert "edgemem" in folder.parts
+
+
+def test_reading_makes_no_folder(home):
+    load_settings()
+    assert not home.exists()
+
+
+def test_defaults(home):
+    s = load_settings()
+    assert s.db == home / "memory.db"
+    assert (s.user_id, s.n_ctx, s.n_threads, s.n_gpu_layers, s.top_k) == (
+        "default",
+        2048,
+        None,
+        0,
+        10,
+    )
+
+
+def test_the_file_beats_the_default_and_the_environment_beats_the_file(home, monkeypatch):
+    write(home, 'top_k = 5\nuser_id = "ada"\n')
+    assert (load_settings().top_k, load_settings().user_id) == (5, "ada")
+    monkeypatch.setenv("EDGEMEM_TOP_K", "7")
+    assert (load_settings().top_k, load_settings().user_id) == (7, "ada")
+
+
+def test_an_empty_variable_is_no_setting(monkeypatch):
+    monkeypatch.setenv("EDGEMEM_TOP_K", "")
+    assert load_settings().top_k == 10
+
+
+def test_other_edgemem_variables_are_left_alone(monkeypatch):
+    monkeypatch.setenv("EDGEMEM_BACKEND", "numpy")
+    load_settings()
+
+
+def test_a_relative_db_in_the_file_lies_beside_the_file(home):
+    write(home, 'db = "mine.db"\n')
+    assert load_settings().db == home / "mine.db"
+    write(home, 'db = ":memory:"\n')
+    assert str(load_settings().db) == ":memory:"
+
+
+def test_settings_become_json(home):
+    out = json.loads(json.dumps(load_settings().to_dict()))
+    assert out["db"] == str(home / "memory.db")
+    assert out["n_threads"] is None
+
+
+def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
+    write(home, "topk = 5\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    assert str(caught.value) == (
+        f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
+        "n_ctx, n_threads, n_gpu_layers, context_turns, top_k. Correct or remove it."
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "top_k = 0",
+        "top_k = -3",
+        "top_k = true",
+        "top_k = 1.5",
+        'top_k = "5"',
+        "n_gpu_layers = -2",
+        "n_ctx = 3",
+        "user_id = 4",
+        'user_id = "  "',
+        'db = "a\\u0000b"',
+        "[top_k]",
+        "n_threads = 1979-05-27",
+    ],
+)
+def test_a_bad_value_names_the_key_and_the_file(home, line):
+    write(home, line + "\n")
+    key = line.strip("[]").split(" ")[0]
+    with pytest.raises(ConfigError, match=rf"Setting {key} = .* must be") as caught:
+        load_settings()
+    assert str(home / "config.toml") in str(caught.value)
+
+
+def test_a_bad_variable_is_named(monkeypatch):
+    monkeypatch.setenv("EDGEMEM_N_CTX", "many")
+    with pytest.raises(ConfigError, match=r"'many' in the environment \(EDGEMEM_N_CTX\).*64 to"):
+        load_settings()
+
+
+@pytest.mark.parametrize("text", [b"top_k = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_file_that_is_not_toml_is_refused_and_kept(home, text):
+    home.mkdir()
+    (home / "config.toml").write_bytes(text)
+    for act in (load_settings, lambda: set_value("top_k", 3)):
+        with pytest.raises(ConfigError, match="is not TOML"):
+            act()
+    assert (home / "config.toml").read_bytes() == text
+
+
+def test_a_named_file_must_exist(tmp_path):
+    with pytest.raises(ConfigError, match="There is no settings file"):
+        load_settings(tmp_path / "none.toml")
+
+
+def test_set_value_converts_text_and_is_read_back(home):
+    file = set_value("top_k", "5")
+    set_value("user_id", 'Ærlig 😀 "quoted" \\ \x7f\ttab')
+    assert file == home / "config.toml"
+    assert load_settings().top_k == 5
+    assert load_settings().user_id == 'Ærlig 😀 "quoted" \\ \x7f\ttab'
+    assert [p.name for p in home.iterdir()] == ["config.toml"]
+
+
+def test_set_value_keeps_comments_and_other_lines(home):
+    write(home, "# mine\ntop_k = 5  # few\nuser_id = 'ada'\n")
+    set_value("top_k", 6)
+    assert (home / "config.toml").read_text() == "# mine\nuser_id = 'ada'\ntop_k = 6\n"
+
+
+def test_set_value_rewrites_what_it_cannot_edit_by_line(home):
+    write(home, '"top_k" = 5\nuser_id = """a\nb"""\n')
+    set_value("top_k", 6)
+    assert tomllib.loads((home / "config.toml").read_text()) == {"top_k": 6, "user_id": "a\nb"}
+
+
+def test_a_relative_db_that_is_set_means_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    set_value("db", "here.db")
+    assert load_settings().db == tmp_path / "here.db"
+    set_value("db", ":memory:")
+    assert load_settings().db == Path(":memory:")
+
+
+def test_unset_value_brings_the_default_back():
+    set_value("top_k", 5)
+    set_value("n_threads", 2)
+    unset_value("top_k")
+    unset_value("top_k")
+    assert (load_settings().top_k, load_settings().n_threads) == (10, 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("nope", 1), ("top_k", "x"), ("user_id", "a\0b"), ("user_id", "\ud800")]
+)
+def test_set_value_refuses_and_writes_nothing(home, key, value):
+    with pytest.raises(ConfigError):
+        set_value(key, value)
+    assert not home.exists()
+
+
+def test_a_file_that_cannot_be_written_is_a_config_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "file" / "below"))
+    with pytest.raises(ConfigError, match="settings file"):
+        set_value("top_k", 5)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_any_text_survives_writing(tmp_path, text):
+    if not text.strip():
+        return
+    file = tmp_path / "c.toml"
+    file.unlink(missing_ok=True)
+    set_value("user_id", text, file)
+    set_value("top_k", 3, file)
+    assert load_settings(file).user_id == text

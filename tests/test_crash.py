@@ -1,0 +1,171 @@
+"""A writer that is killed at any instant loses nothing acknowledged and leaves nothing half done.
+
+SIGKILL stands for the crash of a process. That a commit also survives the loss of power rests on
+synchronous=FULL, which no test here can show. EDGEMEM_KILLS sets how many writers are killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from storekit import add, child, finished, memory
+
+from edgemem.store import Store
+
+KILLS = int(os.environ.get("EDGEMEM_KILLS", "15"))
+
+# Each transaction: a turn and two memories, one deleted again or updated, pending work.
+WRITER = """
+import sys, uuid
+from storekit import ADA, T1, memory, turn, unit
+from edgemem.store import Store
+store = Store.open(sys.argv[1], busy_timeout_s=30)
+print("ready", flush=True)
+while True:
+    n = "n" + uuid.uuid4().hex
+    with store.transaction() as tx:
+        tx.add_turn(turn("turn" + n, n + " " + "said " * 50))
+        tx.add_memory(memory("fact" + n, n, sources=("turn" + n,), vectors=unit(1, 2)))
+        tx.add_memory(memory("old" + n, "old" + n, sources=("turn" + n,)))
+        tx.update_memory("fact" + n, memory=n + " new", search_text=n, vectors=None, updated_at=T1)
+        tx.delete_memory("old" + n, T1)
+        tx.add_pending("extract", {"turns": ["turn" + n]}, ADA)
+    print(n, flush=True)
+"""
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+
+
+def written(store: Store, n: str) -> None:
+    """All of one transaction is there."""
+    assert list(store.turns([f"turn{n}"])) == [f"turn{n}"]
+    fact = store.get([f"fact{n}"])[f"fact{n}"]
+    assert (fact.memory, fact.sources) == (f"{n} new", (f"turn{n}",))
+    assert len(store.lexical(f'"{n}"')) == 1
+    assert [r["event"] for r in store.history(f"fact{n}")] == ["ADD", "UPDATE"]
+    assert [r["event"] for r in store.history(f"old{n}")] == ["ADD", "DELETE"]
+    assert store.get([f"old{n}"]) == {} != store.get([f"old{n}"], include_deleted=True)
+
+
+def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    choose = random.Random(os.urandom(8))
+    acknowledged: list[str] = []
+    for number in range(KILLS):
+        writer = child(WRITER, path)
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n", writer.communicate()[1]
+        if number % 2:  # half of them die only after a first acknowledged write
+            acknowledged.append(writer.stdout.readline())
+        # The delay is the instant of death, not a wait for anything.
+        threading.Timer(choose.uniform(0, 0.15), writer.send_signal, (signal.SIGKILL,)).start()
+        out, _ = writer.communicate(timeout=60)
+        assert writer.returncode == -signal.SIGKILL
+        acknowledged += [line for line in out.splitlines(keepends=True) if line.endswith("\n")]
+
+        with Store.open(path) as store:
+            counts = store.counts()
+            turns = counts["turns"]
+            # No half operations: every transaction made exactly these.
+            assert counts["memories"] == counts["deleted"] == counts["pending"] == turns
+            assert (counts["vectors"], counts["history"]) == (2 * turns, 4 * turns)
+            assert store.generation() == turns
+            assert len(store.lexical("new OR old OR n*")) == turns
+            assert store.check() == []
+    names = [line.strip() for line in acknowledged]
+    assert len(names) == len(set(names)) >= KILLS // 2
+    with Store.open(path) as store:
+        stored = {t.id.removeprefix("turn") for t in store.recent_turns(limit=10**9)}
+        assert set(names) <= stored
+        assert len(stored) - len(names) <= KILLS  # at most one not yet acknowledged by each
+        for n in stored:
+            written(store, n)
+    print(f"{KILLS} kills, {len(names)} acknowledged writes, none lost", file=sys.stderr)
+
+
+OPENER = """
+import sys
+from edgemem.store import Store
+print("ready", flush=True)
+Store.open(sys.argv[1])
+sys.stdin.read()
+"""
+
+
+def test_an_opening_that_is_killed_leaves_a_file_that_opens(tmp_path: Path) -> None:
+    choose = random.Random(os.urandom(8))
+    for i in range(max(3, KILLS // 3)):
+        path = tmp_path / f"{i}.db"
+        opener = child(OPENER, path)
+        assert opener.stdout is not None
+        opener.stdout.readline()
+        # The first opening imports sqlite_utils and makes the tables: about a third of a second.
+        threading.Timer(choose.uniform(0, 0.5), opener.send_signal, (signal.SIGKILL,)).start()
+        opener.communicate(timeout=60)
+        with Store.open(path) as store:
+            assert store.check() == []
+            add(store, memory("m1"))
+
+
+DIES_WHILE_SCRUBBING = """
+import os, signal, sys
+from edgemem.store import Store, erase
+def die(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+store = Store.open(sys.argv[1])
+store._writer.set_trace_callback(lambda sql: die() if sql.startswith(sys.argv[2]) else None)
+store.erase(["secret"])
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')", "VACUUM",
+                  "PRAGMA wal_checkpoint", "DELETE FROM meta"]
+)  # fmt: skip
+def test_an_erase_that_is_killed_is_finished_by_the_next_open(
+    tmp_path: Path, statement: str
+) -> None:
+    path = tmp_path / "a.db"
+    with Store.open(path) as store:
+        add(store, memory("secret", "xyzzyplugh " * 400), memory("kept"))
+    dying = child(DIES_WHILE_SCRUBBING, path, statement)
+    dying.communicate(timeout=60)
+    assert dying.returncode == -signal.SIGKILL
+    with Store.open(path) as store:
+        assert store.meta("scrub_wanted") is None
+        assert [i.id for i in store.list()] == ["kept"]
+        assert store.check() == []
+        reader = "import sys, glob; print(sum(open(f,'rb').read().count(b'xyzzy') for f in "
+        reader += "glob.glob(sys.argv[1] + '*')))"
+        assert finished(child(reader, path)) == "0\n"
+
+
+def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path: Path) -> None:
+    path, copy = tmp_path / "a.db", tmp_path / "copy.db"
+    with Store.open(path) as store:
+        store._writer.execute("PRAGMA wal_autocheckpoint = 0")
+        for i in range(5):
+            add(store, memory(f"m{i}"))
+        whole = Path(f"{path}-wal").read_bytes()
+        main = path.read_bytes()
+    for cut in random.Random(0).sample(range(len(whole)), 25):
+        for name in ("copy.db", "copy.db-wal", "copy.db-shm"):
+            (tmp_path / name).unlink(missing_ok=True)
+        copy.write_bytes(main)
+        Path(f"{copy}-wal").write_bytes(whole[:cut])
+        with sqlite3.connect(copy) as raw:
+            tables = raw.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        raw.close()
+        with Store.open(copy) as opened:
+            ids = [i.id for i in opened.list()]
+            assert ids == [f"m{i}" for i in range(len(ids))]
+            assert opened.generation() == len(ids)
+            assert opened.check() == []
+        assert tables == 0 or tables > 10

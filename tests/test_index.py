@@ -1,0 +1,418 @@
+"""The vector index: exact and HNSW, changes, scopes and threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from indexkit import ANY, DIM, EVER, ROOT, changes, filled, rowids_of, same_answers, search, unit
+
+from edgemem.results import Scope
+from edgemem.retrieval import index as index_module
+from edgemem.retrieval.index import VectorIndex
+
+# What a search finds
+
+
+def test_an_empty_index_finds_nothing():
+    index = VectorIndex(DIM)
+    rowids, scores, method = search(index, unit(1)[0])
+    assert (len(rowids), len(scores), method, len(index)) == (0, 0, "exact", 0)
+    assert rowids.dtype == np.int64 and scores.dtype == np.float32
+
+
+def test_the_best_memories_come_first():
+    index, vectors = filled(50, crossover=1000)
+    rowids, scores, method = search(index, vectors[7], 10)
+    expected = vectors @ vectors[7]
+    assert method == "exact"
+    assert rowids.tolist() == (np.argsort(-expected)[:10] + 1).tolist()
+    np.testing.assert_allclose(scores, np.sort(expected)[::-1][:10], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("crossover", [0, 1000])
+def test_a_memory_scores_as_the_best_of_its_vectors(crossover):
+    vectors = unit(60, 3)
+    index = VectorIndex(DIM, crossover=crossover)
+    index.apply(changes(1, range(1, 61), [1] * 20 + [2] * 20 + list(range(3, 23)), vectors))
+    index.build_hnsw()
+    query = unit(1, 9)[0]
+    rowids, scores, _ = search(index, query, 22)
+    assert sorted(rowids.tolist()) == list(range(1, 23))
+    for rowid, rows in ((1, vectors[:20]), (2, vectors[20:40])):
+        np.testing.assert_allclose(scores[rowids.tolist().index(rowid)], (rows @ query).max(), 1e-5)
+    assert rowids_of(index, query, 3) == rowids[:3].tolist()
+    index.close()
+
+
+def test_scopes_kinds_and_times_filter():
+    index = VectorIndex(DIM)
+    index.apply(
+        changes(
+            1,
+            range(1, 7),
+            user=["ann", "ann", "bob", None, "ann", "ann"],
+            agent=["x", None, "x", "x", "x", "x"],
+            run=["r1", "r2", "r1", "r1", "r1", "r1"],
+            kind=["fact", "turn", "fact", "fact", "summary", "fact"],
+            until=[EVER, EVER, EVER, EVER, EVER, 100.0],
+        )
+    )
+    query = unit(1)[0]
+
+    def found(**options):
+        return sorted(rowids_of(index, query, 10, **options))
+
+    assert found() == [1, 2, 3, 4, 5, 6]
+    assert found(scope=Scope(user_id="ann")) == [1, 2, 5, 6]
+    assert found(scope=Scope(user_id="ann", agent_id="x")) == [1, 5, 6]
+    assert found(scope=Scope(run_id="r1", agent_id="x")) == [1, 3, 4, 5, 6]
+    assert found(scope=Scope(user_id="nobody")) == []
+    assert found(kinds=frozenset({"fact"})) == [1, 3, 4, 6]
+    assert found(kinds=frozenset({"turn", "summary", "image"})) == [2, 5]
+    assert found(kinds=frozenset()) == []
+    assert found(now=99.9) == [1, 2, 3, 4, 5, 6]
+    assert found(now=100.0) == [1, 2, 3, 4, 5]
+    assert found(rowids=np.array([2, 6, 99])) == [2, 6]
+    assert found(rowids=np.array([], np.int64)) == []
+
+
+def test_a_vector_that_is_not_finite_is_never_found():
+    vectors = unit(4)
+    vectors[1, 3] = np.nan
+    vectors[2, 0] = np.inf
+    index = VectorIndex(DIM, crossover=0)
+    index.apply(changes(1, [1, 2, 3, 4], vectors=vectors))
+    assert len(index) == 2
+    assert index.build_hnsw()
+    assert sorted(rowids_of(index, unit(1)[0], 9)) == [1, 4]
+
+
+def test_wrong_input_is_refused():
+    index, _ = filled(3)
+    query = unit(1)[0]
+    with pytest.raises(ValueError, match=r"query has shape \(4,\); this index needs \(16,\)"):
+        search(index, np.ones(4, np.float32))
+    with pytest.raises(ValueError, match="query holds a NaN"):
+        search(index, np.full(DIM, np.nan, np.float32))
+    with pytest.raises(ValueError, match="k is 0; it must be 1 or more"):
+        search(index, query, 0)
+    with pytest.raises(ValueError, match="this index holds 16 numbers a vector"):
+        index.apply(changes(2, [9], vectors=np.ones((1, 4))))
+    with pytest.raises(ValueError, match="a label occurs twice"):
+        index.apply(changes(2, [9, 9]))
+    with pytest.raises(ValueError, match="user has 2 entries for 1 labels"):
+        index.apply(changes(2, [9], user=["a", "b"]))
+    with pytest.raises(ValueError, match="dim is 0"):
+        VectorIndex(0)
+    assert len(index) == 3 and index.generation == 1
+    assert rowids_of(index, query, 10**30) == rowids_of(index, query, 3)
+    index.close()
+
+
+# Changes
+
+
+def test_an_updated_memory_has_only_its_new_vector():
+    index, vectors = filled(10, crossover=100)
+    index.apply(changes(2, [11], [4], [-vectors[3]], removed=[4]))
+    assert rowids_of(index, -vectors[3], 1) == [4]
+    rowids, scores, _ = search(index, vectors[3], 10)
+    assert rowids[-1] == 4 and scores[-1] == pytest.approx(-1)
+    assert len(index) == 10
+
+
+def test_a_changed_scope_or_time_keeps_the_vector():
+    index, vectors = filled(10, crossover=100)
+    index.apply(changes(2, [4], vectors=vectors[3:4], user="bob", until=50.0))
+    assert rowids_of(index, vectors[3], 9, scope=Scope(user_id="bob")) == [4]
+    assert 4 not in rowids_of(index, vectors[3], 10, scope=Scope(user_id="ann"))
+    assert rowids_of(index, vectors[3], 9, scope=Scope(user_id="bob"), now=51.0) == []
+
+
+def test_removed_memories_are_gone_and_their_room_is_used_again():
+    index, vectors = filled(1000, crossover=10_000)
+    before = index.memory_bytes()
+    index.apply(changes(2, removed=range(1, 901)))
+    assert len(index) == 100
+    assert index.memory_bytes() < before / 5
+    assert rowids_of(index, vectors[950], 1) == [951]
+    assert min(rowids_of(index, vectors[0], 100)) > 900
+
+
+def test_older_changes_are_ignored_and_the_same_ones_change_nothing():
+    index, _vectors = filled(5, crossover=100)
+    newer = changes(3, [6], removed=[2])
+    index.apply(newer)
+    index.apply(changes(2, [2]))
+    assert index.generation == 3
+    before = rowids_of(index, newer.vectors[0], 9)
+    index.apply(newer)
+    assert rowids_of(index, newer.vectors[0], 9) == before == [6, *before[1:]]
+    assert 2 not in before and len(index) == 5
+
+
+def test_full_changes_forget_what_they_do_not_name():
+    index, vectors = filled(5, crossover=100)
+    index.apply(changes(2, [2, 9], vectors=[vectors[1], -vectors[1]], full=True))
+    assert sorted(rowids_of(index, vectors[1], 9)) == [2, 9]
+    index.apply(changes(3, full=True, vectors=np.empty((0, 0))))
+    assert len(index) == 0 and rowids_of(index, vectors[1]) == []
+
+
+def test_a_backup_put_back_is_taken_in_although_it_is_older():
+    """Its labels are given out again, to other vectors than the graph has under them."""
+    index, vectors = filled(400)
+    index.apply(changes(5, range(401, 501)))
+    assert index.build_hnsw()
+    index.apply(changes(2, range(1, 401), vectors=vectors, full=True))
+    assert index.generation == 2 and len(index) == 400
+    new = unit(100, 66)
+    index.apply(changes(3, range(401, 501), vectors=new))
+    for label, vector in enumerate(new, 401):
+        assert rowids_of(index, vector, 1) == [label]
+    index.close()
+
+
+class Model:
+    """The index as a dictionary: label -> (rowid, vector, user, until)."""
+
+    def __init__(self):
+        self.held = {}
+
+    def apply(self, change):
+        if change.full:
+            self.held = {}
+        touched = {*change.removed_rowids.tolist(), *change.rowids.tolist()}
+        self.held = {label: row for label, row in self.held.items() if row[0] not in touched}
+        for i, label in enumerate(change.labels.tolist()):
+            row = int(change.rowids[i]), change.vectors[i], change.user_ids[i], change.until[i]
+            self.held[label] = row
+
+    def search(self, query, k, user, now):
+        best = {}
+        for rowid, vector, owner, until in self.held.values():
+            if (user is None or owner == user) and until > now:
+                best[rowid] = max(best.get(rowid, -np.inf), float(vector @ query))
+        return sorted(best.values(), reverse=True)[:k], set(best)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_changes_leave_what_a_dictionary_would_hold(data):
+    """Whole numbers as vectors, so that scores are exact; labels may come back and out of order."""
+    index, model = VectorIndex(4, crossover=data.draw(st.sampled_from([0, 1000]))), Model()
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    numbers = st.integers(1, 30)
+    for generation in range(1, data.draw(st.integers(2, 8))):
+        labels = data.draw(st.lists(numbers, unique=True, max_size=12))
+        # A label stays with its memory; one memory has up to three of them.
+        rowids = [label // 3 + 1 for label in labels]
+        change = changes(
+            generation,
+            labels,
+            rowids,
+            rng.integers(-3, 4, (len(labels), 4)),
+            removed=data.draw(st.lists(numbers, unique=True, max_size=4)),
+            full=data.draw(st.integers(0, 4)) == 0,
+            user=[data.draw(st.sampled_from(["ann", "bob", None])) for _ in labels],
+            until=[data.draw(st.sampled_from([10.0, EVER])) for _ in labels],
+        )
+        index.apply(change)
+        model.apply(change)
+        if data.draw(st.booleans()):
+            index.build_hnsw(num_threads=1)
+        query = rng.integers(-3, 4, 4).astype(np.float32)
+        user, now = (
+            data.draw(st.sampled_from([None, "ann", "zoe"])),
+            data.draw(st.sampled_from([0.0, 20.0])),
+        )
+        for k in (1, 3, 50):
+            rowids, scores = index.exact_search(query, k, scope=Scope(user_id=user), now=now)
+            expected, possible = model.search(query, k, user, now)
+            assert scores.tolist() == expected
+            assert set(rowids.tolist()) <= possible and len(set(rowids)) == len(rowids)
+            found = search(index, query, k, scope=Scope(user_id=user), now=now)
+            assert set(found[0].tolist()) <= possible and len(found[0]) == len(expected)
+    assert len(index) == len(model.held)
+    index.close()
+
+
+# The graph
+
+
+def test_hnsw_finds_what_the_exact_scan_finds():
+    index, _ = filled(3000, dim=64)
+    assert index.build_hnsw()
+    queries = unit(50, 5, 64)
+    found = 0
+    for query in queries:
+        rowids, scores, method = search(index, query, 10)
+        expected, _ = index.exact_search(query, 10, scope=ANY, now=0.0)
+        assert method == "hnsw" and np.all(np.diff(scores) <= 0)
+        found += len(np.intersect1d(rowids, expected))
+    assert found / 500 >= 0.9  # unstructured vectors are the worst case; text is at 0.99
+    index.close()
+
+
+def test_rows_that_the_graph_lacks_are_found_at_once():
+    index, _ = filled(500)
+    assert index.build_hnsw()
+    new = unit(30, 77)
+    index.apply(changes(2, range(501, 531), vectors=new))
+    for i, vector in enumerate(new):
+        rowids, _, method = search(index, vector, 1)
+        assert (rowids.tolist(), method) == ([501 + i], "hnsw")
+    assert index.build_hnsw()
+    assert [rowids_of(index, vector, 1)[0] for vector in new] == list(range(501, 531))
+    index.close()
+
+
+def test_ghosts_are_not_found_and_the_graph_is_built_anew():
+    index, vectors = filled(600)
+    assert index.build_hnsw()
+    index.apply(changes(2, removed=range(1, 101)))
+    for vector in vectors[:50]:
+        rowids, _, method = search(index, vector, 5)
+        assert method == "hnsw" and rowids.min() > 100
+    assert index._graph.count == 600
+    index.apply(changes(3, removed=range(101, 301)))
+    assert index.build_hnsw()
+    assert index._graph.count == 300
+    assert min(rowids_of(index, vectors[0], 50)) > 300
+    index.close()
+
+
+def test_a_narrow_scope_is_scanned_exactly():
+    index = VectorIndex(DIM, crossover=100)
+    index.apply(changes(1, range(1, 1001), user=["ann"] * 950 + ["bob"] * 50))
+    assert index.build_hnsw()
+    query = unit(1, 8)[0]
+    assert search(index, query, 5, scope=Scope(user_id="ann"))[2] == "hnsw"
+    rowids, _, method = search(index, query, 5, scope=Scope(user_id="bob"))
+    assert method == "exact" and rowids.min() > 950 and len(rowids) == 5
+    assert search(index, query, 5, rowids=np.arange(1, 900))[2] == "exact"
+    index.close()
+
+
+def test_a_crowd_of_ghosts_near_the_query_does_not_hide_the_living():
+    """One fact that was updated a hundred times, then asked for."""
+    vectors = unit(1000, 2)
+    vectors[:100] = vectors[0] + unit(100, 3) * np.float32(0.01)
+    vectors[:100] /= np.linalg.norm(vectors[:100], axis=1, keepdims=True)
+    index = VectorIndex(DIM, crossover=0)
+    index.apply(changes(1, range(1, 1001), vectors=vectors))
+    assert index.build_hnsw()
+    index.apply(changes(2, removed=range(1, 101)))
+    assert same_answers(index, [vectors[0]], 1)
+    assert len(rowids_of(index, vectors[0], 20)) == 20
+    index.close()
+
+
+def test_the_first_search_starts_a_build_and_answers_meanwhile():
+    index, vectors = filled(2000)
+    rowids, _, method = search(index, vectors[0], 1)
+    assert (rowids.tolist(), method) == ([1], "exact")
+    worker = index._worker
+    if worker is not None:  # it may have finished already
+        worker.join()
+    assert search(index, vectors[0], 1)[2] == "hnsw"
+    index.close()
+
+
+def test_closing_stops_a_build():
+    index, vectors = filled(20_000, dim=64)
+    search(index, vectors[0], 1)
+    index.close()
+    assert index._worker is None and index._graph is None
+    assert search(index, vectors[0], 1)[2] == "exact" and index._worker is None
+
+
+def test_a_program_that_ends_during_a_build_ends_well():
+    code = (
+        "import sys; sys.path[:0] = ['tests', '.']\n"
+        "from indexkit import *\n"
+        "index, vectors = filled(30_000, dim=64)\n"
+        "print(search(index, vectors[0], 1)[2], index._worker is not None)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["exact", "True"]
+
+
+def test_a_failing_build_is_reported_once_and_scanning_goes_on(monkeypatch, caplog):
+    def fail(dim):
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(index_module, "_new_hnswlib", fail)
+    index, vectors = filled(100)
+    for _ in range(3):
+        assert search(index, vectors[0], 1)[2] == "exact"
+        if (worker := index._worker) is not None:
+            worker.join()
+    assert [record.message for record in caplog.records] == [
+        "the HNSW graph could not be built; scanning goes on"
+    ]
+
+
+def test_what_the_graph_takes_in_during_a_search_does_not_split_it(monkeypatch):
+    """A memory is replaced, and its old vector passed over, after the search took its view."""
+    index, _ = filled(600)
+    assert index.build_hnsw()
+    old, new = unit(2, 44)
+    index.apply(changes(2, [601], [1], [old], removed=[1]))
+    inner = index._search_graph
+
+    def meanwhile(*arguments):
+        index.apply(changes(3, [602], [1], [new], removed=[1]))
+        assert index.build_hnsw() and index._graph.last_label == 602
+        return inner(*arguments)
+
+    monkeypatch.setattr(index, "_search_graph", meanwhile)
+    rowids, scores, method = search(index, old, 3)
+    assert method == "hnsw" and rowids[0] == 1 and scores[0] == pytest.approx(1)
+    index.close()
+
+
+@pytest.mark.parametrize("crossover", [0, 100_000])
+def test_searches_see_every_update_whole_while_another_thread_makes_it(crossover):
+    """A memory that is replaced over and over is always there, once, and never twice."""
+    index, vectors = filled(1500, crossover=crossover)
+    index.build_hnsw()
+    target = vectors[0]
+    wrong, done = [], threading.Event()
+
+    def look():
+        while not done.is_set():
+            rowids, scores, _ = search(index, target, 20)
+            if rowids[0] != 1 or scores[0] < 0.999 or len(set(rowids.tolist())) != 20:
+                wrong.append((rowids, scores))
+                return
+
+    def build():
+        while not done.is_set():
+            index.build_hnsw(num_threads=1)
+
+    threads = [threading.Thread(target=work) for work in (look, look, build)]
+    for thread in threads:
+        thread.start()
+    label, extra = 1500, unit(20_000, 9) * np.float32(0.5)
+    for generation in range(2, 202):
+        labels = np.arange(label + 1, label + 6)
+        label += 5
+        new = np.concatenate([target[None, :], extra[label : label + 4]])
+        rowids = [1, *range(10_000 + label, 10_004 + label)]
+        index.apply(changes(generation, labels, rowids, new, removed=[1]))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(index) == 1500 + 800
+    index.close()

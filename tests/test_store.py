@@ -1,0 +1,420 @@
+"""The store's rows: what is written is what is read, together or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, T1, T2, add, memory, turn, unit
+
+from edgemem.errors import DimensionMismatch, InputError, StoreError
+from edgemem.results import Scope
+from edgemem.store import Store, compile_filters
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "a.db" if request.param == "file" else ":memory:") as opened:
+        yield opened
+
+
+def test_a_memory_is_read_as_it_was_written(store: Store) -> None:
+    add(
+        store,
+        turn("t1", "I moved to Oslo", name="Ada", metadata={"session": 3}),
+        turn("t2", "Nice"),
+        memory(
+            "m1",
+            "Ada lives in Oslo",
+            search_text="Ada lives in Oslo May",
+            scope=Scope("ada", "helper", "run-1"),
+            metadata={"city": "Oslo", "n": [1, 2.5, None, {"é": True}]},
+            updated_at=T1,
+            valid_from=T0,
+            valid_to=FAR_AHEAD,
+            expires_at=FAR_AHEAD,
+            sources=("t2", "t1"),
+        ),
+    )
+    item = store.get(["m1"])["m1"]
+    assert item.to_dict() == {
+        "id": "m1",
+        "memory": "Ada lives in Oslo",
+        "kind": "fact",
+        "created_at": T0,
+        "updated_at": T1,
+        "user_id": "ada",
+        "agent_id": "helper",
+        "run_id": "run-1",
+        "metadata": {"city": "Oslo", "n": [1, 2.5, None, {"é": True}]},
+        "valid_from": T0,
+        "valid_to": FAR_AHEAD,
+        "expires_at": FAR_AHEAD,
+        "sources": ["t1", "t2"],  # in the order in which they were said
+    }
+    assert store.turns(["t1"])["t1"] == turn(
+        "t1", "I moved to Oslo", name="Ada", metadata={"session": 3}
+    )
+    assert store.by_rowids([1, 99]) == {1: item}
+
+
+def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("m1"))
+        generation = store.generation()
+    with Store.open(tmp_path / "a.db") as store:
+        assert list(store.get(["m1"])) == ["m1"]
+        assert store.generation() == generation
+        assert store.check() == []
+
+
+def test_an_exception_undoes_the_whole_transaction(store: Store) -> None:
+    before = store.counts()
+    with pytest.raises(ZeroDivisionError), store.transaction() as tx:
+        tx.add_turn(turn("t1"))
+        tx.add_memory(memory("m1", sources=("t1",)))
+        tx.add_pending("extract", {"turns": ["t1"]}, ADA)
+        tx.set_meta("embedder_model", "x")
+        raise ZeroDivisionError
+    assert store.counts() == before
+    assert store.generation() == 0
+    assert store.meta("embedder_model") is None
+    assert store.lexical("tea") == []
+    assert store.check() == []
+
+
+def test_a_failed_step_that_the_caller_swallows_is_never_half_committed(store: Store) -> None:
+    with pytest.raises(StoreError, match="failed earlier"), store.transaction() as tx:
+        tx.add_turn(turn("t1"))
+        with pytest.raises(StoreError):
+            tx.add_turn(turn("t2", role=None))
+    assert store.counts()["turns"] == 0
+
+
+def test_a_refusal_before_anything_was_written_leaves_the_transaction_usable(store: Store) -> None:
+    with store.transaction() as tx:
+        with pytest.raises(StoreError, match="no memory with id 'nope'"):
+            tx.delete_memory("nope", T1)
+        with pytest.raises(InputError, match="JSON"):
+            tx.add_memory(memory("m1", metadata={"x": float("nan")}))
+        with pytest.raises(InputError, match="surrogate"):
+            tx.add_turn(turn("t1", "\ud800"))
+        tx.add_memory(memory("m1"))
+    assert list(store.get(["m1"])) == ["m1"]
+
+
+def test_unknown_and_taken_ids_are_named(store: Store) -> None:
+    add(store, turn("t1"), memory("m1"), memory("gone"))
+    with store.transaction() as tx:
+        tx.delete_memory("gone", T1)
+    for call, message in (
+        (lambda tx: tx.add_memory(memory("m1")), "a memory with id 'm1' exists already"),
+        (lambda tx: tx.add_memory(memory("gone")), "a memory with id 'gone' exists already"),
+        (lambda tx: tx.add_turn(turn("t1")), "a turn with id 't1' exists already"),
+        (lambda tx: tx.add_memory(memory("m2", sources=("t9",))), "no turn with id 't9'"),
+        (lambda tx: tx.invalidate("m9", T1), "no memory with id 'm9'"),
+        (lambda tx: tx.delete_memory("gone", T1), "no memory with id 'gone'"),
+        (lambda tx: tx.set_vectors("m9", unit(1)), "no memory with id 'm9'"),
+        (lambda tx: tx.finish_pending(7), "no pending work with number 7"),
+        (lambda tx: tx.fail_pending(7, "x", None), "no pending work with number 7"),
+        (
+            lambda tx: tx.update_memory(
+                "m9", memory="x", search_text="x", vectors=unit(1), updated_at=T1
+            ),
+            "no memory with id 'm9'",
+        ),
+        (
+            lambda tx: tx.add_memory(memory("m2", kind="opinion")),
+            "memory kind 'opinion' is unknown; give one of fact, turn, summary, image",
+        ),
+    ):
+        with pytest.raises((StoreError, InputError)) as caught, store.transaction() as tx:
+            call(tx)
+        assert message in str(caught.value)
+
+
+def test_vectors_of_another_dimension_or_dtype_are_refused(store: Store) -> None:
+    add(store, memory("m1"))
+    assert store.meta("embedder_dim") == str(DIM)
+    with pytest.raises(DimensionMismatch, match=r"dimension 4 .* dimension 8"):
+        add(store, memory("m2", vectors=unit(1, dim=4)))
+    for bad in (unit(1)[0], unit(1).astype(np.float64), np.full((1, DIM), np.nan, np.float32)):
+        with pytest.raises(ValueError, match="vectors"):
+            add(store, memory("m2", vectors=bad))
+    assert store.counts()["memories"] == 1
+
+
+def test_reindex_may_change_the_dimension_of_all_vectors_at_once(store: Store) -> None:
+    add(store, memory("m1"), memory("m2"))
+    with store.transaction() as tx:
+        tx.set_meta("embedder_dim", "4")
+        tx.set_meta("embedder_model", "other")
+        for id in ("m1", "m2"):
+            tx.set_vectors(id, unit(3, dim=4))
+    assert store.changes(0).vectors.shape == (2, 4)
+    assert store.check() == []
+    assert len(store.history("m1")) == 1
+
+
+def test_an_update_is_found_by_its_new_text_only(store: Store) -> None:
+    add(store, turn("t1"), turn("t2"), memory("m1", "Ada likes tea", sources=("t1",)))
+    with store.transaction() as tx:
+        previous = tx.update_memory(
+            "m1",
+            memory="Ada likes coffee",
+            search_text="Ada likes coffee",
+            vectors=unit(9, count=2),
+            updated_at=T1,
+            sources=("t2", "t1"),
+        )
+    assert previous == "Ada likes tea"
+    assert store.lexical("tea") == []
+    assert [rowid for rowid, _ in store.lexical("coffee")] == [1]
+    item = store.get(["m1"])["m1"]
+    assert (item.memory, item.updated_at, item.sources) == ("Ada likes coffee", T1, ("t1", "t2"))
+    np.testing.assert_array_equal(store.changes(0).vectors, unit(9, count=2))
+    with store.transaction() as tx:
+        tx.update_memory(
+            "m1",
+            memory="Ada likes coffee",
+            search_text="Ada likes coffee",
+            vectors=None,
+            updated_at=T2,
+            metadata={"a": 1},
+        )
+    assert store.get(["m1"])["m1"].metadata == {"a": 1}
+    np.testing.assert_array_equal(store.changes(0).vectors, unit(9, count=2))
+    assert store.check() == []
+
+
+def test_an_invalidated_memory_leaves_the_answers_when_its_time_is_over(store: Store) -> None:
+    add(store, memory("m1"))
+    with store.transaction() as tx:
+        tx.invalidate("m1", T1)
+    assert store.list() == [] == store.lexical("tea")
+    assert store.rowids().tolist() == []
+    assert [item.id for item in store.list(now=T0)] == ["m1"]
+    assert [item.id for item in store.list(now=T1, include_invalid=True)] == ["m1"]
+    assert store.get(["m1"])["m1"].valid_to == T1
+    assert store.counts()["invalid"] == 1
+
+
+def test_an_expired_memory_leaves_the_answers(store: Store) -> None:
+    add(store, memory("m1", expires_at=T1), memory("m2", expires_at=FAR_AHEAD))
+    assert [item.id for item in store.list()] == ["m2"]
+    assert [item.id for item in store.list(now=T0)] == ["m1", "m2"]
+
+
+def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store: Store) -> None:
+    add(store, memory("m1"))
+    with store.transaction() as tx:
+        tx.delete_memory("m1", T1)
+    assert store.get(["m1"]) == {} == store.by_rowids([1])
+    assert store.list(include_invalid=True) == [] == store.lexical("tea")
+    assert len(store.changes(0).labels) == 0
+    assert store.get(["m1"], include_deleted=True)["m1"].memory == "Ada likes tea"
+    assert store.history("m1")[-1]["old_memory"] == "Ada likes tea"
+    assert store.check() == []
+
+
+def test_history_rows_have_mem0s_shape(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_memory(memory("m1"), actor_id="ada", role="user")
+        tx.update_memory("m1", memory="b", search_text="b", vectors=unit(2), updated_at=T1)
+        tx.invalidate("m1", T1, at=T2)
+        tx.delete_memory("m1", T2)
+    rows = store.history("m1")
+    assert list(rows[0]) == [
+        "id", "memory_id", "old_memory", "new_memory", "event", "created_at", "updated_at",
+        "is_deleted", "actor_id", "role",
+    ]  # fmt: skip
+    told = [
+        (r["event"], r["old_memory"], r["new_memory"], r["updated_at"], r["is_deleted"])
+        for r in rows
+    ]
+    assert told == [
+        ("ADD", None, "Ada likes tea", None, False),
+        ("UPDATE", "Ada likes tea", "b", T1, False),
+        ("DELETE", "b", None, T2, False),
+        ("DELETE", "b", None, T2, True),
+    ]
+    assert (rows[0]["actor_id"], rows[0]["role"], rows[0]["created_at"]) == ("ada", "user", T0)
+    assert store.history("nobody") == []
+
+
+def test_scopes_kinds_and_filters_narrow_every_reader(store: Store) -> None:
+    add(
+        store,
+        memory("a", scope=Scope("ada"), metadata={"n": 1}),
+        memory("b", scope=Scope("bob"), metadata={"n": 1}),
+        memory("c", scope=Scope("ada", "x", "r"), kind="turn", metadata={"n": 2}, created_at=T1),
+    )
+    for scope, where, kinds, wanted in (
+        (Scope(), None, None, [1, 2, 3]),
+        (Scope("ada"), None, None, [1, 3]),
+        (Scope(agent_id="x"), None, None, [3]),
+        (Scope("ada", run_id="r"), None, None, [3]),
+        (Scope("nobody"), None, None, []),
+        (Scope(), compile_filters({"n": 1}), None, [1, 2]),
+        (Scope("ada"), compile_filters({"n": 1}), None, [1]),
+        (Scope(), None, ["turn"], [3]),
+        (Scope(), None, [], []),
+    ):
+        assert store.rowids(scope, where=where, kinds=kinds).tolist() == wanted
+        listed = store.list(scope, where=where, kinds=kinds)
+        assert list(store.by_rowids(wanted).values()) == listed
+        found = store.lexical("tea", scope, where=where, kinds=kinds)
+        assert sorted(rowid for rowid, _ in found) == wanted
+
+
+def test_list_is_oldest_first_and_limited(store: Store) -> None:
+    add(store, memory("c", created_at=T2), memory("a", created_at=T0), memory("b", created_at=T0))
+    assert [item.id for item in store.list()] == ["a", "b", "c"]
+    assert [item.id for item in store.list(limit=2)] == ["a", "b"]
+    assert store.list(limit=0) == []
+    with pytest.raises(InputError, match="limit is -1"):
+        store.list(limit=-1)
+
+
+def test_lexical_scores_are_positive_and_best_first(store: Store) -> None:
+    add(
+        store,
+        memory("m1", "tea"),
+        memory("m2", "tea and a long text about other things of the day"),
+        *(memory(f"x{i}", "nothing of the kind") for i in range(9)),
+    )
+    found = store.lexical('"tea"', limit=5)
+    assert [rowid for rowid, _ in found] == [1, 2]
+    assert found[0][1] > found[1][1] > 0
+    assert [rowid for rowid, _ in store.lexical('"teas"')] == [1, 2]  # stemmed
+    assert len(store.lexical("tea OR kind", limit=3)) == 3
+
+
+@pytest.mark.parametrize("match", ["", '"', "AND", "nocolumn : tea", "tea)", "*"])
+def test_a_malformed_full_text_query_is_an_input_error(store: Store, match: str) -> None:
+    add(store, memory("m1"))
+    with pytest.raises(InputError, match="double quotes"):
+        store.lexical(match)
+
+
+def test_recent_turns_are_the_last_ones_oldest_first(store: Store) -> None:
+    add(store, *(turn(f"t{i}") for i in range(5)), turn("b", scope=Scope("bob")))
+    assert [t.id for t in store.recent_turns(ADA, limit=2)] == ["t3", "t4"]
+    assert [t.id for t in store.recent_turns(ADA, before="t3", limit=2)] == ["t1", "t2"]
+    assert [t.id for t in store.recent_turns(limit=2)] == ["t4", "b"]
+    assert store.recent_turns(ADA, before="unknown", limit=2) == []
+
+
+def test_pending_work_is_queued_retried_and_finished(store: Store) -> None:
+    with store.transaction() as tx:
+        first = tx.add_pending("extract", {"turns": ["t1"], "reply": "}{"}, ADA)
+        second = tx.add_pending("embed", {}, Scope())
+    with store.transaction() as tx:
+        tx.fail_pending(first, "bad reply", T2)
+    item = store.pending("extract")[0]
+    assert (item.id, item.payload, item.scope) == (first, {"turns": ["t1"], "reply": "}{"}, ADA)
+    assert (item.attempts, item.last_error, item.next_try_at) == (1, "bad reply", T2)
+    assert [p.id for p in store.pending(due_before=T1)] == [second]
+    assert [p.id for p in store.pending(due_before=T2)] == [first, second]
+    assert [p.id for p in store.pending(limit=1)] == [first]
+    with store.transaction() as tx:
+        tx.finish_pending(first)
+    assert [p.id for p in store.pending()] == [second]
+
+
+def test_each_committed_write_counts_once_and_an_empty_one_not(store: Store) -> None:
+    with store.transaction() as tx:
+        assert tx.generation == 1
+        tx.add_memory(memory("m1"))
+        tx.add_memory(memory("m2"))
+    assert store.generation() == 1
+    with store.transaction():
+        pass
+    assert store.generation() == 1
+
+
+def test_a_transaction_cannot_be_nested_or_used_after_its_end(store: Store) -> None:
+    with store.transaction() as tx:
+        with pytest.raises(StoreError, match="already open"), store.transaction():
+            pass
+        tx.add_memory(memory("m1"))
+    with pytest.raises(StoreError, match="over"):
+        tx.add_memory(memory("m2"))
+    assert store.counts()["memories"] == 1
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+    store.close()
+    for call in (store.generation, store.list, store.check, lambda: list(store.export_rows())):
+        with pytest.raises(StoreError, match="closed"):
+            call()
+    with pytest.raises(StoreError, match="closed"), store.transaction():
+        pass
+
+
+def test_metadata_that_json_cannot_hold_is_refused(store: Store) -> None:
+    deep: dict[str, object] = {}
+    for _ in range(300):
+        deep = {"a": deep}
+    endless: dict[str, object] = {}
+    endless["self"] = endless
+    for bad in ({"x": object()}, {"x": float("inf")}, {"x": "\udcff"}, deep, endless):
+        with pytest.raises(InputError, match="metadata"):
+            add(store, memory("m1", metadata=bad))
+    add(store, memory("m1", metadata={"wide": [[]] * 300, "text": "x" * 100_000}))
+
+
+def test_a_search_is_not_blocked_by_an_open_write(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("m1"))
+        seen: list[int] = []
+        with store.transaction() as tx:
+            tx.add_memory(memory("m2"))
+            thread = threading.Thread(target=lambda: seen.append(len(store.list())))
+            thread.start()
+            thread.join(timeout=30)
+            assert seen == [1]
+        assert len(store.list()) == 2
+
+
+def test_threads_may_write_and_read_at_once(store: Store) -> None:
+    errors: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            for i in range(20):
+                add(store, memory(f"{name}{i}"))
+                assert f"{name}{i}" in store.get([f"{name}{i}"])
+                store.changes(store.generation() - 1)
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert store.generation() == store.counts()["memories"] == 60
+
+
+def test_check_names_what_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Store.open(path) as store:
+        add(store, turn("t1"), memory("m1", sources=("t1",)), memory("m2", expires_at=LONG_AGO))
+        assert store.check() == []
+    with sqlite3.connect(path) as raw:  # foreign keys are off here
+        raw.execute("DELETE FROM turns")
+        raw.execute("UPDATE vectors SET vector = x'00' WHERE memory = 1")
+        raw.execute("UPDATE memories SET search_text = 'other words' WHERE id = 'm2'")
+    raw.close()
+    with Store.open(path) as store:
+        told = "\n".join(store.check())
+    assert "refers to a missing row of turns" in told
+    assert "has 1 bytes, 32 are right for dimension 8" in told
+    assert "the full-text index does not match the memories" in told

@@ -1,0 +1,400 @@
+"""The store's file: new, old, another program's, damaged, locked, full."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from storekit import ADA, add, child, finished, memory, raised, turn, unit
+
+from edgemem.errors import (
+    EdgememError,
+    SchemaVersionError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
+from edgemem.store import Store, schema
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "a.db"
+    with Store.open(path) as store:
+        assert store.path == path
+        for connection in (store._writer, store._reader):
+            for pragma, wanted in (
+                ("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1),
+                ("secure_delete", 1), ("temp_store", 2), ("application_id", 0x45444745),
+                ("user_version", 1), ("trusted_schema", 0),
+            ):  # fmt: skip
+                assert connection.execute(f"PRAGMA {pragma}").fetchone() == (wanted,), pragma
+        if os.name == "posix":
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not Path(f"{path}-wal").exists()
+
+
+def test_opening_a_file_twice_keeps_the_first_ones_locks(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when any descriptor of it is closed."""
+    path = tmp_path / "a.db"
+    with Store.open(path) as store:
+        add(store, memory("m1"))
+        with store.transaction() as tx:
+            tx.add_memory(memory("m2"))
+            Store.open(path).close()
+            script = (
+                "import sys; from edgemem.store import Store; s = Store.open(sys.argv[1]);"
+                "print(len(s.list())); s.close()"
+            )
+            assert finished(child(script, path)) == "1\n"
+            assert Path(f"{path}-wal").exists()  # the other process was not the last one out
+        assert [i.id for i in store.list()] == ["m1", "m2"]
+        assert store.check() == []
+
+
+def test_the_wal_lies_beside_the_file_and_not_beside_a_link_to_it(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "a.db")
+    with Store.open(tmp_path / "link.db") as store:
+        assert store.path == tmp_path / "real" / "a.db"
+
+
+# --- versions ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def v1(tmp_path: Path) -> Path:
+    return Path(shutil.copy(FIXTURES / "store-v1.db", tmp_path / "store.db"))
+
+
+def test_the_kept_file_of_schema_1_opens_and_reads(v1: Path) -> None:
+    with Store.open(v1) as store:
+        assert store.check() == []
+        assert [i.memory for i in store.list(include_invalid=True)] == [
+            "Ada lives in Oslo", "Ada lives in Rome", "Ada likes coffee"
+        ]  # fmt: skip
+        fact = store.get(["fact-1"])["fact-1"]
+        assert (fact.metadata, fact.sources) == ({"city": "Oslo"}, ("turn-1",))
+        assert store.turns(["turn-1"])["turn-1"].content == "I moved to Oslo."
+        assert [r["event"] for r in store.history("fact-4")] == ["ADD", "DELETE"]
+        assert store.pending()[0].payload == {"turns": ["turn-1"]}
+        assert store.meta("embedder_model") == "specimen@000000000000"
+        assert [rowid for rowid, _ in store.lexical("oslo")] == [1]
+        np.testing.assert_array_equal(store.changes(0).vectors, np.eye(4)[:3])
+        add(store, memory("new", vectors=unit(1, dim=4)))
+        assert store.erase(["fact-1"]) == ["fact-1"]
+
+
+def add_a_table(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE later (x INTEGER) STRICT")
+
+
+def test_a_migration_keeps_a_copy_of_the_file_before_it(
+    v1: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
+    with Store.open(v1) as store:
+        assert store._writer.execute("PRAGMA user_version").fetchone() == (3,)
+        assert len(store.list(include_invalid=True)) == 3
+    copies = sorted(p.name for p in v1.parent.glob("*.bak"))
+    assert copies == ["store.db.v1.bak", "store.db.v2.bak"]
+    for number, copy in enumerate(copies, 1):
+        old = sqlite3.connect(v1.parent / copy)
+        assert old.execute("PRAGMA user_version").fetchone() == (number,)
+        assert old.execute("SELECT count(*) FROM memories").fetchone() == (4,)
+        assert old.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        old.close()
+    monkeypatch.undo()
+    with Store.open(v1.parent / "store.db.v1.bak") as store:
+        assert store.check() == []
+
+
+def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(connection: sqlite3.Connection) -> None:
+        add_a_table(connection)
+        connection.execute("INSERT INTO no_such_table VALUES (1)")
+
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, breaks])
+    with pytest.raises(StoreError):
+        Store.open(v1)
+    monkeypatch.undo()
+    with Store.open(v1) as store:
+        assert store._writer.execute("PRAGMA user_version").fetchone() == (1,)
+        names = store._writer.execute("SELECT name FROM sqlite_master").fetchall()
+        assert ("later",) not in names
+
+
+def test_a_migration_without_room_for_its_copy_is_not_begun(
+    v1: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table])
+    monkeypatch.setattr(schema.os, "replace", no_room)
+    with pytest.raises(StoreFull, match=r"no backup copy .*store\.db\.v1\.bak.*No space left"):
+        Store.open(v1)
+    monkeypatch.undo()
+    assert list(v1.parent.glob("*.bak")) == []
+    with Store.open(v1) as store:
+        assert store._writer.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_newer_schema_is_refused_with_both_versions(v1: Path) -> None:
+    with sqlite3.connect(v1) as raw:
+        raw.execute("PRAGMA user_version = 7")
+    raw.close()
+    before = v1.read_bytes()
+    with pytest.raises(SchemaVersionError, match=r"version 7 .* versions up to 1; upgrade"):
+        Store.open(v1)
+    assert v1.read_bytes() == before
+
+
+# --- not a store ------------------------------------------------------------------------------
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE bookmarks (url TEXT)")
+    raw.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreCorrupt, match="another program"):
+        Store.open(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["other.db"]
+
+
+@pytest.mark.parametrize("content", [b"x", b"# Shopping list\n" * 500, bytes(9000)])
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "list.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreCorrupt, match="no edgemem store"):
+        Store.open(path)
+    assert path.read_bytes() == content
+
+
+def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "a.db").touch()
+    with Store.open(tmp_path / "a.db") as store:
+        assert store.list() == []
+
+
+def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "a.db"):
+        message = raised(lambda place=place: Store.open(place))  # type: ignore[misc]
+        assert str(place) in message
+        assert "choose another place" in message
+    for no_path in ("a\0b", "\ud800"):
+        with pytest.raises(StoreError):
+            Store.open(tmp_path / no_path)
+
+
+def test_a_file_without_permission_says_so_to_root_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    Store.open(path).close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StoreFull, match=r"may be read and written.*choose another place"):
+        Store.open(path)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_file_or_folder_is_store_full(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    Store.open(path).close()
+    path.chmod(0o400)
+    with pytest.raises(StoreFull, match="choose another place"):
+        Store.open(path)
+    path.chmod(0o600)
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(StoreFull, match="choose another place"):
+            Store.open(path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+# --- refusals while it is open ----------------------------------------------------------------
+
+
+def test_a_full_disk_undoes_the_write_and_says_so(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("m1"))
+        pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+        store._writer.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreFull, match="free some disk space"), store.transaction() as tx:
+            for i in range(500):
+                tx.add_memory(memory(f"x{i}", "text " * 200))
+        store._writer.execute("PRAGMA max_page_count = 1000000")
+        assert [i.id for i in store.list()] == ["m1"]
+        assert store.check() == []
+        add(store, memory("m2"))
+
+
+def test_a_full_disk_that_the_caller_swallows_commits_nothing_later(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+        store._writer.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="failed earlier"), store.transaction() as tx:
+            with pytest.raises(StoreFull):
+                tx.add_memory(memory("big", "text " * 100_000))
+            store._writer.execute("PRAGMA max_page_count = 1000000")
+            tx.add_memory(memory("after"))
+        assert store.list() == []
+
+
+def test_a_write_that_is_not_permitted_is_store_full(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        store._writer.execute("PRAGMA query_only = ON")
+        with pytest.raises(StoreFull, match="permissions"):
+            add(store, memory("m1"))
+
+
+def test_a_lock_that_is_held_too_long_is_store_locked(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Store.open(path) as first, Store.open(path, busy_timeout_s=0.05) as second:
+        with first.transaction() as tx:
+            tx.add_memory(memory("m1"))
+            with pytest.raises(StoreLocked, match="another process"):
+                add(second, memory("m2"))
+            assert second.list() == []  # reading goes on
+        add(second, memory("m2"))
+
+
+# --- damage -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "a.db"
+    with Store.open(path) as store:
+        for i in range(60):
+            add(
+                store,
+                turn(f"t{i}", f"turn number {i} about tea"),
+                memory(f"m{i}", f"Ada likes tea number {i}", sources=(f"t{i}",),
+                       metadata={"i": i}, expires_at="2999-01-01T00:00:00.000+00:00",
+                       vectors=unit(i, dim=64)),
+            )  # fmt: skip
+        with store.transaction() as tx:
+            tx.delete_memory("m3", "2024-05-01T10:00:00.000+00:00")
+            tx.add_pending("extract", {"turns": ["t1"]}, ADA)
+    return path
+
+
+def use_everything(path: Path) -> Iterator[object]:
+    """Each call answers or raises one of our errors; anything else is a bug."""
+    try:
+        store = Store.open(path, busy_timeout_s=0.2)
+    except EdgememError as exc:
+        yield exc
+        return
+    with store:
+        for call in (
+            store.check,
+            lambda: store.list(include_invalid=True),
+            lambda: store.get([f"m{i}" for i in range(60)], include_deleted=True),
+            lambda: store.turns([f"t{i}" for i in range(60)]),
+            lambda: store.recent_turns(limit=100),
+            lambda: store.lexical("tea OR number OR ada"),
+            lambda: store.changes(0),
+            lambda: store.changes(5),
+            lambda: store.history("m1"),
+            lambda: store.pending(),
+            store.counts,
+            store.generation,
+            lambda: list(store.export_rows()),
+            lambda: add(store, turn("new"), memory("new", vectors=unit(1, dim=64))),
+            lambda: store.erase(["m7"]),
+        ):
+            try:
+                yield call()
+            except EdgememError as exc:
+                yield exc
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_flipped_bytes_give_an_answer_or_our_error(whole: Path, tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    data = bytearray(whole.read_bytes())
+    page = 8192
+    for _ in range(choose.choice((1, 3, 30))):
+        # Half of them where the structure is: in the headers at the start of pages.
+        at = choose.randrange(len(data) // page) * page + choose.randrange(
+            choose.choice((60, page))
+        )
+        data[at] = choose.randrange(256)
+    path = tmp_path / "a.db"
+    path.write_bytes(data)
+    list(use_everything(path))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_truncated_file_gives_an_answer_or_our_error(
+    whole: Path, tmp_path: Path, seed: int
+) -> None:
+    data = whole.read_bytes()
+    path = tmp_path / "a.db"
+    path.write_bytes(data[: random.Random(seed).randrange(1, len(data))])
+    assert any(isinstance(outcome, StoreError) or outcome for outcome in use_everything(path))
+
+
+def test_every_damaged_header_byte_gives_an_answer_or_our_error(
+    whole: Path, tmp_path: Path
+) -> None:
+    data = whole.read_bytes()
+    path = tmp_path / "a.db"
+    for at in range(100):
+        for file in tmp_path.iterdir():
+            file.unlink()
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            with Store.open(path, busy_timeout_s=0.2) as store:
+                store.list()
+        except EdgememError:
+            pass
+
+
+def test_a_row_that_sqlite_can_read_and_we_cannot_is_store_corrupt(
+    whole: Path, tmp_path: Path
+) -> None:
+    path = Path(shutil.copy(whole, tmp_path / "a.db"))
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE memories SET metadata = '[1' WHERE id = 'm1'")
+        raw.execute("UPDATE memories SET expires_at = 'soon' WHERE id = 'm2'")
+        raw.execute("UPDATE turns SET metadata = '[]' WHERE id = 't1'")
+    raw.close()
+    with Store.open(path) as store:
+        for call, message in (
+            (lambda: store.get(["m1"]), "metadata of a memory is no JSON"),
+            (lambda: store.changes(0), "'soon' is no time"),
+            (lambda: store.turns(["t1"]), "metadata of a turn is no JSON object"),
+        ):
+            with pytest.raises(StoreCorrupt, match=message):
+                call()
+        assert store.get(["m5"])["m5"].metadata == {"i": 5}
+
+
+# --- importing --------------------------------------------------------------------------------
+
+
+def test_opening_a_store_that_exists_does_not_import_sqlite_utils(whole: Path) -> None:
+    script = (
+        "import sys; from edgemem.store import Store; Store.open(sys.argv[1]).close();"
+        "print('sqlite_utils' in sys.modules)"
+    )
+    assert finished(child(script, whole)) == "False\n"
