@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import wraps
 from types import TracebackType
 from typing import Any
 
@@ -13,21 +14,28 @@ __all__ = ["AsyncMemory"]
 
 
 class AsyncMemory:
-    """`await AsyncMemory(...).search(...)`: arguments, results and errors are Memory's own."""
+    """`await AsyncMemory(...).search(...)`: arguments, results and errors are Memory's own.
+
+    memory: the Memory behind it, with its settings and parts.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.memory = Memory(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self.memory, name)
-        if not callable(method):
-            raise AttributeError(f"AsyncMemory has methods only; read `.memory.{name}` instead")
+        # Of the class, because reading the property `engine` of an instance would load a model.
+        method = getattr(Memory, name, None)
+        if name.startswith("_") or not callable(method):
+            raise AttributeError(f"AsyncMemory has no method {name!r}; see `.memory` for the rest")
 
+        @wraps(method)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            return await asyncio.to_thread(method, *args, **kwargs)
+            return await asyncio.to_thread(method, self.memory, *args, **kwargs)
 
-        awaited.__name__, awaited.__doc__ = name, method.__doc__
         return awaited
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(n for n in dir(Memory) if not n.startswith("_"))})
 
     async def __aenter__(self) -> AsyncMemory:
         return self

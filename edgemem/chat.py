@@ -14,13 +14,13 @@ from typing import Any
 
 from edgemem.memory import Memory
 from edgemem.results import AddResults, Hit, Message, SearchResults, to_utc, utc_now
+from edgemem.retrieval.fusion import is_relevant
 from edgemem.runtime.engine import Engine, Generation
 from edgemem.stages import generation
 from edgemem.text import is_question
 
 __all__ = ["Chat", "Reply"]
 
-RELEVANT = 0.30  # fused score below which a hit is no answer; bench/LOG.md
 CONTEXT_MEMORIES = 4  # a 135 M model is led astray by more
 CANDIDATES = 16
 _PAST_TURNS = 4
@@ -101,7 +101,7 @@ class Chat:
         """
         said_at = to_utc(timestamp) if timestamp is not None else utc_now()
         started = time.perf_counter()
-        hits = self.memory.search(text, **self._scope, top_k=CANDIDATES)
+        hits = self.memory.search(text, **self._scope, top_k=CANDIDATES, explain=True)
         context = self._relevant(text, hits) if is_question(text) else ()
         recall_ms = (time.perf_counter() - started) * 1e3
         reply = Reply(iter(()), hits, context, recall_ms)
@@ -152,7 +152,7 @@ class Chat:
         good = [
             hit
             for hit in hits
-            if hit.score >= RELEVANT
+            if is_relevant(hit.parts or {})
             and not (hit.kind == "turn" and is_question(hit.memory))
             and not (hit.kind == "turn" and stale.intersection(hit.sources))
         ]

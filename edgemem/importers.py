@@ -94,25 +94,35 @@ def spaced(start: str | datetime, position: int) -> str:
 
 
 def detect_format(path: str | Path) -> Format:
-    """What a file holds, by its first characters. Raises InputError if it cannot be read."""
-    text = _read_text(path)
-    start = text.lstrip()
-    if start[:1] not in ("{", "["):
-        return "chat"
-    first = start.splitlines()[0]
+    """What a file holds; an empty one counts as an export. Raises InputError if it is unreadable.
+
+    An export is told by its first line, so that it need not be read whole.
+    """
+    try:
+        with open(path, "rb") as file:
+            first = file.readline().strip()
+    except (OSError, ValueError) as exc:
+        raise _unreadable(path, exc) from exc
     try:
         row = json.loads(first)
-    except ValueError:
-        # A file of one JSON value over many lines; a chat log may begin with "[2024-05-01 …]".
+    except (ValueError, RecursionError):
+        text = _read_text(path).strip()
+        if not text:
+            return "edgemem"
         try:
-            row = json.loads(text)
-        except ValueError:
-            return "chat"
+            row = json.loads(text) if text[0] in "{[" else None
+        except (ValueError, RecursionError):
+            return "chat"  # such as one that begins with "[2024-05-01 10:00]"
     if isinstance(row, list):
-        row = row[0] if row else {}
-    if isinstance(row, Mapping) and "conversation" in row:
-        return "locomo"
-    return "edgemem"
+        row = row[0] if row else None
+    if not isinstance(row, Mapping):
+        return "chat"
+    return "locomo" if "conversation" in row else "edgemem"
+
+
+def _unreadable(path: str | Path, exc: Exception) -> InputError:
+    why = exc.strerror if isinstance(exc, OSError) else exc
+    return InputError(f"Cannot read {path}: {why}. Give a file that you may read.")
 
 
 def _read_text(path: str | Path) -> str:
@@ -124,8 +134,7 @@ def _read_text(path: str | Path) -> str:
             "Save it as UTF-8 and try again."
         ) from exc
     except (OSError, ValueError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else exc
-        raise InputError(f"Cannot read {path}: {why}. Give a file that you may read.") from exc
+        raise _unreadable(path, exc) from exc
 
 
 def _read_json(path: str | Path) -> Any:
@@ -139,20 +148,11 @@ def _read_json(path: str | Path) -> Any:
 
 # -- LoCoMo --------------------------------------------------------------------------------------
 
+# Not the calendar module's names: those follow the locale.
 _MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-)
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
 _LOCOMO_TIME = re.compile(
     r"\s*(\d{1,2}):(\d{2})\s*([ap])\.?m\.?\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.I
 )

@@ -1,9 +1,9 @@
 """The write path after a turn is safely stored: extraction, update, and what is pending.
 
 A turn and its piece of pending work are committed together before any model runs. Working it off
-ends in one transaction that applies the operations and drops the piece; if the model's answer cannot
-be parsed, or the process dies, the piece stays and is tried again. One process at a time works
-pending pieces off.
+ends in one transaction that applies the operations and drops the piece; if the model's answer
+cannot be parsed, or the process dies, the piece stays and is tried again. One process at a time
+works pending pieces off.
 
 Knows the store, the stages and the index; it is Memory's other half, split for length.
 """
@@ -48,7 +48,9 @@ class _NewFact:
     turn: StoredTurn
 
 
-def payload(turns: Sequence[str], metadata: dict[str, Any], expires_at: str | None) -> dict[str, Any]:
+def payload(
+    turns: Sequence[str], metadata: dict[str, Any], expires_at: str | None
+) -> dict[str, Any]:
     """The pending work of extracting from a pair of turns (their ids)."""
     return {"turns": list(turns), "metadata": metadata, "expires_at": expires_at}
 
@@ -77,7 +79,9 @@ def work_off(memory: Memory, items: Sequence[PendingItem]) -> list[Change]:
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
     before = memory.settings.context_turns
-    context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before) if turns else []
+    context = (
+        memory.store.recent_turns(item.scope, before=turns[0].id, limit=before) if turns else []
+    )
     found = extraction.extract(
         memory.engine,
         [_message(t) for t in turns],

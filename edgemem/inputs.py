@@ -7,6 +7,8 @@ for a wrong type) that names what was given, what is allowed and what to do.
 from __future__ import annotations
 
 import json
+import math
+import operator
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,17 +16,31 @@ from typing import Any
 from edgemem.errors import InputError
 from edgemem.results import Message, Scope, to_utc, utc_now
 
-__all__ = ["MAX_METADATA_BYTES", "MAX_TEXT_CHARS", "messages_of", "metadata_of", "scope_of", "text_of", "time_of"]
+__all__ = [
+    "MAX_COUNT",
+    "MAX_ID_CHARS",
+    "MAX_METADATA_BYTES",
+    "MAX_TEXT_CHARS",
+    "count_of",
+    "id_of",
+    "messages_of",
+    "metadata_of",
+    "scope_of",
+    "text_of",
+    "threshold_of",
+    "time_of",
+]
 
 MAX_TEXT_CHARS = 1_048_576
 MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
+MAX_COUNT = 1_000_000_000
 _ROLES = ("user", "assistant", "system", "tool")
 _MESSAGE_KEYS = frozenset({"role", "content", "name", "timestamp", "metadata", "recalled"})
 
 
 def text_of(value: object, what: str = "text") -> str:
-    """A text that can be stored: not blank, at most a mebi-character, of whole characters, no NUL."""
+    """A text that can be stored: not blank, whole characters, no NUL, at most a mebi-character."""
     if not isinstance(value, str):
         raise TypeError(f"the {what} must be a string, not {type(value).__name__}")
     if not value.strip():
@@ -36,15 +52,15 @@ def text_of(value: object, what: str = "text") -> str:
         )
     if "\0" in value:
         raise InputError(
-            f"the {what} has a NUL character at {value.index(chr(0))}; remove it (binary data cannot "
-            "be remembered)"
+            f"the {what} has a NUL character at {value.index(chr(0))}; remove it (binary data "
+            "cannot be remembered)"
         )
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as exc:
         raise InputError(
-            f"the {what} has half of a surrogate pair at character {exc.start}; decode it again with "
-            "errors='replace', or remove that character"
+            f"the {what} has half of a surrogate pair at character {exc.start}; decode it again "
+            "with errors='replace', or remove that character"
         ) from exc
     return value
 
@@ -67,26 +83,79 @@ def time_of(value: datetime | str | float | None, what: str = "timestamp") -> st
 
 
 def metadata_of(value: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata as a dict that JSON gives back unchanged, at most 64 KiB."""
+    """Metadata as a dict that JSON gives back unchanged, at most 64 KiB.
+
+    What JSON would change on the way (keys that are no strings, tuples) is refused too.
+    """
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise TypeError(f"metadata must be a mapping, not {type(value).__name__}")
+    given = dict(value)
+    found: dict[str, Any]
     try:
-        text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False)
         size = len(text.encode("utf-8"))
+        found = json.loads(text)
+        if found != given:
+            raise ValueError("a key is no string, or a list is a tuple")
+        nul = "\\u0000" in text and _holds_nul(found)
     except (TypeError, ValueError, RecursionError) as exc:
         raise InputError(
-            f"the metadata cannot be stored as JSON ({exc}); give strings, finite numbers, booleans, "
-            "None, and lists or dicts of those"
+            f"the metadata cannot be stored as JSON ({exc}); give strings, finite numbers, "
+            "booleans, None, and lists or dicts (with strings for keys) of those"
         ) from exc
+    if nul:
+        raise InputError("the metadata holds a NUL character in a key or a string; remove it")
     if size > MAX_METADATA_BYTES:
         raise InputError(
             f"the metadata has {size:,} bytes as JSON; at most {MAX_METADATA_BYTES:,} are allowed: "
             "store large values as memories, or outside"
         )
-    found: dict[str, Any] = json.loads(text)
     return found
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_holds_nul(k) or _holds_nul(v) for k, v in value.items())
+    return isinstance(value, list) and any(map(_holds_nul, value))
+
+
+def id_of(value: object) -> str:
+    """The id of a memory. Whether there is such a memory, the store knows."""
+    if not isinstance(value, str):
+        raise TypeError(f"the id of a memory must be a string, not {type(value).__name__}")
+    return value
+
+
+def count_of(value: object, what: str, *, least: int = 1) -> int:
+    """A whole number from `least` to a milliard."""
+    if isinstance(value, bool):
+        raise TypeError(f"{what} must be a whole number, not bool")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError as exc:
+        raise TypeError(f"{what} must be a whole number, not {type(value).__name__}") from exc
+    if not least <= number <= MAX_COUNT:
+        raise InputError(f"{what} is {number}; give a whole number from {least} to {MAX_COUNT:,}")
+    return number
+
+
+def threshold_of(value: object) -> float | None:
+    """A score to stay above, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"threshold must be a number, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"threshold is {number}; scores lie in [0, 1], give a number among them")
+    return number
 
 
 def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> Scope:
@@ -94,10 +163,18 @@ def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> S
     for name, value in (("user_id", user_id), ("agent_id", agent_id), ("run_id", run_id)):
         if value is None:
             continue
-        text_of(value, name)
-        if len(value) > MAX_ID_CHARS:
-            raise InputError(f"{name} has {len(value)} characters; at most {MAX_ID_CHARS} are allowed")
+        _short(value, name)
     return Scope(user_id, agent_id, run_id)
+
+
+def _short(value: object, what: str) -> str:
+    text = text_of(value, what)
+    if len(text) > MAX_ID_CHARS:
+        raise InputError(
+            f"the {what} has {len(text):,} characters; at most {MAX_ID_CHARS} are allowed: shorten "
+            "it"
+        )
+    return text
 
 
 def messages_of(
@@ -118,7 +195,8 @@ def messages_of(
     if not value:
         raise InputError("messages is an empty list; give at least one message")
     default = time_of(timestamp) or utc_now()
-    return [_message(m, default, f"message {i}" if len(value) > 1 else "message") for i, m in enumerate(value)]
+    what = "message {}" if len(value) > 1 else "message"
+    return [_message(m, default, what.format(i)) for i, m in enumerate(value)]
 
 
 def _message(value: Mapping[str, Any] | str, default: str, what: str) -> tuple[Message, bool]:
@@ -138,7 +216,7 @@ def _message(value: Mapping[str, Any] | str, default: str, what: str) -> tuple[M
         role=role,
         content=text_of(value["content"], f"content of the {what}"),
         timestamp=time_of(value.get("timestamp"), f"timestamp of the {what}") or default,
-        name=text_of(name, f"name of the {what}") if name is not None else None,
+        name=_short(name, f"name of the {what}") if name is not None else None,
         metadata=metadata_of(value.get("metadata")),
     )
     return message, bool(value.get("recalled", False))

@@ -1,51 +1,68 @@
 """Memory: what an app remembers of its users, in one SQLite file. Names and shapes are mem0's.
 
 Ties the rooms together: inputs are checked, turns are stored, facts are taken from them
-(`ingest`), queries are answered from vectors and words (`retrieval`). Knows no SQL, no prompt. The
-language model is loaded when something is to be inferred, and not before.
+(`ingest`), queries are answered from vectors and words (`retrieval`), the store is looked after
+(`care`). Knows no SQL, no prompt. The language model is loaded when something is to be inferred,
+and not before.
 """
 
 from __future__ import annotations
 
-import json
-import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
-
-from edgemem import ingest, kernels
+from edgemem import care, ingest
 from edgemem.config import Settings, load_settings
-from edgemem.errors import DimensionMismatch, InputError, StoreError, StoreLocked
-from edgemem.inputs import messages_of, metadata_of, scope_of, text_of, time_of
+from edgemem.errors import InputError, ModelError, StoreError, StoreLocked
+from edgemem.inputs import (
+    count_of,
+    id_of,
+    messages_of,
+    metadata_of,
+    scope_of,
+    text_of,
+    threshold_of,
+    time_of,
+)
+from edgemem.parts import Parts
 from edgemem.results import (
     AddResults,
     Change,
     Hit,
     MemoryItem,
     MemoryList,
-    Message,
     Scope,
     SearchResults,
+    changed,
     utc_now,
 )
-from edgemem.retrieval import cachefile, search
+from edgemem.retrieval import search
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.lexical import search_text
+from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.store import NewMemory, PendingItem, Store, StoredTurn
-from edgemem.store.filters import compile_filters
+from edgemem.store import PendingItem, Store, StoredTurn
+from edgemem.store.filters import Where, compile_filters
+from edgemem.store.writing import Transaction
+from edgemem.turns import (
+    added,
+    is_searchable,
+    pairs_to_extract,
+    said,
+    stored_turn,
+    turn_memory,
+)
+from edgemem.worklock import work_lock
 
 __all__ = ["Memory"]
 
-_WORK_LOCK_S = 120.0  # how long an `add` waits for another process that works pending pieces off
+_WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
+_RETRIES = 2  # older pieces that are due, which an `add` takes up beside its own
 
 
 class Memory:
@@ -53,8 +70,8 @@ class Memory:
 
     path: the file, made if it is not there; ":memory:" for none; None takes `settings.db`.
     engine, embedder: models to use instead of loading those that `settings` names (the caller
-    closes them). Every method may raise StoreError and its kinds; adding with infer=True also
-    ModelError.
+    closes them). Every method may raise StoreError and its kinds, also when this is closed;
+    adding with infer=True also ModelError.
 
     >>> with Memory("memories.db") as memory:
     ...     memory.add("I moved to Oslo last month.", user_id="ana")
@@ -71,85 +88,34 @@ class Memory:
     ) -> None:
         self.settings = settings or load_settings()
         self.store = Store.open(path if path is not None else self.settings.db)
-        self._engine, self._own_engine = engine, engine is None
-        self._embedder = embedder
-        self._index: VectorIndex | None = None
-        self._loading = threading.RLock()
-        self._closed = False
-
-    # -- parts, loaded when first needed -------------------------------------------------------
+        self._parts = Parts(self.store, self.settings, engine, embedder)
 
     @property
     def engine(self) -> Engine:
-        """The language model. Raises ModelNotFound if there is none."""
-        with self._loading:
-            self._require_open()
-            if self._engine is None:
-                s = self.settings
-                self._engine = Engine.load(
-                    s.model, n_ctx=s.n_ctx, n_threads=s.n_threads, n_gpu_layers=s.n_gpu_layers
-                )
-            return self._engine
+        """The language model, loaded when first asked for. Raises ModelNotFound, ModelError."""
+        return self._parts.engine()
 
     @property
     def embedder(self) -> Embedder:
-        """The embedding model. Raises DimensionMismatch if the store holds another one's vectors."""
-        with self._loading:
-            self._require_open()
-            if self._embedder is None:
-                self._embedder = Embedder.load(
-                    self.settings.embedder, n_threads=self.settings.n_threads
-                )
-            self._check_embedder(self._embedder)
-            return self._embedder
+        """The embedding model. Raises DimensionMismatch if the store holds another's vectors."""
+        return self._parts.embedder()
 
     @property
     def index(self) -> VectorIndex:
-        """The vectors in memory, with the HNSW graph of the cache file if that is sound."""
-        embedder = self.embedder
-        with self._loading:
-            if self._index is None:
-                index = VectorIndex(embedder.dim)
-                search.refresh(self.store, index)
-                if (cache := self._cache_file()) is not None:
-                    index.load(cache, generation=index.generation, model_id=embedder.model_id)
-                self._index = index
-            return self._index
+        """The vectors in memory."""
+        return self._parts.index()
 
-    def _check_embedder(self, embedder: Embedder) -> None:
-        stored, dim = self.store.meta("embedder_model"), self.store.meta("embedder_dim")
-        if stored is not None and stored != embedder.model_id:
-            raise DimensionMismatch(
-                f"the store holds vectors of {stored} ({dim} dimensions), but the embedder is "
-                f"{embedder.model_id} ({embedder.dim} dimensions); use that embedder, or run "
-                "`edgemem reindex` to embed all memories anew"
-            )
-
-    def _cache_file(self) -> Path | None:
-        path = self.store.path
-        return path.with_name(path.name + ".hnsw") if path is not None else None
+    def _work_lock(self, timeout_s: float) -> AbstractContextManager[bool]:
+        return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
-    def _work_lock(self, timeout_s: float) -> Iterator[bool]:
-        """Hold the right to work pending pieces off and to write the index file, if it is free."""
-        path = self.store.path
-        if path is None:
-            yield True
-            return
-        lock = FileLock(path.with_name(path.name + ".lock"))
-        try:
-            lock.acquire(timeout=timeout_s)
-        except Timeout:
-            yield False
-            return
-        except OSError as exc:
-            raise StoreError(
-                f"cannot make the lock file {lock.lock_file} ({exc}); make its folder writable"
-            ) from exc
-        try:
-            yield True
-        finally:
-            lock.release()
+    def _writing(self, embedder: Embedder) -> Iterator[Transaction]:
+        """A transaction for vectors of `embedder`, whatever another process did meanwhile."""
+        with self.store.transaction() as tx:
+            if not self._parts.check_embedder(embedder):
+                tx.set_meta("embedder_model", embedder.model_id)
+                tx.set_meta("embedder_dim", str(embedder.dim))
+            yield tx
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -169,86 +135,89 @@ class Memory:
 
         messages: a string, a dict {role, content, name?, timestamp?, metadata?} or a list of those.
         The turns are stored in one transaction before any model runs. Then each pair gives facts,
-        which are added to, or replace, what is known. Messages of an assistant without a name are
-        stored but not extracted from: they are the model's own words. infer=False stores the
-        messages as they are, loads no language model and never de-duplicates. timestamp: when it
-        was said (naive: this machine's zone). Raises InputError on what cannot be stored; then
-        nothing is.
+        which are added to, or replace, what is known; what fails is left in `pending` and taken up
+        again later. Messages of an assistant without a name are stored but not extracted from: they
+        are the model's own words. infer=False stores the messages as they are, loads no language
+        model and never de-duplicates. timestamp: when it was said (naive: this machine's zone).
+        Raises InputError on what cannot be stored; then nothing is. A ModelError about the language
+        model comes after the messages were stored.
         """
         started = time.perf_counter()
         scope = scope_of(user_id, agent_id, run_id)
         shared = metadata_of(metadata)
         until = time_of(expires_at, "expires_at")
         checked = messages_of(messages, timestamp)
-        spoken = [(m, m.role in ("user", "assistant") and not recalled) for m, recalled in checked]
-        vectors = iter(self.embedder.embed_chunks([m.content for m, keep in spoken if keep]))
+        keep = [is_searchable(message, recalled) for message, recalled in checked]
+        embedder = self.embedder
+        texts = [said(message) for (message, _), kept in zip(checked, keep, strict=True) if kept]
+        vectors = iter(embedder.embed_chunks(texts))
         now = utc_now()
+        turns = [stored_turn(message, scope, now) for message, _ in checked]
         changes: list[Change] = []
-        turns: list[StoredTurn] = []
-        with self.store.transaction() as tx:
-            self._name_embedder(tx)
-            for message, keep in spoken:
-                turn = StoredTurn(
-                    id=str(uuid.uuid4()),
-                    scope=scope,
-                    role=message.role,
-                    name=message.name,
-                    content=message.content,
-                    timestamp=message.timestamp,
-                    metadata=message.metadata,
-                    created_at=now,
-                )
-                turns.append(turn)
+        queued: list[int] = []
+        with self._writing(embedder) as tx:
+            for turn, kept in zip(turns, keep, strict=True):
                 tx.add_turn(turn)
-                if keep:
-                    item = _turn_memory(turn, {**shared, **message.metadata}, until, next(vectors))
+                if kept:
+                    item = turn_memory(turn, next(vectors), metadata=shared, expires_at=until)
                     tx.add_memory(item, role=turn.role, actor_id=turn.name)
-                    changes.append(_added(item))
-            queued = (
-                [
-                    tx.add_pending(ingest.EXTRACT, ingest.payload(pair, shared, until), scope)
-                    for pair in _pairs(turns, [keep for _, keep in spoken])
-                ]
-                if infer
-                else []
-            )
-        left = len(queued)
+                    changes.append(added(item))
+            if infer:
+                for pair in pairs_to_extract(turns, keep):
+                    piece = ingest.payload(pair, shared, until)
+                    queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
+        left = 0
         if queued:
-            done = self._work_off(queued, _WORK_LOCK_S)
-            changes += done
-            left = sum(1 for p in self.store.pending(ingest.EXTRACT) if p.id in set(queued))
+            changes += self._infer(queued)
+            left = sum(piece.id in set(queued) for piece in self.pending())
         return AddResults(tuple(changes), left, time.perf_counter() - started)
 
-    def _name_embedder(self, tx: Any) -> None:
-        if self.store.meta("embedder_model") is None:
-            tx.set_meta("embedder_model", self.embedder.model_id)
-            tx.set_meta("embedder_dim", str(self.embedder.dim))
-
-    def _work_off(self, ids: Sequence[int] | None, timeout_s: float, limit: int | None = None) -> list[Change]:
-        """Work off pending pieces: those of `ids`, and any other that is due."""
-        with self._work_lock(timeout_s) as mine:
+    def _infer(self, queued: Sequence[int]) -> list[Change]:
+        """Work off pieces that were just stored, after a few older ones whose time has come."""
+        try:
+            self.engine  # noqa: B018  # without one nothing is tried, and no attempt counted
+        except ModelError as exc:
+            raise type(exc)(
+                f"{exc} The messages are stored and searchable; facts are taken from them once "
+                "there is a model (`edgemem doctor --retry`)."
+            ) from exc
+        with self._work_lock(_WORK_LOCK_S) as mine:
             if not mine:
                 return []
-            wanted = set(ids) if ids is not None else None
-            due = self.store.pending(ingest.EXTRACT, due_before=utc_now() if wanted is None else None)
-            chosen = [p for p in due if wanted is None or p.id in wanted][:limit]
-            return ingest.work_off(self, chosen)
+            due = self.store.pending(ingest.EXTRACT, due_before=utc_now())
+            self._work_off([piece for piece in due if piece.id < queued[0]][:_RETRIES])
+            return self._work_off([piece for piece in due if piece.id in set(queued)])
+
+    def _work_off(self, pieces: Iterable[PendingItem]) -> list[Change]:
+        """What working pieces off has changed. The caller holds the work lock."""
+        changes: list[Change] = []
+        for piece in pieces:
+            try:
+                changes += ingest.work_off(self, [piece])
+            except StoreLocked:
+                break  # they stay pending
+            except StoreError:
+                # While the model read them, the turns may have been deleted by somebody else.
+                if any(left.id == piece.id for left in self.pending()):
+                    raise
+        return changes
 
     def process_pending(self, limit: int | None = None, *, retry_now: bool = False) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
-        Raises StoreLocked while another process is at it.
+        limit: at most so many pieces. Raises StoreLocked while another process is at it.
         """
         started = time.perf_counter()
+        if limit is not None:
+            limit = count_of(limit, "limit", least=0)
+        self._parts.require_open()
         with self._work_lock(0.0) as mine:
             if not mine:
                 raise StoreLocked("another process works the pending turns off; try again later")
             due = None if retry_now else utc_now()
-            items = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
-            changes = ingest.work_off(self, items)
-        return AddResults(
-            tuple(changes), len(self.pending()), time.perf_counter() - started
-        )
+            pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
+            changes = self._work_off(pieces)
+        return AddResults(tuple(changes), len(self.pending()), time.perf_counter() - started)
 
     def pending(self) -> list[PendingItem]:
         """Turns that are stored but not yet extracted from, with the last error of each."""
@@ -259,31 +228,40 @@ class Memory:
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
         old = self._existing(id)
-        vectors = self.embedder.embed_chunks([text])[0]
+        speaker = None
+        if old.kind == "turn":
+            speaker = next((t.name for t in self.store.turns(old.sources).values()), None)
+        embedder = self.embedder
+        indexed = search_text(text, speaker=speaker, when=old.valid_from)
+        vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
         now = utc_now()
-        with self.store.transaction() as tx:
-            tx.update_memory(
+        with self._writing(embedder) as tx:
+            previous = tx.update_memory(
                 id,
                 memory=text,
-                search_text=search_text(text, when=old.valid_from),
+                search_text=indexed,
                 vectors=vectors,
                 updated_at=now,
                 metadata=new,
             )
-        return _changed(old, "UPDATE", text, new if new is not None else old.metadata, now)
+        return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     def delete(self, id: str) -> Change:
-        """Take a memory out of every answer. Its text stays in its history: see `erase`."""
+        """Take a memory out of every answer. Its text stays in its history: see `erase`.
+
+        A turn that waits for its extraction is no longer extracted from.
+        """
         old = self._existing(id)
         now = utc_now()
         with self.store.transaction() as tx:
             tx.delete_memory(id, now)
-        return _changed(old, "DELETE", old.memory, old.metadata, now)
+            self._leave_unread(tx, [old])
+        return changed(old, "DELETE", now)
 
     def delete_all(
         self, *, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> AddResults:
-        """Delete every memory of a scope. Raises InputError without one: `reset` empties a store."""
+        """Delete every memory of a scope. Raises InputError without one; see `reset`."""
         scope = scope_of(user_id, agent_id, run_id)
         if scope == Scope():
             raise InputError(
@@ -294,38 +272,54 @@ class Memory:
             items = self.store.list(scope, include_invalid=True)
             for item in items:
                 tx.delete_memory(item.id, now)
-        return AddResults(
-            tuple(_changed(i, "DELETE", i.memory, i.metadata, now) for i in items)
-        )
+            self._leave_unread(tx, items)
+        return AddResults(tuple(changed(item, "DELETE", now) for item in items))
+
+    def _leave_unread(self, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
+        """Take the turns of deleted memories out of the pending work."""
+        turns = {source for item in gone if item.kind == "turn" for source in item.sources}
+        for piece in self.pending() if turns else ():
+            left = [turn for turn in piece.payload["turns"] if turn not in turns]
+            if len(left) < len(piece.payload["turns"]):
+                tx.finish_pending(piece.id)
+                if left:
+                    tx.add_pending(piece.task, {**piece.payload, "turns": left}, piece.scope)
 
     def erase(self, ids: str | Iterable[str]) -> list[str]:
         """Leave no trace of memories; the ids of all that went.
 
         With each go its source turns and every other memory taken from those, their vectors,
         history, free pages and backup copies. Raises StoreError if an id is unknown, StoreLocked as
-        Store.erase does.
+        Store.erase does, or if another process works pending turns off and does not end.
         """
-        wanted = [ids] if isinstance(ids, str) else list(ids)
+        wanted = [id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
         known = self.store.get(wanted, include_deleted=True)
         for id in wanted:
             if id not in known:
                 raise StoreError(_unknown(id))
-        self._drop_cache()
-        return self.store.erase(wanted)
+        with self._index_dropped():
+            return self.store.erase(wanted)
 
     def reset(self) -> None:
         """Erase everything. The store stays usable, with the same embedder."""
-        self._drop_cache()
-        self.store.reset()
+        with self._index_dropped():
+            self.store.reset()
 
-    def _drop_cache(self) -> None:
-        """Drop the index in memory and its file: both hold vectors, which tell of their texts."""
-        with self._loading:
-            if self._index is not None:
-                self._index.close()
-                self._index = None
-            if (cache := self._cache_file()) is not None:
-                cachefile.discard(cache)
+    @contextmanager
+    def _index_dropped(self) -> Iterator[None]:
+        """Without the index and its file, which hold vectors, and these tell of their texts.
+
+        Nobody writes the file or takes facts from what is erased before the block is left.
+        """
+        self._parts.require_open()
+        with self._work_lock(_WORK_LOCK_S) as mine:
+            if not mine:
+                raise StoreLocked(
+                    "another process takes facts from turns at the moment, and nothing was erased; "
+                    "try again when it has finished, or close it"
+                )
+            self._parts.drop_index()
+            yield
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -348,13 +342,13 @@ class Memory:
         unknown scope finds nothing. Raises InputError on a bad query, filter or number.
         """
         text_of(query, "query")
-        if not isinstance(top_k, int) or top_k < 1:
-            raise InputError(f"top_k is {top_k!r}; give a whole number of 1 or more")
+        top_k = count_of(top_k, "top_k")
+        threshold = threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
-        where = compile_filters(filters) if filters else None
-        index = self.index
+        where = _where(filters)
+        index, embedder = self.index, self._parts.any_embedder()
         started = time.perf_counter()
-        vector = self.embedder.embed_query(query)
+        vector = embedder.embed_query(query)
         embedded = time.perf_counter()
         scored, candidates = search.find(
             self.store, index, query, vector, scope=scope, where=where, k=top_k
@@ -363,7 +357,7 @@ class Memory:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
         hits = tuple(
-            _hit(items[s.rowid], s.score, s.parts if explain else None)
+            Hit(**vars(items[s.rowid]), score=s.score, parts=s.parts if explain else None)
             for s in scored
             if s.rowid in items
         )
@@ -377,7 +371,7 @@ class Memory:
 
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
-        return self.store.get([id]).get(id)
+        return self.store.get([id_of(id)]).get(id)
 
     def get_all(
         self,
@@ -389,15 +383,15 @@ class Memory:
         top_k: int | None = None,
     ) -> MemoryList:
         """The live memories of a scope, oldest first; top_k: at most so many."""
-        if top_k is not None and (not isinstance(top_k, int) or top_k < 0):
-            raise InputError(f"top_k is {top_k!r}; give a whole number of 0 or more, or None for all")
-        where = compile_filters(filters) if filters else None
+        if top_k is not None:
+            top_k = count_of(top_k, "top_k", least=0)
+        where = _where(filters)
         scope = scope_of(user_id, agent_id, run_id)
         return MemoryList(tuple(self.store.list(scope, where=where, limit=top_k)))
 
     def history(self, id: str) -> list[dict[str, Any]]:
         """What happened to a memory, oldest first, deleted ones included. Unknown id: empty."""
-        return self.store.history(id)
+        return self.store.history(id_of(id))
 
     def source_turns(self, id: str) -> list[StoredTurn]:
         """The turns a memory was taken from. Raises StoreError on an unknown id."""
@@ -410,88 +404,50 @@ class Memory:
     # -- care ----------------------------------------------------------------------------------
 
     def export_jsonl(self, file: str | Path | IO[str]) -> int:
-        """Write everything as JSON lines; how many. `import_jsonl` gives back the same store."""
-        if isinstance(file, str | Path):
-            with _opened(file, "w") as out:
-                return self.export_jsonl(out)
-        count = 0
-        for row in self.store.export_rows():
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            count += 1
-        return count
+        """Write everything as JSON lines; how many. `import_jsonl` gives back the same store.
+
+        file: a path, written anew in one step, or an open text file. Raises StoreFull if it cannot
+        be written.
+        """
+        self._parts.require_open()
+        return care.export_jsonl(self.store, file)
 
     def import_jsonl(
         self, file: str | Path | IO[str], *, on_progress: Callable[[int], None] | None = None
     ) -> int:
-        """Store the rows of an export; how many were new. May be run again after a stop."""
-        if isinstance(file, str | Path):
-            with _opened(file, "r") as lines:
-                return self.import_jsonl(lines, on_progress=on_progress)
-        with self.store.transaction() as tx:
-            self._name_embedder(tx)
-        new = self.store.import_rows(_json_lines(file, on_progress), self.embedder.embed_chunks)
-        return sum(new.values())
+        """Store the rows of an export; how many were new. May be run again after a stop.
+
+        on_progress: given the number of the line that was read. Raises InputError, naming the line,
+        on what is no export; what came before it may be stored then.
+        """
+        with self._writing(self.embedder):
+            pass
+        # The embedder is asked for anew each time: another process may reindex meanwhile.
+        return care.import_jsonl(self.store, self._vectors_of, file, on_progress)
+
+    def _vectors_of(self, indexed: list[str]) -> list[Any]:
+        return self.embedder.embed_chunks([embedded_text(text) for text in indexed])
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
-        """Embed all memories anew with the present embedder; how many. All or nothing."""
-        with self._loading:
-            if self._embedder is None:
-                self._embedder = Embedder.load(
-                    self.settings.embedder, n_threads=self.settings.n_threads
-                )
-            embedder = self._embedder
-        items = self.store.list(include_invalid=True)
-        vectors = []
-        for start in range(0, len(items), 64):
-            vectors += embedder.embed_chunks([i.memory for i in items[start : start + 64]])
-            if on_progress is not None:
-                on_progress(len(vectors), len(items))
-        with self.store.transaction() as tx:
-            tx.set_meta("embedder_model", embedder.model_id)
-            tx.set_meta("embedder_dim", str(embedder.dim))
-            present = self.store.get([i.id for i in items])
-            for item, rows in zip(items, vectors, strict=True):
-                if item.id in present:
-                    tx.set_vectors(item.id, rows)
-        self._drop_cache()
-        return len(items)
+        """Embed all memories anew with the present embedder; how many. All or nothing.
+
+        on_progress: given how many are embedded and how many there are.
+        """
+        count = care.reindex(self.store, self._parts.any_embedder(), on_progress)
+        self._parts.drop_index()
+        return count
 
     def doctor(self) -> dict[str, Any]:
         """What is in the store, what is wrong with it, and what is pending."""
-        embedder = self.store.meta("embedder_model")
-        return {
-            "path": str(self.store.path or ":memory:"),
-            "problems": self.store.check(),
-            "counts": self.store.counts(),
-            "pending": [
-                {"id": p.id, "turns": p.payload.get("turns"), "attempts": p.attempts, "error": p.last_error}
-                for p in self.pending()
-            ],
-            "embedder": embedder,
-            "backend": kernels.backend,
-            "backend_detail": kernels.backend_detail,
-            "index_file": str(cache) if (cache := self._cache_file()) and cache.exists() else None,
-        }
+        return care.doctor(self.store, self._parts.index_file())
 
     def close(self) -> None:
-        """Write the index file if it is worth it, and close. A second time does nothing."""
-        with self._loading:
-            if self._closed:
-                return
-            self._closed = True
-            index, cache = self._index, self._cache_file()
-            if index is not None and cache is not None and len(index) > index.crossover:
-                search.refresh(self.store, index)
-                with self._work_lock(0.0) as mine:
-                    if mine and self._embedder is not None:
-                        index.save(
-                            cache, generation=index.generation, model_id=self._embedder.model_id
-                        )
-            if index is not None:
-                index.close()
-            if self._own_engine and self._engine is not None:
-                self._engine.close()
-            self.store.close()
+        """Write the index file if it is worth it, and close. A second time does nothing.
+
+        Waits for a write or an answer of the model that is under way in another thread; what is
+        called after it raises StoreError.
+        """
+        self._parts.close()
 
     def __enter__(self) -> Memory:
         return self
@@ -504,10 +460,6 @@ class Memory:
     ) -> None:
         self.close()
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise StoreError("this Memory is closed; open it again with Memory(path)")
-
     def _existing(self, id: str) -> MemoryItem:
         found = self.get(id)
         if found is None:
@@ -515,90 +467,10 @@ class Memory:
         return found
 
 
+def _where(filters: Mapping[str, Any] | None) -> Where | None:
+    where = None if filters is None else compile_filters(filters)
+    return where if filters else None  # an empty one is none, and searching is quicker so
+
+
 def _unknown(id: str) -> str:
     return f"there is no memory with the id {id!r}; `edgemem list` shows the ids"
-
-
-def _turn_memory(turn: StoredTurn, metadata: dict[str, Any], until: str | None, vectors: Any) -> NewMemory:
-    return NewMemory(
-        id=str(uuid.uuid4()),
-        kind="turn",
-        memory=turn.content,
-        search_text=search_text(turn.content, speaker=turn.name, when=turn.timestamp),
-        scope=turn.scope,
-        created_at=turn.created_at,
-        vectors=vectors,
-        metadata=metadata,
-        valid_from=turn.timestamp,
-        expires_at=until,
-        sources=(turn.id,),
-    )
-
-
-def _pairs(turns: Sequence[StoredTurn], worth: Sequence[bool]) -> list[list[str]]:
-    """Ids of the turns to extract from, two messages at a time.
-
-    An assistant without a name is the model itself, whose words hold nothing new.
-    """
-    pairs = [range(i, min(i + 2, len(turns))) for i in range(0, len(turns), 2)]
-    ids = [
-        [turns[i].id for i in pair if worth[i] and (turns[i].role == "user" or turns[i].name)]
-        for pair in pairs
-    ]
-    return [pair for pair in ids if pair]
-
-
-def _added(item: NewMemory) -> Change:
-    return Change(
-        id=item.id,
-        memory=item.memory,
-        event="ADD",
-        kind=item.kind,
-        metadata=item.metadata,
-        created_at=item.created_at,
-        updated_at=item.created_at,
-    )
-
-
-def _changed(
-    old: MemoryItem, event: Any, text: str, metadata: Mapping[str, Any], now: str
-) -> Change:
-    return Change(
-        id=old.id,
-        memory=text,
-        event=event,
-        kind=old.kind,
-        previous_memory=old.memory if event == "UPDATE" else None,
-        metadata=metadata,
-        created_at=old.created_at,
-        updated_at=now,
-    )
-
-
-def _hit(item: MemoryItem, score: float, parts: Mapping[str, float] | None) -> Hit:
-    values = {name: getattr(item, name) for name in item.__dataclass_fields__}
-    return Hit(**values, score=score, parts=parts)
-
-
-def _opened(file: str | Path, mode: str) -> IO[str]:
-    try:
-        return open(file, mode, encoding="utf-8", newline="\n")
-    except OSError as exc:
-        raise InputError(f"cannot open {file} ({exc.strerror}); check the path and its permissions") from exc
-
-
-def _json_lines(
-    lines: Iterable[str], on_progress: Callable[[int], None] | None
-) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as exc:
-            raise InputError(f"line {number} is no JSON ({exc}); give a file of `edgemem export`") from exc
-        if not isinstance(row, dict):
-            raise InputError(f"line {number} is no JSON object; give a file of `edgemem export`")
-        yield row
-        if on_progress is not None:
-            on_progress(number)

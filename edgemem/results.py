@@ -24,6 +24,7 @@ __all__ = [
     "Results",
     "Scope",
     "SearchResults",
+    "changed",
     "to_utc",
     "utc_now",
 ]
@@ -52,7 +53,7 @@ def to_utc(value: datetime | str | int | float) -> str:
             raise ValueError(f"{value!r} is no time in seconds since 1970") from exc
     try:
         return value.astimezone(UTC).isoformat(timespec="milliseconds")
-    except OverflowError as exc:
+    except (OverflowError, OSError) as exc:
         raise ValueError(f"{value!r} lies outside the years 1 to 9999 in UTC") from exc
 
 
@@ -140,6 +141,28 @@ class Change:
         if self.previous_memory is None:
             del out["previous_memory"]
         return out
+
+
+def changed(
+    old: MemoryItem,
+    event: Event,
+    now: str,
+    *,
+    text: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    previous: str | None = None,
+) -> Change:
+    """What a user's own operation did to a memory at the time `now`. None: as it was before."""
+    return Change(
+        id=old.id,
+        memory=old.memory if text is None else text,
+        event=event,
+        kind=old.kind,
+        previous_memory=previous,
+        metadata=old.metadata if metadata is None else metadata,
+        created_at=old.created_at,
+        updated_at=now,
+    )
 
 
 T = TypeVar("T", MemoryItem, Hit, Change)

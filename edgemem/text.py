@@ -9,7 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-__all__ = ["STOP_WORDS", "content_words", "is_question", "same_word", "sentences", "words"]
+__all__ = [
+    "NEGATION",
+    "STOP_WORDS",
+    "content_words",
+    "is_negated",
+    "is_question",
+    "same_stem",
+    "same_word",
+    "sentences",
+    "words",
+]
 
 # A sentence ends at . ! ? before a space, at CJK marks anywhere, and at a line's end; but not
 # after an abbreviation or an initial ("Dr. Ito", "J. Smith").
@@ -18,6 +28,8 @@ _END = re.compile(
     r"(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+|(?<=[。！？])|\n+"
 )
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+NEGATION = re.compile(r"\b(?:not|no|never|none|neither|nor|cannot|without)\b|n['’]t\b", re.I)
+_ENDING = re.compile(r"(?:ing|es|ed|s)$")
 _POSSESSIVE = re.compile(r"['’]s$")
 
 STOP_WORDS = frozenset(
@@ -50,7 +62,8 @@ def content_words(text: str) -> list[str]:
 def same_word(word: str, others: Collection[str]) -> bool:
     """Whether `word` or another form of it (play, plays, playing) is among `others`.
 
-    Forms are told by their common beginning: all but the last three letters, at least three.
+    Forms are told by their common beginning: all but the last three letters, at least three. That
+    takes Bergen for Berlin, so it serves to see whether a word was said at all; see `same_stem`.
     """
     if word in others:
         return True
@@ -58,6 +71,26 @@ def same_word(word: str, others: Collection[str]) -> bool:
         return False
     start = word[: max(3, len(word) - 3)]
     return any(o.startswith(start) and o.isalpha() and abs(len(o) - len(word)) < 4 for o in others)
+
+
+def same_stem(word: str, others: Collection[str]) -> bool:
+    """Whether `word` with another English ending (-s, -es, -ed, -ing, -e, -y) is among `others`."""
+    return word in others or (word.isalpha() and _stem(word) in map(_stem, others))
+
+
+def _stem(word: str) -> str:
+    """play for plays and playing, run for running, marri for marry and married: no word to show."""
+    if len(word) < 4 or not word.isalpha():
+        return word
+    stem = _ENDING.sub("", word)
+    stem = (stem if len(stem) > 2 else word).removesuffix("e")
+    stem = stem[:-1] + "i" if stem.endswith("y") else stem
+    return stem[:-1] if len(stem) > 3 and stem[-1] == stem[-2] else stem
+
+
+def is_negated(text: str) -> bool:
+    """Whether a text says "not" in some English way."""
+    return NEGATION.search(text) is not None
 
 
 def is_question(text: str) -> bool:

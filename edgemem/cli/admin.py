@@ -21,6 +21,7 @@ from edgemem.cli.output import (
     print_changes,
     print_json,
     progress,
+    working,
 )
 from edgemem.config import config_file, load_settings, set_value, unset_value
 
@@ -78,9 +79,8 @@ def doctor(retry: bool, db: str | None, as_json: bool) -> None:
     with open_memory(db) as memory:
         changes = None
         if retry:
-            total = len(memory.pending())
-            note(f"Working off {plural(total, 'pending piece')} …")
-            changes = memory.process_pending(retry_now=True)
+            with working("Working off what is pending …"):
+                changes = memory.process_pending(retry_now=True)
         report: dict[str, Any] = dict(memory.doctor())
         pending = [
             {

@@ -36,7 +36,7 @@ from edgemem.errors import EdgememError, InputError
 if TYPE_CHECKING:
     from edgemem.chat import Chat, Reply
     from edgemem.memory import Memory
-    from edgemem.results import Hit, MemoryItem
+    from edgemem.results import MemoryItem
 
 __all__ = ["chat"]
 
@@ -86,11 +86,10 @@ def chat(
 
 
 class _Session:
-    """One sitting: what was answered last, and which list was shown last."""
+    """One sitting. reply: what was answered last; listed: the list that was shown last."""
 
     def __init__(self, memory: Memory, chat: Chat, scope: dict[str, Any], as_json: bool) -> None:
         self.memory, self.chat, self.scope, self.as_json = memory, chat, scope, as_json
-        self.asked = ""
         self.reply: Reply | None = None
         self.listed: list[MemoryItem] = []
         self.failed = False
@@ -136,9 +135,8 @@ class _Session:
         self.commands[command](rest.strip())
 
     def answer(self, text: str) -> None:
-        self.asked, self.reply = text, None
-        reply = self.chat.send(text)
-        self.reply = reply
+        self.reply = None
+        self.reply = reply = self.chat.send(text)
         shown = False
         try:
             for piece in reply:
@@ -146,7 +144,7 @@ class _Session:
                     click.echo(_visible(piece), nl=False)
                     shown = True
         except KeyboardInterrupt:
-            note("\n(stopped)") if shown else note("(stopped)")
+            note(" (stopped)")
             reply.close()
         finally:
             if shown:
@@ -180,21 +178,10 @@ class _Session:
         if not self.listed:
             note("The last answer was made from no memory.")
             return
-        parts = self.parts(self.reply.context)
         for number, hit in enumerate(self.reply.context, 1):
-            sums = " ".join(f"{k}={v:.3f}" for k, v in parts.get(hit.id, {}).items())
+            sums = " ".join(f"{name}={value:.3f}" for name, value in (hit.parts or {}).items())
             sums = f"  ({sums})" if sums else ""
             click.echo(f"{number}. {hit.score:.3f}{sums}  {when(hit)}  {text_of(hit)}")
-
-    def parts(self, context: Sequence[Hit]) -> dict[str, Any]:
-        """The parts of each score, by memory id; asked for again if they are not known."""
-        if any(hit.parts is None for hit in context):
-            ids = [hit.id for hit in context]
-            found = self.memory.search(
-                self.asked, filters={"id": {"in": ids}}, explain=True, **self.scope
-            )
-            return {hit.id: hit.parts for hit in found if hit.parts is not None}
-        return {hit.id: hit.parts for hit in context}
 
     def forget(self, what: str) -> None:
         if not what:
@@ -215,9 +202,9 @@ class _Session:
         items, turns = erase_preview(self.memory, ids)
         note("This would go for good:")
         for item in items:
-            note(f"  memory  {item.memory}")
+            note(f"  memory {item.memory}")
         for turn in turns:
-            note(f"  said    {turn.name or turn.role}: {turn.content}")
+            note(f"  said {turn.name or turn.role}: {turn.content}")
         if _ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
             note("Nothing was erased.")
             return

@@ -58,12 +58,12 @@ def demo(conversation: str | None, db: str | None, as_json: bool) -> None:
     """
     from rich.console import Console
 
-    if db is not None and Path(db).exists():
+    if db is not None and (db == ":memory:" or Path(db).exists()):
         raise click.UsageError(
-            f"{db} exists already; give --db a new file, so that invented memories do not mix "
-            "with yours."
+            f"{db} is not a new file. Give --db one that does not exist yet: invented memories "
+            "must not mix with yours, and a second process reads it."
         )
-    console = Console(stderr=as_json, highlight=False)
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     started = time.perf_counter()
     with _conversation_file(conversation) as file, _store_file(db) as store:
         script = read_demo(file)

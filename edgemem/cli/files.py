@@ -27,6 +27,7 @@ from edgemem.cli.output import (
     scope_kwargs,
     scope_options,
     settings_with,
+    working,
 )
 from edgemem.errors import StoreLocked
 
@@ -52,7 +53,8 @@ def export(file: str, db: str | None, as_json: bool) -> None:
         if file == "-":
             memory.export_jsonl(sys.stdout)
             return
-        count = memory.export_jsonl(Path(file))
+        with working("Exporting …"):
+            count = memory.export_jsonl(Path(file))
     if as_json:
         print_json({"results": [{"file": file, "rows": count}]})
     else:
@@ -150,11 +152,17 @@ def _import_turns(
                 wanted.append(left)
     row = {"imported": 0, "skipped": done, "memories": 0, "pending": 0}
     with progress("Importing", sum(map(len, wanted))) as advance:
-        for batch in wanted:
-            changes = memory.add(batch, infer=infer, **scope)
-            row["imported"] += len(batch)
-            row["memories"] += sum(change.event == "ADD" for change in changes)
-            advance(row["imported"])
+        try:
+            for batch in wanted:
+                changes = memory.add(batch, infer=infer, **scope)
+                row["imported"] += len(batch)
+                row["memories"] += sum(change.event == "ADD" for change in changes)
+                advance(row["imported"])
+        except KeyboardInterrupt:
+            note(
+                f"Stopped after {plural(row['imported'], 'turn')}; the same command goes on there."
+            )
+            raise
     if infer and done and memory.pending():  # an import that was stopped may have left a pair
         with suppress(StoreLocked):
             row["memories"] += sum(c.event == "ADD" for c in memory.process_pending())

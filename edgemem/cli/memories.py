@@ -28,6 +28,7 @@ from edgemem.cli.output import (
     scope_options,
     settings_with,
     stdin_is_terminal,
+    working,
 )
 from edgemem.cli.typed import forget_typed
 
@@ -72,7 +73,7 @@ def add(
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
     settings = settings_with()
-    with open_memory(db, settings) as memory:
+    with open_memory(db, settings) as memory, working("Remembering …"):
         changes = memory.add(
             messages,
             metadata=metadata,
@@ -269,12 +270,13 @@ def erase(ids: tuple[str, ...], yes: bool, db: str | None, as_json: bool) -> Non
         items, turns = erase_preview(memory, ids)
         if not yes:
             for item in items:
-                note(f"memory  {item.memory}")
+                note(f"memory {item.memory}")
             for turn in turns:
-                note(f"said    {turn.content}")
+                note(f"said {turn.content}")
             click.confirm("Erase this for good?", abort=True, err=True)
         forget_typed([turn.content for turn in turns])
-        gone = memory.erase(list(ids))
+        with working("Erasing …"):
+            gone = memory.erase(list(ids))
     if as_json:
         print_json({"results": [{"id": memory_id, "event": "ERASE"} for memory_id in gone]})
         return

@@ -46,6 +46,7 @@ __all__ = [
     "stdin_is_terminal",
     "text_of",
     "when",
+    "working",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -132,7 +133,8 @@ def one_line_errors() -> Iterator[None]:
 
 def note(text: str) -> None:
     """One line for the person, not for the program that reads stdout."""
-    click.secho(one_line(text), err=True, dim=True)
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    click.secho(indent + one_line(text), err=True, dim=True)
 
 
 def pending_note(count: int) -> None:
@@ -158,6 +160,15 @@ def progress(label: str, total: int | None) -> Iterator[Advance]:
             bar.update(task, completed=done, total=total if of is None else of)
 
         yield advance
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """A spinner on stderr, if that is a terminal, for work whose end is not known."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(label):
+        yield
 
 
 # -- stdout --------------------------------------------------------------------------------------

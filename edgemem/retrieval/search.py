@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from edgemem.results import Scope, utc_now
 from edgemem.retrieval.fusion import fused
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.lexical import match_expression
+from edgemem.retrieval.lexical import match_expression, query_words
 from edgemem.store import Store
 from edgemem.store.filters import Where
 
@@ -64,10 +64,12 @@ def find(
 
     near, cosines, _ = index.search(vector, wanted, scope=scope, kinds=only, now=at, rowids=allowed)
     cosine: dict[int, float] = dict(zip(near.tolist(), cosines.tolist(), strict=True))
-    match = match_expression(query)
     bm25: dict[int, float] = {}
-    if match is not None:
+    idf = 1.0
+    if words := query_words(query):
+        match = match_expression(words)
         bm25 = dict(store.lexical(match, scope, where=where, kinds=kinds, now=now, limit=wanted))
+        idf = sum(store.word_idf(words))
     unseen = np.array([r for r in bm25 if r not in cosine], dtype=np.int64)
     if len(unseen):
         rows, more, _ = index.search(vector, len(unseen), scope=scope, now=at, rowids=unseen)
@@ -75,7 +77,7 @@ def find(
 
     scored = []
     for rowid in cosine.keys() | bm25.keys():
-        parts = fused(cosine.get(rowid, 0.0), bm25.get(rowid, 0.0))
+        parts = fused(cosine.get(rowid, 0.0), bm25.get(rowid, 0.0), idf)
         scored.append(Scored(rowid, sum(parts.values()), parts))
     scored.sort(key=lambda s: (-s.score, s.rowid))
     return scored[:k], len(scored)

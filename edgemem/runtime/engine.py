@@ -1,23 +1,24 @@
 """One GGUF model in one llama.cpp context: tokens in, text out.
 
-The only importer of llama_cpp. Knows prompts, tokens, grammars and the KV cache; knows nothing
-about memories. Uses llama.cpp's C functions directly: the high-level `Llama.generate` matches cached
-prefixes by token ids alone, re-loads the model to switch an adapter, and cuts silently.
+Knows tokens, grammars and stop strings; knows nothing about memories. Uses llama.cpp's C
+functions directly (llama.py loads them): the high-level `Llama.generate` matches cached prefixes by
+token ids alone, re-loads the model to switch an adapter, and cuts silently.
 
-Each `stage` owns one sequence of the unified KV cache, so that a stage's fixed prompt prefix is
-computed once and stays when another stage runs. Flash attention is off: with it, logits depend on
+Prompts become tokens in vocabulary.py. Each `stage` keeps the KV of its last prompt (prefixes.py),
+so that its fixed beginning is computed once. Flash attention is off: with it, logits depend on
 where a prompt was split, and a reused prefix would no longer equal a fresh one.
 """
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import json
+import math
 import os
-import re
 import threading
 import time
-from collections import OrderedDict
+import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.runtime import models
+from edgemem.runtime import llama, models
+from edgemem.runtime.llama import build_info
+from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
+from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
-__all__ = ["Engine", "Generation", "Prompt", "Stream"]
+__all__ = ["Engine", "Generation", "Prompt", "Stream", "build_info"]
 
-Prompt = str | Sequence[Mapping[str, str]]
+Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]
 
-_N_SEQ = 4  # stages whose prefixes stay cached: extraction, update, generation, and one for the rest
-_N_BATCH = 512
-_backend = threading.Lock()
-_log_lines: list[str] = []
+_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +78,22 @@ class Stream:
         self._pieces.close()
 
 
-def _load_llama() -> Any:
-    """llama_cpp's C functions, initialised once, with its log kept instead of printed."""
-    from llama_cpp import llama_cpp as lib
-
-    with _backend:
-        if not hasattr(_load_llama, "log"):
-
-            @lib.llama_log_callback  # type: ignore[untyped-decorator]
-            def log(level: int, text: bytes, _user: object) -> None:
-                if level >= 4:  # GGML_LOG_LEVEL_ERROR
-                    _log_lines.append(text.decode("utf-8", "replace").strip())
-                    del _log_lines[:-8]
-
-            lib.llama_log_set(log, ctypes.c_void_p(0))
-            lib.llama_backend_init()
-            _load_llama.log = log  # type: ignore[attr-defined]  # ctypes needs it kept alive
-    return lib
-
-
 class Engine:
     """A loaded model. Safe to call from several threads: one generation runs at a time."""
 
-    def __init__(self, lib: Any, model: Any, context: Any, path: Path, n_gpu_layers: int) -> None:
+    def __init__(self, model: Any, context: Any, path: Path, n_gpu_layers: int) -> None:
+        lib = llama.library()
         self._lib, self._model, self._context = lib, model, context
-        self._vocab = lib.llama_model_get_vocab(model)
-        self._memory = lib.llama_get_memory(context)
-        self._batch = lib.llama_batch_init(_N_BATCH, 0, 1)
+        self._vocabulary = Vocabulary(lib, model, path.name)
+        self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
         self._lock = threading.Lock()
         self._owner: int | None = None
-        self._sequences: OrderedDict[str, tuple[int, list[int]]] = OrderedDict()
+        self._unfinished: Callable[[], Generator[str, None, Generation] | None] = lambda: None
         self._grammars: dict[str, bytes] = {}
-        self._template = self._read_template()
-        self._control = self._control_pattern()
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
         self.n_gpu_layers = n_gpu_layers
+        self._prefixes = Prefixes(lib, context, self.n_ctx)
 
     @classmethod
     def load(
@@ -127,43 +108,28 @@ class Engine:
         """Load a GGUF model.
 
         path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
-        n_ctx: tokens of the KV cache, shared by the prompt, the answer and the cached prefixes.
+        n_ctx: tokens that a prompt and its answer may have together (rounded up to 256). As many
+        may be kept beside them for stages that take turns, so the KV cache may take twice that.
         n_threads: threads for decoding (default: half the cores, because decoding threads that
         wait for a busy core stall each other); n_threads_batch: for prefill (default: all cores).
         Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number).
         """
-        if n_ctx < 64:
-            raise InputError(f"n_ctx is {n_ctx}; it must be at least 64 tokens")
+        if not 64 <= n_ctx < 2**31:
+            raise InputError(f"n_ctx is {n_ctx}; it must be at least 64 tokens, and below 2**31")
+        for name, threads in (("n_threads", n_threads), ("n_threads_batch", n_threads_batch)):
+            if threads is not None and not 1 <= threads <= 512:
+                raise InputError(f"{name} is {threads}; it must be 1 to 512, or None")
         file = models.find(os.fspath(path) if path is not None else models.DEFAULT_LLM)
-        lib = _load_llama()
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        cores = cores or 1
-
-        model_params = lib.llama_model_default_params()
-        model_params.n_gpu_layers = n_gpu_layers
-        _log_lines.clear()
-        model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
-        if not model:
-            raise ModelError(
-                f"{file} cannot be loaded as a GGUF model ({'; '.join(_log_lines) or 'no reason given'}); "
-                "check it with `edgemem models verify`, or pull it again"
-            )
-        params = lib.llama_context_default_params()
-        params.n_ctx = n_ctx
-        params.n_batch = params.n_ubatch = _N_BATCH
-        params.n_seq_max = _N_SEQ
-        params.kv_unified = True
-        params.flash_attn_type = 0
-        params.n_threads = n_threads or max(1, cores // 2)
-        params.n_threads_batch = n_threads_batch or n_threads or cores
-        context = lib.llama_init_from_model(model, params)
-        if not context:
-            lib.llama_model_free(model)
-            raise ModelError(
-                f"no context of n_ctx={n_ctx} for {file} ({'; '.join(_log_lines) or 'out of memory'}); "
-                "try a smaller n_ctx"
-            )
-        return cls(lib, model, context, file, n_gpu_layers)
+        affinity = getattr(os, "sched_getaffinity", None)  # Linux: the cores we may use
+        cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        model, context = llama.open_model(
+            file,
+            n_ctx=n_ctx,
+            n_threads=n_threads or max(1, cores // 2),
+            n_threads_batch=n_threads_batch or n_threads or cores,
+            n_gpu_layers=n_gpu_layers,
+        )
+        return cls(model, context, file, n_gpu_layers)
 
     # -- text and tokens ---------------------------------------------------------------------
 
@@ -173,75 +139,18 @@ class Engine:
 
     @property
     def has_chat_template(self) -> bool:
-        return self._template is not None
+        return self._vocabulary.has_chat_template
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
-        """Token ids of a text, without BOS. special: read control tokens written in the text."""
-        data = text.encode("utf-8")
-        room = len(data) + 8
-        out = (ctypes.c_int32 * room)()
-        n = self._lib.llama_tokenize(self._vocab, data, len(data), out, room, False, special)
-        if n < 0:
-            raise ModelError(f"llama.cpp could not tokenize a text of {len(data)} bytes")
-        return list(out[:n])
+        """Token ids of a text, without BOS. special: read control tokens written in the text.
+
+        Raises InputError on half of a surrogate pair, ModelError when the engine is closed.
+        """
+        return self._vocabulary.tokenize(text, special=special)
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as `generate` would send it."""
-        return len(self._prompt_tokens(prompt))
-
-    def _piece(self, token: int) -> bytes:
-        out = ctypes.create_string_buffer(64)
-        n = self._lib.llama_token_to_piece(self._vocab, token, out, 64, 0, False)
-        if n < 0:
-            out = ctypes.create_string_buffer(-n)
-            n = self._lib.llama_token_to_piece(self._vocab, token, out, -n, 0, False)
-        return out.raw[:n]
-
-    def _read_template(self) -> Any:
-        raw = self._lib.llama_model_chat_template(self._model, None)
-        if not raw:
-            return None
-        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-        return Jinja2ChatFormatter(
-            template=raw.decode("utf-8"),
-            eos_token=self._token_text(self._lib.llama_vocab_eos(self._vocab)),
-            bos_token=self._token_text(self._lib.llama_vocab_bos(self._vocab)),
-        )
-
-    def _token_text(self, token: int) -> str:
-        raw = self._lib.llama_vocab_get_text(self._vocab, token) if token >= 0 else None
-        return raw.decode("utf-8", "replace") if raw else ""
-
-    def _control_pattern(self) -> re.Pattern[str]:
-        """Matches the text of any control token, so that a message cannot end its own turn."""
-        lib, vocab = self._lib, self._vocab
-        texts = (
-            self._token_text(t)
-            for t in range(lib.llama_vocab_n_tokens(vocab))
-            if lib.llama_vocab_is_control(vocab, t)
-        )
-        return re.compile("|".join(re.escape(t) for t in texts if len(t) > 1) or r"(?!)")
-
-    def _defused(self, text: str) -> str:
-        return self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
-
-    def _prompt_tokens(self, prompt: Prompt) -> list[int]:
-        if isinstance(prompt, str):
-            tokens = self.tokenize(self._defused(prompt), special=True)
-            bos = self._lib.llama_vocab_get_add_bos(self._vocab)
-            return [self._lib.llama_vocab_bos(self._vocab), *tokens] if bos else tokens
-        if self._template is None:
-            raise ModelError(
-                f"{self.path.name} has no chat template, so it takes a plain string, not messages; "
-                "use an instruction-tuned GGUF for chat, such as the bundled SmolLM2-135M-Instruct"
-            )
-        messages = [{**m, "content": self._defused(m["content"])} for m in prompt]
-        try:
-            rendered = self._template(messages=messages).prompt
-        except Exception as exc:  # a model's own Jinja may raise anything
-            raise ModelError(f"the chat template of {self.path.name} refused the messages: {exc}") from exc
-        return self.tokenize(rendered, special=True)
+        return len(self._vocabulary.prompt_tokens(prompt))
 
     # -- generation --------------------------------------------------------------------------
 
@@ -295,19 +204,22 @@ class Engine:
 
         prompt: chat messages ({"role", "content"}, through the GGUF's template) or a plain string.
         max_tokens: most tokens of the answer; None is what the window leaves. temperature 0 takes
-        the likeliest token. schema: a JSON schema that the text is forced to follow. stage: names
-        the KV sequence (and, once bound, the adapters). should_stop: asked before each token.
-        Raises ContextOverflow when prompt and max_tokens exceed n_ctx; nothing is ever cut.
+        the likeliest token. stop: texts that end the answer, and are no part of it. schema: a JSON
+        schema that the text is forced to follow; it is whole unless finish_reason is "length" or
+        "cancelled". stage: whose cached prefix to use (and, once bound, adapters). should_stop:
+        asked before each token. The engine is this thread's until the stream ends or is closed.
+        Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
+        cut); ModelError when closed.
         """
-        if max_tokens is not None and max_tokens < 1:
-            raise InputError(f"max_tokens is {max_tokens}; it must be at least 1, or None")
-        tokens = self._prompt_tokens(prompt)
+        stop = (stop,) if isinstance(stop, str) else tuple(stop)
+        _check_numbers(max_tokens, temperature, top_p, repeat_penalty, stop)
+        tokens = self._vocabulary.prompt_tokens(prompt)
         needed = len(tokens) + (max_tokens or 1)
         if needed > self.n_ctx:
             raise ContextOverflow(
-                f"the prompt has {len(tokens)} tokens and {max_tokens or 1} are to follow: {needed} in "
-                f"all, but n_ctx is {self.n_ctx}; shorten the prompt, ask for fewer tokens, or load "
-                "the model with a larger n_ctx",
+                f"the prompt has {len(tokens)} tokens and {max_tokens or 1} are to follow: "
+                f"{needed} in all, but n_ctx is {self.n_ctx}; shorten the prompt, ask for fewer "
+                "tokens, or load the model with a larger n_ctx",
                 prompt_tokens=needed,
                 n_ctx=self.n_ctx,
             )
@@ -315,34 +227,45 @@ class Engine:
         grammar = self._grammar(schema) if schema is not None else None
         rng = np.random.default_rng(seed)
 
-        def choose(recent: list[int], allowed: Callable[[NDArray[np.intp]], NDArray[np.bool_]] | None) -> int:
+        def choose(recent: list[int], allowed: Allowed | None) -> int:
             logits = repeat_penalised(self._logits(), recent[-64:], repeat_penalty)
-            return pick(logits, temperature=temperature, top_p=top_p, rng=rng, allowed=allowed)
+            try:
+                return pick(logits, temperature=temperature, top_p=top_p, rng=rng, allowed=allowed)
+            except ValueError as exc:
+                raise ModelError(f"no token can follow ({exc}); try another schema") from exc
 
-        return Stream(self._run(tokens, limit, grammar, choose, tuple(stop), stage, should_stop))
+        # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
+        itself: list[weakref.ref[Generator[str, None, Generation]]] = []
+        pieces = self._run(itself, tokens, limit, grammar, choose, stop, stage, should_stop)
+        itself.append(weakref.ref(pieces))
+        return Stream(pieces)
 
     def _run(
         self,
+        itself: list[weakref.ref[Generator[str, None, Generation]]],
         tokens: list[int],
         limit: int,
         grammar: bytes | None,
-        choose: Callable[..., int],
+        choose: Callable[[list[int], Allowed | None], int],
         stop: tuple[str, ...],
         stage: str,
         should_stop: Callable[[], bool] | None,
     ) -> Generator[str, None, Generation]:
         self._acquire()
-        sampler = None
+        sampler, vocabulary = None, self._vocabulary
         try:
+            self._unfinished = itself[0]
             started = time.perf_counter()
-            seq, held, cached = self._prepare(stage, tokens, limit)
-            self._decode(seq, held, tokens[cached:])
+            cached = self._prefixes.enter(stage, tokens)
+            self._decode(tokens[cached:])
             if grammar is not None:
                 sampler = self._grammar_sampler(grammar)
             allowed = self._allows(sampler) if sampler else None
             first = time.perf_counter()
+            ttft_s = first - started
             answer: list[int] = []
-            data, sent = b"", 0
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            text, sent = "", 0
             reason: Literal["stop", "length", "cancelled"] = "length"
             while len(answer) < limit:
                 if should_stop is not None and should_stop():
@@ -351,32 +274,34 @@ class Engine:
                 token = choose(answer, allowed)
                 if sampler:
                     self._lib.llama_sampler_accept(sampler, token)
-                if self._lib.llama_vocab_is_eog(self._vocab, token):
+                if vocabulary.ends(token):
                     reason = "stop"
                     break
                 answer.append(token)
-                data += self._piece(token)
-                text = _whole_characters(data)
+                text += decoder.decode(vocabulary.piece(token))
                 end = min((i for s in stop if (i := text.find(s)) >= 0), default=-1)
                 if end >= 0:
-                    data, reason = text[:end].encode("utf-8"), "stop"
+                    text, reason = text[:end], "stop"
+                    decoder.reset()
                     break
                 ready = len(text) - _held_back(text, stop)
                 if ready > sent:
+                    paused = time.perf_counter()
                     yield text[sent:ready]
+                    first += time.perf_counter() - paused  # the reader's time is not ours
                     sent = ready
                 if len(answer) < limit:
-                    self._decode(seq, held, [token])
-            text = data.decode("utf-8", "replace")
+                    self._decode([token])
+            text += decoder.decode(b"", True)
+            spent = time.perf_counter() - first
             if len(text) > sent:
                 yield text[sent:]
-            spent = time.perf_counter() - first
             return Generation(
                 text=text,
                 prompt_tokens=len(tokens),
                 completion_tokens=len(answer),
                 cached_tokens=cached,
-                ttft_s=first - started,
+                ttft_s=ttft_s,
                 tokens_per_s=len(answer) / spent if spent > 0 else 0.0,
                 finish_reason=reason,
             )
@@ -388,94 +313,60 @@ class Engine:
 
     def _acquire(self) -> None:
         if self._owner == threading.get_ident():
-            raise ModelError("this thread has an unfinished stream; finish it or call its close() first")
+            raise ModelError(
+                "this thread has an unfinished stream; finish it or call its close() first"
+            )
         self._lock.acquire()
         if self._context is None:
             self._lock.release()
-            raise ModelError("the engine is closed; load it again with Engine.load(...)")
+            raise ModelError(CLOSED)
         self._owner = threading.get_ident()
 
-    def _prepare(self, stage: str, tokens: list[int], limit: int) -> tuple[int, list[int], int]:
-        """Give the stage a sequence that holds the longest usable prefix of `tokens`.
-
-        Returns (sequence id, its tokens, how many of `tokens` it holds already). The last prompt
-        token is always decoded again: its logits choose the first token of the answer.
-        """
-        lib, memory = self._lib, self._memory
-        if stage not in self._sequences:
-            used = {seq for seq, _ in self._sequences.values()}
-            if len(used) == _N_SEQ:
-                self._forget(next(iter(self._sequences)))
-                used = {seq for seq, _ in self._sequences.values()}
-            self._sequences[stage] = (min(set(range(_N_SEQ)) - used), [])
-        self._sequences.move_to_end(stage)
-        seq, held = self._sequences[stage]
-        common = 0
-        for ours, theirs in zip(held, tokens[:-1], strict=False):
-            if ours != theirs:
-                break
-            common += 1
-        if not lib.llama_memory_seq_rm(memory, seq, common, -1):
-            lib.llama_memory_seq_rm(memory, seq, -1, -1)  # recurrent models cannot drop a tail
-            common = 0
-        del held[common:]
-        others = [s for s in self._sequences if s != stage]
-        while others and len(tokens) + limit + self._cells(others) > self.n_ctx:
-            self._forget(others.pop(0))
-        return seq, held, common
-
-    def _cells(self, stages: Sequence[str]) -> int:
-        return sum(len(self._sequences[s][1]) for s in stages)
-
-    def _forget(self, stage: str) -> None:
-        seq, _ = self._sequences.pop(stage)
-        self._lib.llama_memory_seq_rm(self._memory, seq, -1, -1)
-
-    def _decode(self, seq: int, held: list[int], tokens: list[int]) -> None:
-        """Append tokens to a sequence; logits are left for the last one."""
-        batch = self._batch
-        for start in range(0, len(tokens), _N_BATCH):
-            part = tokens[start : start + _N_BATCH]
+    def _decode(self, tokens: list[int]) -> None:
+        """Append tokens to the context's sequence; logits are left for the last one."""
+        batch, held = self._batch, self._prefixes.held
+        start = 0
+        while start < len(tokens):
+            part = tokens[start : start + llama.N_BATCH]
+            if len(tokens) - start == llama.N_BATCH + 1:
+                part.pop()  # a last batch of one would be computed otherwise: see prefixes.py
             batch.n_tokens = len(part)
             for i, token in enumerate(part):
                 batch.token[i] = token
                 batch.pos[i] = len(held) + i
                 batch.n_seq_id[i] = 1
-                batch.seq_id[i][0] = seq
+                batch.seq_id[i][0] = 0
                 batch.logits[i] = start + i == len(tokens) - 1
             status = self._lib.llama_decode(self._context, batch)
             if status != 0:
                 raise ModelError(
                     f"llama.cpp failed to decode {len(part)} tokens at position {len(held)} "
-                    f"(status {status}; {'; '.join(_log_lines) or 'no reason given'})"
+                    f"(status {status}; {llama.last_errors('no reason given')})"
                 )
             held.extend(part)
+            start += len(part)
 
     def _logits(self) -> NDArray[np.float32]:
         pointer = self._lib.llama_get_logits_ith(self._context, -1)
-        n = self._lib.llama_vocab_n_tokens(self._vocab)
-        return np.ctypeslib.as_array(pointer, shape=(n,))
+        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
 
     # -- JSON schemas ------------------------------------------------------------------------
 
     def _grammar(self, schema: Mapping[str, Any]) -> bytes:
-        key = json.dumps(schema, sort_keys=True)
+        key = json.dumps(schema)  # not sorted: the text's keys come in the schema's order
         if key not in self._grammars:
-            from llama_cpp.llama_grammar import json_schema_to_gbnf
-
-            try:
-                self._grammars[key] = json_schema_to_gbnf(key).encode("utf-8")
-            except Exception as exc:  # the converter asserts on what it does not support
-                raise InputError(f"this JSON schema cannot be made into a grammar: {key[:200]}") from exc
+            self._grammars[key] = llama.grammar(schema)
         return self._grammars[key]
 
     def _grammar_sampler(self, grammar: bytes) -> Any:
-        sampler = self._lib.llama_sampler_init_grammar(self._vocab, grammar, b"root")
+        sampler = self._lib.llama_sampler_init_grammar(self._vocabulary.handle, grammar, b"root")
         if not sampler:
-            raise InputError(f"llama.cpp refused the grammar made from the JSON schema: {grammar[:200]!r}")
+            raise InputError(
+                f"llama.cpp refused the grammar made from the JSON schema: {grammar[:200]!r}"
+            )
         return sampler
 
-    def _allows(self, sampler: Any) -> Callable[[NDArray[np.intp]], NDArray[np.bool_]]:
+    def _allows(self, sampler: Any) -> Allowed:
         """A test of candidate tokens against the grammar.
 
         Asking about one token costs about a millisecond, about the whole vocabulary ten: so the
@@ -484,54 +375,65 @@ class Engine:
         lib = self._lib
 
         def allowed(candidates: NDArray[np.intp]) -> NDArray[np.bool_]:
-            n = len(candidates)
-            data = (lib.llama_token_data * n)()
-            for i, token in enumerate(candidates):
-                data[i].id = int(token)
-            array = lib.llama_token_data_array(data=data, size=n, selected=-1, sorted=False)
+            data = np.zeros(len(candidates), _TOKEN_DATA)
+            data["id"] = candidates
+            pointer = data.ctypes.data_as(lib.llama_token_data_p)
+            array = lib.llama_token_data_array(
+                data=pointer, size=len(data), selected=-1, sorted=False
+            )
             lib.llama_sampler_apply(sampler, ctypes.byref(array))
-            return np.fromiter((data[i].logit == 0.0 for i in range(n)), dtype=np.bool_, count=n)
+            fine: NDArray[np.bool_] = data["logit"] == 0.0  # refused ones are at minus infinity
+            return fine
 
         return allowed
 
     # -- the rest ----------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Free the model. Waits for a running generation; may be called twice."""
+        """Free the model; a second time does nothing.
+
+        Ends this thread's own unfinished stream, and waits for a generation of another thread.
+        """
+        if self._owner == threading.get_ident() and (stream := self._unfinished()) is not None:
+            stream.close()
         with self._lock:
             if self._context is None:
                 return
+            self._vocabulary.close()
             self._lib.llama_batch_free(self._batch)
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._model = None
-            self._sequences.clear()
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
 
-def build_info() -> str:
-    """llama.cpp's own line about the build (SIMD, threads)."""
-    import llama_cpp
-
-    flags = _load_llama().llama_print_system_info().decode("utf-8", "replace")
-    return f"llama-cpp-python {llama_cpp.__version__} ({flags.strip()})"
-
-
-def _whole_characters(data: bytes) -> str:
-    """Decode UTF-8 up to the last complete character."""
-    for cut in range(min(4, len(data) + 1)):
-        try:
-            return data[: len(data) - cut].decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-    return data.decode("utf-8", "replace")
+def _check_numbers(
+    max_tokens: int | None,
+    temperature: float,
+    top_p: float,
+    repeat_penalty: float,
+    stop: tuple[str, ...],
+) -> None:
+    if max_tokens is not None and max_tokens < 1:
+        raise InputError(f"max_tokens is {max_tokens}; it must be at least 1, or None")
+    if not (temperature >= 0.0 and math.isfinite(temperature)):
+        raise InputError(f"temperature is {temperature}; it must be 0 (the likeliest) or more")
+    if not 0.0 < top_p <= 1.0:
+        raise InputError(f"top_p is {top_p}; it must be above 0 and at most 1")
+    if not (repeat_penalty > 0.0 and math.isfinite(repeat_penalty)):
+        raise InputError(f"repeat_penalty is {repeat_penalty}; it must be above 0; 1 is none")
+    if not all(stop):
+        raise InputError("a stop string is empty; give at least one character each")
 
 
 def _held_back(text: str, stop: Sequence[str]) -> int:

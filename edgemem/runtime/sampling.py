@@ -19,7 +19,7 @@ _FIRST_LOOK = 64
 def repeat_penalised(
     logits: NDArray[np.float32], recent: Sequence[int], penalty: float
 ) -> NDArray[np.float32]:
-    """Logits (n_vocab,) with those of recent tokens divided (or multiplied, if negative) by penalty."""
+    """Logits (n_vocab,), those of recent tokens divided (negative ones multiplied) by penalty."""
     if penalty == 1.0 or not recent:
         return logits
     logits = logits.copy()
@@ -40,18 +40,22 @@ def pick(
     """The next token.
 
     logits: (n_vocab,) float32. temperature 0: the likeliest. allowed: maps candidate tokens (m,)
-    to (m,) booleans; a token it refuses is never returned.
+    to (m,) booleans; a token it refuses is never returned. Raises ValueError if it refuses all.
     """
     if allowed is None:
         return _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
     favourite = _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
     if allowed(np.array([favourite]))[0]:
         return favourite
-    best = np.argpartition(logits, -_FIRST_LOOK)[-_FIRST_LOOK:]
-    ok = best[allowed(best)]
+    ok = np.empty(0, np.intp)
+    if len(logits) > _FIRST_LOOK:
+        best = np.argpartition(logits, -_FIRST_LOOK)[-_FIRST_LOOK:]
+        ok = best[allowed(best)]
     if not len(ok):
         everything = np.arange(len(logits))
         ok = everything[allowed(everything)]
+    if not len(ok):
+        raise ValueError("none of the vocabulary is allowed")
     return _choose(logits[ok], ok, temperature, top_p, rng)
 
 
@@ -64,9 +68,10 @@ def _choose(
 ) -> int:
     if temperature <= 0.0:
         return int(tokens[np.argmax(logits)])
-    scaled = logits.astype(np.float64) / temperature
-    order = np.argsort(-scaled)
-    p = np.exp(scaled[order] - scaled[order[0]])
+    order = np.argsort(-logits)
+    behind = logits[order].astype(np.float64) - float(logits[order[0]])
+    with np.errstate(over="ignore"):  # a tiny temperature: minus infinity is what is meant
+        p = np.exp(behind / temperature)
     p /= p.sum()
     nucleus = int(np.searchsorted(np.cumsum(p), top_p)) + 1
     p = p[:nucleus] / p[:nucleus].sum()

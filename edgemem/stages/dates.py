@@ -73,9 +73,18 @@ def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
     return f"in {to.year}", to
 
 
+# Not the end of another number (1.5, 2-3, twenty-two, two or three).
+_ALONE = r"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?<!\band )(?<!\bhalf )"
+# Not "my last year at school", nor "the next week", which is counted from another day.
+_NOT_MINE = (
+    "".join(rf"(?<!\b{word} )" for word in "the my your his its our their".split()) + r"(?<!['’]s )"
+)
 _COUNT = r"(a couple of|a few|an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,3})"
 _UNIT = r"(day|week|month|year)s?"
 _WEEKDAY = r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_PREPOSITIONS = frozenset(
+    "on in since until till from by for of before after about around to between".split()
+)
 _STEP = {"last": -1, "this": 0, "next": 1}
 
 
@@ -85,11 +94,11 @@ def _count(match: re.Match[str]) -> int:
 
 def _weekday(match: re.Match[str], said: date) -> tuple[str, date]:
     """last Friday: the one before today; this or next Friday: the next one that comes."""
-    back = (said.weekday() - _DAYS.index(match[2].title())) % 7
-    day = said - timedelta(days=back or 7) if match[1].lower() == "last" else said + timedelta(
-        days=(7 - back) % 7 or 7
-    )
-    return f"on {match[2].title()} {day_text(day)}", day
+    name = match[2].title()
+    back = (said.weekday() - _DAYS.index(name)) % 7
+    days = -(back or 7) if _STEP[match[1].lower()] < 0 else 7 - back
+    day = said + timedelta(days=days)
+    return f"on {name} {day_text(day)}", day
 
 
 _RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], tuple[str, date]]]] = [
@@ -109,13 +118,16 @@ _RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], tuple[str, d
             r"\b(?:today|tonight|this (?:morning|afternoon|evening))\b",
             lambda m, d: _shift(d, 0, "day"),
         ),
-        (rf"\b{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
-        (rf"\bin {_COUNT} {_UNIT}(?! (?:of|old))\b", lambda m, d: _shift(d, _count(m), m[2].lower())),
+        (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
         (
-            r"\b(last|this|next) (weekend|week|month|year)\b",
+            rf"\bin {_COUNT} {_UNIT}\b(?! (?:of|old|or)\b)",
+            lambda m, d: _shift(d, _count(m), m[2].lower()),
+        ),
+        (
+            rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b",
             lambda m, d: _shift(d, _STEP[m[1].lower()], m[2].lower()),
         ),
-        (rf"\b(last|this|next) {_WEEKDAY}\b", _weekday),
+        (rf"{_NOT_MINE}\b(last|this|next) {_WEEKDAY}\b", _weekday),
     )
 ]
 
@@ -130,8 +142,8 @@ def moments(text: str, said_at: str) -> list[Moment]:
                 continue
             try:
                 words, day = rule(match, said)
-            except (OverflowError, ValueError):
-                continue  # "900 years ago" has no date here
+            except (KeyError, OverflowError, ValueError):
+                continue  # "9999 years ago" has no date here; "thiſ week" only looks like one
             found.append(Moment(match.start(), match.end(), words, day))
     return sorted(found, key=lambda m: m.start)
 
@@ -146,8 +158,9 @@ def absolute(text: str, said_at: str) -> tuple[str, str | None]:
     for moment in reversed(found):
         words = moment.text
         before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
-        if before in {"on", "in", "since", "until", "till", "from", "by", "for", "of", "before", "after"}:
-            words = words.split(" ", 1)[1]  # "since yesterday" is "since 7 May", not "since on 7 May"
+        if before in _PREPOSITIONS or text[moment.end :].startswith(("'s", "’s")):
+            # "since yesterday" is "since 7 May", not "since on 7 May"
+            words = words.split(" ", 1)[1]
         if moment.start == 0:
             words = words[0].upper() + words[1:]
         text = text[: moment.start] + words + text[moment.end :]

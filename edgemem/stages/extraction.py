@@ -1,8 +1,8 @@
 """Stage 1, extraction: messages in, facts out, each citing the turn it was taken from.
 
-The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it; a base model
-of 135 M parameters has not, so until one is bound the stage departs from the paper in three ways,
-each measured by `bench/extraction.py`:
+The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it; a base
+model of 135 M parameters has not, so until one is bound the stage departs from the paper in three
+ways, each measured by `bench/extraction.py`:
 
 - worked examples follow the line (their KV is computed once and kept);
 - it reads one sentence at a time, and leaves out those that ask, greet or only speak of the other
@@ -25,12 +25,21 @@ from typing import Any
 from edgemem.results import Message, to_utc
 from edgemem.runtime.engine import Engine
 from edgemem.stages import dates
-from edgemem.text import content_words, is_question, same_word, sentences, words
+from edgemem.text import (
+    NEGATION,
+    content_words,
+    is_negated,
+    is_question,
+    same_word,
+    sentences,
+    words,
+)
 
 __all__ = ["PROMPT", "Fact", "extract", "parse", "schema", "worth_reading"]
 
 PROMPT = (
-    'Extract and organize relevant details. Response Format: Strictly JSON: {"facts": ["fact1", "fact2"]}.'
+    "Extract and organize relevant details. Response Format: Strictly JSON: "
+    '{"facts": ["fact1", "fact2"]}.'
 )
 
 # Short, varied, and with an empty answer for each kind of talk that holds no fact.
@@ -67,7 +76,9 @@ _MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is rea
 _FIRST_PERSON = re.compile(
     r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|we['’](?:re|ve|d|ll)|our|ours|us)\b", re.I
 )
-_SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself|you['’](?:re|ve|d|ll)|ya|y['’]all)\b", re.I)
+_SECOND_PERSON = re.compile(
+    r"\b(?:you|your|yours|yourself|you['’](?:re|ve|d|ll)|ya|y['’]all)\b", re.I
+)
 _UNRESOLVED = re.compile(r"\b(?:i|me|my|mine|you|your|yours|this|i['’](?:m|ve|d|ll))\b", re.I)
 _NAME_OR_NUMBER = re.compile(r"(?<=[\w,;:] )[A-Z]\w+|\d|[^\x00-\x7f]")
 
@@ -121,7 +132,7 @@ def extract(
             )
             for text in parse(answer.text, cut=answer.finish_reason == "length"):
                 if _is_grounded(text, name, sentence):
-                    text = re.sub(rf"\b{name}\b", lambda _, m=message: _label(m), text)
+                    text = _label(message).join(re.split(rf"\b{name}\b", text))
                     facts.append(_dated(text, sentence, source, message.timestamp))
     return _without_repetitions(facts)
 
@@ -182,7 +193,18 @@ def _is_grounded(fact: str, speaker: str, sentence: str) -> bool:
     said = set(words(sentence))
     new = [w for w in content_words(fact) if w not in words(speaker)]
     held = sum(same_word(w, said) for w in new)
-    return bool(new) and held >= MIN_GROUNDED * len(new)
+    return bool(new) and held >= MIN_GROUNDED * len(new) and _is_as_negated(fact, new, sentence)
+
+
+def _is_as_negated(fact: str, content: Sequence[str], sentence: str) -> bool:
+    """Whether a fact denies what its sentence denies: "I can't eat nuts" is not "Kim can eat nuts".
+
+    What a sentence denies is the word after its "not". A fact about the rest may leave that out.
+    """
+    if is_negated(fact):
+        return is_negated(sentence)
+    denied = (content_words(rest)[:1] for rest in NEGATION.split(sentence)[1:])
+    return not any(same_word(word, content) for first in denied for word in first)
 
 
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from edgemem.results import Event
 from edgemem.runtime.engine import Engine
-from edgemem.text import content_words, same_word, words
+from edgemem.text import content_words, is_negated, same_stem, words
 
 __all__ = ["PROMPT", "Candidate", "Op", "decide", "rule"]
 
@@ -33,27 +33,31 @@ PROMPT = (
     '"old_memory" : "<Old memory content, only if UPDATE event>"}}]}}'
 )
 
-SAME = 0.93  # cosine from which two facts with the same names and numbers say the same
+# Cosine from which two facts with the same names and numbers say the same. MiniLM has "Ana likes
+# tea" and "loves tea" at 0.975, but "a brother in Paris" and "a sister in Paris" at 0.958.
+SAME = 0.97
 SURELY_SAME = 0.85  # from here the model may call a fact a repetition
 RELATED = 0.50  # below it two facts have nothing to do with each other
 _MAX_TOKENS_PER_FACT = 48
+_EVENTS = get_args(Event)
 
 _ENDED = re.compile(
-    r"\b(?:no longer|not any ?more|any ?more|stopped|quit|left|sold|gave (?:up|away|back)|lost|broke up|"
-    r"split up|divorced|cancell?ed|ended|finished with|got rid of|dropped|retired|resigned|used to|"
-    r"moved (?:out|away)|never|died|returned|swapped|replaced)\b",
+    r"\b(?:no longer|not any ?more|any ?more|stopped|quit|left|sold|gave (?:up|away|back)|lost|"
+    r"broke up|split up|divorced|cancell?ed|ended|finished with|got rid of|dropped|retired|"
+    r"resigned|used to|moved (?:out|away)|never|died|returned|swapped|replaced)\b",
     re.I,
 )
 _CHANGED = re.compile(
-    r"\b(?:now|currently|instead|these days|switched|changed|moved|relocated|became|has become|new|again|"
-    r"these days|renamed|grew|rather than)\b",
+    r"\b(?:now|currently|instead|these days|switched|changed|moved|relocated|became|has become|new|"
+    r"again|renamed|grew|rather than)\b",
     re.I,
 )
 # What a person has one of at a time: a new value replaces the old.
 _SLOTS: tuple[frozenset[str], ...] = tuple(
     frozenset(s.split())
     for s in (
-        "live lives living lived move moved moves moving home relocate relocated based flat apartment",
+        "live lives living lived move moved moves moving home relocate relocated based flat "
+        "apartment",
         "work works working worked job employer employed hired position",
         "name named called renamed",
         "weigh weighs weighed weight",
@@ -67,12 +71,15 @@ _SLOTS: tuple[frozenset[str], ...] = tuple(
 _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DATE = re.compile(
     rf"\b(?:(?:on|in|the (?:week|weekend) of) )*(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day )?"
-    rf"(?:\d{{1,2}} (?:{_MONTH})\w* \d{{4}}|(?:{_MONTH})\w* \d{{4}}|\d{{4}}-\d\d-\d\d|(?:19|20)\d\d)\b",
+    rf"(?:\d{{1,2}} (?:{_MONTH})\w* \d{{4}}|(?:{_MONTH})\w* \d{{4}}|\d{{4}}-\d\d-\d\d|"
+    rf"(?:19|20)\d\d)\b",
     re.I,
 )
+_NAME = re.compile(r"\b[^\W\d_a-zß-öø-ÿ]\w+")
 _NUMBER_WORDS = frozenset(
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred".split()
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "hundred".split()
 )
 
 
@@ -103,8 +110,8 @@ def rule(fact: str, candidates: Sequence[Candidate]) -> Op | None:
 
     In this order, the nearest candidate first: the same words, or nearly the same vector with the
     same numbers and no new word (NONE); the old words and more (UPDATE); a changed number, an
-    ending ("sold", "no longer"), or a new value of what one has one of, said with a word of change
-    (DELETE). Nothing related: ADD.
+    ending ("sold", "no longer"), a "not" more or less, or a new value of what one has one of, said
+    with a word of change (DELETE). Nothing related: ADD.
     """
     new = _Parts.of(fact)
     related = [c for c in candidates if c.similarity >= RELATED]
@@ -143,40 +150,55 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A fact taken apart: its first word (whom it is about), its other words, its numbers."""
+    """A fact taken apart: its first word (whom it is about), its other words, its numbers.
+
+    names: the other words that begin with a capital.
+    """
 
     text: str
     subject: str
     content: frozenset[str]
+    names: frozenset[str]
     numbers: frozenset[str]
     dates: tuple[str, ...]
+    negated: bool
 
     @classmethod
     def of(cls, text: str) -> _Parts:
         undated = _DATE.sub(" ", text)
         content = content_words(undated)
+        capitals = [w.lower() for w in _NAME.findall(undated)]
         numbers = frozenset(w for w in content if w.isdigit() or w in _NUMBER_WORDS)
         return cls(
             text=text,
             subject=(words(text) or [""])[0],
             content=frozenset(content) - numbers - {(words(text) or [""])[0]},
+            names=frozenset(capitals[1:]) if text[:1].isupper() else frozenset(capitals),
             numbers=numbers,
             dates=tuple(d.lower() for d in _DATE.findall(text)),
+            negated=is_negated(text),
         )
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """What two facts must have in common to be taken for one by their vectors."""
+        return self.names, self.numbers, self.dates, self.negated
 
     def within(self, other: _Parts) -> bool:
         """Whether another fact has all of this one's words (in some form), numbers and dates."""
         return (
-            all(same_word(w, other.content) for w in self.content)
+            bool(self.content)
+            and self.negated == other.negated
+            and all(same_stem(w, other.content) for w in self.content)
             and self.numbers <= other.numbers
             and set(self.dates) <= set(other.dates)
         )
 
 
 def _repeats(old: _Parts, new: _Parts, similarity: float) -> bool:
-    if old.subject != new.subject or _ENDED.search(new.text) and not _ENDED.search(old.text):
+    if old.subject != new.subject or (_ENDED.search(new.text) and not _ENDED.search(old.text)):
         return False
-    same_values = old.numbers == new.numbers and old.dates == new.dates
+    same_values = old.values == new.values
     return new.within(old) or (same_values and similarity >= SAME and not _CHANGED.search(new.text))
 
 
@@ -187,11 +209,13 @@ def _extends(old: _Parts, new: _Parts, similarity: float) -> bool:
 def _contradicts(old: _Parts, new: _Parts, similarity: float) -> bool:
     if old.subject != new.subject or (old.dates and new.dates and old.dates != new.dates):
         return False
-    shared = {w for w in new.content if same_word(w, old.content)}
+    shared = {w for w in new.content if same_stem(w, old.content)}
     if old.numbers and new.numbers and old.numbers != new.numbers and shared:
         return len(shared) >= 0.6 * len(old.content)
     if _ENDED.search(new.text) and not _ENDED.search(old.text):
         return bool(shared)
+    if old.negated != new.negated and shared:
+        return len(shared) >= 0.6 * len(old.content)
     return bool(_CHANGED.search(new.text)) and any(
         slot & set(words(old.text)) and slot & set(words(new.text)) for slot in _SLOTS
     )
@@ -201,7 +225,7 @@ def _same_topic(old: _Parts, new: _Parts) -> bool:
     """Whether the model may be asked at all: the same subject, and a word in common."""
     if old.dates and new.dates and not set(old.dates) & set(new.dates):
         return False  # what happened on two days is two things
-    return old.subject == new.subject and any(same_word(w, old.content) for w in new.content)
+    return old.subject == new.subject and any(same_stem(w, old.content) for w in new.content)
 
 
 # -- the model -------------------------------------------------------------------------------
@@ -231,7 +255,7 @@ def _ask(
                     "type": "object",
                     "properties": {
                         "id": {"enum": list(number.values())},
-                        "event": {"enum": ["ADD", "UPDATE", "DELETE", "NONE"]},
+                        "event": {"enum": list(_EVENTS)},
                     },
                     "required": ["id", "event"],
                 },
@@ -245,29 +269,47 @@ def _ask(
         schema=schema,
         stage="update",
     )
-    found = json.loads(answer.text)
-    if len(found["memory"]) != len(open_facts):
-        raise ValueError(f"expected {len(open_facts)} operations, the model gave {answer.text[:200]!r}")
+    rows = _parse(answer.text, len(open_facts), number.values())
     ids = {n: id for id, n in number.items()}
     return {
-        i: _validated(row["event"], ids[row["id"]], i, facts[i], memories)
-        for i, row in zip(open_facts, found["memory"], strict=True)
+        i: _validated(event, ids[n], i, facts[i], candidates[i])
+        for i, (event, n) in zip(open_facts, rows, strict=True)
     }
 
 
-def _validated(event: Event, target: str, i: int, fact: str, memories: dict[str, Candidate]) -> Op:
+def _parse(text: str, count: int, ids: Collection[str]) -> list[tuple[Event, str]]:
+    """The (event, short id) of each operation. Raises ValueError on anything else."""
+    try:
+        rows = [(row["event"], row["id"]) for row in json.loads(text)["memory"]]
+        if len(rows) == count and all(e in _EVENTS and n in ids for e, n in rows):
+            return rows
+    except (KeyError, TypeError):
+        pass
+    raise ValueError(
+        f"expected {count} operations on the memories {', '.join(ids)}, "
+        f"the model gave {text[:200]!r}"
+    )
+
+
+def _validated(event: Event, target: str, i: int, fact: str, near: Sequence[Candidate]) -> Op:
     """Take the model's word only where it can do no harm; otherwise the fact is added.
 
-    NONE would drop the fact, UPDATE and DELETE would hide a memory: each needs a memory about the
-    same subject that shares a word; UPDATE needs the new fact to be the longer one.
+    NONE would drop the fact, UPDATE and DELETE would hide a memory: each needs a memory among the
+    fact's own candidates, about the same subject, that shares a word; UPDATE needs the new fact to
+    be the longer one.
     """
-    old, new = _Parts.of(memories[target].text), _Parts.of(fact)
-    plausible = _same_topic(old, new)
-    if event == "NONE" and plausible and memories[target].similarity >= SURELY_SAME:
-        return Op("NONE", i, target, "model")
-    if event == "UPDATE" and plausible and len(new.content) >= len(old.content):
-        if len(new.content & old.content) * 2 >= len(old.content):
-            return Op("UPDATE", i, target, "model")
-    if event == "DELETE" and plausible and _CHANGED.search(fact):
-        return Op("DELETE", i, target, "model")
+    candidate = next((c for c in near if c.id == target and c.similarity >= RELATED), None)
+    if event == "ADD" or candidate is None:
+        return Op("ADD", i, None, "model")
+    old, new = _Parts.of(candidate.text), _Parts.of(fact)
+    if not _same_topic(old, new):
+        return Op("ADD", i, None, "model")
+    longer = len(new.content) >= len(old.content)
+    overlaps = len(new.content & old.content) * 2 >= len(old.content)
+    if (
+        (event == "NONE" and old.negated == new.negated and candidate.similarity >= SURELY_SAME)
+        or (event == "UPDATE" and longer and overlaps)
+        or (event == "DELETE" and _CHANGED.search(fact))
+    ):
+        return Op(event, i, target, "model")
     return Op("ADD", i, None, "model")

@@ -98,7 +98,7 @@ def import_rows(
 ) -> dict[str, int]:
     """Store exported rows, in transactions of BATCH; how many of each type were new.
 
-    begin: gives a transaction. vectors_for: the texts of memories to one (c, dim) float32 each.
+    begin: gives a transaction. vectors_for: the search texts of memories to one (c, dim) float32 each.
     Rows whose id is there already are passed over, so an import that was stopped may be run again.
     Raises InputError on a row that is none of an export's; the batches before it are stored.
     """
@@ -125,7 +125,7 @@ def _import_batch(
     # Embedding is slow, so it happens outside of any transaction; what another process stores
     # meanwhile is seen by the second look.
     alive = [r for r in batch if _wants_vectors(r) and r["id"] not in known["memory"]]
-    made = vectors_for([r["memory"] for r in alive]) if alive else []
+    made = vectors_for([r["search_text"] for r in alive]) if alive else []
     if len(made) != len(alive):
         raise ValueError(
             f"vectors_for gave {len(made)} arrays for {len(alive)} texts; give one for each"

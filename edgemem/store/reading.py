@@ -7,6 +7,7 @@ connection on which the caller has begun a snapshot.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -34,6 +35,30 @@ from edgemem.store.rows import (
     unix_seconds,
     unpack_vectors,
 )
+
+__all__ = [
+    "LISTED",
+    "LIVE",
+    "as_json",
+    "by_rowids",
+    "changes",
+    "counts",
+    "generation",
+    "get",
+    "history",
+    "lexical",
+    "list_memories",
+    "meta",
+    "meta_int",
+    "pending",
+    "recent_turns",
+    "rowids",
+    "scope_sql",
+    "search_texts",
+    "stale_turns",
+    "turns",
+    "word_idf",
+]
 
 Connection = sqlite3.Connection
 LISTED = "IN (SELECT value FROM json_each(?))"
@@ -183,6 +208,24 @@ def lexical(
             ) from exc
         raise
     return [(row[0], row[1]) for row in rows]
+
+
+def search_texts(connection: Connection) -> dict[str, str]:
+    rows = connection.execute(
+        "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
+    )
+    return dict(rows.fetchall())
+
+
+def word_idf(connection: Connection, words: Sequence[str]) -> list[float]:
+    total = connection.execute("SELECT count(*) FROM memories_fts_docsize").fetchone()[0]
+    counts = (
+        connection.execute(
+            "SELECT count(*) FROM memories_fts WHERE memories_fts MATCH ?", (f'"{word}"',)
+        ).fetchone()[0]
+        for word in words
+    )
+    return [max(1e-6, math.log((total - n + 0.5) / (n + 0.5))) for n in counts]
 
 
 def _limit(limit: int | None) -> int:

@@ -30,6 +30,7 @@ __all__ = ["Store"]
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
 Turns = list[StoredTurn]
 Ids = list[str]
+Weights = list[float]
 Found = list[tuple[int, float]]
 Work = list[PendingItem]
 HistoryRows = list[dict[str, Any]]
@@ -180,7 +181,7 @@ class Store:
     ) -> dict[str, int]:
         """Store the rows of an export; how many of each type were new.
 
-        vectors_for: the `memory` texts of live memories to one (c, dim) float32 array each.
+        vectors_for: the `search_text` of live memories to one (c, dim) float32 array each.
         Transactions of 500 rows; ids that exist are passed over, so it may be run again.
         Raises InputError, naming the row, on what is no row of an export.
         """
@@ -254,6 +255,17 @@ class Store:
         """
         with self._snapshot() as connection:
             return reading.lexical(connection, match, scope, where, kinds, now, limit)
+
+    def word_idf(self, words: Sequence[str]) -> Weights:
+        """BM25's inverse document frequency of each word (letters and digits only), as `lexical`
+        weighs it: log((N - n + 0.5) / (n + 0.5)), at least 1e-6, over the whole store."""
+        with self._snapshot() as connection:
+            return reading.word_idf(connection, words)
+
+    def search_texts(self) -> dict[str, str]:
+        """What is indexed of each memory that is not deleted, by id."""
+        with self._snapshot() as connection:
+            return reading.search_texts(connection)
 
     def turns(self, ids: Sequence[str]) -> dict[str, StoredTurn]:
         """Turns by id, in the order asked for."""

@@ -1,0 +1,233 @@
+"""Taking care of a store: export, import, reindex, doctor.
+
+Knows the store, the embedder and files of JSON lines; no SQL, no search, no language model. These
+are Memory's methods of the same names, which say what they promise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem import kernels
+from edgemem.errors import InputError, StoreFull
+from edgemem.ingest import EXTRACT
+from edgemem.results import to_utc
+from edgemem.retrieval.lexical import embedded_text
+from edgemem.runtime.embedder import Embedder
+from edgemem.store import Store
+
+__all__ = ["doctor", "export_jsonl", "import_jsonl", "reindex"]
+
+Vectors = NDArray[np.float32]
+BATCH = 64
+_TIMES = (
+    "timestamp",
+    "created_at",
+    "updated_at",
+    "valid_from",
+    "valid_to",
+    "expires_at",
+    "deleted_at",
+    "next_try_at",
+)
+
+
+# -- export and import -----------------------------------------------------------------------
+
+
+def export_jsonl(store: Store, file: str | Path | IO[str]) -> int:
+    """Write every row of a store as a line of JSON; how many. A path is replaced in one step."""
+    if isinstance(file, str | Path):
+        with _replacing(Path(file)) as out:
+            return export_jsonl(store, out)
+    count = 0
+    rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
+    with closing(rows):  # it holds a snapshot, which an erase would wait for
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def import_jsonl(
+    store: Store,
+    vectors_for: Callable[[list[str]], list[Vectors]],
+    file: str | Path | IO[str],
+    on_progress: Callable[[int], None] | None,
+) -> int:
+    """Store the rows of an export; how many were new. on_progress: given the line's number."""
+    if isinstance(file, str | Path):
+        with _opened(Path(file)) as lines:
+            return import_jsonl(store, vectors_for, lines, on_progress)
+    return sum(store.import_rows(_rows(file, on_progress), vectors_for).values())
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[str]]:
+    """A file to write, readable by its owner only, that takes the path's place once it is whole."""
+    temporary: str | None = None
+    path = _usable(path)
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a terminal
+            with path.open("w", encoding="utf-8", newline="\n") as out:
+                yield out
+            return
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+        )
+        with open(handle, "w", encoding="utf-8", newline="\n") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as exc:
+        raise StoreFull(
+            f"cannot write the export to {path} ({exc.strerror or exc}); check that its folder is "
+            "there, writable and has room, or choose another path"
+        ) from exc
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    try:
+        file = _usable(path).open(encoding="utf-8")
+    except OSError as exc:
+        raise InputError(
+            f"cannot open {path} ({exc.strerror or exc}); give a file of `edgemem export`"
+        ) from exc
+    with file:
+        yield file
+
+
+def _usable(path: Path) -> Path:
+    """The file itself, not a link to it."""
+    try:
+        os.fsencode(path)
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError) as exc:
+        raise InputError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
+
+
+def _rows(
+    file: Iterable[str], on_progress: Callable[[int], None] | None
+) -> Iterator[dict[str, Any]]:
+    for number, line in _lines(file):
+        if line.strip():
+            yield _row(line, number)
+            if on_progress is not None:
+                on_progress(number)
+
+
+def _lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
+    number = 0
+    try:
+        for number, line in enumerate(file, 1):
+            yield number, line
+    except UnicodeDecodeError as exc:
+        raise InputError(
+            f"the import is no UTF-8 text after line {number} ({exc.reason}); give a file of "
+            "`edgemem export`"
+        ) from exc
+    except OSError as exc:
+        raise InputError(
+            f"the import cannot be read after line {number} ({exc.strerror or exc}); run it again, "
+            "what is stored is passed over"
+        ) from exc
+
+
+def _row(line: str, number: int) -> dict[str, Any]:
+    """One row, its times in the store's own form. What else a row must be, the store checks."""
+    try:
+        row = json.loads(line)
+        nul = _holds_nul(row)
+    except (ValueError, RecursionError) as exc:
+        raise InputError(
+            f"line {number} is no JSON ({exc}); give a file of `edgemem export`"
+        ) from exc
+    if not isinstance(row, dict):
+        raise InputError(f"line {number} is no JSON object; give a file of `edgemem export`")
+    if nul:
+        raise InputError(f"line {number} holds a NUL character; remove it")
+    for name in _TIMES:
+        if isinstance(value := row.get(name), str):
+            try:
+                row[name] = to_utc(value)
+            except ValueError as exc:
+                raise InputError(
+                    f"line {number}: {name} is {value!r}; give ISO-8601 text such as "
+                    "2024-05-01T10:00:00.000+00:00"
+                ) from exc
+    return row
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_holds_nul(k) or _holds_nul(v) for k, v in value.items())
+    return isinstance(value, list) and any(map(_holds_nul, value))
+
+
+# -- reindex and doctor ----------------------------------------------------------------------
+
+
+def reindex(
+    store: Store, embedder: Embedder, on_progress: Callable[[int, int], None] | None
+) -> int:
+    """Replace the vectors of all memories by the embedder's; how many memories. All or nothing."""
+    made: dict[tuple[str, str], Vectors] = {}
+
+    def embed(batch: list[tuple[str, str]]) -> None:
+        vectors = embedder.embed_chunks([embedded_text(text) for _, text in batch])
+        made.update(zip(batch, vectors, strict=True))
+
+    items = list(store.search_texts().items())
+    for start in range(0, len(items), BATCH):
+        embed(items[start : start + BATCH])
+        if on_progress is not None:
+            on_progress(len(made), len(items))
+    with store.transaction() as tx:
+        tx.set_meta("embedder_model", embedder.model_id)
+        tx.set_meta("embedder_dim", str(embedder.dim))
+        # The others wait now, so what they stored meanwhile is the last of it; it is little.
+        items = list(store.search_texts().items())
+        embed([item for item in items if item not in made])
+        for item in items:
+            tx.set_vectors(item[0], made[item])
+    return len(items)
+
+
+def doctor(store: Store, index_file: Path | None) -> dict[str, Any]:
+    """What is in a store, what is wrong with it, and what is pending, as JSON-able values."""
+    return {
+        "path": str(store.path or ":memory:"),
+        "problems": store.check(),
+        "counts": store.counts(),
+        "pending": [
+            {
+                "id": piece.id,
+                "turns": piece.payload.get("turns"),
+                "attempts": piece.attempts,
+                "error": piece.last_error,
+            }
+            for piece in store.pending(EXTRACT)
+        ],
+        "embedder": store.meta("embedder_model"),
+        "backend": kernels.backend,
+        "backend_detail": kernels.backend_detail,
+        "index_file": str(index_file) if index_file is not None and index_file.exists() else None,
+    }

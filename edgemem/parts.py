@@ -1,0 +1,145 @@
+"""What a Memory works with: its models and its index, each loaded when it is first needed.
+
+Knows which model the store's vectors are of, and that the index and its file hold vectors, which
+tell of their texts. Knows no memories, no queries.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from edgemem.config import Settings
+from edgemem.errors import DimensionMismatch, StoreError, StoreFull
+from edgemem.retrieval import cachefile
+from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.search import refresh
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+from edgemem.store import Store
+from edgemem.worklock import work_lock
+
+__all__ = ["Parts"]
+
+
+class Parts:
+    """The store, engine, embedder and index of one Memory. Safe to use from several threads.
+
+    engine, embedder: None loads those that settings name; only these are closed with the rest.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, engine: Engine | None, embedder: Embedder | None
+    ) -> None:
+        self.store, self.settings = store, settings
+        self._engine, self._own_engine = engine, engine is None
+        self._embedder = embedder
+        self._index: VectorIndex | None = None
+        # Not to be taken inside a transaction: `close` holds it while it waits for the store.
+        self._lock = threading.RLock()
+        self.working = threading.Lock()  # for work_lock
+        self._closed = False
+
+    def require_open(self) -> None:
+        if self._closed:
+            raise StoreError("this Memory is closed; open it again with Memory(path)")
+
+    def engine(self) -> Engine:
+        """The language model. Raises ModelNotFound, ModelError."""
+        with self._lock:
+            self.require_open()
+            if self._engine is None:
+                s = self.settings
+                self._engine = Engine.load(
+                    s.model, n_ctx=s.n_ctx, n_threads=s.n_threads, n_gpu_layers=s.n_gpu_layers
+                )
+            return self._engine
+
+    def any_embedder(self) -> Embedder:
+        """The embedding model, whether or not the store holds its vectors. Errors as `engine`."""
+        with self._lock:
+            self.require_open()
+            if self._embedder is None:
+                s = self.settings
+                self._embedder = Embedder.load(s.embedder, n_threads=s.n_threads)
+            return self._embedder
+
+    def embedder(self) -> Embedder:
+        """The embedding model. Raises DimensionMismatch if the store holds another's vectors."""
+        embedder = self.any_embedder()
+        self.check_embedder(embedder)
+        return embedder
+
+    def check_embedder(self, embedder: Embedder) -> bool:
+        """Whether the store holds this model's vectors; False if it has none yet."""
+        stored = self.store.meta("embedder_model")
+        if stored is not None and stored != embedder.model_id:
+            raise DimensionMismatch(
+                f"the store holds vectors of {stored} ({self.store.meta('embedder_dim')} "
+                f"dimensions), but the embedder is {embedder.model_id} ({embedder.dim} "
+                "dimensions); use that embedder, or run `edgemem reindex` to embed all memories "
+                "anew"
+            )
+        return stored is not None
+
+    def index(self) -> VectorIndex:
+        """The vectors in memory, with the HNSW graph of the index file if that is sound."""
+        embedder = self.embedder()
+        with self._lock:
+            self.require_open()
+            if self._index is None or self._index.dim != embedder.dim:
+                index = VectorIndex(embedder.dim)
+                refresh(self.store, index)
+                if (file := self.index_file()) is not None:
+                    index.load(file, generation=index.generation, model_id=embedder.model_id)
+                self._index = index
+            return self._index
+
+    def index_file(self) -> Path | None:
+        """Where the index file lies, if it is there. None for a store in memory."""
+        path = self.store.path
+        return path.with_name(path.name + ".hnsw") if path is not None else None
+
+    def drop_index(self) -> None:
+        """Forget the index and delete its file. Raises StoreFull if the file cannot be deleted."""
+        with self._lock:
+            if self._index is not None:
+                self._index.close()
+                self._index = None
+        if (file := self.index_file()) is not None:
+            try:
+                cachefile.discard(file)
+            except OSError as exc:
+                raise StoreFull(
+                    f"the index file {file} cannot be deleted ({exc.strerror or exc}); make its "
+                    "folder writable, or delete it yourself"
+                ) from exc
+
+    def close(self) -> None:
+        """Write the index file if it is worth it and close all; a second time does nothing.
+
+        Waits for a write or an answer of the model that is under way in another thread.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._save_index()
+            except StoreError:
+                pass  # it is a cache
+            finally:
+                if self._index is not None:
+                    self._index.close()
+                if self._own_engine and self._engine is not None:
+                    self._engine.close()
+                self.store.close()
+
+    def _save_index(self) -> None:
+        index, file, embedder = self._index, self.index_file(), self._embedder
+        if index is None or file is None or embedder is None or len(index) <= index.crossover:
+            return
+        with work_lock(self.store.path, self.working, 0.0) as mine:
+            if mine:
+                refresh(self.store, index)  # in the lock: what was erased must not come back
+                index.save(file, generation=index.generation, model_id=embedder.model_id)

@@ -1,0 +1,122 @@
+"""llama.cpp as a library: loaded once, quiet, its refusals turned into our errors.
+
+The only importer of llama_cpp. Knows how a model, a context, a chat template and a grammar are
+made; knows nothing of prompts or of generating, which is engine.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgemem.errors import InputError, ModelError
+from edgemem.runtime.gguf import check_header
+
+__all__ = ["build_info", "chat_formatter", "grammar", "last_errors", "library", "open_model"]
+
+N_BATCH = 512
+
+_loading = threading.Lock()
+_loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
+_log_lines: list[str] = []
+
+
+def library() -> Any:
+    """llama_cpp's C functions, initialised once, with its log kept instead of printed."""
+    with _loading:
+        if _loaded:
+            return _loaded[0]
+        # libgomp reads this once, when it is loaded, which importing llama_cpp does (no other
+        # dependency brings it). By default its threads spin while they wait for each other: on a
+        # busy machine two threads then took 8.2 s for a prefill of 110 tokens, and take 0.5 s if
+        # they sleep. On a quiet one it makes no difference that we could measure.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        from llama_cpp import llama_cpp as lib
+
+        @lib.llama_log_callback  # type: ignore[untyped-decorator]
+        def log(level: int, text: bytes, _user: object) -> None:
+            if level >= 4:  # GGML_LOG_LEVEL_ERROR
+                _log_lines.append(text.decode("utf-8", "replace").strip())
+                del _log_lines[:-8]
+
+        lib.llama_log_set(log, ctypes.c_void_p(0))
+        lib.llama_backend_init()
+        _loaded.extend((lib, log))
+        return lib
+
+
+def last_errors(otherwise: str) -> str:
+    """What llama.cpp last complained of."""
+    return "; ".join(_log_lines) or otherwise
+
+
+def open_model(
+    file: Path, *, n_ctx: int, n_threads: int, n_threads_batch: int, n_gpu_layers: int
+) -> tuple[Any, Any]:
+    """A model and a context of one sequence. Raises ModelError, naming the file and the cause."""
+    check_header(file)
+    lib = library()
+    _log_lines.clear()
+    model_params = lib.llama_model_default_params()
+    model_params.n_gpu_layers = n_gpu_layers
+    model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
+    if not model:
+        raise ModelError(
+            f"{file} cannot be loaded as a GGUF model ({last_errors('no reason given')}); "
+            "check it with `edgemem models verify`, or pull it again"
+        )
+    params = lib.llama_context_default_params()
+    params.n_ctx = n_ctx
+    params.n_batch = params.n_ubatch = N_BATCH
+    params.n_seq_max = 1
+    params.flash_attn_type = 0
+    params.n_threads = n_threads
+    params.n_threads_batch = n_threads_batch
+    context = lib.llama_init_from_model(model, params)
+    if not context:
+        lib.llama_model_free(model)
+        raise ModelError(
+            f"no context of n_ctx={n_ctx} for {file} ({last_errors('out of memory')}); "
+            "try a smaller n_ctx"
+        )
+    return model, context
+
+
+def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:
+    """A function of `messages` that renders a model's own (sandboxed) Jinja template.
+
+    Raises whatever Jinja raises on a template that is none.
+    """
+    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+    formatter: Callable[..., Any] = Jinja2ChatFormatter(
+        template=template, eos_token=eos, bos_token=bos
+    )
+    return formatter
+
+
+def grammar(schema: Mapping[str, Any]) -> bytes:
+    """The GBNF grammar of a JSON schema. Raises InputError on one that cannot be followed."""
+    from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+    text = json.dumps(schema)
+    try:
+        return str(json_schema_to_gbnf(text)).encode("utf-8")
+    except Exception as exc:  # the converter asserts on what it does not support
+        raise InputError(
+            f"this JSON schema cannot be made into a grammar ({exc}): {text[:200]}"
+        ) from exc
+
+
+def build_info() -> str:
+    """llama.cpp's own line about the build (SIMD, threads)."""
+    lib = library()
+    import llama_cpp
+
+    flags = lib.llama_print_system_info().decode("utf-8", "replace")
+    return f"llama-cpp-python {llama_cpp.__version__} ({flags.strip()})"

@@ -1,0 +1,155 @@
+"""From prompts to tokens and from tokens to bytes, as one model does it.
+
+Knows the model's vocabulary and its chat template; knows no context, so it may be asked while a
+generation runs. What users write is *defused*: the text of a control token in it is read as text,
+so that a message cannot end its own turn or begin another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgemem.errors import InputError, ModelError
+from edgemem.runtime import llama
+
+__all__ = ["CLOSED", "Prompt", "Vocabulary"]
+
+Prompt = str | Sequence[Mapping[str, str]]
+
+CLOSED = "the engine is closed; load it again with Engine.load(...)"
+
+
+class Vocabulary:
+    """The tokens of a loaded model, until `close`. Thread-safe, but for `piece` and `ends`.
+
+    handle: llama.cpp's. size: how many tokens there are. name: the model's, for messages.
+    """
+
+    def __init__(self, lib: Any, model: Any, name: str) -> None:
+        self._lib, self._name = lib, name
+        self.handle = lib.llama_model_get_vocab(model)
+        self.size = int(lib.llama_vocab_n_tokens(self.handle))
+        self._lock = threading.Lock()
+        self._no_template = "no chat template"
+        self._template = self._read_template(model)
+        self._control = self._control_pattern()
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template is not None
+
+    def close(self) -> None:
+        """Call this before the model is freed; waits for a `tokenize` of another thread."""
+        with self._lock:
+            self.handle = None
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """See Engine.tokenize."""
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError as exc:
+            raise InputError(
+                f"the text has half of a surrogate pair at character {exc.start}; remove it"
+            ) from exc
+        room = len(data) + 8
+        out = (ctypes.c_int32 * room)()
+        with self._lock:
+            if self.handle is None:
+                raise ModelError(CLOSED)
+            n = self._lib.llama_tokenize(self.handle, data, len(data), out, room, False, special)
+        if n < 0:
+            raise ModelError(f"llama.cpp could not tokenize a text of {len(data)} bytes")
+        return list(out[:n])
+
+    def prompt_tokens(self, prompt: Prompt) -> list[int]:
+        """All tokens of a prompt, at least one, with BOS if the model wants it."""
+        text = self._defused(prompt) if isinstance(prompt, str) else self._rendered(prompt)
+        tokens = self.tokenize(text, special=True)
+        if self._bos is not None and tokens[:1] != [self._bos]:  # most templates write it
+            tokens.insert(0, self._bos)
+        if not tokens:
+            raise InputError("the prompt is empty; give at least one character")
+        return tokens
+
+    def ends(self, token: int) -> bool:
+        """Whether a token ends an answer."""
+        return bool(self._lib.llama_vocab_is_eog(self.handle, token))
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token, which may be a part of a character; none for a control token."""
+        out = ctypes.create_string_buffer(64)
+        n = self._lib.llama_token_to_piece(self.handle, token, out, 64, 0, False)
+        if n < 0:
+            out = ctypes.create_string_buffer(-n)
+            n = self._lib.llama_token_to_piece(self.handle, token, out, -n, 0, False)
+        return out.raw[:n]
+
+    def _read_template(self, model: Any) -> Any:
+        lib, vocab = self._lib, self.handle
+        bos = lib.llama_vocab_bos(vocab)
+        self._bos: int | None = bos if lib.llama_vocab_get_add_bos(vocab) and bos >= 0 else None
+        raw = lib.llama_model_chat_template(model, None)
+        if not raw:
+            return None
+        try:
+            return llama.chat_formatter(
+                raw.decode("utf-8"),
+                eos=self._token_text(lib.llama_vocab_eos(vocab)),
+                bos=self._token_text(bos),
+            )
+        except Exception as exc:  # Jinja's, or no UTF-8: the model still takes plain strings
+            self._no_template = f"a chat template that cannot be read ({exc})"
+            return None
+
+    def _token_text(self, token: int) -> str:
+        if not 0 <= token < self.size:
+            return ""
+        raw = self._lib.llama_vocab_get_text(self.handle, token)
+        return raw.decode("utf-8", "replace") if raw else ""
+
+    def _control_pattern(self) -> re.Pattern[str]:
+        """Matches the text of any control token."""
+        lib, vocab = self._lib, self.handle
+        texts = (
+            self._token_text(t)
+            for t in range(self.size)
+            if lib.llama_vocab_is_control(vocab, t) or lib.llama_vocab_is_eog(vocab, t)
+        )
+        return re.compile("|".join(re.escape(t) for t in texts if len(t) > 1) or r"(?!)")
+
+    def _defused(self, text: str) -> str:
+        return self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
+
+    def _rendered(self, prompt: Sequence[Mapping[str, str]]) -> str:
+        if self._template is None:
+            raise ModelError(
+                f"{self._name} has {self._no_template}, so it takes a plain string, not messages; "
+                "use an instruction-tuned GGUF for chat, such as the bundled "
+                "SmolLM2-135M-Instruct"
+            )
+        if not prompt:
+            raise InputError("the prompt is an empty list; give at least one message")
+        for message in prompt:
+            if not {"role", "content"} <= set(message):
+                raise InputError(
+                    f"a message has the keys {sorted(message)}; it needs 'role' and 'content'"
+                )
+        messages = [{k: self._defused(v) for k, v in m.items()} for m in prompt]
+        try:
+            try:
+                return str(self._template(messages=messages).prompt)
+            except Exception:
+                if len(messages) < 2 or messages[0]["role"] != "system":
+                    raise
+                # Some templates (Gemma 2's) refuse the role: say it at the head of the next turn.
+                first, second, *rest = messages
+                merged = {**second, "content": f"{first['content']}\n\n{second['content']}"}
+                return str(self._template(messages=[merged, *rest]).prompt)
+        except Exception as exc:  # a model's own Jinja may raise anything
+            raise ModelError(
+                f"the chat template of {self._name} refused the messages: {exc}"
+            ) from exc

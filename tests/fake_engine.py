@@ -1,0 +1,68 @@
+"""A stand-in for the language model, at the engine's seam: the same calls, answers known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from edgemem.runtime.engine import Generation, Stream
+
+
+class FakeEngine:
+    """Answers every question with `pieces`; takes from a sentence the fact that `facts` has for it.
+
+    facts: sentence to fact, in which {} stands for the speaker. between: called between two pieces.
+    prompts: what was asked, by stage.
+    """
+
+    name = "fake"
+    n_ctx = 2048
+    has_chat_template = True
+
+    def __init__(
+        self,
+        pieces: tuple[str, ...] = ("Oslo", ", I think."),
+        facts: Mapping[str, str] | None = None,
+        between: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.pieces, self.facts, self.between = pieces, dict(facts or {}), between
+        self.prompts: list[tuple[str, Any]] = []
+        self.broken = False
+
+    def count_tokens(self, prompt: Any) -> int:
+        return len(str(prompt).split())
+
+    def stream(self, prompt: Any, *, stage: str = "", **_: Any) -> Stream:
+        self.prompts.append((stage, prompt))
+        return Stream(self._pieces())
+
+    def _pieces(self) -> Generator[str, None, Generation]:
+        for number, piece in enumerate(self.pieces):
+            if number:
+                self.between()
+            yield piece
+        return _generation("".join(self.pieces))
+
+    def generate(self, prompt: Any, *, stage: str = "", **_: Any) -> Generation:
+        self.prompts.append((stage, prompt))
+        if self.broken:
+            return _generation("no JSON at all")
+        speaker, _, said = str(prompt).rstrip("\n").rpartition("\n")[2].partition(": ")
+        fact = self.facts.get(said)
+        return _generation(json.dumps({"facts": [fact.format(speaker)] if fact else []}))
+
+    def close(self) -> None:
+        pass
+
+
+def _generation(text: str) -> Generation:
+    return Generation(
+        text=text,
+        prompt_tokens=10,
+        completion_tokens=2,
+        cached_tokens=0,
+        ttft_s=0.01,
+        tokens_per_s=50.0,
+        finish_reason="stop",
+    )

@@ -1,0 +1,84 @@
+"""What the tests of Memory share: a quick stand-in for the embedder, and where the files are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from edgemem import Memory
+from edgemem.text import content_words, words
+
+# Every public method of Memory with arguments it takes, but close and the parts.
+CALLS = {
+    "add": ("hello", {"infer": False}),
+    "search": ("hello", {}),
+    "get": ("id", {}),
+    "get_all": (None, {}),
+    "update": ("id", {"text": "hello"}),
+    "delete": ("id", {}),
+    "delete_all": (None, {"user_id": "ada"}),
+    "erase": ("id", {}),
+    "reset": (None, {}),
+    "history": ("id", {}),
+    "source_turns": ("id", {}),
+    "stale_turns": (["id"], {}),
+    "pending": (None, {}),
+    "process_pending": (None, {}),
+    "export_jsonl": ("out.jsonl", {}),
+    "import_jsonl": ("in.jsonl", {}),
+    "reindex": (None, {}),
+    "doctor": (None, {}),
+}
+
+
+class BagOfWords:
+    """Stands in for an embedder: texts that share words are near, and it takes no time.
+
+    dim and model_id may be chosen; texts are cut into chunks of 200 words.
+    """
+
+    def __init__(self, dim: int = 64, model_id: str = "bag@1") -> None:
+        self.dim, self.model_id = dim, model_id
+        self.embedded = 0
+
+    def _unit(self, found: Sequence[str]) -> np.ndarray:
+        vector = np.full(self.dim, 1e-3, np.float32)
+        for word in found:
+            vector[crc32(word.encode()) % self.dim] += 1
+        return vector / np.linalg.norm(vector)
+
+    def embed_chunks(self, texts: Sequence[str]) -> list[np.ndarray]:
+        self.embedded += len(texts)
+        out = []
+        for text in texts:
+            found = content_words(text) or words(text)
+            starts = range(0, max(1, len(found)), 200)
+            out.append(np.stack([self._unit(found[i : i + 200]) for i in starts]))
+        return out
+
+    def embed_query(self, text: str) -> np.ndarray:
+        return self._unit(content_words(text) or words(text))
+
+
+def quick(path: str | Path = ":memory:", **more: object) -> Memory:
+    """A Memory with the stand-in embedder."""
+    return Memory(path, **{"embedder": BagOfWords(), **more})  # type: ignore[arg-type]
+
+
+def call(memory: Memory, name: str) -> object:
+    """Call a method of Memory as CALLS says."""
+    first, more = CALLS[name]
+    arguments = () if first is None else (first,)
+    return getattr(memory, name)(*arguments, **more)
+
+
+def texts(results: object) -> list[str]:
+    return [item.memory for item in results]  # type: ignore[attr-defined]
+
+
+def bytes_beside(path: Path) -> bytes:
+    """The bytes of all files in the store's folder."""
+    return b"\0".join(file.read_bytes() for file in path.parent.rglob("*") if file.is_file())

@@ -1,0 +1,83 @@
+"""AsyncMemory: Memory's methods, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from pathlib import Path
+
+import pytest
+from memorykit import CALLS, BagOfWords, texts
+
+from edgemem import AsyncMemory, Memory
+from edgemem.errors import InputError, StoreError
+
+
+def test_it_adds_searches_and_closes(tmp_path: Path) -> None:
+    async def story() -> AsyncMemory:
+        async with AsyncMemory(tmp_path / "a.db", embedder=BagOfWords()) as memory:
+            added = await memory.add("I live in Oslo", user_id="ana", infer=False)
+            found = await memory.search("Oslo", user_id="ana", top_k=3, explain=True)
+            assert texts(added) == texts(found) == ["I live in Oslo"]
+            await memory.update(added[0].id, "I live in Bergen")
+            assert (await memory.get(added[0].id)).memory == "I live in Bergen"
+            with pytest.raises(InputError):
+                await memory.add("")
+            return memory
+
+    memory = asyncio.run(story())
+    with pytest.raises(StoreError, match="closed"):
+        memory.memory.get_all()
+    with Memory(tmp_path / "a.db", embedder=BagOfWords()) as again:
+        assert texts(again.get_all()) == ["I live in Bergen"]
+
+
+def test_many_calls_at_once_are_all_done() -> None:
+    async def story() -> None:
+        async with AsyncMemory(":memory:", embedder=BagOfWords()) as memory:
+            names = [f"word{n}" for n in range(40)]
+            await asyncio.gather(*(memory.add(name, infer=False) for name in names))
+            found = await asyncio.gather(*(memory.search(name, top_k=1) for name in names))
+            assert [texts(f) for f in found] == [[name] for name in names]
+
+    asyncio.run(story())
+
+
+def test_the_event_loop_is_not_held_up() -> None:
+    class Slow(BagOfWords):
+        def embed_query(self, text: str) -> object:  # type: ignore[override]
+            assert threading.current_thread() is not threading.main_thread()
+            go_on.wait(30)
+            return super().embed_query(text)
+
+    go_on = threading.Event()
+
+    async def story() -> None:
+        async with AsyncMemory(":memory:", embedder=Slow()) as memory:
+            searching = asyncio.create_task(memory.search("x"))
+            await asyncio.sleep(0)
+            go_on.set()  # only reached because the search does not block
+            assert len(await searching) == 0
+
+    asyncio.run(story())
+
+
+def test_every_method_is_there_and_parts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = AsyncMemory(":memory:", embedder=BagOfWords())
+    for name in (*CALLS, "close"):
+        method = getattr(memory, name)
+        assert inspect.iscoroutinefunction(method) and method.__doc__ and name in dir(memory)
+    for name in ("engine", "embedder", "_work_lock", "nonsense"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(memory, name)
+    assert memory.memory._parts._engine is None  # asking loaded nothing
+    asyncio.run(memory.close())
+    asyncio.run(memory.close())
+
+
+def test_one_that_could_not_be_opened_is_harmless(tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError):
+        AsyncMemory(tmp_path / "a.db")
+    assert not hasattr(AsyncMemory.__new__(AsyncMemory), "memory")

@@ -1,0 +1,520 @@
+"""Whatever is handed in: an error of ours that says what to do, nothing lost, nothing half done."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from memorykit import BagOfWords, quick, texts
+
+from edgemem import Memory
+from edgemem.config import Settings
+from edgemem.errors import (
+    EdgememError,
+    InputError,
+    ModelError,
+    ModelNotFound,
+    SchemaVersionError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
+from edgemem.inputs import MAX_METADATA_BYTES, MAX_TEXT_CHARS
+from edgemem.runtime.embedder import Embedder
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder.load()
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with quick() as memory:
+        memory.add("I live in Oslo", user_id="ana", infer=False)
+        yield memory
+        # Nothing was lost, and nothing was stored of what was refused.
+        assert texts(memory.get_all()) == ["I live in Oslo"]
+        assert memory.store.counts()["turns"] == 1
+        assert memory.doctor()["problems"] == []
+
+
+# -- text ------------------------------------------------------------------------------------
+
+BAD_TEXTS = [
+    ("", "is empty; give at least one character"),
+    (" \t\n\u3000", "is empty"),
+    ("a\0b", "NUL character at 1; remove it"),
+    ("ab\ud83d", "half of a surrogate pair at character 2"),
+    ("\udc00", "errors='replace'"),
+    ("x" * (MAX_TEXT_CHARS + 1), "1,048,577 characters; at most 1,048,576 are allowed"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_TEXTS, ids=lambda v: repr(v)[:12])
+def test_text_that_cannot_be_stored_is_refused_everywhere(
+    memory: Memory, text: str, message: str
+) -> None:
+    id = memory.get_all()[0].id
+    for step in (
+        lambda: memory.add(text),
+        lambda: memory.add({"content": text}, infer=False),
+        lambda: memory.add(["fine", {"role": "user", "content": text}], infer=False),
+        lambda: memory.update(id, text),
+        lambda: memory.search(text),
+    ):
+        with pytest.raises(InputError) as caught:
+            step()
+        assert message in str(caught.value) and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["user_id", "agent_id", "run_id"])
+@pytest.mark.parametrize("value", ["", "a\0", "\ud800", "x" * 257])
+def test_ids_of_a_scope_are_checked_too(memory: Memory, name: str, value: str) -> None:
+    for method in (memory.add, memory.search):
+        with pytest.raises(InputError, match=name):
+            method("hello", **{name: value})
+    for method in (memory.get_all, memory.delete_all):
+        with pytest.raises(InputError, match=name):
+            method(**{name: value})
+
+
+def test_a_megabyte_is_stored_whole_and_found_by_any_part(tmp_path: Path) -> None:
+    text = " ".join(f"word{n}" for n in range(200_000))[:MAX_TEXT_CHARS]
+    assert len(text) == MAX_TEXT_CHARS
+    with quick(tmp_path / "a.db") as memory:
+        id = memory.add(text, infer=False)[0].id
+        memory.add("short", infer=False)
+        item = memory.get(id)
+        assert item is not None and item.memory == text
+        for query in ("word7", "word77777", text.split()[-2]):
+            assert memory.search(query, top_k=1)[0].id == id
+
+
+@pytest.mark.models
+def test_fifty_kilobytes_through_the_real_embedder(embedder: Embedder) -> None:
+    filler = "The weather was dull and nothing happened that day. "
+    text = filler * 900 + "My grandmother baked saffron buns. " + filler * 60
+    assert len(text) > 49_000
+    with Memory(":memory:", embedder=embedder) as memory:
+        memory.add([text, "I like football.", "The train was late."], infer=False)
+        assert memory.store.counts()["vectors"] > 40  # split, not cut
+        assert memory.search("Which pastry did granny make?")[0].memory == text
+
+
+SCRIPTS = {
+    "Arabic": ("أعيش في القاهرة وأعمل طبيبة", "أعيش في القاهرة"),
+    "Chinese": ("我在上海工作,是一名医生", "我在上海工作"),
+    "Japanese": ("私は京都に住んでいます。猫が二匹います。", "京都に住んでいます"),
+    "emoji": ("🎂🥳 birthday 👩‍👩‍👧‍👦", "🎂🥳 birthday"),
+    "Devanagari": ("मैं दिल्ली में रहता हूँ", "दिल्ली में"),
+    "Greek": ("Μένω στην Αθήνα", "Αθήνα"),
+    "combining": ("Cafe\u0301 Zoe\u0308", "Café"),
+}
+
+
+@pytest.mark.models
+def test_other_scripts_are_stored_exactly_and_found_again(embedder: Embedder) -> None:
+    with Memory(":memory:", embedder=embedder) as memory:
+        for name, (text, _) in SCRIPTS.items():
+            memory.add(text, metadata={name: text}, user_id=text[:9], infer=False)
+        for name, (text, part) in SCRIPTS.items():
+            for found in (memory.search(text, top_k=1), memory.search(part, top_k=1)):
+                assert texts(found) == [text], name
+            assert memory.search(text, user_id=text[:9])[0].metadata == {name: text}
+            assert texts(memory.search(text, filters={name: {"contains": part[:4]}})) == (
+                [text] if part[:4] in text else []
+            )
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "query",
+    ["what is it that you do", "the", "?!... --- ***", '"', "'", "AND OR NOT NEAR", "a* OR b^2",
+     "col:word {x} (y", "\u200b", "🦜", "x" * 5000],
+)  # fmt: skip
+def test_a_query_of_anything_is_answered(embedder: Embedder, query: str) -> None:
+    with Memory(":memory:", embedder=embedder) as memory:
+        memory.add(["I live in Oslo", "What is it that you do?"], infer=False)
+        found = memory.search(query, explain=True)
+        assert len(found) == 2 and all(0 <= hit.score <= 1 for hit in found)
+
+
+# -- metadata, times, numbers, shapes --------------------------------------------------------
+
+deep: dict[str, Any] = {}
+for _ in range(5000):
+    deep = {"a": deep}
+circular: dict[str, Any] = {}
+circular["self"] = circular
+
+BAD_METADATA = [
+    ({"a": math.nan}, "finite numbers"),
+    ({"a": [math.inf]}, "finite numbers"),
+    ({"a": "x" * MAX_METADATA_BYTES}, "at most 65,536 are allowed"),
+    ({"a": "x\0y"}, "NUL character in a key or a string"),
+    ({"a": [{"\0": 1}]}, "NUL character in a key or a string"),
+    ({"a": "\ud800"}, "cannot be stored as JSON"),
+    ({"\udfff": 1}, "cannot be stored as JSON"),
+    ({1: "one", "1": "another one"}, "a key is no string"),
+    ({"a": (1, 2)}, "a list is a tuple"),
+    ({"a": datetime(2024, 1, 1)}, "not JSON serializable"),
+    ({"a": b"x"}, "not JSON serializable"),
+    ({"a": {1, 2}}, "not JSON serializable"),
+    (deep, "metadata"),
+    (circular, "cannot be stored as JSON"),
+]
+
+
+@pytest.mark.parametrize(("value", "message"), BAD_METADATA, ids=range(len(BAD_METADATA)))
+def test_metadata_that_json_would_change_is_refused(
+    memory: Memory, value: dict[str, Any], message: str
+) -> None:
+    id = memory.get_all()[0].id
+    for step in (
+        lambda: memory.add("x", metadata=value, infer=False),
+        lambda: memory.add({"content": "x", "metadata": value}, infer=False),
+        lambda: memory.update(id, "x", metadata=value),
+    ):
+        with pytest.raises(InputError, match=message):
+            step()
+    with pytest.raises(TypeError):
+        memory.add("x", metadata=[("a", 1)])  # type: ignore[arg-type]
+
+
+def test_a_written_backslash_u0000_is_no_nul() -> None:
+    with quick() as memory:
+        id = memory.add("x", metadata={"a": "\\u0000", "\\u0000": 1}, infer=False)[0].id
+        item = memory.get(id)
+        assert item is not None and item.metadata == {"a": "\\u0000", "\\u0000": 1}
+
+
+@pytest.mark.parametrize(
+    "value", ["soon", "", "2024-13-01", math.nan, math.inf, 1e300, -1e300, 10**400, "\ud800"]
+)
+def test_a_time_that_is_none_is_refused(memory: Memory, value: Any) -> None:
+    with pytest.raises(InputError, match="seconds since 1970"):
+        memory.add("x", timestamp=value)
+    with pytest.raises(InputError, match="expires_at"):
+        memory.add("x", expires_at=value)
+    with pytest.raises(InputError, match="timestamp of the message"):
+        memory.add({"content": "x", "timestamp": value})
+
+
+@pytest.mark.parametrize("value", [0, -1, -(10**30), 10**30])
+def test_top_k_out_of_range_is_refused(memory: Memory, value: int) -> None:
+    with pytest.raises(InputError, match=f"top_k is {value}; give a whole number from 1 to"):
+        memory.search("x", top_k=value)
+    if value:
+        with pytest.raises(InputError, match="whole number from 0 to"):
+            memory.get_all(top_k=value)
+        with pytest.raises(InputError, match="limit is"):
+            memory.process_pending(value)
+
+
+@pytest.mark.parametrize("value", [True, False, 2.0, 2.5, math.nan, "3", None, [1]])
+def test_top_k_of_another_type_is_a_type_error(memory: Memory, value: Any) -> None:
+    with pytest.raises(TypeError, match="top_k must be a whole number"):
+        memory.search("x", top_k=value)
+    if value is not None:
+        with pytest.raises(TypeError, match="top_k must be a whole number"):
+            memory.get_all(top_k=value)
+
+
+@pytest.mark.parametrize("value", [[], "", 0, "city", [{"city": "Oslo"}], {1: 2}])
+def test_filters_are_a_mapping(memory: Memory, value: Any) -> None:
+    for method in (memory.get_all, lambda **more: memory.search("x", **more)):
+        with pytest.raises(InputError, match="filter"):
+            method(filters=value)
+
+
+def test_threshold_is_a_finite_number(memory: Memory) -> None:
+    for value in (math.nan, math.inf, 10**400):
+        with pytest.raises(InputError, match=r"scores lie in \[0, 1\]"):
+            memory.search("x", threshold=value)
+    for other in ("0.5", True, [0.5]):
+        with pytest.raises(TypeError, match="threshold must be a number"):
+            memory.search("x", threshold=other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("messages", "error", "message"),
+    [
+        ([], InputError, "empty list; give at least one message"),
+        (None, TypeError, "a string, a dict or a list"),
+        (5, TypeError, "not int"),
+        (b"hello", TypeError, "not bytes"),
+        ([None], TypeError, "string or a dict"),
+        ([["nested"]], TypeError, "string or a dict"),
+        ({}, InputError, "has no 'content'"),
+        ({"content": None}, TypeError, "content of the message must be a string"),
+        ({"content": "x", "text": "y"}, InputError, "unknown key 'text'; its keys are content"),
+        (["x", {"content": "x", "role": "robot"}], InputError, "message 1 has the role 'robot'"),
+        ({"content": "x", "role": ["user"]}, InputError, "give one of user, assistant"),
+        ({"content": "x", "name": ""}, InputError, "name of the message is empty"),
+        ({"content": "x", "name": "n" * 300}, InputError, "at most 256"),
+        ({"content": "x", "name": 5}, TypeError, "must be a string"),
+    ],
+)
+def test_messages_of_another_shape_are_refused(
+    memory: Memory, messages: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        memory.add(messages)
+
+
+# -- anything at all -------------------------------------------------------------------------
+
+characters = st.characters(exclude_categories=())  # lone surrogates too
+wild = st.text(characters, max_size=40)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | wild
+values = st.recursive(
+    scalars | st.binary(max_size=3) | st.datetimes() | st.tuples(st.integers()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(wild | st.integers(), inner),
+    max_leaves=6,
+)
+quickly = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Memory]:
+    with quick() as memory:
+        yield memory
+
+
+@quickly
+@given(wild, st.dictionaries(wild, values, max_size=4), wild)
+@example("a" * 300, {"a": {"b": [1, 2.5, None, True, "\u2028"]}}, "name")
+@example("\ufeffx\r\n", {"": ""}, "\x1f")
+def test_text_and_metadata_come_back_exactly_or_are_refused(
+    shared: Memory, text: str, metadata: dict[str, Any], name: str
+) -> None:
+    try:
+        change = shared.add(
+            {"content": text, "name": name, "metadata": metadata}, user_id=name, infer=False
+        )[0]
+    except InputError as exc:
+        str(exc).encode()  # and can be printed
+        return
+    item = shared.get(change.id)
+    assert item is not None
+    assert (item.memory, item.metadata, item.user_id) == (text, metadata, name)
+    assert shared.source_turns(change.id)[0].name == name
+    assert change.id in [hit.id for hit in shared.search(text, user_id=name, top_k=1000)]
+    shared.delete(change.id)
+
+
+GOOD: dict[str, dict[str, Any]] = {
+    "add": {"messages": "x", "user_id": "u", "metadata": {}, "timestamp": 0, "expires_at": 0},
+    "search": {"query": "x", "user_id": "u", "filters": {}, "top_k": 1, "threshold": 0},
+    "get": {"id": "x"},
+    "get_all": {"agent_id": "a", "filters": {"a": {"gt": 1}}, "top_k": 1},
+    "update": {"id": "x", "text": "x", "metadata": {}},
+    "delete": {"id": "x"},
+    "delete_all": {"user_id": "u"},
+    "erase": {"ids": "x"},
+    "history": {"id": "x"},
+    "source_turns": {"id": "x"},
+    "stale_turns": {"turns": ["x"]},
+    "process_pending": {"limit": 1},
+}
+
+
+@quickly
+@given(st.data())
+def test_nothing_but_our_errors_and_type_errors_comes_out(shared: Memory, data: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(GOOD)))
+    arguments = dict(GOOD[name])
+    arguments[data.draw(st.sampled_from(sorted(arguments)))] = data.draw(values)
+    if name == "add":
+        arguments["infer"] = False
+    try:
+        getattr(shared, name)(**arguments)
+    except (EdgememError, TypeError) as exc:
+        str(exc).encode()
+
+
+@quickly
+@given(st.dictionaries(st.sampled_from(["AND", "OR", "NOT", "a", "a.b", "created_at", ""]), values))
+def test_filters_of_anything_are_answered_or_refused(shared: Memory, filters: Any) -> None:
+    try:
+        shared.get_all(filters=filters)
+        shared.search("x", filters=filters)
+    except InputError as exc:
+        str(exc).encode()
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def test_a_foreign_or_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    foreign, text, short = tmp_path / "foreign.db", tmp_path / "text.db", tmp_path / "short.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    text.write_text("Dear diary,\n" * 1000)
+    short.write_bytes(b"SQLite format 3\0")
+    for path in (foreign, text, short):
+        before = path.read_bytes()
+        with pytest.raises(StoreCorrupt, match=path.name):
+            quick(path)
+        assert path.read_bytes() == before
+    damaged = tmp_path / "damaged.db"
+    with quick(damaged) as memory:
+        memory.add([f"word{n}" for n in range(200)], infer=False)
+    raw = bytearray(damaged.read_bytes())
+    raw[8192 : len(raw) - 8192] = os.urandom(len(raw) - 16384)
+    damaged.write_bytes(raw)
+    with pytest.raises(StoreCorrupt, match=r"damaged\.db.*edgemem doctor"), quick(damaged) as m:
+        m.search("word7")
+        m.get_all()
+
+
+def test_a_newer_store_is_refused_with_both_versions(tmp_path: Path) -> None:
+    quick(tmp_path / "a.db").close()
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    with pytest.raises(SchemaVersionError, match=r"999"):
+        quick(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize("path", ["", ".", "a\0b", "\ud800", "x" * 5000])
+def test_a_path_that_is_none_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(StoreError):
+        quick(f"{tmp_path}/{path}")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_a_store_error_that_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(StoreFull, match="permissions"):
+            quick(tmp_path / "a.db")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_folder_that_refuses_writing_is_a_store_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin of the one above, for root."""
+
+    def refuse(*args: Any, **more: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    with quick(tmp_path / "a.db", engine=FakeEngine()) as memory:
+        with monkeypatch.context() as patched:
+            patched.setattr("os.open", refuse)
+            with pytest.raises(StoreFull, match=r"b\.db.*permissions"):
+                quick(tmp_path / "b.db")
+            with pytest.raises(StoreFull, match=r"a\.db\.lock.*make its folder writable"):
+                memory.add("I live in Oslo.")
+        assert texts(memory.search("Oslo")) == ["I live in Oslo."]  # the turn is stored
+        assert memory.process_pending().pending == 0
+
+
+def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db") as memory:
+        memory.add("I live in Oslo", infer=False)
+        pages = memory.store._writer.execute("PRAGMA page_count").fetchone()[0]
+        memory.store._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
+        with pytest.raises(StoreFull, match=r"a\.db.*free some disk space"):
+            memory.add("word " * 20_000, infer=False)
+        assert texts(memory.search("Oslo")) == ["I live in Oslo"]
+        assert memory.store.counts()["turns"] == 1
+        memory.store._writer.execute("PRAGMA max_page_count = 1000000")
+        memory.add("word " * 20_000, infer=False)
+        assert memory.doctor()["problems"] == []
+
+
+FILLS_THE_DISK = """
+import sys
+from memorykit import quick, texts
+from edgemem.errors import StoreFull
+memory = quick(sys.argv[1])
+stored = 0
+try:
+    while stored < 10_000:
+        memory.add(f"word{stored} " + "x" * 5000, infer=False)
+        stored += 1
+except StoreFull as exc:
+    assert "free some disk space" in str(exc), exc
+else:
+    raise SystemExit("the disk never filled")
+assert len(memory.get_all()) == stored
+assert texts(memory.search("word0", top_k=1))[0].startswith("word0 ")
+memory.close()
+print(stored)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a tmpfs")
+def test_a_really_full_disk(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("may not mount a tmpfs here")
+    from storekit import child, finished
+
+    try:
+        stored = int(finished(child(FILLS_THE_DISK, tmp_path / "a.db")))
+        (tmp_path / "a.db-shm").unlink(missing_ok=True)
+        subprocess.run(["mount", "-o", "remount,size=8m", str(tmp_path)], check=True)
+        with quick(tmp_path / "a.db") as memory:
+            assert len(memory.get_all()) == stored and memory.doctor()["problems"] == []
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_locked_database_is_a_store_locked_and_reading_goes_on(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db") as memory:
+        memory.add("I live in Oslo", infer=False)
+        memory.store._writer.execute("PRAGMA busy_timeout = 50")
+        other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreLocked, match=r"a\.db is locked by another process.*wait for it"):
+            memory.add("x", infer=False)
+        assert texts(memory.search("Oslo")) == ["I live in Oslo"]
+        other.execute("ROLLBACK")
+        other.close()
+        memory.add("x", infer=False)
+
+
+# -- models ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["model", "embedder"])
+@pytest.mark.parametrize(
+    ("content", "error"), [(None, ModelNotFound), (b"", ModelError), (b"GGUF" * 99, ModelError)]
+)
+def test_a_missing_or_damaged_model_file_is_named(
+    tmp_path: Path, key: str, content: bytes | None, error: type[Exception]
+) -> None:
+    file = tmp_path / ("m.gguf" if key == "model" else "m.onnx")
+    if content is not None:
+        file.write_bytes(content)
+    chosen = Settings(db=tmp_path / "a.db", **{key: str(file)})
+    stub = BagOfWords() if key == "model" else None
+    with Memory(settings=chosen, embedder=stub) as memory:  # type: ignore[arg-type]
+        with pytest.raises(error) as caught:
+            memory.add("I live in Oslo.")
+        assert file.name in str(caught.value)
+        stored = memory.store.counts()["turns"]
+        assert stored == (1 if key == "model" else 0)
+        assert memory.doctor()["problems"] == []

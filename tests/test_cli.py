@@ -1,0 +1,535 @@
+"""The command line: data on stdout, everything else on stderr, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from fake_engine import FakeEngine
+
+import edgemem
+from edgemem.cli import cli
+from edgemem.cli import demo as demo_module
+from edgemem.cli.typed import history_file, remember_typed
+from edgemem.memory import Memory
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+
+pytestmark = pytest.mark.models
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder.load()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Iterator[Path]:
+    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: embedder))
+
+    def no_model(*_a: Any, **_k: Any) -> None:
+        raise AssertionError("the language model was loaded")
+
+    monkeypatch.setattr(Engine, "load", classmethod(no_model))
+    yield tmp_path
+
+
+@pytest.fixture
+def run() -> Run:
+    def invoke(*args: str, input: str | bytes | None = None, code: int = 0) -> Result:
+        result = CliRunner().invoke(cli, args, input=input, prog_name="edgemem")
+        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
+        return result
+
+    return invoke
+
+
+def results(result: Result) -> list[dict[str, Any]]:
+    found = json.loads(result.stdout)
+    assert list(found) == ["results"]
+    return list(found["results"])
+
+
+def added(run: Run, *texts: str, **options: Any) -> list[str]:
+    """The ids of texts stored without inference."""
+    return [row["id"] for row in results(run("add", "--no-infer", "--json", *texts, **options))]
+
+
+def subcommands() -> list[str]:
+    found = []
+    for name, command in cli.commands.items():
+        found.append(name)
+        found += [f"{name} {sub}" for sub in getattr(command, "commands", {})]
+    return found
+
+
+# -- help, version, start ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["", *subcommands()])
+def test_every_command_has_help(run: Run, command: str) -> None:
+    shown = run(*command.split(), "--help").stdout
+    assert shown.startswith(f"Usage: edgemem {command}".rstrip())
+    assert "Options:" in shown
+
+
+def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
+    groups = {"models", "config", "demo-answer"}
+    for command in subcommands():
+        shown = run(*command.split(), "--help").stdout
+        assert ("--json" in shown) == (command not in groups), command
+        assert ("--db" in shown) == (command.split()[0] not in {"models", "config"}), command
+
+
+def test_version_names_models_backend_and_llama_build(run: Run) -> None:
+    lines = run("--version").stdout.splitlines()
+    assert lines[0] == f"edgemem {edgemem.__version__}"
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "model",
+        "embedder",
+        "vectors",
+        "llama.cpp",
+    ]
+    assert "smollm2-135m-instruct-q4_1 (package)" in lines[1]
+    assert "llama-cpp-python" in lines[4]
+
+
+def test_help_loads_no_heavy_module() -> None:
+    code = (
+        "import sys; from edgemem.cli import cli\n"
+        "try: cli(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'sqlite3', 'llama_cpp', 'onnxruntime', 'hnswlib', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("get", "no-such"), "There is no memory 'no-such'. `edgemem list` and `edgemem search` "),
+        (("update", "no-such", "x"), "there is no memory with the id 'no-such'"),
+        (("delete", "no-such"), "There is no memory 'no-such'."),
+        (("erase", "no-such"), "There is no memory 'no-such'."),
+        (("history", "no-such"), "There is no memory 'no-such'."),
+        (("add", "--no-infer", ""), "empty"),
+        (("add", "--no-infer", "x", "--timestamp", "soon"), "soon"),
+        (("search", "x", "--top-k", "-1"), "top_k is -1"),
+        (("search", "x", "--filters", '{"a": {"near": 1}}'), "near"),
+        (("list", "--db", "/proc/none/x.db"), "/proc/none"),
+        (("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user_id"),
+        (("config", "set", "top_k", "many"), "top_k = 'many'"),
+        (("models", "where", "nothing"), "There is no model 'nothing'"),
+        (("import", "{damaged}"), "row 1 of the import has the type None"),
+    ],
+)
+def test_an_error_is_one_line_on_stderr(
+    run: Run, args: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text('{"neither": "nor"}')
+    result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=1)
+    assert result.stdout == ""
+    last = result.stderr.splitlines()
+    assert len(last) == 1 and last[0].startswith("Error: ") and message in last[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("search",), "Missing argument"),
+        (("delete",), "Give either IDs or --all"),
+        (("delete", "x", "--all"), "Give either IDs or --all"),
+        (("search", "x", "--filters", "{"), "'{' is not JSON"),
+        (("add", "x", "--metadata", "[1]"), "'[1]' is JSON, but no object"),
+        (("import", "/no/such/file"), "does not exist"),
+        (("fly",), "No such command 'fly'"),
+    ],
+)
+def test_wrong_usage_keeps_exit_code_2(run: Run, args: tuple[str, ...], message: str) -> None:
+    result = run(*args, code=2)
+    assert result.stdout == "" and message in " ".join(result.stderr.split())
+
+
+def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.db"
+    foreign.write_bytes(b"not a database at all" * 100)
+    result = run("list", "--db", str(foreign), code=1)
+    assert result.stderr.startswith("Error: ") and str(foreign) in result.stderr
+    assert foreign.read_bytes() == b"not a database at all" * 100
+
+
+# -- memories ------------------------------------------------------------------------------------
+
+
+def test_add_search_get_list_update_delete_history(run: Run) -> None:
+    first, second = added(
+        run, "I moved to Oslo", "My cat is Tom", "--metadata", '{"topic": "home"}',
+        "--timestamp", "2024-05-01T10:00:00Z",
+    )  # fmt: skip
+    best = results(run("search", "where do I live, Oslo?", "--json", "--explain"))[0]
+    assert best["id"] == first and best["parts"] and best["metadata"]["topic"] == "home"
+    assert [row["id"] for row in results(run("search", "cat", "--top-k", "1", "--json"))] == [
+        second
+    ]
+    assert results(run("search", "cat", "--threshold", "2", "--json")) == []
+
+    shown = run("get", first).stdout
+    assert "memory\tI moved to Oslo\n" in shown
+    assert "said\t2024-05-01 10:00 user: I moved to Oslo\n" in shown
+    assert run("list").stdout.splitlines() == [
+        f"{first}\t2024-05-01 10:00\tI moved to Oslo",
+        f"{second}\t2024-05-01 10:00\tMy cat is Tom",
+    ]
+    filters = json.dumps({"id": {"ne": first}})
+    assert [row["id"] for row in results(run("list", "--filters", filters, "--json"))] == [second]
+
+    assert run("update", first, "I live in Bergen").stdout == f"{first}\tUPDATE\tI live in Bergen\n"
+    assert run("delete", first).stdout == f"{first}\tDELETE\tI live in Bergen\n"
+    events = [row["event"] for row in results(run("history", first, "--json"))]
+    assert events == ["ADD", "UPDATE", "DELETE"]
+    lines = run("history", first).stdout.splitlines()
+    assert lines[1].split("\t")[1:] == ["UPDATE", "I moved to Oslo", "I live in Bergen"]
+    assert [row["id"] for row in results(run("list", "--json"))] == [second]
+
+
+def test_json_is_what_to_dict_gives(run: Run, home: Path) -> None:
+    added(run, "My cat is Tom")
+    with Memory(home / "memory.db") as memory:
+        assert (
+            json.loads(run("list", "--json").stdout) == memory.get_all(user_id="default").to_dict()
+        )
+        found = memory.search("cat", user_id="default", explain=True).to_dict()
+    assert json.loads(run("search", "cat", "--explain", "--json").stdout) == found
+
+
+def test_text_is_taken_from_stdin_whole(run: Run) -> None:
+    added(run, input="two\nlines\n")
+    added(run, input="größe".encode())
+    assert [row["memory"] for row in results(run("list", "--json"))] == ["two\nlines", "größe"]
+    assert run("list").stdout.splitlines()[0].endswith("\ttwo lines")
+    result = run("add", "--no-infer", input=b"caf\xe9", code=2)
+    assert "Standard input is not UTF-8 text: byte 3 is 0xe9" in result.stderr
+
+
+def test_characters_that_steer_a_terminal_are_not_printed(run: Run) -> None:
+    added(run, "red \x1b[31malert\x07")
+    assert "\x1b" not in run("list").stdout and "red \ufffd[31malert\ufffd" in run("list").stdout
+    assert results(run("list", "--json"))[0]["memory"] == "red \x1b[31malert\x07"
+
+
+def test_scopes_and_the_settings_user_keep_people_apart(run: Run) -> None:
+    added(run, "ada's", "--user-id", "ada", "--agent-id", "helper", "--run-id", "r1")
+    added(run, "mine")
+    run("config", "set", "user_id", "ada")
+    assert [row["memory"] for row in results(run("list", "--json"))] == ["ada's"]
+    assert results(run("list", "--run-id", "r2", "--json")) == []
+    assert [r["memory"] for r in results(run("list", "--user-id", "default", "--json"))] == ["mine"]
+
+
+def test_delete_all_asks_and_keeps_to_its_scope(run: Run) -> None:
+    added(run, "a", "b")
+    added(run, "c", "--user-id", "bo")
+    refused = run("delete", "--all", input="n\n", code=1)
+    assert refused.stdout == "" and "Delete 2 memories of user_id 'default'?" in refused.stderr
+    assert len(results(run("delete", "--all", "--json", input="y\n"))) == 2
+    assert results(run("list", "--json")) == []
+    assert len(results(run("list", "--user-id", "bo", "--json"))) == 1
+    assert results(run("delete", "--all", "--yes", "--json")) == []
+
+
+def test_deleting_several_with_a_wrong_id_deletes_none(run: Run) -> None:
+    (only,) = added(run, "a")
+    run("delete", only, "wrong", code=1)
+    assert len(results(run("list", "--json"))) == 1
+
+
+def test_erase_shows_asks_and_leaves_no_byte(run: Run, home: Path) -> None:
+    secret, kept = added(run, "the password is xyzzy-plugh", "the sky is blue")
+    remember_typed("the password is  xyzzy-plugh")
+    remember_typed("the sky is blue")
+    refused = run("erase", secret, input="n\n", code=1)
+    assert "memory the password is xyzzy-plugh" in refused.stderr
+    assert "said the password is xyzzy-plugh" in refused.stderr
+    run("delete", secret)  # what was deleted can still be erased
+    assert results(run("erase", secret, "--yes", "--json")) == [{"id": secret, "event": "ERASE"}]
+    assert [row["id"] for row in results(run("list", "--json"))] == [kept]
+    assert history_file().read_text() == "the sky is blue\n"
+    for file in home.iterdir():
+        assert b"xyzzy" not in file.read_bytes(), file
+
+
+def test_inference_runs_through_the_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine(facts={"My cat is called Tom.": "{}'s cat is called Tom"})
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+    rows = results(run("add", "My cat is called Tom.", "--json"))
+    assert [(row["kind"], row["memory"]) for row in rows] == [
+        ("turn", "My cat is called Tom."),
+        ("fact", "User's cat is called Tom"),
+    ]
+
+
+# -- export and import ---------------------------------------------------------------------------
+
+
+def test_an_export_imported_exports_the_same(run: Run, home: Path) -> None:
+    ids = added(run, "one", "two", "three")
+    run("delete", ids[0])
+    everything = run("export").stdout
+    assert all(json.loads(line)["type"] for line in everything.splitlines())
+    file = home / "out.jsonl"
+    assert f"rows written to {file}" in run("export", str(file)).stderr
+    assert file.read_text(encoding="utf-8") == everything
+    other = str(home / "other.db")
+    row = results(run("import", str(file), "--db", other, "--json"))[0]
+    assert row["format"] == "edgemem" and row["imported"] == len(everything.splitlines())
+    assert run("export", "--db", other).stdout == everything
+    again = results(run("import", str(file), "--db", other, "--json"))[0]
+    assert (again["imported"], again["skipped"]) == (0, row["imported"])
+
+
+def chat_log(path: Path, lines: int) -> Path:
+    text = [f"[2024-05-01 {n // 60:02}:{n % 60:02}] {'Ada' if n % 2 else 'Bo'}: turn {n}\n"
+            for n in range(lines)]  # fmt: skip
+    path.write_text("".join(text))
+    return path
+
+
+def test_a_chat_log_is_imported_once_and_goes_on_where_it_grew(run: Run, tmp_path: Path) -> None:
+    file = chat_log(tmp_path / "log.txt", 70)
+    first = run("import", "--no-infer", str(file))
+    assert first.stdout == "" and "70 turns imported." in first.stderr
+    (row,) = results(run("import", "--no-infer", str(chat_log(file, 75)), "--json"))
+    assert (row["imported"], row["skipped"], row["memories"], row["format"]) == (5, 70, 5, "chat")
+    items = results(run("list", "--json"))
+    assert [item["memory"] for item in items] == [f"turn {n}" for n in range(75)]
+    assert items[0]["metadata"]["speaker"] == "Bo"
+    assert "\tBo: turn 0\n" in run("list", "-k", "1").stdout
+    # Another user's memory is another matter.
+    (row,) = results(run("import", "--no-infer", str(file), "--user-id", "bo", "--json"))
+    assert row["imported"] == 75
+
+
+def test_an_import_that_was_stopped_goes_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = chat_log(tmp_path / "log.txt", 150)
+    add, calls = Memory.add, []
+
+    def stopped(self: Memory, *args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return add(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "add", stopped)
+        result = run("import", "--no-infer", str(file), code=1)
+        assert "Stopped after 64 turns; the same command goes on there." in result.stderr
+    (row,) = results(run("import", "--no-infer", str(file), "--json"))
+    assert (row["imported"], row["skipped"]) == (86, 64)
+    assert len(results(run("list", "--json"))) == 150
+
+
+def test_a_second_import_brings_back_nothing_that_was_deleted(run: Run, tmp_path: Path) -> None:
+    file = chat_log(tmp_path / "log.txt", 3)
+    run("import", "--no-infer", str(file))
+    run("delete", "--all", "--yes")
+    (row,) = results(run("import", "--no-infer", str(file), "--json"))
+    assert row["imported"] == 0 and results(run("list", "--json")) == []
+
+
+def test_locomo_is_imported_in_pairs_with_inference(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [
+        {"speaker": who, "dia_id": f"D1:{n}", "text": text}
+        for n, (who, text) in enumerate(
+            [("Nia", "I bought a red boat."), ("Omar", "Nice!"), ("Nia", "See you.")], 1
+        )
+    ]
+    conversation = {
+        "speaker_a": "Nia",
+        "speaker_b": "Omar",
+        "session_1": turns,
+        "session_1_date_time": "1:56 pm on 8 May, 2023",
+    }
+    file = tmp_path / "conv-0.json"
+    file.write_text(json.dumps({"conversation": conversation, "qa": []}))
+    engine = FakeEngine(facts={"I bought a red boat.": "{} bought a red boat"})
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+    (row,) = results(run("import", str(file), "--json"))
+    assert (row["format"], row["imported"], row["memories"], row["pending"]) == ("locomo", 3, 4, 0)
+    found = results(run("search", "red boat", "--json"))
+    assert {item["kind"] for item in found[:2]} == {"fact", "turn"}
+    assert found[0]["valid_from"].startswith("2023-05-08T13:56")
+    turn = next(item for item in found if item["kind"] == "turn")
+    assert turn["metadata"]["dia_id"] == "D1:1" and turn["metadata"]["sample_id"] == "conv-0"
+
+
+# -- reindex, doctor, models, config -------------------------------------------------------------
+
+
+def test_doctor_lists_pending_work_and_retries_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(facts={"My cat is called Tom.": "{}'s cat is called Tom"})
+    engine.broken = True
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+    result = run("add", "My cat is called Tom.")
+    assert "1 piece of work left for later: see `edgemem doctor`." in result.stderr
+    (report,) = results(run("doctor", "--json"))
+    assert report["problems"] == [] and report["counts"]["pending"] == 1
+    assert report["pending"][0]["attempts"] == 1 and report["pending"][0]["last_error"]
+    assert "1 failed try\t" in run("doctor").stdout
+
+    engine.broken = False
+    (report,) = results(run("doctor", "--retry", "--json"))
+    assert report["pending"] == []
+    assert [row["memory"] for row in report["retried"]] == ["User's cat is called Tom"]
+    assert "problem\tnone\n" in run("doctor").stdout
+
+
+def test_doctor_ends_with_1_on_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgemem.store.Store.check", lambda _self: ["a page is torn"])
+    assert "problem\ta page is torn\n" in run("doctor", code=1).stdout
+
+
+def test_reindex_embeds_everything_anew(run: Run) -> None:
+    added(run, "one", "two")
+    assert results(run("reindex", "--json")) == [{"reindexed": 2}]
+    assert "2 embedded anew." in run("reindex").stderr
+
+
+def test_models_are_listed_found_and_verified(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {row["name"]: row for row in results(run("models", "list", "--json"))}
+    assert rows["minilm-l6-v2-int8"]["source"] == "package"
+    assert len(run("models", "list").stdout.splitlines()) == len(rows)
+    path = Path(run("models", "where", "minilm-l6-v2-tokenizer").stdout.strip())
+    assert path.is_file()
+    assert run("models", "where").stdout.strip() == str(home / "models")
+    assert run("models", "verify", "minilm-l6-v2-tokenizer").stdout.endswith("\tok\n")
+    bad = home / "models" / "minilm-l6-v2-tokenizer.json"
+    bad.parent.mkdir()
+    bad.write_text("{}")
+    result = run("models", "verify", "minilm-l6-v2-tokenizer", code=1)
+    assert result.stdout.endswith("\tdamaged\n") and "Delete a damaged file" in result.stderr
+    monkeypatch.setattr("edgemem.runtime.models.pull", lambda name, progress: home / name)
+    assert run("models", "pull", "some").stdout == f"{home / 'some'}\n"
+
+
+def test_config_is_shown_set_and_unset(run: Run, home: Path) -> None:
+    assert run("config", "path").stdout == f"{home / 'config.toml'}\n"
+    assert run("config", "get", "top_k").stdout == "10\n"
+    result = run("config", "set", "top_k", "3")
+    assert result.stdout == "top_k\t3\n" and "config.toml" in result.stderr
+    assert {"key": "top_k", "value": 3} in results(run("config", "show", "--json"))
+    assert run("config", "unset", "top_k").stdout == "top_k\t10\n"
+    assert "db\t" in run("config", "show").stdout
+
+
+# -- demo ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "right"),
+    [
+        ("At the COPPER  Kettle!", ["Copper Kettle"], True),
+        ("Joana's lessons", ["Joana"], True),
+        ("I know nothing", ["no"], False),
+        ("lemon, and elderflower", ["lemon and elderflower"], True),
+        ("Straße", ["STRASSE"], True),
+        ("", ["a"], False),
+    ],
+)
+def test_an_answer_is_right_if_it_contains_an_expected_one(
+    answer: str, expected: list[str], right: bool
+) -> None:
+    assert demo_module.is_right(answer, expected) is right
+
+
+def test_peak_rss_is_in_megabytes() -> None:
+    peak = demo_module.peak_rss_mb()
+    assert peak is None or 10 < peak < 100_000
+
+
+def test_the_demo_plays_and_answers_from_a_new_process(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "talk.json"
+    sessions = [
+        {
+            "date": "2025-01-14T19:05:00+00:00",
+            "messages": [
+                {"role": "user", "content": "My cat is called Tom."},
+                {"role": "assistant", "content": "Hello Tom!"},
+            ],
+        }
+    ]
+    questions = [
+        {"question": "What is my cat called?", "answers": ["Tom"]},
+        {"question": "What is my cat called?", "answers": ["Otto", "Ida"]},
+    ]
+    file.write_text(
+        json.dumps(
+            {"sessions": sessions, "questions_date": "2025-06-02T09:00:00", "questions": questions}
+        )
+    )
+    engine = FakeEngine(pieces=("Tom",), facts={"My cat is called Tom.": "{}'s cat is called Tom"})
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+    # The new process needs the stand-in too.
+    child = home / "child.py"
+    child.write_text(
+        "import sys\nfrom edgemem.cli import main\nfrom edgemem.runtime.engine import Engine\n"
+        "from fake_engine import FakeEngine\n"
+        "Engine.load = classmethod(lambda *a, **k: FakeEngine(pieces=('Tom',)))\n"
+        "sys.argv[:] = ['edgemem', *sys.argv[3:]]\nmain()\n"
+    )
+    script = home / "python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{child}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(demo_module.sys, "executable", str(script))
+    places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
+
+    result = run("demo", "--conversation", str(file))
+    assert "+ User's cat is called Tom  [added, by rule]" in result.stdout
+    assert "What is my cat called?\nanswer: Tom  ✓\n    2025-01-14" in result.stdout
+    assert "✗ expected: Otto / Ida" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("1 of 2 answers right · ")
+
+    store = home / "kept.db"
+    result = run("demo", "--conversation", str(file), "--json", "--db", str(store))
+    report = json.loads(result.stdout)
+    assert report["summary"]["right"] == 1 and report["summary"]["of"] == 2
+    assert {"seconds", "peak_rss_mb"} < set(report["summary"])
+    assert report["rows"][0]["memories"][0]["date"] == "2025-01-14"
+    assert "recall_ms" in report["rows"][0]["timings"]
+    assert "answers right" in result.stderr and store.exists()
+    assert "is not a new file" in run("demo", "--db", str(store), code=2).stderr
+
+
+def test_a_demo_whose_second_process_fails_says_so(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: FakeEngine()))
+    monkeypatch.setattr(demo_module.sys, "executable", "false")
+    assert "The process that answers ended with code 1" in run("demo", code=1).stderr

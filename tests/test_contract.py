@@ -1,0 +1,235 @@
+"""The walls, the names, and that README and --help say what the program does."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import edgemem
+from edgemem import errors
+
+PACKAGE = Path(edgemem.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [file.relative_to(PACKAGE).as_posix() for file in FILES]
+README = PACKAGE.parent / "README.md"
+MAX_LINES = 500
+
+# Who may import what. A name that ends in "/" is a folder.
+WALLS = {
+    "sqlite3": ["store/"],
+    "sqlite_utils": ["store/"],
+    "llama_cpp": ["runtime/llama.py"],
+    "onnxruntime": ["runtime/embedder.py"],
+    "tokenizers": ["runtime/embedder.py"],
+    "hnswlib": ["retrieval/index.py"],
+    "edgemem._native": ["kernels.py"],
+    "click": ["cli/"],
+    "rich": ["cli/"],
+    "platformdirs": ["config.py"],
+    "filelock": ["worklock.py"],
+    "urllib": ["runtime/models.py"],
+    "http": ["runtime/models.py"],
+    # Not at all: nothing here talks to a network by itself.
+    "socket": [],
+    "ssl": [],
+    "requests": [],
+    "httpx": [],
+    "openai": [],
+    "torch": [],
+    "transformers": [],
+}
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in it, dotted."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else (
+                node.func.id if isinstance(node.func, ast.Name) else ""
+            )  # fmt: skip
+            first = node.args[0]
+            if called in ("import_module", "__import__") and isinstance(first, ast.Constant):
+                yield str(first.value)
+
+
+@pytest.mark.parametrize("wanted", WALLS)
+def test_only_its_owner_imports_a_dependency(wanted: str) -> None:
+    owners = WALLS[wanted]
+    found = {
+        name
+        for file, name in zip(FILES, NAMES, strict=True)
+        if any(module == wanted or module.startswith(wanted + ".") for module in imported(file))
+    }
+    strangers = [n for n in found if not any(n == o or n.startswith(o) for o in owners)]
+    assert strangers == [], f"{wanted} belongs to {owners}"
+    assert bool(found) == bool(owners)  # a wall around nothing is a mistake in this table
+
+
+ROOMS = {
+    # The lower rooms know nothing of the upper ones.
+    "store/": ("edgemem.memory", "edgemem.chat", "edgemem.retrieval", "edgemem.runtime",
+               "edgemem.stages", "edgemem.cli", "edgemem.ingest"),
+    "runtime/": ("edgemem.memory", "edgemem.chat", "edgemem.retrieval", "edgemem.store",
+                 "edgemem.stages", "edgemem.cli", "edgemem.ingest"),
+    "stages/": ("edgemem.memory", "edgemem.chat", "edgemem.store", "edgemem.cli"),
+    "retrieval/": ("edgemem.memory", "edgemem.chat", "edgemem.cli", "edgemem.ingest"),
+    "results.py": ("edgemem.",),
+    "text.py": ("edgemem.",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_knows_nothing_of_those_above_it(room: str) -> None:
+    for file, name in zip(FILES, NAMES, strict=True):
+        if name == room or (room.endswith("/") and name.startswith(room)):
+            above = [m for m in imported(file) if (m + ".").startswith(ROOMS[room])]
+            assert above == [], name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_file_is_too_long_and_each_says_what_it_knows(name: str) -> None:
+    text = (PACKAGE / name).read_text(encoding="utf-8")
+    assert text.count("\n") <= MAX_LINES, f"{name} has {text.count(chr(10))} lines: split it"
+    assert ast.get_docstring(ast.parse(text)), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "__main__.py"])
+def test_every_module_says_what_is_public_and_has_it(name: str) -> None:
+    tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
+    defined = [n for n in tree.body if not isinstance(n, ast.Expr | ast.Import | ast.ImportFrom)]
+    dotted = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    dotted = "edgemem" if dotted == "__init__" else f"edgemem.{dotted}"
+    module = import_module(dotted)
+    if not defined:
+        return  # a package that holds nothing but its docstring
+    assert hasattr(module, "__all__"), f"{dotted} has no __all__"
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert [n for n in module.__all__ if not hasattr(module, n)] == []
+
+
+def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
+    drawn: dict[str, str] = {}
+    parent = "EdgememError"
+    assert f"\n    {parent}\n" in str(errors.__doc__)
+    for line in str(errors.__doc__).splitlines():
+        names = re.findall(r"[├└] (\w+)", line)
+        if names:
+            drawn[names[0]] = parent
+            drawn.update(dict.fromkeys(names[1:], names[0]))
+    classes = {n: getattr(errors, n) for n in errors.__all__}
+    assert {n: c.__bases__[0].__name__ for n, c in classes.items() if n != parent} == drawn
+    assert classes[parent].__bases__ == (Exception,)
+    assert all(c.__doc__ for c in classes.values())
+    ours = {n for n, v in vars(errors).items() if isinstance(v, type)}
+    assert ours == set(classes)
+
+
+# -- what importing does ---------------------------------------------------------------------
+
+
+def python(code: str, **environment: str) -> str:
+    import os
+
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_edgemem_loads_no_model_library() -> None:
+    heavy = "llama_cpp onnxruntime hnswlib tokenizers openai torch transformers click rich".split()
+    code = "import sys; {}; print([m for m in {} if m in sys.modules])"
+    assert python(code.format("import edgemem", [*heavy, "numpy", "sqlite3"])) == "[]\n"
+    # Nor does what the names of `edgemem` stand for, until a model is wanted.
+    assert python(code.format("from edgemem import *", heavy)) == "[]\n"
+
+
+def test_every_name_of_edgemem_is_there_and_no_other() -> None:
+    for name in edgemem.__all__:
+        assert getattr(edgemem, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        edgemem.Nonsense  # noqa: B018
+
+
+NO_NETWORK = """
+import socket, sys
+def refuse(*args, **more):
+    raise SystemExit(f"the network was asked for: {args[1:]}")
+for name in ("connect", "connect_ex", "sendto", "bind"):
+    setattr(socket.socket, name, refuse)
+socket.getaddrinfo = socket.create_connection = refuse
+from edgemem import Memory
+with Memory(sys.argv[1] if len(sys.argv) > 1 else ":memory:") as memory:
+    changes = memory.add("I live in Oslo.", user_id="ana")
+    print(len(changes) > 1, len(memory.search("Where does Ana live?", user_id="ana")) > 1)
+"""
+
+
+@pytest.mark.models
+def test_nothing_asks_for_the_network(tmp_path: Path) -> None:
+    assert python(NO_NETWORK, EDGEMEM_HOME=str(tmp_path)) == "True True\n"
+
+
+# -- README and --help -----------------------------------------------------------------------
+
+written = pytest.mark.skipif(not README.is_file(), reason="README.md is not written yet")
+
+
+def readme() -> str:
+    return README.read_text(encoding="utf-8") if README.is_file() else ""
+
+
+@written
+@pytest.mark.models
+def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ```python blocks, in order, as one program in an empty folder."""
+    blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.M | re.S)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    namespace: dict[str, object] = {"__name__": "readme"}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"README.md, python block {number}", "exec"), namespace)
+
+
+HELP = re.compile(r"^<!-- help: edgemem *(.*?) *-->\n+```\w*\n(.*?)^```", re.M | re.S)
+
+
+@written
+def test_the_readmes_help_is_the_programs() -> None:
+    """A block below `<!-- help: edgemem COMMAND -->` is what `edgemem COMMAND --help` prints."""
+    from edgemem.cli import cli
+
+    shown = HELP.findall(readme())
+    assert len(shown) == readme().count("<!-- help: edgemem")
+    for command, text in shown:
+        arguments = [*command.removesuffix("--help").split(), "--help"]
+        result = CliRunner().invoke(cli, arguments, prog_name="edgemem", terminal_width=100)
+        assert result.exit_code == 0, command
+        assert text.rstrip() == result.output.rstrip(), f"edgemem {command} --help has changed"
+
+
+def test_help_of_every_command_says_what_it_does() -> None:
+    from edgemem.cli import cli
+
+    for name, command in cli.commands.items():
+        result = CliRunner().invoke(cli, [name, "--help"], prog_name="edgemem")
+        assert result.exit_code == 0 and (command.help or command.hidden), name
+        assert result.output.startswith(f"Usage: edgemem {name}")

@@ -1,0 +1,227 @@
+"""Facts from messages: grounded in what was said, dated, citing their turn."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgemem.results import Message
+from edgemem.stages.extraction import extract, parse, schema, worth_reading
+
+MONDAY = "2023-05-08T13:56:00.000+00:00"
+
+
+class Saying:
+    """An engine that answers each sentence by a function of it and of the name in the prompt."""
+
+    def __init__(self, answer, finish_reason="stop"):
+        self.answer, self.finish_reason = answer, finish_reason
+        self.prompts = []
+
+    def generate(self, prompt, *, max_tokens, schema, stage):
+        assert stage == "extraction"
+        self.prompts.append(prompt)
+        name, _, sentence = prompt.rstrip("\n").rpartition("\n")[2].partition(": ")
+        text = self.answer(name, sentence)
+        if not isinstance(text, str):
+            text = json.dumps({"facts": text})
+        return SimpleNamespace(text=text, finish_reason=self.finish_reason)
+
+
+def ana(text, role="user", name="Ana"):
+    return Message(role, text, MONDAY, name)
+
+
+def facts(text, answer, **more):
+    return [f.text for f in extract(Saying(answer, **more), [ana(text)])]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "I moved to Oslo.",
+        "My brother plays the cello.",
+        "We can't eat gluten.",
+        "The flat has 3 rooms",
+        "私は三月にオスロへ引っ越しました。",
+        "Gluten makes everybody at home feel terrible",
+    ],
+)
+def test_what_may_hold_a_fact_is_read(sentence):
+    assert worth_reading(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["Where do I live?", "Hi!", "Thank you.", "You look great today, really.", "So nice"],
+)
+def test_questions_greetings_and_talk_of_the_other_are_not(sentence):
+    assert not worth_reading(sentence)
+
+
+@given(st.text())
+def test_no_sentence_breaks_the_choice(sentence):
+    worth_reading(sentence)
+
+
+def test_nothing_worth_reading_asks_no_model():
+    engine = Saying(lambda *_: 1 / 0)
+    assert extract(engine, [ana("Hello! How are you?")]) == []
+
+
+def test_each_fact_cites_the_message_it_came_from():
+    messages = [ana("I sold our car."), ana("Nice!"), ana("I bought a bicycle.", name="Tom")]
+    engine = Saying(lambda name, s: [f"{name} {s[2:-1]}"])
+    found = extract(engine, messages)
+    assert [(f.text, f.source) for f in found] == [
+        ("Ana sold our car", 0),
+        ("Tom bought a bicycle", 2),
+    ]
+
+
+def test_a_fact_that_still_speaks_as_i_is_dropped():
+    assert facts("I sold my car.", lambda *_: ["Ana sold my car"]) == []
+    assert facts("I sold my car.", lambda *_: ["Ana sold her car"]) == ["Ana sold her car"]
+
+
+def test_an_invention_is_dropped():
+    assert facts("I sold my old car.", lambda *_: ["Ana's favourite colour is blue"]) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "fact", "kept"),
+    [
+        ("I can't eat gluten.", "Ana can eat gluten", False),
+        ("I can't eat gluten.", "Ana can't eat gluten", True),
+        ("I eat gluten.", "Ana doesn't eat gluten", False),
+        ("I don't drink tea, I love coffee.", "Ana loves coffee", True),
+        ("I never smoke.", "Ana smokes", False),
+    ],
+)
+def test_a_fact_denies_what_its_sentence_denies(said, fact, kept):
+    """Its words are all in the sentence either way: "not" is a stop word."""
+    assert facts(said, lambda *_: [fact]) == ([fact] if kept else [])
+
+
+def test_yesterday_is_written_out_and_begins_the_fact():
+    (fact,) = extract(
+        Saying(lambda *_: ["Ana adopted a dog yesterday"]), [ana("I adopted a dog yesterday.")]
+    )
+    assert fact.text == "Ana adopted a dog on 7 May 2023"
+    assert fact.valid_from == "2023-05-07T00:00:00.000+00:00"
+
+
+def test_a_date_that_the_model_left_out_comes_back():
+    (fact,) = extract(Saying(lambda *_: ["Ana adopted a dog"]), [ana("Last week I adopted a dog.")])
+    assert fact.text == "Ana adopted a dog in the week of 1 May 2023"
+    assert fact.valid_from == "2023-05-01T00:00:00.000+00:00"
+
+
+def test_a_fact_without_a_date_begins_when_it_was_said():
+    (fact,) = extract(Saying(lambda *_: ["Ana has a dog"]), [ana("I have a dog.")])
+    assert fact.valid_from == MONDAY
+
+
+@pytest.mark.parametrize(
+    ("message", "label"),
+    [
+        (ana("I have a dog.", name=None), "User"),
+        (ana("I have a dog.", name="Ana-Lena B."), "Ana-Lena B."),
+        (ana("I have a dog.", name=r"A\1(x)"), r"A\1(x)"),
+        (ana("I have a dog.", name="李"), "李"),
+    ],
+)
+def test_a_name_the_grammar_cannot_hold_is_lent_another_and_given_back(message, label):
+    engine = Saying(lambda name, _: [f"{name} has a dog"])
+    (fact,) = extract(engine, [message])
+    assert fact.text == f"{label} has a dog"
+    assert "Kim: I have a dog." in engine.prompts[0]
+
+
+def test_a_lent_name_is_not_one_of_the_sentence():
+    engine = Saying(lambda name, _: [f"{name} met Kim"])
+    (fact,) = extract(engine, [ana("I met Kim.", name=None)])
+    assert fact.text == "User met Kim"
+
+
+def test_repetitions_in_one_batch_are_left_out():
+    text = "I have a big dog. I have a dog. I have a big dog."
+    found = facts(text, lambda name, s: [s.rstrip(".").replace("I have", "Ana has")])
+    assert found == ["Ana has a big dog"]
+
+
+def test_context_is_shown_and_not_read():
+    engine = Saying(lambda name, s: [f"Ana {s[2:].rstrip('.')}"])
+    found = extract(engine, [ana("I feed him daily.")], context=[ana("I adopted Rex.")])
+    assert [f.text for f in found] == ["Ana feed him daily"]
+    assert "Ana: I adopted Rex.\nAna: I feed him daily.\n" in engine.prompts[0]
+
+
+def test_a_very_long_sentence_is_read_in_pieces_and_loses_nothing():
+    text = "I own " + " ".join(f"thing{n}" for n in range(400))
+    engine = Saying(lambda *_: [])
+    extract(engine, [ana(text)])
+    read = [p.rpartition("Ana: ")[2].strip() for p in engine.prompts]
+    assert len(read) > 1 and " ".join(read).split() == text.split()
+    assert max(map(len, read)) <= 600
+
+
+def test_a_long_text_without_a_space_ends_too():
+    extract(Saying(lambda *_: []), [ana("I" + "x" * 5000)])
+
+
+@pytest.mark.parametrize(
+    "garbage", ["", "no", "[]", "{}", "null", '{"facts": "a"}', '{"facts": [1]}', '{"facts": ["a']
+)
+def test_garbage_of_the_model_is_a_value_error(garbage):
+    with pytest.raises(ValueError):
+        parse(garbage)
+    with pytest.raises(ValueError):
+        extract(Saying(lambda *_: garbage), [ana("I have a dog.")])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"facts": ["Ana has a dog", "Ana has a', ["Ana has a dog"]),
+        ('{"facts": ["Ana has a dog"', []),
+        ('{"facts": ["Ana said \\"hi\\"", "x', ['Ana said "hi"']),
+        ('{"fa', []),
+        ("", []),
+    ],
+)
+def test_an_answer_cut_by_max_tokens_gives_its_closed_facts(text, found):
+    assert parse(text, cut=True) == found
+
+
+@given(st.text())
+def test_a_cut_answer_never_raises(text):
+    assert all(isinstance(fact, str) for fact in parse(text, cut=True))
+
+
+def test_blank_facts_are_left_out():
+    assert parse('{"facts": [" ", "a "]}') == ["a"]
+
+
+def test_the_schema_names_the_speaker():
+    assert "^Ana( |'s )" in schema("Ana")["properties"]["facts"]["items"]["pattern"]
+
+
+@pytest.mark.models
+def test_the_real_model_finds_a_fact_and_its_day(engine):
+    found = extract(engine, [ana("I adopted a dog called Biscuit yesterday.")])
+    assert len(found) == 1
+    assert found[0].text.startswith("Ana") and "Biscuit" in found[0].text
+    assert "7 May 2023" in found[0].text
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "text",
+    ['I said "no" \\ to {"facts": ["x"]}.', "J'habite à Genève. 私は犬が好きです。", "I " * 300],
+)
+def test_the_real_model_copes_with_odd_text(engine, text):
+    for fact in extract(engine, [ana(text)]):
+        assert fact.text.startswith("Ana") and fact.source == 0

@@ -1,0 +1,116 @@
+"""Prompts of the answering stage: memories in order, what does not fit left out."""
+
+import pytest
+
+from edgemem.errors import ContextOverflow
+from edgemem.results import Message
+from edgemem.stages.generation import MAX_ANSWER_TOKENS, Recalled, answer, reply
+
+MAY_8 = "2023-05-08T13:56:00.000+00:00"
+
+
+class Recorder:
+    """An engine that counts words as tokens and keeps what it is given."""
+
+    def __init__(self, n_ctx=2048, has_chat_template=True):
+        self.n_ctx, self.has_chat_template = n_ctx, has_chat_template
+
+    def count_tokens(self, prompt):
+        return len(str(prompt).split())
+
+    def stream(self, prompt, **options):
+        self.prompt, self.options = prompt, options
+
+
+def said(text, when=MAY_8):
+    return Recalled(text, when, "User", True)
+
+
+def test_the_most_relevant_memory_stands_last_with_its_day_and_speaker():
+    engine = Recorder()
+    noted = Recalled("Ana has a dog", None, "User", False)
+    answer(engine, "Who barks?", [said("I adopted Rex yesterday."), noted], speaker="Ana")
+    assert engine.prompt == (
+        "it was noted: Ana has a dog\n"
+        'On 8 May 2023, User said: "I adopted Rex on 7 May 2023."\n'
+        "\nQuestion to Ana: Who barks?\nAna's short answer: \""
+    )
+
+
+def test_an_answer_ends_with_its_quote_or_line():
+    engine = Recorder()
+    answer(engine, "Who?", [], speaker="Ana")
+    assert engine.options == {
+        "max_tokens": MAX_ANSWER_TOKENS,
+        "stop": ('"', "\n"),
+        "stage": "generation",
+    }
+
+
+def test_memories_that_do_not_fit_are_left_out_the_least_relevant_first():
+    engine = Recorder(n_ctx=MAX_ANSWER_TOKENS + 45)
+    memories = [said(f"word{n} " * 10) for n in range(6)]
+    answer(engine, "Who?", memories, speaker="Ana")
+    assert "word0" in engine.prompt and "word1" in engine.prompt
+    assert "word2" not in engine.prompt
+
+
+def test_a_memory_too_long_for_the_window_does_not_keep_the_others_out():
+    engine = Recorder(n_ctx=MAX_ANSWER_TOKENS + 45)
+    answer(engine, "Who?", [said("huge " * 5000), said("small")], speaker="Ana")
+    assert "small" in engine.prompt and "huge" not in engine.prompt
+
+
+@pytest.mark.parametrize("text", ['He said "hi"', "two\nlines", 'end"'])
+def test_a_memory_with_quotes_or_lines_stays_one_line_of_the_prompt(text):
+    engine = Recorder()
+    answer(engine, "Who?", [said(text)], speaker="Ana")
+    (line, *_) = engine.prompt.split("\n\nQuestion", 1)
+    assert "\n" not in line
+    assert line.count('"') == 2
+
+
+def test_a_question_stays_one_line_of_the_prompt():
+    engine = Recorder()
+    answer(engine, "Who\nis\r\nthere?", [], speaker="Ana")
+    assert "Question to Ana: Who is there?\n" in engine.prompt
+
+
+def test_talk_goes_through_the_chat_template_with_the_last_turns():
+    engine = Recorder()
+    reply(engine, "Hello", [Message("user", "Hi", MAY_8), Message("assistant", "Ho", MAY_8)])
+    assert [m["role"] for m in engine.prompt] == ["system", "user", "assistant", "user"]
+    assert engine.prompt[-1]["content"] == "Hello"
+    assert engine.options["stage"] == "reply"
+
+
+def test_without_a_chat_template_talk_is_a_plain_completion():
+    engine = Recorder(has_chat_template=False)
+    reply(engine, "Hello", [Message("user", "Hi", MAY_8, "Ana")])
+    assert engine.prompt.endswith("Ana: Hi\nuser: Hello\nassistant:")
+    assert engine.options["stop"]
+
+
+@pytest.mark.models
+def test_the_real_model_answers_from_a_memory(engine):
+    memories = [said("My dog is called Biscuit."), said("I went for a run today.")]
+    stream = answer(engine, "What is the name of my dog?", memories, speaker="User")
+    text = "".join(stream)
+    assert "Biscuit" in text
+    assert '"' not in text and "\n" not in text
+
+
+@pytest.mark.models
+def test_a_question_too_long_for_the_window_is_refused(small):
+    with pytest.raises(ContextOverflow):
+        answer(small, "why " * 300 + "?", [said("x")], speaker="User")
+    with pytest.raises(ContextOverflow):
+        reply(small, "why " * 300, [])
+
+
+@pytest.mark.models
+def test_talk_longer_than_the_window_loses_its_oldest_turns(small):
+    turns = [Message("user", f"{n} " + "blah " * 60, MAY_8) for n in range(6)]
+    stream = reply(small, "Hello there", turns)
+    next(stream)
+    stream.close()

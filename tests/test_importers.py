@@ -1,0 +1,376 @@
+"""Conversations in files become messages: LoCoMo, chat logs, the demo's format."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgemem.errors import InputError
+from edgemem.importers import (
+    batches,
+    detect_format,
+    import_ids,
+    locomo_samples,
+    read_chat_log,
+    read_demo,
+    read_locomo,
+    spaced,
+)
+
+
+def locomo() -> dict[str, Any]:
+    """A conversation of LoCoMo's shape; the words are ours."""
+    return {
+        "sample_id": "conv-0",
+        "qa": [{"question": "Who sails?", "answer": "Nia", "evidence": ["D2:1"], "category": 4}],
+        "conversation": {
+            "speaker_a": "Nia",
+            "speaker_b": "Omar",
+            "session_10_date_time": "12:05 am on 1 June, 2023",
+            "session_10": [{"speaker": "Omar", "dia_id": "D10:1", "text": "Good night!"}],
+            "session_2_date_time": "1:56 pm on 8 May, 2023",
+            "session_2": [
+                {"speaker": "Nia", "dia_id": "D2:1", "text": "I went sailing yesterday."},
+                {
+                    "speaker": "Omar",
+                    "dia_id": "D2:2",
+                    "text": "Nice!",
+                    "blip_caption": "a red boat",
+                    "img_url": ["x"],
+                },
+            ],
+            "session_3_date_time": "4:00 pm on 9 May, 2023",
+        },
+    }
+
+
+def write(path: Path, text: str | bytes | dict[str, Any] | list[Any]) -> Path:
+    if isinstance(text, bytes):
+        path.write_bytes(text)
+    else:
+        path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+    return path
+
+
+def said(path: Path) -> list[tuple[str | None, str, str | None]]:
+    messages = read_chat_log(path).messages
+    return [(m.get("name"), m["content"], m.get("timestamp")) for m in messages]
+
+
+# -- LoCoMo --------------------------------------------------------------------------------------
+
+
+def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path: Path) -> None:
+    file = read_locomo(write(tmp_path / "c.json", locomo()))
+    assert file.sample_id == "conv-0" and file.qa == locomo()["qa"]
+    assert file.messages == [
+        {
+            "role": "user",
+            "name": "Nia",
+            "content": "I went sailing yesterday.",
+            "timestamp": "2023-05-08T13:56:00.000+00:00",
+            "metadata": {"speaker": "Nia", "session": 2, "dia_id": "D2:1", "sample_id": "conv-0"},
+        },
+        {
+            "role": "user",
+            "name": "Omar",
+            "content": "Nice! [shares a photo: a red boat]",
+            "timestamp": "2023-05-08T13:56:05.000+00:00",
+            "metadata": {"speaker": "Omar", "session": 2, "dia_id": "D2:2", "sample_id": "conv-0"},
+        },
+        {
+            "role": "user",
+            "name": "Omar",
+            "content": "Good night!",
+            "timestamp": "2023-06-01T00:05:00.000+00:00",
+            "metadata": {
+                "speaker": "Omar",
+                "session": 10,
+                "dia_id": "D10:1",
+                "sample_id": "conv-0",
+            },
+        },
+    ]
+
+
+def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> None:
+    first, second = locomo(), locomo()
+    del second["sample_id"]
+    path = write(tmp_path / "all.json", [first, second])
+    assert [s.sample_id for s in locomo_samples(path)] == ["conv-0", "all-2"]
+    with pytest.raises(InputError, match="holds 2 LoCoMo conversations where one is expected"):
+        read_locomo(path)
+
+
+def broken(change: Any) -> dict[str, Any]:
+    raw = locomo()
+    change(raw["conversation"])
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"qa": []}, "has no object 'conversation'"),
+        ([], "holds 0 LoCoMo conversations"),
+        ("{", "is not JSON"),
+        (broken(lambda c: c.update(session_2="x")), "session_2 is no list of turns"),
+        (
+            broken(lambda c: c.update(session_2_date_time="8 May")),
+            "session_2_date_time is '8 May'; it must look like '1:56 pm on 8 May, 2023'",
+        ),
+        (
+            broken(lambda c: c.update(session_2_date_time="13:56 pm on 8 May, 2023")),
+            "session_2_date_time is '13:56 pm on 8 May, 2023'",
+        ),
+        (
+            broken(lambda c: c["session_2"][1].pop("dia_id")),
+            "turn 2 of session_2 lacks one of the texts",
+        ),
+        (broken(lambda c: c["session_2"].insert(0, 5)), "turn 1 of session_2 lacks"),
+    ],
+)
+def test_a_file_that_is_not_locomos_says_where(tmp_path: Path, raw: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_locomo(write(tmp_path / "c.json", raw))
+    assert message in str(caught.value) and "c.json" in str(caught.value)
+
+
+# -- chat logs -----------------------------------------------------------------------------------
+
+
+def test_a_log_with_iso_times_in_brackets_keeps_lines_without_a_head(tmp_path: Path) -> None:
+    text = (
+        "[2024-05-01 10:00] Ada: Hi!\nSecond line: still Ada\n\n[2024-05-01 10:01:30] Bo B.:\nyes\n"
+    )
+    assert said(write(tmp_path / "log.txt", text)) == [
+        ("Ada", "Hi!\nSecond line: still Ada", "2024-05-01T10:00:00"),
+        ("Bo B.", "yes", "2024-05-01T10:01:30"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "time"),
+    [
+        ("2024-05-01 10:00 Ada: hi", "2024-05-01T10:00:00"),
+        ("2024-05-01T10:00:05Z Ada: hi", "2024-05-01T10:00:05+00:00"),
+        ("[2024-05-01T10:00:05.123+02:00] Ada: hi", "2024-05-01T10:00:05+02:00"),
+        ("31/12/2023, 14:03 - Ada: hi", "2023-12-31T14:03:00"),
+        ("[31/12/2023, 14:03:22] Ada: hi", "2023-12-31T14:03:22"),
+        ("\u200e[31.12.23, 14:03:22] Ada: hi", "2023-12-31T14:03:22"),
+        ("12/31/23, 2:03\u202fPM - Ada: hi", "2023-12-31T14:03:00"),
+        ("5/1/24, 12:03 AM - Ada: hi", "2024-05-01T00:03:00"),
+        ("5/1/24, 10:03 - Ada: hi", "2024-01-05T10:03:00"),
+        ("2024/05/01, 10:03 - Ada: hi", "2024-05-01T10:03:00"),
+    ],
+)
+def test_each_shape_of_time_is_read(tmp_path: Path, line: str, time: str) -> None:
+    assert said(write(tmp_path / "log.txt", line)) == [("Ada", "hi", time)]
+
+
+def test_day_and_month_are_told_apart_by_the_whole_log(tmp_path: Path) -> None:
+    by_a_later_line = "5/1/24, 10:00 - Ada: a\n5/13/24, 10:00 - Ada: b\n"
+    assert said(write(tmp_path / "a.txt", by_a_later_line))[0][2] == "2024-05-01T10:00:00"
+    by_time_running_on = "11/1/24, 10:00 - Ada: a\n12/1/24, 10:00 - Ada: b\n1/2/25, 9:00 - Ada: c\n"
+    assert said(write(tmp_path / "b.txt", by_time_running_on))[2][2] == "2025-02-01T09:00:00"
+    back_and_forth = "1/12/24, 10:00 - Ada: a\n2/1/24, 10:00 - Ada: b\n3/2/24, 10:00 - Ada: c\n"
+    assert said(write(tmp_path / "c.txt", back_and_forth))[0][2] == "2024-01-12T10:00:00"
+
+
+def test_notices_and_media_are_left_out_and_counted(tmp_path: Path) -> None:
+    text = (
+        "01/05/2024, 10:00 - Messages are encrypted.\n01/05/2024, 10:01 - Ada: <Media omitted>\n"
+        "01/05/2024, 10:02 - Ada: hello\n01/05/2024, 10:03 - Bo left\n"
+    )
+    log = read_chat_log(write(tmp_path / "log.txt", text))
+    assert [m["content"] for m in log.messages] == ["hello"]
+    assert log.left_out == 3 and log.dated
+
+
+def test_a_log_without_times_takes_every_named_line(tmp_path: Path) -> None:
+    text = (
+        "my notes\n\nuser: What is up?\nassistant: Not much.\n"
+        "See https://example.org\nAna-Lía: ¡Hola!\n"
+    )
+    log = read_chat_log(write(tmp_path / "log.txt", text))
+    assert not log.dated and log.left_out == 1
+    assert log.messages == [
+        {"role": "user", "content": "What is up?", "metadata": {"speaker": "user"}},
+        {
+            "role": "assistant",
+            "content": "Not much.\nSee https://example.org",
+            "metadata": {"speaker": "assistant"},
+        },
+        {
+            "role": "user",
+            "name": "Ana-Lía",
+            "content": "¡Hola!",
+            "metadata": {"speaker": "Ana-Lía"},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"just words\nand more", "has no line such as `[2024-05-01 10:00] Name: text`"),
+        (b"", "has no line such as"),
+        (b"Ada: caf\xe9", "is not UTF-8 text: byte 8 is 0xe9. Save it as UTF-8"),
+        (b"[2024-05-01 10:00] A: x\n[2024-02-31 10:00] A: y", "line 2 of"),
+        (b"[2024-05-01 25:00] A: x", "begins with a time that is none: [2024-05-01 25:00] A: x"),
+    ],
+)
+def test_what_is_no_chat_log_says_why(tmp_path: Path, data: bytes, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_chat_log(write(tmp_path / "log.txt", data))
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"Cannot read .*none\.txt: No such file"):
+        read_chat_log(tmp_path / "none.txt")
+    with pytest.raises(InputError, match=r"Cannot read .*none\.txt: No such file"):
+        detect_format(tmp_path / "none.txt")
+
+
+words = st.text(st.characters(categories=("L", "N"), include_characters=" ,.!?'"), max_size=40)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["Ada", "Bo B.", "Ямато", "user-1"]),
+            words.filter(lambda t: bool(t.strip())),
+            st.datetimes(datetime(2000, 1, 1), datetime(2099, 1, 1)),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> None:
+    lines = [f"[{time:%Y-%m-%d %H:%M:%S}] {name}: {text}" for name, text, time in turns]
+    path = tmp_path_factory.getbasetemp() / "written.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    expected = [
+        (name, text.strip(), time.replace(microsecond=0).isoformat()) for name, text, time in turns
+    ]
+    assert said(path) == expected
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_reader_in_another_way(tmp_path_factory: Any, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.txt"
+    path.write_bytes(data)
+    try:
+        detect_format(path)
+        read_chat_log(path)
+    except InputError:
+        pass
+
+
+# -- which file is which -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"type": "turn", "id": "1"}\n{"type": "memory"}\n', "edgemem"),
+        ("", "edgemem"),
+        (json.dumps(locomo()), "locomo"),
+        (json.dumps(locomo(), indent=2), "locomo"),
+        (json.dumps([locomo()], indent=2), "locomo"),
+        ("[2024-05-01 10:00] Ada: hi", "chat"),
+        ("{smiles} Ada: hi", "chat"),
+        ("Ada: hi", "chat"),
+        ("12", "chat"),
+    ],
+)
+def test_the_format_is_told_by_the_content(tmp_path: Path, text: str, expected: str) -> None:
+    assert detect_format(write(tmp_path / "file", text)) == expected
+
+
+# -- ids and batches -----------------------------------------------------------------------------
+
+message_lists = st.lists(
+    st.fixed_dictionaries(
+        {
+            "role": st.just("user"),
+            "content": st.text(st.characters(), max_size=5),
+            "metadata": st.fixed_dictionaries({"session": st.integers(1, 3)}),
+        }
+    ),
+    max_size=12,
+)
+
+
+@given(message_lists, message_lists)
+def test_ids_of_what_was_there_stay_when_a_log_grows(old: list[Any], new: list[Any]) -> None:
+    ids = import_ids(old + new, seed="s")
+    assert ids[: len(old)] == import_ids(old, seed="s")
+    assert len(set(ids)) == len(ids)
+
+
+def test_ids_depend_on_the_seed_and_on_everything_before() -> None:
+    hi, bye = {"content": "hi"}, {"content": "bye"}
+    assert import_ids([hi], seed="a") != import_ids([hi], seed="b")
+    assert import_ids([hi, bye], seed="")[1] != import_ids([bye, bye], seed="")[1]
+
+
+@given(message_lists, st.booleans())
+def test_batches_hold_every_message_once_in_order(messages: list[Any], infer: bool) -> None:
+    made = list(batches(messages, infer=infer, size=5))
+    assert [m for batch in made for m in batch] == messages
+    if infer:
+        assert all(len(b) <= 2 for b in made)
+        assert all(len({m["metadata"]["session"] for m in b}) == 1 for b in made)
+    else:
+        assert all(len(b) == 5 for b in made[:-1])
+
+
+# -- the demo ------------------------------------------------------------------------------------
+
+
+def test_the_bundled_demo_is_of_its_format() -> None:
+    with resources.as_file(resources.files("edgemem") / "data" / "demo.json") as path:
+        demo = read_demo(path)
+    assert len(demo.questions) == 6 and len(demo.sessions) >= 3
+    assert demo.questions_date > demo.sessions[-1].date > demo.sessions[0].date
+    first = demo.sessions[0]
+    assert [m["timestamp"] for m in first.messages[:2]] == [first.date, spaced(first.date, 1)]
+
+
+def demo_file() -> dict[str, Any]:
+    return {
+        "sessions": [
+            {"date": "2025-01-01T10:00:00Z", "messages": [{"role": "user", "content": "x"}]}
+        ],
+        "questions_date": "2025-02-01",
+        "questions": [{"question": "q?", "answers": ["a"]}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.pop("sessions"), "lacks 'sessions', a list that is not empty"),
+        (lambda d: d["sessions"][0].update(date="soon"), "session 1: 'date' is 'soon'; it must be"),
+        (lambda d: d["sessions"][0]["messages"][0].pop("role"), "session 1: message 1 lacks"),
+        (lambda d: d.pop("questions_date"), "'questions_date' is None"),
+        (lambda d: d.update(questions=[{"question": "q?"}]), "question 1 lacks 'answers'"),
+        (lambda d: d["questions"][0].update(answers=[" "]), "question 1 lacks the text"),
+    ],
+)
+def test_a_demo_that_lacks_something_says_what(tmp_path: Path, change: Any, message: str) -> None:
+    raw = demo_file()
+    assert read_demo(write(tmp_path / "d.json", raw)).user_id == "demo"
+    change(raw)
+    with pytest.raises(InputError) as caught:
+        read_demo(write(tmp_path / "d.json", raw))
+    assert message in str(caught.value)

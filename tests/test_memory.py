@@ -1,0 +1,433 @@
+"""Memory's methods and mem0's shapes, without a language model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from memorykit import CALLS, BagOfWords, call, quick, texts
+
+from edgemem import Memory
+from edgemem.errors import DimensionMismatch, InputError, StoreError
+from edgemem.runtime.engine import Engine
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return quick()
+
+
+# -- adding ----------------------------------------------------------------------------------
+
+
+def test_add_takes_a_string_a_dict_and_a_list(memory: Memory) -> None:
+    one = memory.add("I live in Oslo", infer=False)
+    two = memory.add({"role": "user", "content": "I have a cat"}, infer=False)
+    three = memory.add(
+        ["I cycle", {"content": "I swim"}, {"role": "assistant", "content": "Good for you"}],
+        infer=False,
+    )
+    assert [texts(r) for r in (one, two, three)] == [
+        ["I live in Oslo"], ["I have a cat"], ["I cycle", "I swim", "Good for you"]
+    ]  # fmt: skip
+    assert {c.event for c in (*one, *two, *three)} == {"ADD"}
+    assert {c.kind for c in three} == {"turn"}
+
+
+def test_results_are_frozen_sequences_in_mem0s_shape(memory: Memory) -> None:
+    added = memory.add("I live in Oslo", user_id="ana", metadata={"city": "Oslo"}, infer=False)
+    found = memory.search("Where is Oslo", user_id="ana")
+    listed = memory.get_all(user_id="ana")
+    for results in (added, found, listed):
+        assert len(results) == 1 and results[0] is next(iter(results)) and results[:1]
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            results.items = ()
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            results[0].memory = "changed"
+        out = results.to_dict()
+        assert list(out) == ["results"] and json.loads(json.dumps(out)) == out
+        row = out["results"][0]
+        assert {"id", "memory", "kind", "metadata", "created_at", "updated_at"} <= set(row)
+        assert (row["memory"], row["metadata"]) == ("I live in Oslo", {"city": "Oslo"})
+    assert added.to_dict()["results"][0]["event"] == "ADD"
+    assert 0 < found.to_dict()["results"][0]["score"] <= 1
+    assert "parts" not in found.to_dict()["results"][0]
+    assert listed.to_dict()["results"][0]["user_id"] == "ana"
+
+
+def test_infer_false_stores_as_given_and_never_de_duplicates(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "load", lambda *a, **k: pytest.fail("a language model was loaded"))
+    for _ in range(3):
+        result = memory.add("  I like TEA,  twice\n", user_id="ana", infer=False)
+        assert result.pending == 0
+    assert texts(memory.get_all(user_id="ana")) == ["  I like TEA,  twice\n"] * 3
+    assert memory.pending() == []
+
+
+def test_a_message_keeps_its_name_role_metadata_and_own_time(memory: Memory) -> None:
+    memory.add(
+        [
+            {"role": "user", "name": "Caroline", "content": "I paint", "metadata": {"dia": "D1:1"}},
+            {"role": "assistant", "name": "Mel", "content": "I run", "timestamp": "2023-05-08T00Z"},
+        ],
+        metadata={"file": 1, "dia": "none"},
+        timestamp="2023-01-02T03:04:05Z",
+        infer=False,
+    )
+    first, second = memory.get_all()
+    assert (first.metadata, second.metadata) == (
+        {"file": 1, "dia": "D1:1"}, {"file": 1, "dia": "none"}
+    )  # fmt: skip
+    assert first.valid_from == "2023-01-02T03:04:05.000+00:00"
+    assert second.valid_from == "2023-05-08T00:00:00.000+00:00"
+    (turn,) = memory.source_turns(first.id)
+    assert (turn.name, turn.role, turn.content) == ("Caroline", "user", "I paint")
+    # The speaker's name and the month are words by which a turn is found.
+    assert memory.search("What did Mel do in May 2023?", explain=True)[0].id == second.id
+
+
+def test_a_timestamp_may_be_naive_aware_or_an_epoch(memory: Memory) -> None:
+    naive = datetime(2024, 5, 1, 12, 0)
+    aware = datetime(2024, 5, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
+    for value in (naive, aware, "2024-05-01T12:00:00+02:00", aware.timestamp(), int(1e9)):
+        memory.add("x", timestamp=value, infer=False)
+    stored = [item.valid_from for item in memory.get_all()]
+    local = naive.astimezone(UTC).isoformat(timespec="milliseconds")
+    ten = "2024-05-01T10:00:00.000+00:00"
+    assert stored == [local, ten, ten, ten, "2001-09-09T01:46:40.000+00:00"]
+
+
+def test_system_and_recalled_messages_are_kept_but_not_found(memory: Memory) -> None:
+    added = memory.add(
+        [
+            {"role": "system", "content": "You are kind"},
+            {"role": "user", "content": "Where do I live?"},
+            {"role": "assistant", "content": "You live in Oslo", "recalled": True},
+        ],
+        infer=False,
+    )
+    assert texts(added) == ["Where do I live?"]
+    assert memory.store.counts()["turns"] == 3
+    assert texts(memory.search("You are kind, you live in Oslo")) == ["Where do I live?"]
+
+
+# -- scopes, filters, scores -----------------------------------------------------------------
+
+
+def test_scopes_are_kept_apart_and_an_unknown_one_is_empty(memory: Memory) -> None:
+    memory.add("tea for ana", user_id="ana", infer=False)
+    memory.add("tea for bob", user_id="bob", agent_id="shop", run_id="r1", infer=False)
+    assert texts(memory.search("tea", user_id="ana")) == ["tea for ana"]
+    assert texts(memory.search("tea", agent_id="shop")) == ["tea for bob"]
+    assert texts(memory.search("tea", user_id="bob", run_id="r1")) == ["tea for bob"]
+    assert len(memory.search("tea")) == 2
+    for scope in ({"user_id": "eve"}, {"user_id": "ana", "run_id": "r1"}):
+        assert list(memory.search("tea", **scope)) == list(memory.get_all(**scope)) == []
+        assert list(memory.delete_all(**scope)) == []
+
+
+def test_filters_select_by_metadata_and_columns(memory: Memory) -> None:
+    for city, year in (("Oslo", 2020), ("Oslo", 2024), ("Bergen", 2024)):
+        memory.add(f"tea in {city} {year}", metadata={"city": city, "year": year}, infer=False)
+
+    def found(filters: dict[str, object]) -> set[str]:
+        out = set(texts(memory.search("tea", filters=filters)))
+        assert out == set(texts(memory.get_all(filters=filters)))
+        return out
+
+    assert found({"city": "Oslo"}) == {"tea in Oslo 2020", "tea in Oslo 2024"}
+    assert found({"city": "Oslo", "year": {"gte": 2022}}) == {"tea in Oslo 2024"}
+    assert found({"OR": [{"year": 2020}, {"city": {"ne": "Oslo"}}]}) == {
+        "tea in Oslo 2020", "tea in Bergen 2024"
+    }  # fmt: skip
+    assert found({"kind": "fact"}) == set()
+    assert len(found({})) == 3
+    with pytest.raises(InputError, match="unknown operator 'above'"):
+        memory.search("tea", filters={"year": {"above": 3}})
+
+
+def test_explained_parts_sum_to_the_score(memory: Memory) -> None:
+    for text in ("green tea", "black tea and milk", "coffee", "a cat called Tea"):
+        memory.add(text, infer=False)
+    found = memory.search("a cup of black tea", explain=True)
+    assert len(found) == found.candidates == 4
+    for hit in found:
+        assert hit.parts and hit.score == pytest.approx(sum(hit.parts.values()))
+    scores = [hit.score for hit in found]
+    assert scores == sorted(scores, reverse=True) and found[0].memory == "black tea and milk"
+    assert found.to_dict()["results"][0]["parts"] == found[0].parts
+    assert found.embed_ms > 0 and found.search_ms > 0
+
+
+def test_threshold_leaves_out_lower_scores_and_top_k_the_rest(memory: Memory) -> None:
+    for text in ("green tea", "black tea and milk", "coffee"):
+        memory.add(text, infer=False)
+    everything = memory.search("black tea")
+    cut = everything[0].score
+    assert list(memory.search("black tea", threshold=cut)) == [everything[0]]
+    assert len(memory.search("black tea", threshold=0)) == 3
+    assert len(memory.search("black tea", threshold=1.01)) == 0
+    assert list(memory.search("black tea", top_k=2)) == list(everything[:2])
+    assert texts(memory.get_all(top_k=2)) == ["green tea", "black tea and milk"]
+    assert len(memory.get_all(top_k=0)) == 0 and len(memory.get_all(top_k=None)) == 3
+
+
+# -- time ------------------------------------------------------------------------------------
+
+
+def test_what_has_expired_or_is_no_longer_valid_is_in_no_answer(memory: Memory) -> None:
+    past, ahead = datetime.now(UTC) - timedelta(days=1), datetime.now(UTC) + timedelta(days=1)
+    gone = memory.add("tea yesterday", expires_at=past, infer=False)[0].id
+    memory.add("tea tomorrow", expires_at=ahead, infer=False)
+    ended = memory.add("tea for ever", infer=False)[0].id
+    with memory.store.transaction() as tx:
+        tx.invalidate(ended, "2020-01-01T00:00:00.000+00:00")
+    assert texts(memory.search("tea")) == texts(memory.get_all()) == ["tea tomorrow"]
+    for id in (gone, ended):  # known all the same, with why they are left out
+        item = memory.get(id)
+        assert item is not None and (item.expires_at or item.valid_to)
+
+
+# -- changing --------------------------------------------------------------------------------
+
+
+def test_update_changes_what_is_found_and_keeps_the_old_text_in_history(memory: Memory) -> None:
+    id = memory.add(
+        {"role": "user", "name": "Ana", "content": "I live in Oslo"},
+        metadata={"a": 1}, timestamp="2024-05-01T10:00Z", infer=False,
+    )[0].id  # fmt: skip
+    change = memory.update(id, "I live in Bergen")
+    assert (change.event, change.memory) == ("UPDATE", "I live in Bergen")
+    assert change.to_dict()["previous_memory"] == "I live in Oslo"
+    assert memory.update(id, "I live in Tromsø", metadata={"b": 2}).metadata == {"b": 2}
+    item = memory.get(id)
+    assert item is not None and (item.memory, item.metadata) == ("I live in Tromsø", {"b": 2})
+    assert memory.search("Oslo", explain=True)[0].parts["bm25"] == 0
+    for word in ("Tromsø", "Ana", "May"):  # the speaker and the day stay words to find it by
+        assert memory.search(word, explain=True)[0].parts["bm25"] > 0
+    rows = memory.history(id)
+    assert [(r["event"], r["old_memory"], r["new_memory"]) for r in rows] == [
+        ("ADD", None, "I live in Oslo"),
+        ("UPDATE", "I live in Oslo", "I live in Bergen"),
+        ("UPDATE", "I live in Bergen", "I live in Tromsø"),
+    ]
+    assert {"id", "memory_id", "created_at", "updated_at", "is_deleted", "actor_id"} <= set(rows[0])
+
+
+def test_delete_takes_out_of_answers_and_keeps_history(memory: Memory) -> None:
+    id = memory.add("I live in Oslo", infer=False)[0].id
+    change = memory.delete(id)
+    assert (change.event, change.memory, change.previous_memory) == (
+        "DELETE",
+        "I live in Oslo",
+        None,
+    )
+    assert memory.get(id) is None
+    assert list(memory.search("Oslo")) == list(memory.get_all()) == []
+    last = memory.history(id)[-1]
+    assert (last["event"], last["old_memory"], last["is_deleted"]) == (
+        "DELETE", "I live in Oslo", True
+    )  # fmt: skip
+
+
+def test_delete_all_wants_a_scope_and_empties_only_that(memory: Memory) -> None:
+    memory.add(["one", "two"], user_id="ana", infer=False)
+    memory.add("three", user_id="bob", infer=False)
+    with pytest.raises(InputError, match=r"user_id, agent_id or run_id; use reset\(\)"):
+        memory.delete_all()
+    gone = memory.delete_all(user_id="ana")
+    assert [(c.event, c.memory) for c in gone] == [("DELETE", "one"), ("DELETE", "two")]
+    assert texts(memory.get_all()) == ["three"]
+
+
+@pytest.mark.parametrize("name", ["update", "delete", "erase", "source_turns"])
+def test_an_unknown_id_is_named(memory: Memory, name: str) -> None:
+    with pytest.raises(StoreError, match="no memory with the id 'id'"):
+        call(memory, name)
+
+
+def test_an_unknown_id_is_nothing_to_get_and_has_no_history(memory: Memory) -> None:
+    assert memory.get("id") is None and memory.history("id") == []
+    id = memory.add("one", infer=False)[0].id
+    memory.delete(id)
+    with pytest.raises(StoreError, match=id):
+        memory.delete(id)
+
+
+# -- opening and closing ---------------------------------------------------------------------
+
+
+def test_what_was_added_is_there_another_day(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "a.db"
+    with quick(path) as memory:
+        memory.add("I live in Oslo", user_id="ana", infer=False)
+    with quick(str(path)) as memory:
+        assert texts(memory.search("Oslo", user_id="ana")) == ["I live in Oslo"]
+    assert path.stat().st_mode & 0o077 == 0  # nobody else's business
+
+
+def test_without_a_path_the_settings_say_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    monkeypatch.delenv("EDGEMEM_DB", raising=False)
+    with quick(None) as memory:
+        assert memory.store.path == tmp_path / "memory.db"
+
+
+@pytest.mark.parametrize("path", [":memory:", "a.db"])
+def test_closed_twice_is_closed_and_every_method_says_so(tmp_path: Path, path: str) -> None:
+    memory = quick(path if path == ":memory:" else tmp_path / path)
+    memory.add("hello", user_id="ada", infer=False)
+    memory.close()
+    memory.close()
+    before = sorted(tmp_path.iterdir())
+    public = {n for n in dir(Memory) if not n.startswith("_")}
+    assert public - {"close", "engine", "embedder", "index"} == set(CALLS)
+    for name in CALLS:
+        with pytest.raises(StoreError, match="closed"):
+            call(memory, name)
+    for part in ("engine", "embedder", "index"):
+        with pytest.raises(StoreError, match="closed"):
+            getattr(memory, part)
+    with pytest.raises(StoreError, match="closed"):
+        memory.add("hello")
+    assert sorted(tmp_path.iterdir()) == before  # nothing was begun
+
+
+def test_the_context_manager_closes_also_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), quick(tmp_path / "a.db") as memory:
+        raise RuntimeError
+    with pytest.raises(StoreError, match="closed"):
+        memory.get_all()
+
+
+def test_closing_while_others_search_and_add_ends_them_with_store_errors(tmp_path: Path) -> None:
+    memory = quick(tmp_path / "a.db")
+    memory.add("hello", infer=False)
+    running, wrong = threading.Barrier(5), []
+
+    def work(step: object) -> None:
+        running.wait()
+        try:
+            while True:
+                step()  # type: ignore[operator]
+        except StoreError:
+            pass
+        except BaseException as exc:
+            wrong.append(exc)
+
+    steps = [lambda: memory.search("hello")] * 2 + [lambda: memory.add("hello", infer=False)] * 2
+    threads = [threading.Thread(target=work, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    running.wait()
+    memory.search("hello")
+    memory.close()
+    for thread in threads:
+        thread.join(30)
+    assert wrong == [] and not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("path", [":memory:", "a.db"])
+def test_first_adds_and_searches_of_many_threads_do_not_lock_each_other_out(
+    tmp_path: Path, path: str
+) -> None:
+    for turn in range(10):
+        memory = quick(path if path == ":memory:" else tmp_path / f"{turn}{path}")
+        together = threading.Barrier(4)
+
+        def add(memory: Memory = memory, together: threading.Barrier = together) -> None:
+            together.wait()
+            memory.add("hello", infer=False)
+
+        def search(memory: Memory = memory, together: threading.Barrier = together) -> None:
+            together.wait()
+            memory.search("hello")
+
+        threads = [threading.Thread(target=t, daemon=True) for t in (add, search, add, search)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert len(memory.get_all()) == 2
+        memory.close()
+
+
+# -- other embedders -------------------------------------------------------------------------
+
+
+def test_another_embedder_is_refused_until_reindex(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with quick(path, embedder=BagOfWords(64, "first@1")) as memory:
+        id = memory.add("I live in Oslo", infer=False)[0].id
+        memory.add("gone", expires_at="2001-01-01T00:00Z", infer=False)
+        memory.delete(memory.add("deleted", infer=False)[0].id)
+    with quick(path, embedder=BagOfWords(32, "second@2")) as memory:
+        for step in (
+            lambda: memory.add("x", infer=False),
+            lambda: memory.search("x"),
+            lambda: memory.update(id, "x"),
+            lambda: memory.import_jsonl(tmp_path / "none"),
+        ):
+            with pytest.raises(DimensionMismatch) as caught:
+                step()
+            for part in ("first@1", "64", "second@2", "32", "edgemem reindex"):
+                assert part in str(caught.value)
+        assert texts(memory.get_all()) == ["I live in Oslo"]  # needs no vectors
+        seen: list[tuple[int, int]] = []
+        assert memory.reindex(lambda done, all_: seen.append((done, all_))) == 2
+        assert seen == [(2, 2)]
+        assert texts(memory.search("Oslo")) == ["I live in Oslo"]
+        assert memory.doctor()["problems"] == []
+        assert memory.doctor()["embedder"] == "second@2"
+
+
+def test_reindex_takes_in_what_is_stored_while_it_embeds(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db", embedder=BagOfWords(64, "first@1")) as other:
+        old = other.add("I live in Oslo", infer=False)[0].id
+        with quick(tmp_path / "a.db", embedder=BagOfWords(32, "second@2")) as memory:
+
+            def meanwhile(done: int, total: int) -> None:
+                other.update(old, "I live in Bergen")
+                other.add("I have a cat", infer=False)
+
+            assert memory.reindex(meanwhile) == 2
+            assert memory.doctor()["problems"] == []
+            assert texts(memory.search("Bergen", top_k=1)) == ["I live in Bergen"]
+            assert texts(memory.search("cat", top_k=1)) == ["I have a cat"]
+        with pytest.raises(DimensionMismatch, match=r"second@2.*first@1"):
+            other.search("cat")
+
+
+def test_an_add_that_embedded_before_a_reindex_stores_no_vectors_of_the_old_model(
+    tmp_path: Path,
+) -> None:
+    class Slow(BagOfWords):
+        def embed_chunks(self, texts: object) -> list:  # type: ignore[type-arg,override]
+            with quick(tmp_path / "a.db", embedder=BagOfWords(64, "second@2")) as other:
+                other.reindex()
+            return super().embed_chunks(texts)  # type: ignore[arg-type]
+
+    with quick(tmp_path / "a.db", embedder=Slow(64, "first@1")) as memory:
+        with pytest.raises(DimensionMismatch):
+            memory.add("x", infer=False)
+        assert memory.store.counts()["turns"] == 0
+
+
+def test_doctor_tells_what_is_there(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db") as memory:
+        memory.add(["one", "two"], infer=False)
+        report = memory.doctor()
+    assert report["path"] == str(tmp_path / "a.db")
+    assert report["counts"]["turns"] == report["counts"]["turn_memories"] == 2
+    assert (report["problems"], report["pending"]) == ([], [])
+    assert report["embedder"] == "bag@1" and report["backend"] in ("native", "numpy")
+    assert json.loads(json.dumps(report)) == report

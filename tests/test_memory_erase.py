@@ -1,0 +1,135 @@
+"""Erasing through Memory: no byte of the text is left in any file beside the store."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine
+from memorykit import bytes_beside, quick, texts
+
+from edgemem import Memory
+from edgemem.errors import StoreFull
+from edgemem.retrieval import cachefile
+from edgemem.retrieval.index import VectorIndex
+
+SECRET = "xyzzyplugh"
+SAID = f"I hid the {SECRET} under the oak."
+
+
+def leave_an_index_file(memory: Memory) -> Path:
+    """As a store of many memories has: here by a crossover of none."""
+    memory.index.crossover = 0
+    memory.search("warm")
+    memory.index.build_hnsw()
+    file = memory._parts.index_file()
+    assert file is not None
+    generation = memory.index.generation
+    assert memory.index.save(file, generation=generation, model_id=memory.embedder.model_id)
+    return file
+
+
+def remember(path: Path) -> Memory:
+    facts = {SAID: f"{{}} hid the {SECRET} under the oak"}
+    memory = quick(path, engine=FakeEngine(facts=facts))
+    memory.add("I have a cat.", user_id="ana", infer=False)
+    memory.add(
+        SAID, user_id="ana", metadata={"why": f"{SECRET}-note"}, timestamp="2024-05-01T10:00Z"
+    )
+    return memory
+
+
+def test_erase_leaves_no_trace_of_turn_fact_and_history_in_any_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with remember(path) as memory:
+        (fact,) = memory.get_all(filters={"kind": "fact"})
+        memory.update(fact.id, f"User hid the {SECRET} elsewhere")
+        vector = memory.embedder.embed_chunks([SAID])[0][0]
+        file = leave_an_index_file(memory)
+        assert vector.tobytes() in file.read_bytes()  # an index file tells of its texts too
+        assert SECRET.encode() in bytes_beside(path)
+
+        gone = memory.erase(fact.id)
+        assert len(gone) == 2  # the turn it came from goes with it
+        left = bytes_beside(path)
+        assert SECRET.encode() not in left and vector.tobytes() not in left
+        assert not file.exists() and not cachefile.stamp_path(file).exists()
+        assert texts(memory.get_all()) == ["I have a cat."]
+        assert SECRET not in str([memory.history(id) for id in gone])
+        assert texts(memory.search(SAID)) == ["I have a cat."]
+        assert memory.doctor()["problems"] == []
+    assert SECRET.encode() not in bytes_beside(path)
+
+
+def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with remember(path) as memory:
+        ids = [item.id for item in memory.get_all() if SECRET in item.memory]
+        memory.delete_all(user_id="ana")
+        assert SECRET.encode() in bytes_beside(path)
+        assert set(memory.erase(iter(ids))) == set(ids)
+        assert SECRET.encode() not in bytes_beside(path)
+        assert memory.erase([]) == []
+
+
+def test_reset_leaves_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with remember(path) as memory:
+        leave_an_index_file(memory)
+        memory.reset()
+        left = bytes_beside(path)
+        assert SECRET.encode() not in left and b"cat" not in left
+        assert not any(".hnsw" in file.name for file in tmp_path.iterdir())
+        assert list(memory.get_all()) == list(memory.search("cat")) == []
+        memory.add("I have a dog.", infer=False)
+        assert texts(memory.search("dog")) == ["I have a dog."]
+
+
+def test_another_process_that_closes_afterwards_does_not_bring_vectors_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with remember(path) as memory:
+        vector = memory.embedder.embed_chunks([SAID])[0][0]
+        other = quick(path)
+        other.search("warm")  # it holds the vector now
+        other.index.crossover = 0
+        other.index.build_hnsw()
+        memory.erase([item.id for item in memory.get_all() if SECRET in item.memory])
+        other.close()  # writes its index file
+    file = path.with_name("a.db.hnsw")
+    assert file.exists()
+    assert vector.tobytes() not in bytes_beside(path)
+
+
+def test_an_index_file_that_cannot_be_deleted_stops_the_erase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remember(tmp_path / "a.db") as memory:
+        (fact,) = memory.get_all(filters={"kind": "fact"})
+
+        def refuse(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(cachefile, "discard", refuse)
+        with pytest.raises(StoreFull, match=r"a\.db\.hnsw cannot be deleted \(Permission denied\)"):
+            memory.erase(fact.id)
+        assert memory.get(fact.id) is not None
+
+
+def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    monkeypatch.setattr("edgemem.parts.VectorIndex", partial(VectorIndex, crossover=10))
+    with quick(path) as memory:
+        memory.add([f"word{n}" for n in range(50)], infer=False)
+        memory.search("word7")
+    assert path.with_name("a.db.hnsw").exists()
+    loaded: list[bool] = []
+    load = VectorIndex.load
+    monkeypatch.setattr(
+        VectorIndex, "load", lambda *a, **k: loaded.append(load(*a, **k)) or loaded[-1]
+    )
+    with quick(path) as memory:
+        assert texts(memory.search("word7", top_k=1)) == ["word7"]
+        assert loaded == [True]

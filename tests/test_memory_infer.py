@@ -1,0 +1,311 @@
+"""Facts from messages: what is taken, replaced and left for later, with real models where it
+matters."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine
+from memorykit import quick, texts
+from storekit import child
+
+import edgemem.memory
+from edgemem import Engine, Memory
+from edgemem.config import Settings
+from edgemem.errors import ModelNotFound, StoreLocked
+from edgemem.runtime.embedder import Embedder
+
+OSLO = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return Embedder.load()
+
+
+def facts(memory: Memory, **scope: str) -> list[str]:
+    return texts(memory.get_all(filters={"kind": "fact"}, **scope))
+
+
+# -- the bundled model -----------------------------------------------------------------------
+
+
+@pytest.mark.models
+def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
+    engine: Engine, embedder: Embedder
+) -> None:
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        first = memory.add("I live in Oslo.", user_id="ana", timestamp="2024-03-01T10:00Z")
+        (old,) = [c for c in first if c.kind == "fact"]
+        assert old.event == "ADD" and "Oslo" in old.memory
+
+        second = memory.add("I moved to Bergen.", user_id="ana", timestamp="2024-06-01T10:00Z")
+        assert first.pending == second.pending == 0
+        assert {c.event for c in second if c.kind == "fact"} == {"DELETE", "ADD"}
+        left = facts(memory, user_id="ana")
+        assert len(left) == 1 and "Bergen" in left[0]
+        gone = memory.get(old.id)  # invalidated, not erased
+        assert gone is not None and gone.valid_to is not None
+        assert gone.valid_to.startswith("2024-06-01")
+        assert [row["event"] for row in memory.history(old.id)] == ["ADD", "DELETE"]
+        assert not any("lives in Oslo" in text for text in texts(memory.search("live in Oslo")))
+        # Both turns are found all the same: recall does not depend on extraction.
+        assert len(memory.get_all(user_id="ana", filters={"kind": "turn"})) == 2
+
+
+@pytest.mark.models
+def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(
+    engine: Engine, embedder: Embedder
+) -> None:
+    said = [
+        {"role": "user", "name": "Caroline", "content": "I adopted a dog called Rex yesterday."},
+        {"role": "assistant", "name": "Melanie", "content": "Lovely! I work at a bakery."},
+    ]
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        changes = memory.add(said, user_id="conv", timestamp="2023-05-08T13:56Z")
+        found = [c for c in changes if c.kind == "fact"]
+        by_speaker = {name: [c for c in found if c.memory.startswith(name)] for name in
+                      ("Caroline", "Melanie")}  # fmt: skip
+        assert all(by_speaker.values()) and sum(map(len, by_speaker.values())) == len(found)
+        for name, changed in by_speaker.items():
+            for change in changed:
+                (turn,) = memory.source_turns(change.id)
+                assert turn.name == name
+        (dog,) = by_speaker["Caroline"]
+        assert "7 May 2023" in dog.memory  # "yesterday", said on the 8th
+        item = memory.get(dog.id)
+        assert item is not None and item.valid_from == "2023-05-07T00:00:00.000+00:00"
+
+
+@pytest.mark.models
+def test_a_model_that_is_not_there_loses_no_message(tmp_path: Path, embedder: Embedder) -> None:
+    settings = Settings(db=tmp_path / "a.db", model=str(tmp_path / "none.gguf"))
+    with Memory(settings=settings, embedder=embedder) as memory:
+        with pytest.raises(ModelNotFound, match=r"none\.gguf.*messages are stored"):
+            memory.add("I live in Oslo.")
+        assert texts(memory.search("Oslo")) == ["I live in Oslo."]
+        assert [piece.attempts for piece in memory.pending()] == [0]
+    with Memory(tmp_path / "a.db", engine=FakeEngine(facts=OSLO), embedder=embedder) as memory:
+        assert memory.process_pending().pending == 0
+        assert facts(memory) == ["User lives in Oslo"]
+
+
+# -- rules and order, with known answers -----------------------------------------------------
+
+
+def test_facts_cite_their_turns_and_take_their_scope_metadata_and_expiry() -> None:
+    with quick(engine=FakeEngine(facts=OSLO)) as memory:
+        changes = memory.add(
+            ["I live in Oslo.", {"content": "I have a cat."}],
+            user_id="ana", run_id="r", metadata={"file": 7}, expires_at="2999-01-01T00:00Z",
+            timestamp="2024-05-01T10:00Z",
+        )  # fmt: skip
+        assert [(c.kind, c.memory) for c in changes] == [
+            ("turn", "I live in Oslo."), ("turn", "I have a cat."),
+            ("fact", "User lives in Oslo"), ("fact", "User has a cat"),
+        ]  # fmt: skip
+        for change in changes:
+            item = memory.get(change.id)
+            assert item is not None
+            assert (item.user_id, item.run_id, item.metadata) == ("ana", "r", {"file": 7})
+            assert item.expires_at == "2999-01-01T00:00:00.000+00:00"
+        turns = [memory.source_turns(c.id)[0].content for c in changes]
+        assert turns == ["I live in Oslo.", "I have a cat."] * 2
+
+
+def test_the_models_own_words_and_recalled_ones_are_never_extracted() -> None:
+    engine = FakeEngine(facts=OSLO)
+    with quick(engine=engine) as memory:
+        changes = memory.add(
+            [
+                {"role": "assistant", "content": "I live in Oslo."},
+                {
+                    "role": "assistant",
+                    "name": "Mel",
+                    "content": "I live in Oslo.",
+                    "recalled": True,
+                },
+                {"role": "system", "content": "I have a cat."},
+            ]
+        )
+        assert [c.kind for c in changes] == ["turn"] and changes.pending == 0
+        assert engine.prompts == []
+
+
+def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
+    embedder: Embedder,
+) -> None:
+    known = {
+        "I live in Bergen.": "{} lives in Bergen",
+        "I moved to Oslo and live there now.": "{} moved to Oslo and lives there now",
+    }
+    with Memory(":memory:", engine=FakeEngine(facts=known), embedder=embedder) as memory:
+        memory.add("I live in Bergen.", timestamp="2024-06-01T10:00Z")
+        later = memory.add("I moved to Oslo and live there now.", timestamp="2020-01-01T10:00Z")
+        assert facts(memory) == ["User lives in Bergen"]
+        (old,) = [c for c in later if c.kind == "fact"]
+        assert old.event == "ADD"
+        item = memory.get(old.id)  # it was true until the newer one
+        assert item is not None and item.valid_to == "2024-06-01T10:00:00.000+00:00"
+
+
+# -- pending ---------------------------------------------------------------------------------
+
+
+def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_later() -> None:
+    engine = FakeEngine(facts=OSLO)
+    engine.broken = True
+    with quick(engine=engine) as memory:
+        result = memory.add("I live in Oslo.", user_id="ana")
+        assert result.pending == 1 and [c.kind for c in result] == ["turn"]
+        assert texts(memory.search("Oslo", user_id="ana")) == ["I live in Oslo."]
+        (piece,) = memory.pending()
+        (listed,) = memory.doctor()["pending"]
+        assert listed["attempts"] == piece.attempts == 1 and listed["error"] == piece.last_error
+        (turn,) = memory.store.turns(listed["turns"]).values()
+        assert turn.content == "I live in Oslo."
+
+        engine.broken = False
+        assert list(memory.process_pending()) == []  # its time has not come
+        done = memory.process_pending(retry_now=True)
+        assert texts(done) == facts(memory, user_id="ana") == ["User lives in Oslo"]
+        assert done.pending == 0 and memory.doctor()["pending"] == []
+
+
+def test_each_failure_waits_longer() -> None:
+    engine = FakeEngine()
+    engine.broken = True
+    with quick(engine=engine) as memory:
+        memory.add("I live in Oslo.")
+        waits = []
+        for _ in range(3):
+            memory.process_pending(retry_now=True)
+            waits.append(memory.pending()[0].next_try_at)
+        assert waits == sorted(set(waits)) and memory.pending()[0].attempts == 4
+        assert memory.process_pending(limit=0, retry_now=True).pending == 1
+
+
+def test_a_later_add_takes_up_what_is_due() -> None:
+    with quick(engine=FakeEngine(facts=OSLO)) as memory:
+        turn = memory.add("I live in Oslo.", user_id="ana", infer=False)[0]
+        with memory.store.transaction() as tx:  # as after a crash: queued, never tried
+            turns = [t.id for t in memory.source_turns(turn.id)]
+            payload = {"turns": turns, "metadata": {}, "expires_at": None}
+            tx.add_pending("extract", payload, memory.store.turns(turns)[turns[0]].scope)
+        result = memory.add("I have a cat.", user_id="bob")
+        assert texts(result) == ["I have a cat.", "User has a cat"]  # its own, nobody else's
+        assert memory.pending() == [] and facts(memory, user_id="ana") == ["User lives in Oslo"]
+
+
+@pytest.mark.parametrize("how", ["delete", "delete_all", "erase", "reset"])
+def test_what_is_deleted_is_not_extracted_from_afterwards(tmp_path: Path, how: str) -> None:
+    engine = FakeEngine(facts=OSLO)
+    engine.broken = True
+    with quick(tmp_path / "a.db", engine=engine) as memory:
+        first, _ = memory.add(["I live in Oslo.", "I have a cat."], user_id="ana")
+        engine.broken = False
+        if how in ("delete", "erase"):
+            getattr(memory, how)(first.id)
+        elif how == "delete_all":
+            memory.delete_all(user_id="ana")
+        else:
+            memory.reset()
+        memory.process_pending(retry_now=True)
+        assert facts(memory) == (["User has a cat"] if how == "delete" else [])
+        assert memory.pending() == []
+
+
+def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact() -> None:
+    with quick() as memory:
+        engine = FakeEngine(facts=OSLO)
+        told = engine.generate
+        engine.generate = lambda *a, **k: (memory.delete_all(user_id="ana"), told(*a, **k))[1]  # type: ignore[method-assign]
+        memory._parts._engine = engine  # type: ignore[assignment]
+        result = memory.add("I live in Oslo.", user_id="ana")
+        assert result.pending == 0 and facts(memory) == [] and memory.pending() == []
+
+
+def test_work_that_another_process_holds_is_left_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edgemem.memory, "_WORK_LOCK_S", 0.1)
+    engine = FakeEngine(facts=OSLO)
+    with quick(tmp_path / "a.db", engine=engine) as memory, quick(tmp_path / "a.db") as other:
+        with other._work_lock(1) as mine:
+            assert mine
+            result = memory.add("I live in Oslo.")
+            assert result.pending == 1 and [c.kind for c in result] == ["turn"]
+            assert engine.prompts == []
+            with pytest.raises(StoreLocked, match="another process works the pending turns off"):
+                memory.process_pending()
+            with pytest.raises(StoreLocked, match="nothing was erased"):
+                memory.erase(result[0].id)
+            assert len(memory.search("Oslo")) == 1
+        assert texts(memory.process_pending()) == ["User lives in Oslo"]
+
+
+def test_one_thread_at_a_time_works_pending_pieces_off() -> None:
+    inside, most = [0], [0]
+    engine = FakeEngine(facts=OSLO)
+    told = engine.generate
+
+    def counted(*args: object, **more: object) -> object:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        answer = told(*args, **more)  # type: ignore[arg-type]
+        inside[0] -= 1
+        return answer
+
+    engine.generate = counted  # type: ignore[method-assign,assignment]
+    with quick(engine=engine) as memory:
+        threads = [
+            threading.Thread(
+                target=memory.add, args=("I live in Oslo.",), kwargs={"user_id": str(i)}
+            )
+            for i in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == [1] and memory.pending() == []
+        assert facts(memory) == ["User lives in Oslo"] * 6
+
+
+DIES = """
+import sys
+from fake_engine import FakeEngine
+from memorykit import quick
+class Stuck(FakeEngine):
+    def generate(self, *args, **more):
+        print("extracting", flush=True)
+        sys.stdin.read()
+quick(sys.argv[1], engine=Stuck()).add(["I live in Oslo.", "I have a cat."], user_id="ana")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_a_process_killed_while_extracting_leaves_the_turns_and_the_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    dying = child(DIES, path)
+    assert dying.stdout is not None and dying.stdout.readline() == "extracting\n"
+    dying.send_signal(signal.SIGKILL)
+    dying.communicate(timeout=30)
+    with quick(path, engine=FakeEngine(facts=OSLO)) as memory:
+        assert len(memory.search("cat in Oslo", user_id="ana")) == 2
+        assert [c["attempts"] for c in memory.doctor()["pending"]] == [0]
+        assert memory.doctor()["problems"] == []
+        done = memory.process_pending()  # the dead hold no lock
+        assert texts(done) == ["User lives in Oslo", "User has a cat"]
+        assert memory.pending() == []

@@ -1,0 +1,87 @@
+"""Choosing a token: the likeliest, one of the nucleus, and never a refused one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgemem.runtime.sampling import pick, repeat_penalised
+
+floats = st.floats(-40, 40, width=32)
+logits_of = st.lists(floats, min_size=1, max_size=300).map(lambda x: np.array(x, np.float32))
+seeds = st.integers(0, 2**32)
+
+
+def choose(logits, *, temperature=0.0, top_p=0.95, seed=0, allowed=None):
+    rng = np.random.default_rng(seed)
+    return pick(logits, temperature=temperature, top_p=top_p, rng=rng, allowed=allowed)
+
+
+@given(logits_of)
+def test_temperature_zero_takes_the_likeliest(logits):
+    assert choose(logits) == int(np.argmax(logits))
+
+
+@given(logits_of, seeds, st.floats(0.01, 3), st.floats(0.01, 1))
+def test_a_seed_repeats_its_choice(logits, seed, temperature, top_p):
+    args = {"temperature": temperature, "top_p": top_p, "seed": seed}
+    assert choose(logits, **args) == choose(logits, **args)
+
+
+@given(logits_of, seeds, st.floats(0.05, 3), st.floats(0.05, 1))
+def test_the_choice_lies_in_the_nucleus(logits, seed, temperature, top_p):
+    chosen = choose(logits, temperature=temperature, top_p=top_p, seed=seed)
+    scaled = logits.astype(np.float64) / temperature
+    p = np.exp(scaled - scaled.max())
+    p /= p.sum()
+    assert p[p > p[chosen]].sum() <= top_p + 1e-9
+
+
+@given(logits_of, seeds, st.sampled_from([0.0, 0.7]), st.data())
+def test_a_refused_token_is_never_chosen(logits, seed, temperature, data):
+    n = len(logits)
+    good = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=5))
+    mask = np.isin(np.arange(n), list(good))
+    chosen = choose(logits, temperature=temperature, seed=seed, allowed=lambda ids: mask[ids])
+    assert chosen in good
+    if temperature == 0:
+        assert logits[chosen] == logits[mask].max()
+
+
+def test_the_favourite_is_asked_about_alone():
+    asked = []
+
+    def allowed(ids):
+        asked.append(len(ids))
+        return ids == 500
+
+    assert choose(np.arange(1000, dtype=np.float32), allowed=allowed) == 500
+    assert asked == [1, 64, 1000]
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
+def test_refusing_everything_is_an_error(n):
+    with pytest.raises(ValueError, match="none of the vocabulary is allowed"):
+        choose(np.zeros(n, np.float32), allowed=lambda ids: np.zeros(len(ids), bool))
+
+
+def test_a_tiny_temperature_does_not_overflow():
+    logits = np.array([1.0, 30.0, 2.0], np.float32)
+    assert choose(logits, temperature=1e-310) == 1
+
+
+def test_high_temperature_reaches_unlikely_tokens():
+    logits = np.array([0.0, 1.0, 2.0], np.float32)
+    assert {choose(logits, temperature=5, top_p=1, seed=s) for s in range(50)} == {0, 1, 2}
+
+
+def test_a_penalty_makes_recent_tokens_less_likely_whatever_their_sign():
+    logits = np.array([2.0, -2.0, 1.0], np.float32)
+    np.testing.assert_allclose(repeat_penalised(logits, [0, 1, 1], 2.0), [1.0, -4.0, 1.0])
+    np.testing.assert_array_equal(logits, [2.0, -2.0, 1.0])  # the model's own stay as they are
+
+
+@pytest.mark.parametrize(("recent", "penalty"), [([], 2.0), ([0], 1.0)])
+def test_without_a_penalty_logits_are_not_copied(recent, penalty):
+    logits = np.zeros(3, np.float32)
+    assert repeat_penalised(logits, recent, penalty) is logits
