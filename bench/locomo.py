@@ -116,7 +116,9 @@ def run(folder: Path, ks: Sequence[int]) -> tuple[dict[str, Any], list[dict[str,
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.locomo", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.locomo", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
     parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--k", type=int, nargs="+", default=[1, 5, 10, 20], help="cut-offs")

@@ -1,35 +1,34 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
 Knows a Memory and an Engine; no SQL, no prompt (stages/generation.py has them). What is recalled is
-shown to the model marked with its date and speaker, and an answer made from it is kept as a turn
-that is never searched or extracted from: recalled text is not remembered again.
+shown to the model marked with its date and speaker. What the model says is kept as a turn, but is
+never searched or extracted from: neither recalled text nor an invention is remembered as new.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator
+from datetime import datetime
 
 from edgemem.memory import Memory
+from edgemem.recall import Context, recall
 from edgemem.results import AddResults, Hit, Message, SearchResults, to_utc, utc_now
-from edgemem.retrieval.fusion import is_relevant
-from edgemem.runtime.engine import Engine, Generation
+from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.stages import generation
 from edgemem.text import is_question
 
 __all__ = ["Chat", "Reply"]
 
-CONTEXT_MEMORIES = 4  # a 135 M model is led astray by more
-CANDIDATES = 16
+SHOWN_SENTENCES = 2  # best for a model of 135 M parameters; a larger one reads more
+_CANDIDATES = 16
 _PAST_TURNS = 4
 
 # A question that only this person's memory can answer, as against general knowledge.
 _PERSONAL = re.compile(
-    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|we|our|us|you|your|he|she|they|his|her|their)\b", re.I
+    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|we|our|us|he|she|they|his|her|their)\b", re.I
 )
-_PAST = re.compile(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old)\b", re.I)
 
 
 class Reply:
@@ -40,10 +39,7 @@ class Reply:
     (recall_ms, ttft_s, tokens_per_s, remember_s): known once it has been iterated to its end.
     """
 
-    def __init__(
-        self, pieces: Iterator[str], hits: SearchResults, context: tuple[Hit, ...], recall_ms: float
-    ) -> None:
-        self._pieces = pieces
+    def __init__(self, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float) -> None:
         self.hits = hits
         self.context = context
         self.found = bool(context)
@@ -51,24 +47,27 @@ class Reply:
         self.generation: Generation | None = None
         self.changes: AddResults | None = None
         self.timings: dict[str, float] = {"recall_ms": recall_ms}
+        self._pieces: Generator[str, None, None] | None = None
 
     def __iter__(self) -> Reply:
         return self
 
     def __next__(self) -> str:
+        if self._pieces is None:
+            raise StopIteration
         return next(self._pieces)
 
     def close(self) -> None:
-        """Stop the answer here; what was said so far is still remembered."""
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
+        """Stop the answer here; the message and what was said so far are still remembered."""
+        if self._pieces is not None:
+            self._pieces.close()
 
 
 class Chat:
     """A conversation of one user with the model, with memory.
 
-    engine: None takes the memory's own. Raises what Memory and Engine raise.
+    engine: None takes the memory's own. shown: sentences of recalled turns that the model sees.
+    Raises what Memory and Engine raise.
     """
 
     def __init__(
@@ -79,100 +78,88 @@ class Chat:
         user_id: str = "default",
         agent_id: str | None = None,
         run_id: str | None = None,
+        shown: int = SHOWN_SENTENCES,
     ) -> None:
         self.memory = memory
+        self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
         self._engine = engine
-        self._scope: dict[str, str | None] = {
-            "user_id": user_id,
-            "agent_id": agent_id,
-            "run_id": run_id,
-        }
+        self._shown = shown
         self._turns: list[Message] = []
 
     @property
     def engine(self) -> Engine:
+        """The model that answers."""
         return self._engine or self.memory.engine
 
-    def send(self, text: str, *, timestamp: Any = None, remember: bool = True) -> Reply:
+    def send(
+        self, text: str, *, timestamp: datetime | str | float | None = None, remember: bool = True
+    ) -> Reply:
         """Say something; the reply streams as it is iterated.
 
-        timestamp: when it is said (datetime, ISO text or seconds; None: now). remember=False
-        answers without storing anything. Raises InputError on a text that cannot be stored.
+        timestamp: when it is said (None: now). remember=False answers without storing anything.
+        Raises InputError on a text that cannot be stored.
         """
         said_at = to_utc(timestamp) if timestamp is not None else utc_now()
         started = time.perf_counter()
-        hits = self.memory.search(text, **self._scope, top_k=CANDIDATES, explain=True)
-        context = self._relevant(text, hits) if is_question(text) else ()
-        recall_ms = (time.perf_counter() - started) * 1e3
-        reply = Reply(iter(()), hits, context, recall_ms)
-        reply._pieces = self._run(reply, text, said_at, remember)
+        hits = self.memory.search(
+            text,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            run_id=self.run_id,
+            top_k=_CANDIDATES,
+            explain=True,
+        )
+        asks = is_question(text)
+        context = recall(self.memory, text, hits, most=self._shown) if asks else Context()
+        reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
+        reply._pieces = self._run(reply, context, text, said_at, remember)
+        next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
 
-    def _run(self, reply: Reply, text: str, said_at: str, remember: bool) -> Iterator[str]:
+    def _run(
+        self, reply: Reply, context: Context, text: str, said_at: str, remember: bool
+    ) -> Generator[str, None, None]:
         pieces: list[str] = []
         try:
-            if is_question(text) and not reply.context and _PERSONAL.search(text):
+            yield ""
+            if is_question(text) and not context.shown and _PERSONAL.search(text):
                 pieces.append(generation.NOTHING_FOUND)
                 yield generation.NOTHING_FOUND
-            else:
-                stream = self._stream(reply, text)
-                try:
-                    for piece in stream:
-                        piece = piece if pieces else piece.lstrip()
-                        if piece:
-                            pieces.append(piece)
-                            yield piece
-                finally:
-                    stream.close()
-                    reply.generation = stream.result
-                if reply.generation is not None:
-                    reply.timings["ttft_s"] = reply.generation.ttft_s
-                    reply.timings["tokens_per_s"] = reply.generation.tokens_per_s
+                return
+            stream = self._stream(context, text)
+            try:
+                for piece in stream:
+                    piece = piece if pieces else piece.lstrip()
+                    if piece:
+                        pieces.append(piece)
+                        yield piece
+            finally:
+                stream.close()
+                reply.generation = stream.result
+            if stream.result is not None:
+                reply.timings["ttft_s"] = stream.result.ttft_s
+                reply.timings["tokens_per_s"] = stream.result.tokens_per_s
         finally:
             reply.text = "".join(pieces).strip()
-            if remember:
+            self._turns.append(Message("user", text, said_at))
+            if reply.text:
+                self._turns.append(Message("assistant", reply.text, said_at))
+            if remember and not self.memory.closed:
                 self._remember(reply, text, said_at)
 
-    def _stream(self, reply: Reply, text: str) -> Any:
-        if not reply.context:
-            return generation.reply(self.engine, text, self._turns[-_PAST_TURNS:])
-        return generation.answer(
-            self.engine, text, [self._recalled(hit) for hit in reply.context], speaker="User"
-        )
-
-    def _relevant(self, question: str, hits: SearchResults) -> tuple[Hit, ...]:
-        """The hits to answer from: relevant, no mere questions, and not out of date.
-
-        A turn is out of date when a fact taken from it has been contradicted since; questions about
-        the past get it all the same.
-        """
-        stale = frozenset[str]()
-        if not _PAST.search(question):
-            stale = self.memory.stale_turns([s for hit in hits for s in hit.sources])
-        good = [
-            hit
-            for hit in hits
-            if is_relevant(hit.parts or {})
-            and not (hit.kind == "turn" and is_question(hit.memory))
-            and not (hit.kind == "turn" and stale.intersection(hit.sources))
-        ]
-        return tuple(good[:CONTEXT_MEMORIES])
-
-    def _recalled(self, hit: Hit) -> generation.Recalled:
-        speaker = "User"
-        if hit.kind == "turn":
-            turns = self.memory.source_turns(hit.id)
-            if turns:
-                speaker = (turns[0].name or turns[0].role).capitalize()
-        return generation.Recalled(hit.memory, hit.valid_from, speaker, hit.kind == "turn")
+    def _stream(self, context: Context, text: str) -> Stream:
+        if context.shown:
+            return generation.answer(self.engine, text, context.shown, speaker="User")
+        return generation.reply(self.engine, text, self._turns[-_PAST_TURNS:])
 
     def _remember(self, reply: Reply, text: str, said_at: str) -> None:
         started = time.perf_counter()
-        answer: dict[str, Any] = {"role": "assistant", "content": reply.text, "timestamp": said_at}
-        messages: list[dict[str, Any]] = [{"role": "user", "content": text, "timestamp": said_at}]
-        if reply.text:
-            # An answer from memory, or from nothing, is no news.
-            messages.append({**answer, "recalled": reply.found or reply.generation is None})
-        reply.changes = self.memory.add(messages, **self._scope)
+        said = [{"role": "user", "content": text, "timestamp": said_at}]
+        answered = {"role": "assistant", "content": reply.text, "timestamp": said_at}
+        reply.changes = self.memory.add(
+            [*said, {**answered, "recalled": True}] if reply.text else said,
+            user_id=self.user_id,
+            agent_id=self.agent_id,
+            run_id=self.run_id,
+        )
         reply.timings["remember_s"] = time.perf_counter() - started
-        self._turns += [Message("user", text, said_at), Message("assistant", reply.text, said_at)]

@@ -91,6 +91,11 @@ class Memory:
         self._parts = Parts(self.store, self.settings, engine, embedder)
 
     @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._parts.closed
+
+    @property
     def engine(self) -> Engine:
         """The language model, loaded when first asked for. Raises ModelNotFound, ModelError."""
         return self._parts.engine()

@@ -40,6 +40,10 @@ class Parts:
         self.working = threading.Lock()  # for work_lock
         self._closed = False
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def require_open(self) -> None:
         if self._closed:
             raise StoreError("this Memory is closed; open it again with Memory(path)")

@@ -81,4 +81,3 @@ def find(
         scored.append(Scored(rowid, sum(parts.values()), parts))
     scored.sort(key=lambda s: (-s.score, s.rowid))
     return scored[:k], len(scored)
-

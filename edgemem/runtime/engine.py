@@ -33,6 +33,7 @@ from edgemem.runtime import llama, models
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
+from edgemem.runtime.spans import Spans
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
 __all__ = ["Engine", "Generation", "Prompt", "Stream", "build_info"]
@@ -165,6 +166,7 @@ class Engine:
         seed: int = 0,
         stop: Sequence[str] = (),
         schema: Mapping[str, Any] | None = None,
+        within: Sequence[str] | None = None,
         stage: str = "",
         should_stop: Callable[[], bool] | None = None,
     ) -> Generation:
@@ -178,6 +180,7 @@ class Engine:
             seed=seed,
             stop=stop,
             schema=schema,
+            within=within,
             stage=stage,
             should_stop=should_stop,
         )
@@ -197,6 +200,7 @@ class Engine:
         seed: int = 0,
         stop: Sequence[str] = (),
         schema: Mapping[str, Any] | None = None,
+        within: Sequence[str] | None = None,
         stage: str = "",
         should_stop: Callable[[], bool] | None = None,
     ) -> Stream:
@@ -206,7 +210,8 @@ class Engine:
         max_tokens: most tokens of the answer; None is what the window leaves. temperature 0 takes
         the likeliest token. stop: texts that end the answer, and are no part of it. schema: a JSON
         schema that the text is forced to follow; it is whole unless finish_reason is "length" or
-        "cancelled". stage: whose cached prefix to use (and, once bound, adapters). should_stop:
+        "cancelled". within: texts; the answer is then a run of words of one of them, begun by a space,
+        and ended by a stop text of one token. stage: whose cached prefix to use (and, once bound, adapters). should_stop:
         asked before each token. The engine is this thread's until the stream ends or is closed.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
@@ -223,8 +228,11 @@ class Engine:
                 prompt_tokens=needed,
                 n_ctx=self.n_ctx,
             )
+        if schema is not None and within is not None:
+            raise InputError("give schema or within, not both")
         limit = max_tokens or self.n_ctx - len(tokens)
         grammar = self._grammar(schema) if schema is not None else None
+        spans = self._spans(within, stop) if within is not None else None
         rng = np.random.default_rng(seed)
 
         def choose(recent: list[int], allowed: Allowed | None) -> int:
@@ -236,7 +244,7 @@ class Engine:
 
         # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
         itself: list[weakref.ref[Generator[str, None, Generation]]] = []
-        pieces = self._run(itself, tokens, limit, grammar, choose, stop, stage, should_stop)
+        pieces = self._run(itself, tokens, limit, grammar, spans, choose, stop, stage, should_stop)
         itself.append(weakref.ref(pieces))
         return Stream(pieces)
 
@@ -246,6 +254,7 @@ class Engine:
         tokens: list[int],
         limit: int,
         grammar: bytes | None,
+        spans: Spans | None,
         choose: Callable[[list[int], Allowed | None], int],
         stop: tuple[str, ...],
         stage: str,
@@ -264,6 +273,8 @@ class Engine:
             first = time.perf_counter()
             ttft_s = first - started
             answer: list[int] = []
+            if spans is not None:
+                allowed = spans.allowed(answer)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             text, sent = "", 0
             reason: Literal["stop", "length", "cancelled"] = "length"
@@ -310,6 +321,15 @@ class Engine:
                 self._lib.llama_sampler_free(sampler)
             self._owner = None
             self._lock.release()
+
+    def _spans(self, texts: Sequence[str], stop: Sequence[str]) -> Spans:
+        ends = [tokens[0] for s in stop if len(tokens := self.tokenize(s)) == 1]
+        if not ends or not any(text.strip() for text in texts):
+            raise InputError(
+                f"within is {list(texts)!r:.80} and stop {list(stop)!r}; give at least one text, and "
+                "one stop text of a single token to end the answer"
+            )
+        return Spans([self.tokenize(f" {text}") for text in texts], self._vocabulary.piece, ends)
 
     def _acquire(self) -> None:
         if self._owner == threading.get_ident():

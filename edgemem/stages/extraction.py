@@ -66,6 +66,8 @@ _EXAMPLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Lena", "I can't eat gluten.", ("Lena can't eat gluten",)),
 )
 
+MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, not read to its end
+_ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sentence of the speaker
 _STAND_INS = ("Kim", "Alex", "Robin", "Sasha")
 _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 
@@ -120,7 +122,7 @@ def extract(
     facts: list[Fact] = []
     before = "".join(f"{_label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
-        for sentence in _pieces(message.content):
+        for sentence in _pieces(message.content)[:MAX_SENTENCES]:
             if not worth_reading(sentence):
                 continue
             name = _prompt_name(message, sentence)
@@ -170,7 +172,7 @@ def _prompt_name(message: Message, sentence: str) -> str:
 
 def _pieces(text: str) -> list[str]:
     out: list[str] = []
-    for sentence in sentences(text):
+    for sentence in sentences(_ASIDE.sub(" ", text)):
         while len(sentence) > _MAX_SENTENCE_CHARS:
             cut = sentence.rfind(" ", 1, _MAX_SENTENCE_CHARS) + 1 or _MAX_SENTENCE_CHARS
             out.append(sentence[:cut].strip())
@@ -192,6 +194,9 @@ def _is_grounded(fact: str, speaker: str, sentence: str) -> bool:
         return False
     said = set(words(sentence))
     new = [w for w in content_words(fact) if w not in words(speaker)]
+    owned = re.findall(rf"\b{speaker}['’]s (\w+)", fact)
+    if not all(same_word(w.lower(), said) for w in owned):
+        return False  # whose what: "Kim's wife sold the car" is not "I sold the car"
     held = sum(same_word(w, said) for w in new)
     return bool(new) and held >= MIN_GROUNDED * len(new) and _is_as_negated(fact, new, sentence)
 

@@ -1,9 +1,10 @@
 """Stage 3, generation: a question and recalled memories in, a short answer out.
 
-A small base model answers best when it completes a quotation: shown what was said and when, the
-most relevant last, and an opened quote to close, it copies the answer (5 of 6 in the first demo
-against 2 to 4 with chat prompts). So recall is answered through a plain completion, which any GGUF
-can do; only talk that needs no memory goes through the chat template.
+A small base model answers best when it completes a text: shown what was said and when, the most
+relevant last, and two worked examples of how short an answer is (their KV is computed once). And it
+must quote: an answer is a run of words of what was shown, so that it cannot invent one, nor take it
+from the examples (bench/LOG.md has what was tried). So recall is answered through a plain
+completion, which any GGUF can do; only talk that needs no memory goes through the chat template.
 
 Knows memories as dated text; knows nothing of the store or of how they were found.
 """
@@ -22,8 +23,21 @@ __all__ = ["NOTHING_FOUND", "Recalled", "answer", "reply"]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
 
-MAX_ANSWER_TOKENS = 48
+MAX_ANSWER_TOKENS = 24
 MAX_REPLY_TOKENS = 64
+_EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
+On 9 April 2024, User said: "I drink green tea now, coffee keeps me awake."
+
+Question to User: What do I drink these days?
+User's short answer: Green tea
+
+On 2 May 2024, User said: "My nephew Jonas plays the trumpet in a school band."
+On 14 June 2024, User said: "I finished the blue scarf, it took three weeks."
+
+Question to User: Which instrument does Jonas play?
+User's short answer: The trumpet
+
+"""
 _SYSTEM = "You are a friendly companion. Reply in one or two short sentences."
 
 
@@ -38,20 +52,21 @@ class Recalled:
 
 
 def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speaker: str) -> Stream:
-    """Answer a question from memories, the most relevant first in the sequence.
+    """Answer a question from memories, the most relevant last in the sequence.
 
     speaker: who asks. Memories that do not fit the context window beside more relevant ones are
     left out. Raises ContextOverflow when the question alone does not fit.
     """
     shown: list[Recalled] = []
-    for memory in memories:
-        prompt = _prompt(question, [*shown, memory], speaker)
+    for memory in reversed(memories):
+        prompt = _prompt(question, [memory, *shown], speaker)
         if engine.count_tokens(prompt) + MAX_ANSWER_TOKENS <= engine.n_ctx:
-            shown.append(memory)
+            shown.insert(0, memory)
     return engine.stream(
         _prompt(question, shown, speaker),
         max_tokens=MAX_ANSWER_TOKENS,
-        stop=('"', "\n"),
+        stop=("\n",),
+        within=[_text(m) for m in shown] or None,
         stage="generation",
     )
 
@@ -80,17 +95,21 @@ def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:
 
 
 def _prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
-    lines = "".join(_line(m) for m in reversed(memories))
+    lines = "".join(f"{_line(m)}\n" for m in memories)
     question = " ".join(question.split())
-    return f"{lines}\nQuestion to {speaker}: {question}\n{speaker}'s short answer: \""
+    return f"{_EXAMPLES}{lines}\nQuestion to {speaker}: {question}\n{speaker}'s short answer:"
 
 
 def _line(memory: Recalled) -> str:
     when = f"On {day_text(datetime.fromisoformat(memory.when).date())}, " if memory.when else ""
-    text = " ".join(memory.text.split())  # a line of it could look like one of the prompt
     if not memory.said:
-        return f"{when}it was noted: {text}\n"
+        return f"{when}it was noted: {_text(memory)}"
+    return f'{when}{memory.speaker} said: "{_text(memory)}"'
+
+
+def _text(memory: Recalled) -> str:
+    """One line, its relative dates written out, without a quote that would end its quotation."""
+    text = " ".join(memory.text.split())
     if memory.when:
         text = absolute(text, memory.when)[0]
-    text = text.replace('"', "'")  # it would end the quotation that the model is to imitate
-    return f'{when}{memory.speaker} said: "{text}"\n'
+    return text.replace('"', "'")

@@ -38,6 +38,7 @@ PROMPT = (
 SAME = 0.97
 SURELY_SAME = 0.85  # from here the model may call a fact a repetition
 RELATED = 0.50  # below it two facts have nothing to do with each other
+_SHOWN = 4  # of a fact's memories, nearest first: all of them need not fit the context window
 _MAX_TOKENS_PER_FACT = 48
 _EVENTS = get_args(Event)
 
@@ -238,7 +239,9 @@ def _ask(
     open_facts: Sequence[int],
 ) -> dict[int, Op]:
     """Let the model decide about the facts that the rules left open, in one call."""
-    memories = {c.id: c for i in open_facts for c in candidates[i] if c.similarity >= RELATED}
+    memories = {
+        c.id: c for i in open_facts for c in candidates[i][:_SHOWN] if c.similarity >= RELATED
+    }
     number = {id: str(n) for n, id in enumerate(memories)}  # short ids: long ones get garbled
     prompt = PROMPT.format(
         old=json.dumps([{"id": number[c.id], "text": c.text} for c in memories.values()]),

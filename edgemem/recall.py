@@ -1,0 +1,122 @@
+"""From the hits of a search to what the model is shown: the sentences that matter, still true.
+
+A small model reads two sentences well and ten badly: of 44 questions about six invented
+conversations it answers 28 right from the two sentences nearest to the question, 21 from four whole
+turns (bench/LOG.md). Facts point to the turns they were taken from, and the turns' own words are
+shown: a fact of a small model is a good key, and a bad quotation.
+
+Knows a Memory and the stage's `Recalled`; no prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgemem.results import Hit
+from edgemem.retrieval.fusion import is_relevant
+from edgemem.stages.generation import Recalled
+from edgemem.store import StoredTurn
+from edgemem.text import content_words, is_question, same_word, sentences, words
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["Context", "recall"]
+
+_MAX_PASSAGES = 8  # turns and facts whose sentences are compared with the question
+_WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
+_NOW = re.compile(
+    r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b",
+    re.I,
+)
+_PAST = re.compile(
+    r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is shown to the model, the most telling last, and the hits that it came from."""
+
+    shown: tuple[Recalled, ...] = ()
+    hits: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Passage:
+    hit: Hit
+    text: str
+    when: str | None
+    speaker: str
+    said: bool
+
+
+def recall(memory: Memory, question: str, hits: Sequence[Hit], *, most: int) -> Context:
+    """At most `most` sentences to answer a question from; none if no hit is relevant.
+
+    hits: of a search with explain=True, best first. Left out: what only asks, what the assistant
+    said, and turns of which a fact has been contradicted since (unless the question is about the
+    past). The nearest sentence comes last, or the newest when the question asks for now.
+    """
+    if not any(is_relevant(hit.parts or {}) for hit in hits):
+        return Context()
+    passages = _passages(memory, question, hits)
+    split = [
+        (passage, sentence)
+        for passage in passages
+        for sentence in sentences(passage.text)
+        if not is_question(sentence)
+    ]
+    if not split:
+        return Context()
+    vectors = memory.embedder.embed([question, *(sentence for _, sentence in split)])
+    asked = content_words(question)
+    scores = [
+        cosine + _WORDS_WEIGHT * _share(asked, sentence)
+        for cosine, (_, sentence) in zip(vectors[1:] @ vectors[0], split, strict=True)
+    ]
+    best = np.argsort(-np.asarray(scores), kind="stable")[:most].tolist()
+    order = best[::-1]
+    if _NOW.search(question):
+        order = sorted(best, key=lambda i: (split[i][0].when or "", i))
+    chosen = [split[i] for i in order]
+    return Context(
+        tuple(Recalled(text, p.when, p.speaker, p.said) for p, text in chosen),
+        tuple({p.hit.id: p.hit for p, _ in reversed(chosen)}.values()),
+    )
+
+
+def _passages(memory: Memory, question: str, hits: Sequence[Hit]) -> list[_Passage]:
+    """The turns behind the hits, and facts that have none or were edited, in the hits' order."""
+    turns = memory.store.turns([id for hit in hits for id in hit.sources])
+    stale = frozenset[str]() if _PAST.search(question) else memory.stale_turns(turns)
+    found: dict[str, _Passage] = {}
+    for hit in hits:
+        edited = hit.updated_at > hit.created_at
+        if edited or not hit.sources:
+            found[hit.id] = _Passage(hit, hit.memory, hit.valid_from, "User", hit.kind == "turn")
+            continue
+        for turn in (turns[id] for id in hit.sources if id in turns):
+            if (
+                turn.id not in stale
+                and _is_said_by_a_person(turn)
+                and not is_question(turn.content)
+            ):
+                speaker = turn.name or turn.role.capitalize()
+                passage = _Passage(hit, turn.content, turn.timestamp, speaker, True)
+                found.setdefault(turn.id, passage)
+    return list(found.values())[:_MAX_PASSAGES]
+
+
+def _is_said_by_a_person(turn: StoredTurn) -> bool:
+    return turn.role == "user" or turn.name is not None
+
+
+def _share(asked: Sequence[str], sentence: str) -> float:
+    said = set(words(sentence))
+    return sum(same_word(word, said) for word in asked) / max(1, len(asked))
