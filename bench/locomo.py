@@ -1,11 +1,12 @@
-"""How often does a search find the turn that holds the answer? LoCoMo, turn level, no language model.
+"""How often does a search find the turn that holds the answer? LoCoMo, no language model.
 
     python -m bench.locomo --data DIR --json OUT [--k 1 5 10 20]
 
-Every turn of every conversation in DIR is stored as it is (`infer=False`), each conversation in its
-own scope of one store; then each question is asked through `Memory.search`. Hit@k: any evidence turn
-is among the first k; Recall@k: the share of evidence turns that are. Categories 1 to 4 (multi-hop,
-temporal, open domain, single-hop); questions without usable evidence are left out and counted.
+Every turn of every conversation in DIR is stored as it is (`infer=False`), each conversation in
+its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
+evidence turn is among the first k; Recall@k: the share of evidence turns that are. Categories 1 to
+4 (multi-hop, temporal, open domain, single-hop); questions without usable evidence are left out and
+counted.
 """
 
 from __future__ import annotations

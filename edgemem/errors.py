@@ -1,11 +1,11 @@
 """Every error that edgemem raises on purpose, in one tree.
 
     EdgememError
-    ├ InputError         text, metadata or an argument that cannot be stored or asked (also a ValueError)
-    ├ ConfigError        unknown key, bad value (names the key and the file)
-    ├ ModelError         ├ ModelNotFound ├ AdapterError ├ ContextOverflow
-    ├ StoreError         ├ SchemaVersionError ├ DimensionMismatch ├ StoreCorrupt ├ StoreLocked ├ StoreFull
-    └ CloudError         ├ CloudDisabled ├ CloudTimeout ├ CloudRejected
+    ├ InputError   what cannot be stored or asked (also a ValueError)
+    ├ ConfigError  unknown key, bad value (names the key and the file)
+    ├ ModelError   ├ ModelNotFound ├ AdapterError ├ ContextOverflow
+    ├ StoreError   ├ SchemaVersionError ├ DimensionMismatch ├ StoreCorrupt ├ StoreLocked ├ StoreFull
+    └ CloudError   ├ CloudDisabled ├ CloudTimeout ├ CloudRejected
 
 A message says what was given, what is allowed, and what to do next. Errors of dependencies are
 wrapped with ``from exc``; none leaks. A wrong *type* stays a ``TypeError``.

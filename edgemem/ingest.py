@@ -87,7 +87,8 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         [_message(t) for t in turns],
         context=[_message(t) for t in context] if before else (),
     )
-    vectors = memory.embedder.embed_chunks([f.text for f in found]) if found else []
+    embedder = memory.embedder
+    vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     facts = [_NewFact(f, v, turns[f.source]) for f, v in zip(found, vectors, strict=True)]
     near = [_nearest(memory, item.scope, fact.vectors) for fact in facts]
     ops = update.decide(
@@ -98,7 +99,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     known = {m.id: m for found_near in near for m, _ in found_near}
     changes: list[Change] = []
     gone: set[str] = set()
-    with memory.store.transaction() as tx:
+    with memory.writing(embedder) as tx:
         for op in ops:
             changes += _apply(tx, op, facts[op.fact], known, item, gone)
         tx.finish_pending(item.id)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.results import Change, Message, Scope
-from edgemem.retrieval.lexical import embedded_text, search_text
+from edgemem.retrieval.lexical import search_text
 from edgemem.store import NewMemory, StoredTurn
 
 __all__ = ["added", "is_searchable", "pairs_to_extract", "said", "stored_turn", "turn_memory"]
@@ -26,7 +26,7 @@ def is_searchable(message: Message, recalled: bool) -> bool:
 
 def said(message: Message) -> str:
     """The text whose vector stands for a message: who says it, and what."""
-    return embedded_text(search_text(message.content, speaker=message.name))
+    return search_text(message.content, speaker=message.name)
 
 
 def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:

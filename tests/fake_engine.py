@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from edgemem.runtime.engine import Generation, Stream
@@ -13,7 +13,7 @@ class FakeEngine:
     """Answers every question with `pieces`; takes from a sentence the fact that `facts` has for it.
 
     facts: sentence to fact, in which {} stands for the speaker. between: called between two pieces.
-    prompts: what was asked, by stage.
+    prompts: what was asked, by stage. within: the texts that the last answer had to quote.
     """
 
     name = "fake"
@@ -28,13 +28,17 @@ class FakeEngine:
     ) -> None:
         self.pieces, self.facts, self.between = pieces, dict(facts or {}), between
         self.prompts: list[tuple[str, Any]] = []
+        self.within: Sequence[str] | None = None
         self.broken = False
 
     def count_tokens(self, prompt: Any) -> int:
         return len(str(prompt).split())
 
-    def stream(self, prompt: Any, *, stage: str = "", **_: Any) -> Stream:
+    def stream(
+        self, prompt: Any, *, stage: str = "", within: Sequence[str] | None = None, **_: Any
+    ) -> Stream:
         self.prompts.append((stage, prompt))
+        self.within = within
         return Stream(self._pieces())
 
     def _pieces(self) -> Generator[str, None, Generation]:

@@ -59,6 +59,9 @@ class BagOfWords:
             out.append(np.stack([self._unit(found[i : i + 200]) for i in starts]))
         return out
 
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return np.stack([self.embed_query(text) for text in texts])
+
     def embed_query(self, text: str) -> np.ndarray:
         return self._unit(content_words(text) or words(text))
 

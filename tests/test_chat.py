@@ -56,10 +56,11 @@ def test_what_was_said_is_recalled_and_shown(chat, fake):
     assert [c.memory for c in first.changes if c.kind == "fact"] == ["User's cat is called Tom"]
     reply = say(chat, QUESTION)
     assert reply.found and reply.text == ANSWER
-    assert CAT in [hit.memory for hit in reply.context]
+    assert {hit.memory for hit in reply.context} <= {CAT, "User's cat is called Tom"}
     stage, prompt = fake.prompts[-1]
     assert stage == "generation"
     assert CAT in prompt and prompt.index(CAT) < prompt.index(QUESTION)
+    assert fake.within == [CAT]  # the turn's own words, and the turn alone
     assert reply.timings.keys() >= {"recall_ms", "ttft_s", "tokens_per_s", "remember_s"}
     assert reply.generation is not None
 
@@ -84,7 +85,9 @@ def test_what_the_model_says_of_itself_is_no_fact(chat, memory, fake):
     fake.pieces = ("I adopted ", "a dog in Oslo.")
     reply = say(chat, "Good morning to you!")
     assert not reply.found
-    assert [i.kind for i in memory.get_all(user_id="default")] == ["turn", "turn"]
+    assert texts(memory.get_all(user_id="default")) == ["Good morning to you!"]
+    assert turns(memory)[-1] == ("assistant", "I adopted a dog in Oslo.")  # kept, never found
+    assert "adopted" not in " ".join(texts(memory.search("Who adopted a dog?", user_id="default")))
     assert all("adopted" not in str(p) for stage, p in fake.prompts if stage == "extraction")
 
 
@@ -114,6 +117,32 @@ def test_closing_a_reply_in_the_middle_keeps_the_turn(chat, memory):
     assert "Your cat" not in texts(memory.get_all(user_id="default"))
     assert list(reply) == []
     assert say(chat, QUESTION).text == ANSWER  # the engine is free again
+
+
+def test_closing_a_reply_before_its_first_piece_keeps_the_message(chat, memory, fake):
+    reply = chat.send(CAT)
+    reply.close()
+    assert turns(memory) == [("user", CAT)]
+    assert "User's cat is called Tom" in texts(reply.changes)
+    assert (reply.text, reply.generation, list(reply)) == ("", None, [])
+    assert [stage for stage, _ in fake.prompts] == ["extraction"]
+
+
+@pytest.mark.parametrize("pieces", [0, 1])
+@pytest.mark.parametrize("read_on", [False, True])
+def test_a_memory_closed_before_the_reply_ended_stores_nothing(
+    fake, embedder, tmp_path, pieces, read_on
+):
+    with Memory(tmp_path / "chat.db", engine=fake, embedder=embedder) as memory:
+        reply = Chat(memory, fake).send("My dog is called Rex.")
+        for _ in range(pieces):
+            next(reply)
+    if read_on:
+        assert "".join(reply).endswith("Tom.")
+    reply.close()
+    assert reply.changes is None
+    with Memory(tmp_path / "chat.db", engine=fake, embedder=embedder) as memory:
+        assert memory.store.counts()["turns"] == 0
 
 
 def test_ctrl_c_while_the_model_writes_keeps_the_turn(chat, memory, fake):
@@ -147,6 +176,16 @@ def test_remember_false_stores_nothing(chat, memory):
     assert (reply.text, reply.changes) == (ANSWER, None)
     say(chat, "My dog is called Rex.", remember=False)
     assert memory.store.counts() == before
+
+
+def test_remember_false_still_goes_on_with_the_talk(chat, fake):
+    say(chat, "My dog is called Rex.", remember=False)
+    say(chat, "He is asleep now.", remember=False)
+    _, messages = fake.prompts[-1]
+    said = [(m["role"], m["content"]) for m in messages if m["role"] != "system"]
+    assert said == [
+        ("user", "My dog is called Rex."), ("assistant", ANSWER), ("user", "He is asleep now.")
+    ]  # fmt: skip
 
 
 def test_two_users_do_not_share_what_they_say(memory):

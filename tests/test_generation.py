@@ -5,6 +5,7 @@ import pytest
 from edgemem.errors import ContextOverflow
 from edgemem.results import Message
 from edgemem.stages.generation import MAX_ANSWER_TOKENS, Recalled, answer, reply
+from edgemem.text import content_words
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -21,6 +22,11 @@ class Recorder:
     def stream(self, prompt, **options):
         self.prompt, self.options = prompt, options
 
+    @property
+    def asked(self):
+        """The prompt after its worked examples, whose last answer ends with the blank line."""
+        return self.prompt.rpartition("The trumpet\n\n")[2]
+
 
 def said(text, when=MAY_8):
     return Recalled(text, when, "User", True)
@@ -29,35 +35,47 @@ def said(text, when=MAY_8):
 def test_the_most_relevant_memory_stands_last_with_its_day_and_speaker():
     engine = Recorder()
     noted = Recalled("Ana has a dog", None, "User", False)
-    answer(engine, "Who barks?", [said("I adopted Rex yesterday."), noted], speaker="Ana")
-    assert engine.prompt == (
+    answer(engine, "Who barks?", [noted, said("I adopted Rex yesterday.")], speaker="Ana")
+    assert engine.asked == (
         "it was noted: Ana has a dog\n"
         'On 8 May 2023, User said: "I adopted Rex on 7 May 2023."\n'
-        "\nQuestion to Ana: Who barks?\nAna's short answer: \""
+        "\nQuestion to Ana: Who barks?\nAna's short answer:"
     )
 
 
-def test_an_answer_ends_with_its_quote_or_line():
+def test_an_answer_quotes_what_was_shown_and_ends_with_its_line():
     engine = Recorder()
-    answer(engine, "Who?", [], speaker="Ana")
+    answer(engine, "Who?", [said('I saw "Rex"\nyesterday.')], speaker="Ana")
     assert engine.options == {
         "max_tokens": MAX_ANSWER_TOKENS,
-        "stop": ('"', "\n"),
+        "stop": ("\n",),
+        "within": ["I saw 'Rex' on 7 May 2023."],  # as it is shown
         "stage": "generation",
     }
+    answer(engine, "Who?", [], speaker="Ana")
+    assert engine.options["within"] is None
+
+
+def with_room_for(words):
+    """An engine whose window takes the examples, a question of one word and so many words more."""
+    engine = Recorder()
+    answer(engine, "Who?", [], speaker="Ana")
+    engine.n_ctx = engine.count_tokens(engine.prompt) + MAX_ANSWER_TOKENS + words
+    return engine
 
 
 def test_memories_that_do_not_fit_are_left_out_the_least_relevant_first():
-    engine = Recorder(n_ctx=MAX_ANSWER_TOKENS + 45)
+    engine = with_room_for(2 * 16)  # "On 8 May 2023, User said:" and ten words
     memories = [said(f"word{n} " * 10) for n in range(6)]
     answer(engine, "Who?", memories, speaker="Ana")
-    assert "word0" in engine.prompt and "word1" in engine.prompt
-    assert "word2" not in engine.prompt
+    assert engine.asked.index("word4") < engine.asked.index("word5")
+    assert "word3" not in engine.prompt
+    assert [text[:5] for text in engine.options["within"]] == ["word4", "word5"]
 
 
 def test_a_memory_too_long_for_the_window_does_not_keep_the_others_out():
-    engine = Recorder(n_ctx=MAX_ANSWER_TOKENS + 45)
-    answer(engine, "Who?", [said("huge " * 5000), said("small")], speaker="Ana")
+    engine = with_room_for(32)
+    answer(engine, "Who?", [said("small"), said("huge " * 5000)], speaker="Ana")
     assert "small" in engine.prompt and "huge" not in engine.prompt
 
 
@@ -65,7 +83,7 @@ def test_a_memory_too_long_for_the_window_does_not_keep_the_others_out():
 def test_a_memory_with_quotes_or_lines_stays_one_line_of_the_prompt(text):
     engine = Recorder()
     answer(engine, "Who?", [said(text)], speaker="Ana")
-    (line, *_) = engine.prompt.split("\n\nQuestion", 1)
+    (line, *_) = engine.asked.split("\n\nQuestion", 1)
     assert "\n" not in line
     assert line.count('"') == 2
 
@@ -93,11 +111,20 @@ def test_without_a_chat_template_talk_is_a_plain_completion():
 
 @pytest.mark.models
 def test_the_real_model_answers_from_a_memory(engine):
-    memories = [said("My dog is called Biscuit."), said("I went for a run today.")]
+    memories = [said("I went for a run today."), said("My dog is called Biscuit.")]
     stream = answer(engine, "What is the name of my dog?", memories, speaker="User")
-    text = "".join(stream)
-    assert "Biscuit" in text
-    assert '"' not in text and "\n" not in text
+    assert "Biscuit" in "".join(stream)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "question", ["What is my cat called?", "Which instrument does Jonas play?", "Who am I?", "the?"]
+)
+def test_the_real_model_takes_no_answer_from_the_examples(engine, question):
+    memories = [said("I went for a run on Monday."), said("My dog is called Biscuit.")]
+    text = "".join(answer(engine, question, memories, speaker="User")).strip()
+    assert any(text in memory.text for memory in memories)
+    assert content_words(text)
 
 
 @pytest.mark.models

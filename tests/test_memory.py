@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import numpy as np
 import pytest
 from memorykit import CALLS, BagOfWords, call, quick, texts
 
@@ -285,11 +287,13 @@ def test_without_a_path_the_settings_say_where(
 def test_closed_twice_is_closed_and_every_method_says_so(tmp_path: Path, path: str) -> None:
     memory = quick(path if path == ":memory:" else tmp_path / path)
     memory.add("hello", user_id="ada", infer=False)
+    assert not memory.closed
     memory.close()
     memory.close()
+    assert memory.closed
     before = sorted(tmp_path.iterdir())
     public = {n for n in dir(Memory) if not n.startswith("_")}
-    assert public - {"close", "engine", "embedder", "index"} == set(CALLS)
+    assert public - {"close", "closed", "engine", "embedder", "index"} == set(CALLS)
     for name in CALLS:
         with pytest.raises(StoreError, match="closed"):
             call(memory, name)
@@ -388,6 +392,31 @@ def test_another_embedder_is_refused_until_reindex(tmp_path: Path) -> None:
         assert texts(memory.search("Oslo")) == ["I live in Oslo"]
         assert memory.doctor()["problems"] == []
         assert memory.doctor()["embedder"] == "second@2"
+
+
+@pytest.mark.parametrize("name", [None, "Ana"])
+@pytest.mark.parametrize("text", ["I moved to Oslo", "dear diary\n8 May 2023", "8 May 2023"])
+def test_a_text_has_one_vector_however_it_came_in(name: str | None, text: str) -> None:
+    """Added, edited, embedded anew or imported: speaker and text, never the day it was said on."""
+    message = {"role": "user", "content": text, "name": name, "timestamp": "2024-05-01T10:00Z"}
+    expected = BagOfWords().embed_chunks([f"{name}: {text}" if name else text])[0]
+
+    def held(memory: Memory) -> np.ndarray:
+        return memory.store.changes(0).vectors
+
+    with quick() as memory, quick() as copy:
+        (added,) = memory.add(message, infer=False)
+        assert np.array_equal(held(memory), expected)
+        memory.reindex()
+        assert np.array_equal(held(memory), expected)
+        memory.update(added.id, "something else")
+        assert not np.array_equal(held(memory), expected)
+        memory.update(added.id, text)
+        assert np.array_equal(held(memory), expected)
+        out = io.StringIO()
+        memory.export_jsonl(out)
+        copy.import_jsonl(io.StringIO(out.getvalue()))
+        assert np.array_equal(held(copy), expected)
 
 
 def test_reindex_takes_in_what_is_stored_while_it_embeds(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def demo(conversation: str | None, db: str | None, as_json: bool) -> None:
     started = time.perf_counter()
     with _conversation_file(conversation) as file, _store_file(db) as store:
         script = read_demo(file)
-        _play(script, store, console)
-        rows, child_rss = _answers(file, store, console)
+        play(script, store, console)
+        rows, child_rss = answer_questions(file, store, console)
     seconds = time.perf_counter() - started
     peaks = [peak for peak in (peak_rss_mb(), child_rss) if peak is not None]
     right = sum(row["right"] for row in rows)
@@ -105,7 +105,7 @@ def _store_file(given: str | None) -> Iterator[str]:
 # -- playing -------------------------------------------------------------------------------------
 
 
-def _play(script: Demo, store: str, console: Console) -> None:
+def play(script: Demo, store: str, console: Console) -> None:
     """Put every session through `Memory.add`, pair by pair, and show what came of it."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
@@ -150,7 +150,7 @@ def _show_changes(console: Console, changes: AddResults) -> None:
 # -- asking --------------------------------------------------------------------------------------
 
 
-def _answers(
+def answer_questions(
     conversation: str, store: str, console: Console
 ) -> tuple[list[dict[str, Any]], float | None]:
     """Ask every question in a new process on the same file; its rows and its peak memory."""

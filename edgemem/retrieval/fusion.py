@@ -34,8 +34,8 @@ def is_relevant(parts: Mapping[str, float]) -> bool:
     """Whether a memory with these parts of a score is worth answering from.
 
     The words may do (the share of 99.6 % of answerable LoCoMo questions' best hits), or the meaning
-    alone ("Where do I live?" and "I moved to Oslo" share no word). A coarse sieve: of questions that
-    another conversation would answer, it lets most through.
+    alone ("Where do I live?" and "I moved to Oslo" share no word). A coarse sieve: of questions
+    that another conversation would answer, it lets most through.
     """
     return (
         sum(parts.values()) >= RELEVANT_SCORE

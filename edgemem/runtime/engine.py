@@ -210,9 +210,10 @@ class Engine:
         max_tokens: most tokens of the answer; None is what the window leaves. temperature 0 takes
         the likeliest token. stop: texts that end the answer, and are no part of it. schema: a JSON
         schema that the text is forced to follow; it is whole unless finish_reason is "length" or
-        "cancelled". within: texts; the answer is then a run of words of one of them, begun by a space,
-        and ended by a stop text of one token. stage: whose cached prefix to use (and, once bound, adapters). should_stop:
-        asked before each token. The engine is this thread's until the stream ends or is closed.
+        "cancelled". within: texts; the answer is then a run of words of one of them, begun by a
+        space, ended by a stop text of one token (spans.py). stage: whose cached prefix to use (and,
+        once bound, adapters). should_stop: asked before each token. The engine is this thread's
+        until the stream ends or is closed.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
         """
@@ -326,10 +327,11 @@ class Engine:
         ends = [tokens[0] for s in stop if len(tokens := self.tokenize(s)) == 1]
         if not ends or not any(text.strip() for text in texts):
             raise InputError(
-                f"within is {list(texts)!r:.80} and stop {list(stop)!r}; give at least one text, and "
-                "one stop text of a single token to end the answer"
+                f"within is {list(texts)!r:.80} and stop {list(stop)!r}; give at least one text, "
+                "and one stop text of a single token to end the answer"
             )
-        return Spans([self.tokenize(f" {text}") for text in texts], self._vocabulary.piece, ends)
+        quotable = [self.tokenize(f" {text}") for text in texts if text.strip()]
+        return Spans(quotable, self._vocabulary.piece, ends)
 
     def _acquire(self) -> None:
         if self._owner == threading.get_ident():

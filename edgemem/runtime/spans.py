@@ -1,50 +1,64 @@
 """Which tokens may follow if an answer must be a run of words of given texts.
 
-Knows token ids and their bytes; no model. A small model that may only copy cannot invent.
+Knows token ids, their bytes and what a stop word is; no model. A small model that may only copy
+cannot invent.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.text import content_words
+
 __all__ = ["Spans"]
+
+# A word goes on with a letter (also of two bytes), a digit, an apostrophe or a hyphen, and a number
+# with a mark before a digit: "3.5", "10:30", "1,000".
+_GOES_ON = re.compile(rb"[0-9A-Za-z'\-\x80-\xff]|[.,:/][0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """Tokens; the positions where a word begins; per position whether a word may end before it."""
+
+    tokens: list[int]
+    starts: list[int]
+    word_ends: list[bool]
 
 
 class Spans:
     """The runs of words of some texts, as tokens.
 
     texts: token ids of each text, tokenized with a space before it. piece: a token's bytes.
-    ends: tokens that may end an answer once it stands at a word's end.
+    ends: tokens that may end an answer. They may follow at a word's end, once the answer has a word
+    that is no stop word, or where its text ends.
     """
 
     def __init__(
         self, texts: Sequence[Sequence[int]], piece: Callable[[int], bytes], ends: Sequence[int]
     ) -> None:
-        self._texts = [list(tokens) for tokens in texts]
-        self._ends = list(ends)
-        pieces = {token: piece(token) for tokens in self._texts for token in tokens}
-        self._begins_word = {t for t, p in pieces.items() if p[:1] == b" " and p.strip()}
-        # An apostrophe or a hyphen goes on with its word; so does any letter, also of two bytes.
-        self._joins = {t for t, p in pieces.items() if p[:1].isalnum() or p[:1] in (b"'", b"-")}
-        self._joins |= {t for t, p in pieces.items() if p[:1] >= b"\x80"}
+        self._pieces = {token: piece(token) for tokens in texts for token in tokens}
+        self._texts = [self._read(list(tokens)) for tokens in texts]
+        self._ends = frozenset(ends)
 
     def after(self, answer: Sequence[int]) -> set[int]:
         """The tokens that may follow an answer (token ids, all chosen by this)."""
-        if not answer:
-            return {t for tokens in self._texts for t in tokens if t in self._begins_word}
-        run, found = list(answer), set[int]()
-        for tokens in self._texts:
-            for start in range(len(tokens) - len(run) + 1):
-                if tokens[start] in self._begins_word and tokens[start : start + len(run)] == run:
-                    end = start + len(run)
-                    if end == len(tokens) or tokens[end] not in self._joins:
-                        found.update(self._ends)
-                    if end < len(tokens):
-                        found.add(tokens[end])
-        return found
+        run, following, at_word_end = list(answer), set[int](), False
+        for text in self._texts:
+            for start in text.starts:
+                end = start + len(run)
+                if text.tokens[start:end] == run:
+                    following.update(text.tokens[end : end + 1])
+                    at_word_end = at_word_end or text.word_ends[end]
+        if not following or (at_word_end and self._says_something(run)):
+            following |= self._ends
+        return following
 
     def allowed(self, answer: Sequence[int]) -> Callable[[NDArray[np.intp]], NDArray[np.bool_]]:
         """A test of candidate tokens (m,) -> (m,) against `after`; it sees `answer` grow."""
@@ -53,3 +67,17 @@ class Spans:
             return np.isin(candidates, list(self.after(answer)))
 
         return test
+
+    def _read(self, tokens: list[int]) -> _Text:
+        pieces = [self._pieces[token] for token in tokens]
+        whole, offsets = b"".join(pieces), accumulate(map(len, pieces), initial=0)
+        return _Text(
+            tokens,
+            # A lone space counts: some models cut " 2023" into a space and four digits.
+            [i for i, piece in enumerate(pieces) if i == 0 or piece[:1] == b" "],
+            [_GOES_ON.match(whole, offset) is None for offset in offsets],
+        )
+
+    def _says_something(self, run: Sequence[int]) -> bool:
+        said = b"".join(self._pieces[token] for token in run).decode("utf-8", "ignore")
+        return bool(content_words(said))

@@ -2,7 +2,7 @@
 
 The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it; a base
 model of 135 M parameters has not, so until one is bound the stage departs from the paper in three
-ways, each measured by `bench/extraction.py`:
+ways (bench/LOG.md has what each gave; `bench/extraction.py` measures the stage as it is):
 
 - worked examples follow the line (their KV is computed once and kept);
 - it reads one sentence at a time, and leaves out those that ask, greet or only speak of the other
@@ -141,7 +141,8 @@ def extract(
 
 def schema(name: str) -> dict[str, Any]:
     """At most one fact, about `name` (letters only)."""
-    about = {"type": "string", "pattern": f"^{name}( |'s ).*$"}
+    # Not `.*`: llama.cpp's "." matches a bare quote too, and the text would not be JSON.
+    about = {"type": "string", "pattern": f"^{name}( |'s )" + r'[^"\\\n]*$'}
     facts = {"type": "array", "items": about, "maxItems": 1}
     return {"type": "object", "properties": {"facts": facts}, "required": ["facts"]}
 

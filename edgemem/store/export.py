@@ -98,9 +98,9 @@ def import_rows(
 ) -> dict[str, int]:
     """Store exported rows, in transactions of BATCH; how many of each type were new.
 
-    begin: gives a transaction. vectors_for: the search texts of memories to one (c, dim) float32 each.
-    Rows whose id is there already are passed over, so an import that was stopped may be run again.
-    Raises InputError on a row that is none of an export's; the batches before it are stored.
+    begin: gives a transaction. vectors_for: the search texts of memories to one (c, dim) float32
+    each. Rows whose id is there already are passed over, so an import that was stopped may be run
+    again. Raises InputError on a row that is none of an export's; the batches before it are stored.
     """
     new = dict.fromkeys(_TABLES, 0)
     batch: list[dict[str, Any]] = []

@@ -1,0 +1,96 @@
+"""How many questions about invented conversations does the whole product answer right?
+
+    python -m bench.demo_set [FILE …] [--json OUT]
+
+Plays each file (default: the demo's own and those in bench/conversations) as `edgemem demo` does:
+every pair through `Memory.add`, then the questions from a new process. One row for each file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import edgemem
+from bench import report
+from edgemem.cli import demo
+from edgemem.importers import read_demo
+
+DEFAULT = [
+    Path(edgemem.__file__).parent / "data" / "demo.json",
+    *sorted((Path(__file__).parent / "conversations").glob("*.json")),
+]
+
+
+def play(file: Path, console: Console) -> dict[str, Any]:
+    """The row of one conversation."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        store = str(Path(scratch) / "demo.db")
+        demo.play(read_demo(file), store, console)
+        played = time.perf_counter()
+        answers, answering = demo.answer_questions(str(file), store, console)
+    ended = time.perf_counter()
+    return {
+        "file": file.name,
+        "right": sum(a["right"] for a in answers),
+        "of": len(answers),
+        "seconds": round(ended - started, 1),
+        "playing_s": round(played - started, 1),
+        "playing_peak_rss_mb": _whole(demo.peak_rss_mb()),  # of all files so far
+        "answering_peak_rss_mb": _whole(answering),
+        "wrong": [
+            {key: a[key] for key in ("question", "answer", "expected")}
+            for a in answers
+            if not a["right"]
+        ],
+    }
+
+
+def _whole(megabytes: float | None) -> int | None:
+    return None if megabytes is None else round(megabytes)
+
+
+def run(files: Sequence[Path], console: Console) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Summary and rows."""
+    rows = []
+    for file in files:
+        rows.append(play(file, console))
+        row = rows[-1]
+        sys.stderr.write(f"{file.name}: {row['right']} of {row['of']}, {row['seconds']} s\n")
+    peaks = [
+        row[key]
+        for row in rows
+        for key in ("playing_peak_rss_mb", "answering_peak_rss_mb")
+        if row[key] is not None
+    ]
+    summary = {
+        "right": sum(row["right"] for row in rows),
+        "of": sum(row["of"] for row in rows),
+        "seconds": round(sum(row["seconds"] for row in rows), 1),
+        "peak_rss_mb": max(peaks, default=None),
+    }
+    return summary, rows
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.demo_set", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="conversations")
+    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    parser.add_argument("--show", action="store_true", help="show the conversations on stderr")
+    options = parser.parse_args(argv)
+    console = Console(stderr=True, quiet=not options.show, highlight=False, soft_wrap=True)
+    report.write(options.json, *run(options.files or DEFAULT, console))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""How good are the bundled model's facts? LoCoMo pairs against LoCoMo's own observations.
+
+    python -m bench.extraction --data DIR --json OUT [--pairs 60] [--seed 0] [--context-turns 0 2 4]
+
+Pairs of messages are drawn from one conversation and put through the extraction stage, as
+`Memory.add` does. One row for each number of earlier turns shown to the model: the share of its
+answers that are strict JSON; ROUGE-1 F of a pair's facts against the observations that cite its
+turns (0 if nothing was extracted); the share of pairs without observations that rightly give
+nothing; seconds for a pair. The observations are a person's words for the same facts, so ROUGE-1
+compares settings of this stage; it does not say how many facts are true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from bench import report
+from edgemem.importers import batches, read_locomo
+from edgemem.results import Message
+from edgemem.runtime.engine import Engine, Generation
+from edgemem.stages import extraction
+from edgemem.text import words
+
+_DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
+_console = Console(stderr=True)
+
+
+class Recorder:
+    """An engine that keeps its answers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.answers: list[Generation] = []
+
+    def generate(self, prompt: Any, **options: Any) -> Generation:
+        self.answers.append(self._engine.generate(prompt, **options))
+        return self.answers[-1]
+
+
+def is_strict(answer: Generation) -> bool:
+    """Whether an answer is `{"facts": [strings]}` and nothing else."""
+    try:
+        extraction.parse(answer.text)
+    except ValueError:
+        return False
+    return True
+
+
+def rouge_1(found: str, wanted: str) -> float:
+    """F of the words two texts share, each counted as often as both have it."""
+    a, b = Counter(words(found)), Counter(words(wanted))
+    shared = (a & b).total()
+    return 2 * shared / (a.total() + b.total()) if shared else 0.0
+
+
+def observations(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each observation of a LoCoMo file, and the ids of the turns it cites."""
+    for session in json.loads(path.read_text(encoding="utf-8")).get("observation", {}).values():
+        for facts in session.values():
+            for text, cited in facts:
+                yield text, frozenset(_DIALOGUE_ID.findall(str(cited)))
+
+
+def as_message(raw: Mapping[str, Any]) -> Message:
+    return Message(raw["role"], raw["content"], raw["timestamp"], raw["name"])
+
+
+def measure(
+    engine: Engine,
+    messages: Sequence[Mapping[str, Any]],
+    drawn: Sequence[tuple[int, Sequence[Mapping[str, Any]]]],
+    known: Sequence[tuple[str, frozenset[str]]],
+    before: int,
+) -> dict[str, Any]:
+    """The row of one setting. drawn: pairs, each with the position of its first message."""
+    recorder = Recorder(engine)
+    scores, empty, seconds, facts, failed = [], [], [], 0, 0
+    for position, pair in track(drawn, f"{before} turns of context", console=_console):
+        context = [as_message(m) for m in messages[max(0, position - before) : position]]
+        started = time.perf_counter()
+        try:
+            found = extraction.extract(recorder, [as_message(m) for m in pair], context=context)
+            broken = False
+        except ValueError:  # a pair that fails is not one that rightly gives nothing
+            found, broken = [], True
+        failed += broken
+        seconds.append(time.perf_counter() - started)
+        facts += len(found)
+        turns = {m["metadata"]["dia_id"] for m in pair}
+        wanted = " ".join(text for text, cited in known if cited & turns)
+        if wanted:
+            scores.append(rouge_1(" ".join(f.text for f in found), wanted))
+        else:
+            empty.append(not found and not broken)
+    answers = recorder.answers
+    return {
+        "context_turns": before,
+        "n": len(drawn),
+        "with_observations": len(scores),
+        "rouge_1_f": round(sum(scores) / len(scores), 4) if scores else None,
+        "without_observations": len(empty),
+        "rightly_nothing": round(sum(empty) / len(empty), 4) if empty else None,
+        "facts": facts,
+        "answers": len(answers),
+        "strict_json": round(sum(map(is_strict, answers)) / len(answers), 4) if answers else None,
+        "failed_pairs": failed,
+        "pair_s_p50": round(report.percentile(seconds, 50), 2),
+    }
+
+
+def run(
+    path: Path, pairs: int, seed: int, context_turns: Sequence[int]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Summary (the row of the default, no context, if it was asked for) and rows."""
+    messages = read_locomo(path).messages
+    known, every, position = list(observations(path)), [], 0
+    for pair in batches(messages, infer=True):
+        every.append((position, pair))
+        position += len(pair)
+    drawn = sorted(random.Random(seed).sample(range(len(every)), min(pairs, len(every))))
+    with Engine.load() as engine:
+        measure(engine, messages, [every[drawn[0]]], known, 0)  # warm: the prompt's prefix is kept
+        rows = [
+            measure(engine, messages, [every[i] for i in drawn], known, n) for n in context_turns
+        ]
+        model = engine.name
+    default = next((row for row in rows if row["context_turns"] == 0), rows[0])
+    summary = {"conversation": path.stem, "model": model, "seed": seed, **default}
+    return {**summary, "peak_rss_mb": report.peak_rss_mb()}, rows
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.extraction", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
+    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument("--conversation", metavar="NAME", help="file name (default: the first)")
+    parser.add_argument("--pairs", type=int, default=60, help="pairs of messages to draw")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--context-turns", type=int, nargs="+", default=[0, 2, 4], metavar="N")
+    options = parser.parse_args(argv)
+    if options.pairs < 1 or min(options.context_turns) < 0:
+        parser.error("--pairs must be 1 or more, --context-turns 0 or more")
+    files = sorted(options.data.glob(options.conversation or "*.json"))
+    if not files:
+        parser.error(f"{options.data} holds no such LoCoMo JSON file")
+    summary, rows = run(files[0], options.pairs, options.seed, options.context_turns)
+    report.write(options.json, summary, rows)
+    for name, value in summary.items():
+        sys.stdout.write(f"{name}: {value}\n")
+
+
+if __name__ == "__main__":
+    main()

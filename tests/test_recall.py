@@ -1,0 +1,149 @@
+"""What of the hits the model is shown: whose words, which sentences, in which order."""
+
+import pytest
+from fake_engine import FakeEngine
+from memorykit import quick, texts
+
+from edgemem.memory import Memory
+from edgemem.recall import Context, recall
+
+DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
+OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."
+FACTS = {OLD: "{} drinks coffee every morning", "My cat is called Tom.": "{}'s cat is called Tom"}
+
+
+@pytest.fixture
+def memory():
+    with quick(engine=FakeEngine(facts=FACTS)) as opened:
+        yield opened
+
+
+def tell(memory: Memory, text: str, day: str = DAYS[0], *, infer: bool = False, **message):
+    return memory.add(
+        [{"role": "user", "content": text, "timestamp": day, **message}], user_id="ana", infer=infer
+    )
+
+
+def shown(memory: Memory, question: str, most: int = 8) -> Context:
+    hits = memory.search(question, user_id="ana", top_k=16, explain=True)
+    return recall(memory, question, hits, most=most)
+
+
+def sentences(context: Context) -> list[str]:
+    return [recalled.text for recalled in context.shown]
+
+
+def with_a_contradiction(memory: Memory) -> None:
+    """A turn whose fact has been contradicted by a later turn."""
+    first = tell(memory, OLD, DAYS[0], infer=True)
+    (fact,) = [change.id for change in first if change.kind == "fact"]
+    with memory.store.transaction() as tx:
+        tx.invalidate(fact, "2024-06-01T10:00:00.000+00:00")
+    tell(memory, NEW, DAYS[1])
+
+
+def test_what_has_been_contradicted_since_is_not_shown(memory):
+    with_a_contradiction(memory)
+    assert sentences(shown(memory, "What do I drink every morning?")) == [NEW]
+
+
+@pytest.mark.parametrize(
+    "question", ["What did I drink every morning before?", "What coffee did I used to drink?"]
+)
+def test_a_question_about_the_past_is_shown_it_all_the_same(memory, question):
+    with_a_contradiction(memory)
+    assert {OLD, NEW} == set(sentences(shown(memory, question)))
+
+
+def test_a_fact_is_shown_in_the_words_of_the_turn_it_was_taken_from_and_once(memory):
+    tell(memory, "My cat is called Tom.", infer=True)
+    context = shown(memory, "What is my cat called?")
+    assert sentences(context) == ["My cat is called Tom."]
+    (recalled,) = context.shown
+    assert (recalled.when[:10], recalled.speaker, recalled.said) == ("2024-05-01", "User", True)
+    assert len(context.hits) == 1
+
+
+def test_a_fact_that_was_edited_is_shown_as_it_was_edited(memory):
+    added = tell(memory, "My cat is called Tom.", infer=True)
+    (fact,) = [change for change in added if change.kind == "fact"]
+    (turn,) = [change for change in added if change.kind == "turn"]
+    memory.delete(turn.id)
+    with memory.store.transaction() as tx:
+        tx.update_memory(
+            fact.id,
+            memory="The cat of User is called Felix",
+            search_text="The cat of User is called Felix",
+            vectors=memory.embedder.embed_chunks(["cat called Felix"])[0],
+            updated_at="2999-01-01T00:00:00.000+00:00",
+        )
+    (recalled,) = shown(memory, "What is my cat called?").shown
+    assert recalled.text == "The cat of User is called Felix"
+    assert not recalled.said
+
+
+def test_a_turn_that_was_edited_is_shown_as_it_was_edited(memory):
+    (turn,) = tell(memory, "My cat is called Tom.")
+    while memory.get(turn.id).updated_at == turn.created_at:  # the clock counts milliseconds
+        memory.update(turn.id, "My cat is called Felix.")
+    assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Felix."]
+
+
+def test_questions_are_never_shown(memory):
+    tell(memory, "What is my cat called?")
+    assert shown(memory, "What is my cat called?") == Context()
+    tell(memory, "Do you like my cat? My cat is called Tom. Is it a good name for a cat?")
+    assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Tom."]
+
+
+def test_what_the_assistant_said_is_never_shown_but_a_named_person_is(memory):
+    tell(memory, "Your cat is called Rex.", role="assistant")
+    assert texts(memory.search("What is my cat called?", user_id="ana"))
+    assert shown(memory, "What is my cat called?") == Context()
+    tell(memory, "The cat is called Tom.", role="assistant", name="Bo")
+    context = shown(memory, "What is the cat called?")
+    assert sentences(context) == ["The cat is called Tom."]
+    assert context.shown[0].speaker == "Bo"
+
+
+def test_only_the_nearest_sentences_are_shown_the_nearest_last(memory):
+    tell(memory, "The weather was fine. My cat is called Tom. A cat sleeps all day.")
+    context = shown(memory, "What is my cat called?", most=2)
+    assert sentences(context) == ["A cat sleeps all day.", "My cat is called Tom."]
+    assert sentences(shown(memory, "What is my cat called?", most=1)) == ["My cat is called Tom."]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_question_about_now_is_shown_the_newest_last(memory, newest_first):
+    said = ["I work at the big old bakery.", "I work at a school.", "I work at the library."]
+    told = list(zip(said, DAYS, strict=True))
+    for text, day in reversed(told) if newest_first else told:
+        tell(memory, text, day)
+    assert sentences(shown(memory, "Where do I work now?")) == said
+
+
+def test_the_hits_are_those_of_what_is_shown_the_most_telling_first(memory):
+    tell(memory, "A cat sleeps all day.", DAYS[0])
+    tell(memory, "My cat is called Tom.", DAYS[1])
+    tell(memory, "It rained on the mountain.", DAYS[2])
+    context = shown(memory, "What is my cat called?", most=2)
+    assert [hit.memory for hit in context.hits] == sentences(context)[::-1]
+
+
+def test_nothing_relevant_is_nothing(memory):
+    assert shown(memory, "What is my cat called?") == Context()  # an empty store
+    tell(memory, "It rained on the mountain.")
+    assert shown(memory, "What is my cat called?") == Context()
+
+
+def test_what_is_far_from_the_question_is_left_out_beside_what_is_near(memory):
+    tell(memory, "My cat is called Tom. It rained on the mountain.")
+    assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Tom."]
+
+
+def test_a_relevant_hit_that_may_not_be_shown_lets_nothing_else_through(memory):
+    """Asked twice, a question finds itself; that is no reason to answer from the weather."""
+    tell(memory, "It rained on the mountain, the cat slept.")
+    assert shown(memory, "What is my oldest sister's boat called?") == Context()
+    tell(memory, "What is my oldest sister's boat called?")
+    assert shown(memory, "What is my oldest sister's boat called?") == Context()
