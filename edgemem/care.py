@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from edgemem import kernels
 from edgemem.errors import InputError, StoreFull
 from edgemem.ingest import EXTRACT
+from edgemem.inputs import holds_nul
 from edgemem.results import to_utc
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
@@ -153,7 +154,7 @@ def _row(line: str, number: int) -> dict[str, Any]:
     """One row, its times in the store's own form. What else a row must be, the store checks."""
     try:
         row = json.loads(line)
-        nul = _holds_nul(row)
+        nul = holds_nul(row)
     except (ValueError, RecursionError) as exc:
         raise InputError(
             f"line {number} is no JSON ({exc}); give a file of `edgemem export`"
@@ -172,14 +173,6 @@ def _row(line: str, number: int) -> dict[str, Any]:
                     "2024-05-01T10:00:00.000+00:00"
                 ) from exc
     return row
-
-
-def _holds_nul(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any(_holds_nul(k) or _holds_nul(v) for k, v in value.items())
-    return isinstance(value, list) and any(map(_holds_nul, value))
 
 
 # -- reindex and doctor ----------------------------------------------------------------------

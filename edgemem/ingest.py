@@ -99,7 +99,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     known = {m.id: m for found_near in near for m, _ in found_near}
     changes: list[Change] = []
     gone: set[str] = set()
-    with memory.writing(embedder) as tx:
+    with memory._writing(embedder) as tx:
         for op in ops:
             changes += _apply(tx, op, facts[op.fact], known, item, gone)
         tx.finish_pending(item.id)

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_METADATA_BYTES",
     "MAX_TEXT_CHARS",
     "count_of",
+    "holds_nul",
     "id_of",
     "messages_of",
     "metadata_of",
@@ -99,7 +100,7 @@ def metadata_of(value: Mapping[str, Any] | None) -> dict[str, Any]:
         found = json.loads(text)
         if found != given:
             raise ValueError("a key is no string, or a list is a tuple")
-        nul = "\\u0000" in text and _holds_nul(found)
+        nul = "\\u0000" in text and holds_nul(found)
     except (TypeError, ValueError, RecursionError) as exc:
         raise InputError(
             f"the metadata cannot be stored as JSON ({exc}); give strings, finite numbers, "
@@ -115,12 +116,13 @@ def metadata_of(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return found
 
 
-def _holds_nul(value: Any) -> bool:
+def holds_nul(value: Any) -> bool:
+    """Whether a JSON value has a NUL character in any string or key of it."""
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):
-        return any(_holds_nul(k) or _holds_nul(v) for k, v in value.items())
-    return isinstance(value, list) and any(map(_holds_nul, value))
+        return any(holds_nul(k) or holds_nul(v) for k, v in value.items())
+    return isinstance(value, list) and any(map(holds_nul, value))
 
 
 def id_of(value: object) -> str:

@@ -114,7 +114,7 @@ class Memory:
         return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
-    def writing(self, embedder: Embedder) -> Iterator[Transaction]:
+    def _writing(self, embedder: Embedder) -> Iterator[Transaction]:
         """A transaction for vectors of `embedder`, whatever another process did meanwhile."""
         with self.store.transaction() as tx:
             if not self._parts.check_embedder(embedder):
@@ -160,7 +160,7 @@ class Memory:
         turns = [stored_turn(message, scope, now) for message, _ in checked]
         changes: list[Change] = []
         queued: list[int] = []
-        with self.writing(embedder) as tx:
+        with self._writing(embedder) as tx:
             for turn, kept in zip(turns, keep, strict=True):
                 tx.add_turn(turn)
                 if kept:
@@ -240,7 +240,7 @@ class Memory:
         indexed = search_text(text, speaker=speaker, when=old.valid_from)
         vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
         now = utc_now()
-        with self.writing(embedder) as tx:
+        with self._writing(embedder) as tx:
             previous = tx.update_memory(
                 id,
                 memory=text,
@@ -425,7 +425,7 @@ class Memory:
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
-        with self.writing(self.embedder):
+        with self._writing(self.embedder):
             pass
         # The embedder is asked for anew each time: another process may reindex meanwhile.
         return care.import_jsonl(self.store, self._vectors_of, file, on_progress)

@@ -3,8 +3,8 @@
 A small model reads two sentences better than four turns: of 44 questions about six invented
 conversations it answered 21 right from whole turns, and 30 from the two sentences nearest to the
 question, quoting them (bench/LOG.md; the choices were made on those conversations). Facts point to
-the turns they were taken from, and the turns' own words are shown: a fact of a small model is a good
-key, and a bad quotation.
+the turns they were taken from, and the turns' own words are shown: a fact of a small model is a
+good key, and a bad quotation.
 
 Knows a Memory and the stage's `Recalled`; no prompt.
 """
