@@ -1,8 +1,9 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
 Knows a Memory and an Engine; no SQL, no prompt (stages/generation.py has them). What is recalled is
-shown to the model marked with its date and speaker. What the model says is kept as a turn, but is
-never searched or extracted from: neither recalled text nor an invention is remembered as new.
+shown to the model marked with its date and speaker. What the model says, and what the user only
+asks, is kept as a turn, but never searched or extracted from: neither recalled text nor an
+invention is remembered as new.
 """
 
 from __future__ import annotations
@@ -154,10 +155,12 @@ class Chat:
 
     def _remember(self, reply: Reply, text: str, said_at: str) -> None:
         started = time.perf_counter()
-        said = [{"role": "user", "content": text, "timestamp": said_at}]
-        answered = {"role": "assistant", "content": reply.text, "timestamp": said_at}
+        # A question tells nothing, and asked again it would find itself first.
+        message = {"role": "user", "content": text, "recalled": is_question(text)}
+        answer = {"role": "assistant", "content": reply.text, "recalled": True}
         reply.changes = self.memory.add(
-            [*said, {**answered, "recalled": True}] if reply.text else said,
+            [message, answer] if reply.text else message,
+            timestamp=said_at,
             user_id=self.user_id,
             agent_id=self.agent_id,
             run_id=self.run_id,

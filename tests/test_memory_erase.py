@@ -133,3 +133,19 @@ def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
     with quick(path) as memory:
         assert texts(memory.search("word7", top_k=1)) == ["word7"]
         assert loaded == [True]
+
+
+def test_erase_takes_the_chats_answers_that_quote_the_memory(tmp_path: Path) -> None:
+    """An answer is a turn that no memory cites: left alone, it would outlive what it quotes."""
+    path = tmp_path / "a.db"
+    with remember(path) as memory:
+        asked = {"role": "user", "content": f"Where is the {SECRET}?", "recalled": True}
+        answer = {"role": "assistant", "content": f"The {SECRET} is under it", "recalled": True}
+        memory.add([asked, answer], user_id="ana")
+        memory.add([asked, answer], user_id="bob")
+        (fact,) = memory.get_all(filters={"kind": "fact"})
+        memory.erase(fact.id)
+        assert memory.store.counts()["turns"] == 3  # the cat, and what bob's chat said
+        memory.add("I am Bob.", user_id="bob", infer=False)
+        memory.erase(memory.get_all(user_id="bob")[0].id)
+        assert SECRET.encode() not in bytes_beside(path)

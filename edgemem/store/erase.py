@@ -34,12 +34,20 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
 
     These are the memories, their source turns, and every other memory that cites one of those
     turns (the turn's own memory among them); with them go their vectors, full-text rows, history
-    and the pending work that mentions one of their ids. Ids that are not there are passed over.
+    and the pending work that mentions one of their ids. Turns of the same user that no memory cites
+    go too: they are questions and answers of a chat, which may quote what is erased. Ids that are
+    not there are passed over.
     """
     with tx.step() as connection:
         turns = connection.execute(
             "SELECT DISTINCT t.rowid, t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
             f"JOIN memories m ON m.rowid = s.memory WHERE m.id {LISTED}",
+            (as_json(memory_ids),),
+        ).fetchall()
+        turns += connection.execute(
+            "SELECT t.rowid, t.id FROM turns t "
+            "WHERE t.rowid NOT IN (SELECT turn FROM memory_sources) AND EXISTS "
+            f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND m.user_id IS t.user_id)",
             (as_json(memory_ids),),
         ).fetchall()
         turn_rows, turn_ids = [row[0] for row in turns], [row[1] for row in turns]
