@@ -96,21 +96,23 @@ def recall(memory: Memory, question: str, hits: Sequence[Hit], *, most: int) -> 
 
 
 def _passages(memory: Memory, question: str, hits: Sequence[Hit]) -> list[_Passage]:
-    """The turns behind the hits, and facts that have none or were edited, in the hits' order."""
-    turns = memory.store.turns([id for hit in hits for id in hit.sources])
+    """What the hits say, in their order: the words of their turns where these still stand.
+
+    Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
+    itself nothing, but what it was edited to.
+    """
+    ids = [id for hit in hits for id in hit.sources]
+    turns = memory.store.turns(memory.store.standing_turns(ids))
     stale = frozenset[str]() if _PAST.search(question) else memory.stale_turns(turns)
     found: dict[str, _Passage] = {}
     for hit in hits:
         edited = hit.updated_at > hit.created_at
-        if edited or not hit.sources:
+        said = [turns[id] for id in hit.sources if id in turns and id not in stale]
+        if edited or (hit.kind != "turn" and not said):
             found[hit.id] = _Passage(hit, hit.memory, hit.valid_from, "User", hit.kind == "turn")
             continue
-        for turn in (turns[id] for id in hit.sources if id in turns):
-            if (
-                turn.id not in stale
-                and _is_said_by_a_person(turn)
-                and not is_question(turn.content)
-            ):
+        for turn in said:
+            if _is_said_by_a_person(turn) and not is_question(turn.content):
                 speaker = turn.name or turn.role.capitalize()
                 passage = _Passage(hit, turn.content, turn.timestamp, speaker, True)
                 found.setdefault(turn.id, passage)

@@ -147,3 +147,14 @@ def test_a_relevant_hit_that_may_not_be_shown_lets_nothing_else_through(memory):
     assert shown(memory, "What is my oldest sister's boat called?") == Context()
     tell(memory, "What is my oldest sister's boat called?")
     assert shown(memory, "What is my oldest sister's boat called?") == Context()
+
+
+def test_a_deleted_turn_is_not_quoted_through_its_fact(memory):
+    """`delete` means gone from answers: the fact remains, in its own words."""
+    changes = tell(memory, "My cat is called Tom.", infer=True)
+    (turn,) = [change.id for change in changes if change.kind == "turn"]
+    memory.delete(turn)
+    assert sentences(shown(memory, "What is my cat called?")) == ["User's cat is called Tom"]
+    (fact,) = memory.get_all(user_id="ana")
+    memory.delete(fact.id)
+    assert shown(memory, "What is my cat called?") == Context()

@@ -259,6 +259,17 @@ def recent_turns(
     return [stored_turn(row) for row in rows][::-1]
 
 
+def standing_turns(connection: Connection, ids: Sequence[str], now: str) -> list[str]:
+    rows = connection.execute(
+        "SELECT DISTINCT t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
+        "JOIN memories m ON m.rowid = s.memory "
+        f"WHERE t.id {LISTED} AND m.kind = 'turn' AND m.memory = t.content AND {LIVE}",
+        (as_json(ids), now, now),
+    )
+    found = {row[0] for row in rows}
+    return [id for id in ids if id in found]
+
+
 def stale_turns(connection: Connection, ids: Sequence[str], now: str) -> frozenset[str]:
     rows = connection.execute(
         "SELECT DISTINCT t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "

@@ -281,6 +281,11 @@ class Store:
         with self._snapshot() as connection:
             return reading.recent_turns(connection, scope, before, limit)
 
+    def standing_turns(self, ids: Sequence[str]) -> Ids:
+        """Those of the turns whose own memory is live, with the words that were said."""
+        with self._snapshot() as connection:
+            return reading.standing_turns(connection, ids, utc_now())
+
     def stale_turns(self, ids: Sequence[str]) -> frozenset[str]:
         """Those of the turns from which a fact was taken that is no longer valid."""
         with self._snapshot() as connection:
