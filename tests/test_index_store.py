@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T1, add, memory, unit
 
+from edgemem.errors import DimensionMismatch
 from edgemem.results import Scope
 from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.search import refresh
 from edgemem.store import Store
 
 NOW = 1_800_000_000.0
@@ -107,3 +110,10 @@ def test_a_cache_file_never_outlives_an_erase(tmp_path):
         assert len(again) == 299
         index.close()
         again.close()
+
+
+def test_a_store_of_another_dimension_is_a_store_error_that_names_both(tmp_path):
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("m"))
+        with pytest.raises(DimensionMismatch, match=rf"{DIM + 1} dimensions, the store {DIM}"):
+            refresh(store, VectorIndex(DIM + 1))

@@ -12,6 +12,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.errors import DimensionMismatch
 from edgemem.results import Scope, utc_now
 from edgemem.retrieval.fusion import fused
 from edgemem.retrieval.index import VectorIndex
@@ -34,9 +35,20 @@ class Scored:
 
 
 def refresh(store: Store, index: VectorIndex) -> None:
-    """Bring the index up to the store's generation, which another process may have moved."""
-    if store.generation() != index.generation:
-        index.apply(store.changes(max(0, index.generation)))
+    """Bring the index up to the store's generation, which another process may have moved.
+
+    Raises DimensionMismatch if the store was reindexed to another dimension meanwhile.
+    """
+    if store.generation() == index.generation:
+        return
+    changes = store.changes(max(0, index.generation))
+    try:
+        index.apply(changes)
+    except ValueError as exc:
+        raise DimensionMismatch(
+            f"the store was reindexed meanwhile: the index holds {index.dim} dimensions, the store "
+            f"{changes.vectors.shape[1]}; open it again"
+        ) from exc
 
 
 def find(
