@@ -22,7 +22,7 @@ from edgemem.text import is_question
 
 __all__ = ["Chat", "Reply"]
 
-SHOWN_SENTENCES = 2  # best for a model of 135 M parameters; a larger one reads more
+SHOWN_SENTENCES = 2  # best of 1 to 4 for a model of 135 M parameters; others are unmeasured
 _CANDIDATES = 16
 _PAST_TURNS = 4
 

@@ -67,7 +67,7 @@ class Settings:
 
     db: the store's file, or `:memory:`. user_id: whose memories the command line works on.
     model, embedder: a name of the models' manifest, or a path. n_ctx: tokens of context window.
-    n_threads: None means one per core. n_gpu_layers: -1 means all. context_turns: earlier turns
+    n_threads: None lets each model choose. n_gpu_layers: -1 means all. context_turns: earlier turns
     shown to the model when it takes facts from a new one. top_k: memories per search.
     """
 

@@ -183,7 +183,9 @@ def messages_of(
     value: str | Mapping[str, Any] | Sequence[Mapping[str, Any] | str],
     timestamp: datetime | str | float | None,
 ) -> list[tuple[Message, bool]]:
-    """Messages in order, each with whether it was made from recalled memories.
+    """Messages in order, each with whether it is `recalled`: kept as a turn, never found.
+
+    So are a chat's answers and questions: what is made of memories, or only asks for them.
 
     value: a string (a user's message), a message dict {role, content, name?, timestamp?, metadata?,
     recalled?}, or a sequence of either. timestamp: for messages without their own; None is now.

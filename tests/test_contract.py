@@ -189,14 +189,11 @@ def test_nothing_asks_for_the_network(tmp_path: Path) -> None:
 
 # -- README and --help -----------------------------------------------------------------------
 
-written = pytest.mark.skipif(not README.is_file(), reason="README.md is not written yet")
-
 
 def readme() -> str:
-    return README.read_text(encoding="utf-8") if README.is_file() else ""
+    return README.read_text(encoding="utf-8")
 
 
-@written
 @pytest.mark.models
 def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All ```python blocks, in order, as one program in an empty folder."""
@@ -212,7 +209,6 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 HELP = re.compile(r"^<!-- help: edgemem *(.*?) *-->\n+```\w*\n(.*?)^```", re.M | re.S)
 
 
-@written
 def test_the_readmes_help_is_the_programs() -> None:
     """A block below `<!-- help: edgemem COMMAND -->` is what `edgemem COMMAND --help` prints."""
     from edgemem.cli import cli

@@ -33,9 +33,9 @@ def fused(cosine: float, bm25: float, idf: float) -> dict[str, float]:
 def is_relevant(parts: Mapping[str, float]) -> bool:
     """Whether a memory with these parts of a score is worth answering from.
 
-    The words may do (the share of 99.6 % of answerable LoCoMo questions' best hits), or the meaning
-    alone ("Where do I live?" and "I moved to Oslo" share no word). A coarse sieve: of questions
-    that another conversation would answer, it lets most through.
+    The score may do, or the meaning alone ("Where do I live?" and "I moved to Oslo" share no word).
+    A coarse sieve: of 240 LoCoMo questions asked of their own conversation 99.6 % have a hit above
+    RELEVANT_SCORE; asked of another one, with its people's names, 83 %.
     """
     return (
         sum(parts.values()) >= RELEVANT_SCORE
