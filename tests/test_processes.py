@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from storekit import add, child, finished, memory
 
-from edgemem.store import Store
+from edgemem.errors import StoreError
+from edgemem.store import Store, schema
 
 WRITES = 40
 
@@ -106,6 +109,31 @@ def test_two_processes_may_make_the_same_file_at_once(tmp_path: Path, round: int
         assert store.generation() == 2
         assert store.check() == []
     assert list(tmp_path.glob("*.bak")) == []
+
+
+def test_a_file_that_another_connection_makes_meanwhile_is_seen_in_one_state(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    for statement in range(5):  # the other makes its file before the n-th statement of the look
+        path.unlink(missing_ok=True)
+        looking = sqlite3.connect(path, isolation_level=None)
+        looking.execute("PRAGMA user_version")
+        seen: list[str] = []
+
+        def make(sql: str, seen: list[str] = seen, at: int = statement) -> None:
+            seen.append(sql)
+            if len(seen) == at + 1:
+                with suppress(StoreError):  # busy: the look keeps it out until it is over
+                    Store.open(path, busy_timeout_s=0).close()
+
+        looking.set_trace_callback(make)
+        try:
+            assert schema.inspect(looking, "a.db") in (0, len(schema.MIGRATIONS))
+        finally:
+            looking.close()
+        assert len(seen) == 5
+        Store.open(path).close()
 
 
 ERASER = """

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreFull
@@ -116,13 +117,7 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
     Raises StoreCorrupt if it is another program's file or lacks a table, SchemaVersionError if
     a newer edgemem wrote it.
     """
-    application = _one(connection, "PRAGMA application_id")
-    version = _one(connection, "PRAGMA user_version")
-    names = {
-        row[0]
-        for row in connection.execute("SELECT name FROM sqlite_master")
-        if isinstance(row[0], str)
-    }
+    application, version, names = _identity(connection)
     if application == 0 and version == 0 and not names:
         return 0
     if application != APPLICATION_ID:
@@ -142,6 +137,30 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
             "go back to a backup copy"
         )
     return version
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, int, set[str]]:
+    """application_id, user_version and the tables' names, of one state of the file: another
+    process may be making it at this moment."""
+    with _snapshot(connection):
+        # The first read of a transaction fixes its state; a pragma of the header may not.
+        rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        application = _one(connection, "PRAGMA application_id")
+        version = _one(connection, "PRAGMA user_version")
+    return application, version, {name for (name,) in rows if isinstance(name, str)}
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
