@@ -1,19 +1,50 @@
 """What test files share."""
 
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
+from clikit import Run, invoke
+
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
 
 @pytest.fixture(scope="session")
-def engine():
+def engine() -> Iterator[Engine]:
     """The bundled model, loaded once."""
     with Engine.load() as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="session")
-def small():
+def small() -> Iterator[Engine]:
     """The same with the smallest window."""
     with Engine.load(n_ctx=256) as loaded:
         yield loaded
+
+
+@pytest.fixture(scope="session")
+def embedder() -> Embedder:
+    """The bundled embedder, loaded once."""
+    return Embedder.load(n_threads=2)
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs one command: `run("search", "cat", input=None, code=0)`."""
+    return invoke
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Path:
+    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: embedder))
+
+    def no_model(*_a: Any, **_k: Any) -> None:
+        raise AssertionError("the language model was loaded")
+
+    monkeypatch.setattr(Engine, "load", classmethod(no_model))
+    return tmp_path

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
-import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from memorykit import BagOfWords, quick, texts
+from memorykit import quick, texts
 
 from edgemem import Memory
-from edgemem.config import Settings
 from edgemem.errors import (
     EdgememError,
     InputError,
-    ModelError,
-    ModelNotFound,
-    SchemaVersionError,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreLocked,
 )
 from edgemem.inputs import MAX_METADATA_BYTES, MAX_TEXT_CHARS
 from edgemem.runtime.embedder import Embedder
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder.load()
 
 
 @pytest.fixture
@@ -356,165 +338,3 @@ def test_filters_of_anything_are_answered_or_refused(shared: Memory, filters: An
         shared.search("x", filters=filters)
     except InputError as exc:
         str(exc).encode()
-
-
-# -- files -----------------------------------------------------------------------------------
-
-
-def test_a_foreign_or_damaged_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    foreign, text, short = tmp_path / "foreign.db", tmp_path / "text.db", tmp_path / "short.db"
-    with sqlite3.connect(foreign) as connection:
-        connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    connection.close()
-    text.write_text("Dear diary,\n" * 1000)
-    short.write_bytes(b"SQLite format 3\0")
-    for path in (foreign, text, short):
-        before = path.read_bytes()
-        with pytest.raises(StoreCorrupt, match=path.name):
-            quick(path)
-        assert path.read_bytes() == before
-    damaged = tmp_path / "damaged.db"
-    with quick(damaged) as memory:
-        memory.add([f"word{n}" for n in range(200)], infer=False)
-    raw = bytearray(damaged.read_bytes())
-    raw[8192 : len(raw) - 8192] = os.urandom(len(raw) - 16384)
-    damaged.write_bytes(raw)
-    with pytest.raises(StoreCorrupt, match=r"damaged\.db.*edgemem doctor"), quick(damaged) as m:
-        m.search("word7")
-        m.get_all()
-
-
-def test_a_newer_store_is_refused_with_both_versions(tmp_path: Path) -> None:
-    quick(tmp_path / "a.db").close()
-    with sqlite3.connect(tmp_path / "a.db") as connection:
-        connection.execute("PRAGMA user_version = 999")
-    connection.close()
-    with pytest.raises(SchemaVersionError, match=r"999"):
-        quick(tmp_path / "a.db")
-
-
-@pytest.mark.parametrize("path", ["", ".", "a\0b", "\ud800", "x" * 5000])
-def test_a_path_that_is_none_is_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(StoreError):
-        quick(f"{tmp_path}/{path}")
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_is_a_store_error_that_says_so(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(StoreFull, match="permissions"):
-            quick(tmp_path / "a.db")
-    finally:
-        tmp_path.chmod(0o700)
-
-
-def test_a_folder_that_refuses_writing_is_a_store_error_that_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The twin of the one above, for root."""
-
-    def refuse(*args: Any, **more: Any) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    with quick(tmp_path / "a.db", engine=FakeEngine()) as memory:
-        with monkeypatch.context() as patched:
-            patched.setattr("os.open", refuse)
-            with pytest.raises(StoreFull, match=r"b\.db.*permissions"):
-                quick(tmp_path / "b.db")
-            with pytest.raises(StoreFull, match=r"a\.db\.lock.*make its folder writable"):
-                memory.add("I live in Oslo.")
-        assert texts(memory.search("Oslo")) == ["I live in Oslo."]  # the turn is stored
-        assert memory.process_pending().pending == 0
-
-
-def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path: Path) -> None:
-    with quick(tmp_path / "a.db") as memory:
-        memory.add("I live in Oslo", infer=False)
-        pages = memory.store._writer.execute("PRAGMA page_count").fetchone()[0]
-        memory.store._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
-        with pytest.raises(StoreFull, match=r"a\.db.*free some disk space"):
-            memory.add("word " * 20_000, infer=False)
-        assert texts(memory.search("Oslo")) == ["I live in Oslo"]
-        assert memory.store.counts()["turns"] == 1
-        memory.store._writer.execute("PRAGMA max_page_count = 1000000")
-        memory.add("word " * 20_000, infer=False)
-        assert memory.doctor()["problems"] == []
-
-
-FILLS_THE_DISK = """
-import sys
-from memorykit import quick, texts
-from edgemem.errors import StoreFull
-memory = quick(sys.argv[1])
-stored = 0
-try:
-    while stored < 10_000:
-        memory.add(f"word{stored} " + "x" * 5000, infer=False)
-        stored += 1
-except StoreFull as exc:
-    assert "free some disk space" in str(exc), exc
-else:
-    raise SystemExit("the disk never filled")
-assert len(memory.get_all()) == stored
-assert texts(memory.search("word0", top_k=1))[0].startswith("word0 ")
-memory.close()
-print(stored)
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mounts a tmpfs")
-def test_a_really_full_disk(tmp_path: Path) -> None:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
-    )
-    if mounted.returncode != 0:
-        pytest.skip("may not mount a tmpfs here")
-    from storekit import child, finished
-
-    try:
-        stored = int(finished(child(FILLS_THE_DISK, tmp_path / "a.db")))
-        (tmp_path / "a.db-shm").unlink(missing_ok=True)
-        subprocess.run(["mount", "-o", "remount,size=8m", str(tmp_path)], check=True)
-        with quick(tmp_path / "a.db") as memory:
-            assert len(memory.get_all()) == stored and memory.doctor()["problems"] == []
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_a_locked_database_is_a_store_locked_and_reading_goes_on(tmp_path: Path) -> None:
-    with quick(tmp_path / "a.db") as memory:
-        memory.add("I live in Oslo", infer=False)
-        memory.store._writer.execute("PRAGMA busy_timeout = 50")
-        other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreLocked, match=r"a\.db is locked by another process.*wait for it"):
-            memory.add("x", infer=False)
-        assert texts(memory.search("Oslo")) == ["I live in Oslo"]
-        other.execute("ROLLBACK")
-        other.close()
-        memory.add("x", infer=False)
-
-
-# -- models ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", ["model", "embedder"])
-@pytest.mark.parametrize(
-    ("content", "error"), [(None, ModelNotFound), (b"", ModelError), (b"GGUF" * 99, ModelError)]
-)
-def test_a_missing_or_damaged_model_file_is_named(
-    tmp_path: Path, key: str, content: bytes | None, error: type[Exception]
-) -> None:
-    file = tmp_path / ("m.gguf" if key == "model" else "m.onnx")
-    if content is not None:
-        file.write_bytes(content)
-    chosen = Settings(db=tmp_path / "a.db", **{key: str(file)})
-    stub = BagOfWords() if key == "model" else None
-    with Memory(settings=chosen, embedder=stub) as memory:  # type: ignore[arg-type]
-        with pytest.raises(error) as caught:
-            memory.add("I live in Oslo.")
-        assert file.name in str(caught.value)
-        stored = memory.store.counts()["turns"]
-        assert stored == (1 if key == "model" else 0)
-        assert memory.doctor()["problems"] == []

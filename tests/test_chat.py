@@ -8,7 +8,6 @@ from edgemem.chat import Chat
 from edgemem.errors import InputError, ModelError
 from edgemem.memory import Memory
 from edgemem.results import Scope
-from edgemem.runtime.embedder import Embedder
 from edgemem.stages.generation import NOTHING_FOUND
 
 pytestmark = pytest.mark.models
@@ -17,11 +16,6 @@ CAT = "My cat is called Tom."
 QUESTION = "What is my cat called?"
 FACTS = {CAT: "{}'s cat is called Tom"}
 ANSWER = "Your cat is Tom."
-
-
-@pytest.fixture(scope="module")
-def embedder():
-    return Embedder.load(n_threads=2)
 
 
 @pytest.fixture

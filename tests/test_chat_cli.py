@@ -29,11 +29,6 @@ pytestmark = pytest.mark.models
 Chat = Callable[..., Result]
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder.load()
-
-
 @pytest.fixture
 def engine() -> FakeEngine:
     return FakeEngine(

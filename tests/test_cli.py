@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
+from clikit import Run
 from fake_engine import FakeEngine
 
 import edgemem
 from edgemem.cli import cli
-from edgemem.cli import demo as demo_module
 from edgemem.cli.typed import history_file, remember_typed
 from edgemem.memory import Memory
-from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
-pytestmark = pytest.mark.models
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder.load()
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Iterator[Path]:
-    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
-    monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: embedder))
-
-    def no_model(*_a: Any, **_k: Any) -> None:
-        raise AssertionError("the language model was loaded")
-
-    monkeypatch.setattr(Engine, "load", classmethod(no_model))
-    yield tmp_path
-
-
-@pytest.fixture
-def run() -> Run:
-    def invoke(*args: str, input: str | bytes | None = None, code: int = 0) -> Result:
-        result = CliRunner().invoke(cli, args, input=input, prog_name="edgemem")
-        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
-        return result
-
-    return invoke
+pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]
 
 
 def results(result: Result) -> list[dict[str, Any]]:
@@ -444,92 +411,3 @@ def test_config_is_shown_set_and_unset(run: Run, home: Path) -> None:
     assert {"key": "top_k", "value": 3} in results(run("config", "show", "--json"))
     assert run("config", "unset", "top_k").stdout == "top_k\t10\n"
     assert "db\t" in run("config", "show").stdout
-
-
-# -- demo ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected", "right"),
-    [
-        ("At the COPPER  Kettle!", ["Copper Kettle"], True),
-        ("Joana's lessons", ["Joana"], True),
-        ("I know nothing", ["no"], False),
-        ("lemon, and elderflower", ["lemon and elderflower"], True),
-        ("Straße", ["STRASSE"], True),
-        ("", ["a"], False),
-    ],
-)
-def test_an_answer_is_right_if_it_contains_an_expected_one(
-    answer: str, expected: list[str], right: bool
-) -> None:
-    assert demo_module.is_right(answer, expected) is right
-
-
-def test_peak_rss_is_in_megabytes() -> None:
-    peak = demo_module.peak_rss_mb()
-    assert peak is None or 10 < peak < 100_000
-
-
-def test_the_demo_plays_and_answers_from_a_new_process(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = home / "talk.json"
-    sessions = [
-        {
-            "date": "2025-01-14T19:05:00+00:00",
-            "messages": [
-                {"role": "user", "content": "My cat is called Tom."},
-                {"role": "assistant", "content": "Hello Tom!"},
-            ],
-        }
-    ]
-    questions = [
-        {"question": "What is my cat called?", "answers": ["Tom"]},
-        {"question": "What is my cat called?", "answers": ["Otto", "Ida"]},
-    ]
-    file.write_text(
-        json.dumps(
-            {"sessions": sessions, "questions_date": "2025-06-02T09:00:00", "questions": questions}
-        )
-    )
-    engine = FakeEngine(pieces=("Tom",), facts={"My cat is called Tom.": "{}'s cat is called Tom"})
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
-    # The new process needs the stand-in too.
-    child = home / "child.py"
-    child.write_text(
-        "import sys\nfrom edgemem.cli import main\nfrom edgemem.runtime.engine import Engine\n"
-        "from fake_engine import FakeEngine\n"
-        "Engine.load = classmethod(lambda *a, **k: FakeEngine(pieces=('Tom',)))\n"
-        "sys.argv[:] = ['edgemem', *sys.argv[3:]]\nmain()\n"
-    )
-    script = home / "python"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{child}" "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(demo_module.sys, "executable", str(script))
-    places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
-
-    result = run("demo", "--conversation", str(file))
-    assert "+ User's cat is called Tom  [added, by rule]" in result.stdout
-    assert "What is my cat called?\nanswer: Tom  ✓\n    2025-01-14" in result.stdout
-    assert "✗ expected: Otto / Ida" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("1 of 2 answers right · ")
-
-    store = home / "kept.db"
-    result = run("demo", "--conversation", str(file), "--json", "--db", str(store))
-    report = json.loads(result.stdout)
-    assert report["summary"]["right"] == 1 and report["summary"]["of"] == 2
-    assert {"seconds", "peak_rss_mb"} < set(report["summary"])
-    assert report["rows"][0]["memories"][0]["date"] == "2025-01-14"
-    assert "recall_ms" in report["rows"][0]["timings"]
-    assert "answers right" in result.stderr and store.exists()
-    assert "is not a new file" in run("demo", "--db", str(store), code=2).stderr
-
-
-def test_a_demo_whose_second_process_fails_says_so(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: FakeEngine()))
-    monkeypatch.setattr(demo_module.sys, "executable", "false")
-    assert "The process that answers ended with code 1" in run("demo", code=1).stderr

@@ -27,11 +27,6 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def embedder():
-    return Embedder.load(n_threads=2)
-
-
-@pytest.fixture(scope="module")
 def tokenizer():
     return _load_tokenizer(models.find("minilm-l6-v2-tokenizer"))
 

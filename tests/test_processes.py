@@ -118,7 +118,6 @@ def test_a_file_that_another_connection_makes_meanwhile_is_seen_in_one_state(
     for statement in range(5):  # the other makes its file before the n-th statement of the look
         path.unlink(missing_ok=True)
         looking = sqlite3.connect(path, isolation_level=None)
-        looking.execute("PRAGMA user_version")
         seen: list[str] = []
 
         def make(sql: str, seen: list[str] = seen, at: int = statement) -> None:
