@@ -294,8 +294,10 @@ class Memory:
         """Leave no trace of memories; the ids of all that went.
 
         With each go its source turns and every other memory taken from those, their vectors,
-        history, free pages and backup copies. Raises StoreError if an id is unknown, StoreLocked as
-        Store.erase does, or if another process works pending turns off and does not end.
+        history, free pages and backup copies; also the user's turns that are no memory (what a chat
+        asked and answered, messages of a system or tool), for they may quote it. Raises StoreError
+        if an id is unknown, StoreLocked as Store.erase does, or if another process works pending
+        turns off and does not end.
         """
         wanted = [id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
         known = self.store.get(wanted, include_deleted=True)

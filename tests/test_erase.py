@@ -12,6 +12,7 @@ import pytest
 from storekit import ADA, T0, T1, add, child, finished, memory, turn, unit
 
 from edgemem.errors import StoreLocked
+from edgemem.results import Scope
 from edgemem.store import Store, schema
 
 MARK = "Quetzalcoatlus"
@@ -224,3 +225,17 @@ def test_random_histories_leave_no_trace(tmp_path: Path, seed: int) -> None:
         assert len(store.erase([f"m{first}"])) == cited
         assert traces(store, secret.encode()) == {}
         assert store.check() == []
+
+
+def test_turns_that_no_memory_cites_go_with_what_they_may_quote() -> None:
+    one, two = Scope(run_id="one"), Scope(run_id="two")
+    helper, hers = Scope(agent_id="x"), Scope(user_id="ana", agent_id="x")
+    with Store.open(":memory:") as store:
+        for scope, id in ((one, "one"), (two, "two"), (helper, "helper"), (hers, "hers")):
+            add(store, turn(f"answer-{id}", role="assistant", scope=scope))
+        add(store, memory("m1", scope=one), memory("m2", scope=hers))
+        store.erase(["m1"])
+        left = ["answer-two", "answer-helper", "answer-hers"]
+        assert sorted(store.turns([*left, "answer-one"])) == sorted(left)
+        store.erase(["m2"])  # a search of agent x sees it
+        assert list(store.turns(left)) == ["answer-two"]

@@ -163,3 +163,45 @@ def test_an_erase_during_an_export_is_done_but_says_the_file_is_not_scrubbed(
         rows.close()
         assert store.erase([]) == []
         assert store.meta("scrub_wanted") is None
+
+
+def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> None:
+    with Store.open(":memory:") as source:
+        add(source, memory("secret", "my pin is 987654321"))
+        add(source, *(memory(f"m{n}") for n in range(BATCH)))
+        rows = list(source.export_rows())
+    path = tmp_path / "a.db"
+    with Store.open(path) as store, Store.open(path) as other:
+        erased: list[str] = []
+
+        def erase_first(texts: list[str]) -> list[np.ndarray]:
+            if store.get(["secret"]):  # stored with the first batch
+                erased.extend(other.erase(["secret"]))
+            return vectors_by_length(texts)
+
+        new = store.import_rows(rows, erase_first)
+        assert erased == ["secret"]
+        assert store.history("secret") == [] and new["history"] == BATCH
+        assert b"987654321" not in path.read_bytes()
+
+        def erase_known(texts: list[str]) -> list[np.ndarray]:
+            other.erase(["m1"])
+            return vectors_by_length(texts)
+
+        with Store.open(":memory:") as source:
+            add(source, memory("m1"), memory("new"))
+            assert store.import_rows(source.export_rows(), erase_known)["memory"] == 1
+        assert not store.get(["m1"]) and store.check() == []
+
+
+def test_two_may_import_the_same_at_once() -> None:
+    with Store.open(":memory:") as source, Store.open(":memory:") as store:
+        add(source, memory("m1"), turn("t1"))
+        rows = list(source.export_rows())
+
+        def meanwhile(texts: list[str]) -> list[np.ndarray]:
+            assert store.import_rows(rows, vectors_by_length)["memory"] == 1
+            return vectors_by_length(texts)
+
+        assert sum(store.import_rows(rows, meanwhile).values()) == 0
+        assert exported(store) == exported(source)

@@ -10,8 +10,9 @@ from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T1, add, memory, unit
 
 from edgemem.errors import DimensionMismatch
 from edgemem.results import Scope
+from edgemem.retrieval.fusion import fused
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.search import refresh
+from edgemem.retrieval.search import find, refresh
 from edgemem.store import Store
 
 NOW = 1_800_000_000.0
@@ -117,3 +118,16 @@ def test_a_store_of_another_dimension_is_a_store_error_that_names_both(tmp_path)
         add(store, memory("m"))
         with pytest.raises(DimensionMismatch, match=rf"{DIM + 1} dimensions, the store {DIM}"):
             refresh(store, VectorIndex(DIM + 1))
+
+
+def test_a_hit_by_words_alone_has_its_cosine_and_its_share_of_the_query():
+    query, far = np.eye(1, DIM, dtype=np.float32), np.zeros((1, DIM), np.float32)
+    far[0, :2] = 0.6, 0.8
+    with Store.open(":memory:") as store:
+        add(store, *(memory(f"m{i}", "plain", vectors=query) for i in range(200)))
+        (rowid,) = add(store, memory("far", "the cello", vectors=far))
+        add(store, memory("hers", "cello", scope=Scope(user_id="bob"), vectors=far))
+        hits, _ = find(store, VectorIndex(DIM), "cello lesson", query[0], scope=ADA, k=40)
+        ((_, bm25),) = store.lexical('"cello"', ADA)
+        expected = fused(0.6, bm25, sum(store.word_idf(["cello", "lesson"])))
+        assert {hit.rowid: hit.parts for hit in hits}[rowid] == pytest.approx(expected)

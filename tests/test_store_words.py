@@ -97,3 +97,15 @@ def test_a_turn_is_stale_once_a_fact_of_it_is_over(store: Store) -> None:
     with store.transaction() as tx:
         tx.invalidate("still", T2)
     assert store.stale_turns(turns) == {"t0", "t1", "t2"}
+
+
+def test_a_turn_stands_while_its_own_memory_does_and_says_the_same(store: Store) -> None:
+    add(store, *(turn(f"t{n}", "tea") for n in range(4)))
+    add(store, memory("m0", "tea", kind="turn", sources=("t0",)))
+    add(store, memory("m1", "tea", kind="turn", sources=("t1",)))
+    add(store, memory("m2", "tea", kind="fact", sources=("t2",)))
+    add(store, memory("m3", "tea", kind="turn", sources=("t3",), valid_to=T1))
+    assert store.standing_turns(["t3", "t2", "t1", "t0"]) == ["t1", "t0"]
+    with store.transaction() as tx:
+        tx.update_memory("m1", memory="mate", search_text="mate", vectors=None, updated_at=T2)
+    assert store.standing_turns(["t1", "t0"]) == ["t0"]

@@ -228,7 +228,8 @@ def no_memory(memory_id: str) -> StoreError:
 
 
 def erase_preview(memory: Memory, ids: Sequence[str]) -> tuple[list[MemoryItem], list[StoredTurn]]:
-    """What `Memory.erase` would take away: memories, and the turns they were taken from.
+    """What `Memory.erase` would take away: memories, and the turns they were taken from. (Turns
+    that are no memory go too, and are not listed.)
 
     Deleted memories may be erased too. Raises StoreError on an unknown id.
     """

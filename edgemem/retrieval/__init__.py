@@ -1,4 +1,4 @@
-"""Finding memories: the vector index here, its cache file and its table of vectors beside it.
+"""Finding memories: the vector index, what is indexed of a text, and both fused to one score.
 
-Knows vectors, labels and scopes; knows no text, no SQL and no model.
+Runs no SQL and no model.
 """

@@ -34,9 +34,10 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
 
     These are the memories, their source turns, and every other memory that cites one of those
     turns (the turn's own memory among them); with them go their vectors, full-text rows, history
-    and the pending work that mentions one of their ids. Turns of the same user that no memory cites
-    go too: they are questions and answers of a chat, which may quote what is erased. Ids that are
-    not there are passed over.
+    and the pending work that mentions one of their ids. Turns that no memory cites (questions
+    and answers of a chat, messages of a system or tool) may quote what is erased: those of the same
+    user go too or, of no user, those of a scope that sees an erased memory. Ids that are not there
+    are passed over.
     """
     with tx.step() as connection:
         turns = connection.execute(
@@ -47,7 +48,9 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
         turns += connection.execute(
             "SELECT t.rowid, t.id FROM turns t "
             "WHERE t.rowid NOT IN (SELECT turn FROM memory_sources) AND EXISTS "
-            f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND m.user_id IS t.user_id)",
+            f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND (m.user_id = t.user_id OR "
+            "(t.user_id IS NULL AND (t.agent_id IS NULL OR t.agent_id = m.agent_id) "
+            "AND (t.run_id IS NULL OR t.run_id = m.run_id))))",
             (as_json(memory_ids),),
         ).fetchall()
         turn_rows, turn_ids = [row[0] for row in turns], [row[1] for row in turns]
@@ -61,11 +64,7 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
             return []
         for rowid, _, search_text, deleted_at in memories:
             if deleted_at is None:
-                connection.execute(
-                    "INSERT INTO memories_fts (memories_fts, rowid, search_text) "
-                    "VALUES ('delete', ?, ?)",
-                    (rowid, search_text),
-                )
+                tx.unindex_text(rowid, search_text)
         rowids = as_json(row[0] for row in memories)
         connection.execute(
             "INSERT OR REPLACE INTO erased (memory, generation) SELECT value, ? FROM json_each(?)",

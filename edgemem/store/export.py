@@ -16,7 +16,7 @@ import numpy as np
 
 from edgemem.errors import InputError
 from edgemem.store.reading import LISTED, as_json
-from edgemem.store.rows import KINDS, Floats, pack_json, unpack_ids, unpack_json
+from edgemem.store.rows import KINDS, SOURCES, Floats, pack_json, unpack_ids, unpack_json
 from edgemem.store.writing import Transaction
 
 __all__ = ["BATCH", "export_rows", "import_rows"]
@@ -58,10 +58,6 @@ _OTHERS = {
     "history": ("is_deleted",),
     "pending": ("payload", "attempts"),
 }
-_SOURCES = (
-    "(SELECT json_group_array(id) FROM (SELECT t.id FROM memory_sources s JOIN turns t "
-    "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY t.rowid))"
-)
 
 
 def _columns(type_: str) -> tuple[str, ...]:
@@ -74,7 +70,7 @@ def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     and each in the order of its making. The caller holds a snapshot."""
     for type_, (table, order, _, _) in _TABLES.items():
         names = _columns(type_)
-        sources = f", {_SOURCES}" if type_ == "memory" else ""
+        sources = f", {SOURCES}" if type_ == "memory" else ""
         listed = ", ".join(f"m.{name}" for name in names)
         for row in connection.execute(
             f"SELECT {listed}{sources} FROM {table} m ORDER BY m.{order}"
@@ -132,12 +128,13 @@ def _import_batch(
         )
     vectors = {r["id"]: array for r, array in zip(alive, made, strict=True)}
     with begin() as tx:
-        known = {type_: _known(tx, type_, batch) for type_ in _TABLES}
+        # What was there at the first look and was erased since has no vectors, and stays erased.
+        known = {type_: known[type_] | _known(tx, type_, batch) for type_ in _TABLES}
         stored = dict.fromkeys(_TABLES, 0)
         for row in batch:
             type_ = row["type"]
             key = row["uid" if type_ == "pending" else "id"]
-            if key not in known[type_]:
+            if key not in known[type_] and not _is_orphan(tx, row):
                 known[type_].add(key)
                 _import_row(tx, type_, row, vectors)
                 stored[type_] += 1
@@ -159,6 +156,15 @@ def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> s
                 f"SELECT {key} FROM {_TABLES[type_][0]} WHERE {key} {LISTED}", (as_json(ids),)
             )
         }
+
+
+def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:
+    """Whether a history row's memory is not there: it was erased while the import went on."""
+    if row["type"] != "history":
+        return False
+    with tx.step() as connection:
+        sql = "SELECT 1 FROM memories WHERE id = ?"
+        return connection.execute(sql, (row["memory_id"],)).fetchone() is None
 
 
 def _import_row(

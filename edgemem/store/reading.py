@@ -56,6 +56,7 @@ __all__ = [
     "scope_sql",
     "search_texts",
     "stale_turns",
+    "standing_turns",
     "turns",
     "word_idf",
 ]

@@ -189,11 +189,13 @@ def unix_seconds(text: str) -> float:
         raise damaged(f"{text!r} is no time") from exc
 
 
-MEMORY_COLUMNS = (
-    "m.rowid, m.id, m.memory, m.kind, m.created_at, m.updated_at, m.user_id, m.agent_id, "
-    "m.run_id, m.metadata, m.valid_from, m.valid_to, m.expires_at, "
+SOURCES = (  # the ids of the turns of a memory m, as JSON
     "(SELECT json_group_array(id) FROM (SELECT t.id FROM memory_sources s JOIN turns t "
     "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY t.rowid))"
+)
+MEMORY_COLUMNS = (
+    "m.rowid, m.id, m.memory, m.kind, m.created_at, m.updated_at, m.user_id, m.agent_id, "
+    f"m.run_id, m.metadata, m.valid_from, m.valid_to, m.expires_at, {SOURCES}"
 )
 
 

@@ -143,7 +143,6 @@ def _identity(connection: sqlite3.Connection) -> tuple[int, int, set[str]]:
     """application_id, user_version and the tables' names, of one state of the file: another
     process may be making it at this moment."""
     with _snapshot(connection):
-        # The first read of a transaction fixes its state; a pragma of the header may not.
         rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
         application = _one(connection, "PRAGMA application_id")
         version = _one(connection, "PRAGMA user_version")

@@ -150,9 +150,10 @@ class Store:
         """Leave no trace of memories: rows, index, vectors, history, WAL, free pages, backups.
 
         Also erased are their source turns, every other memory that cites one of these, the
-        pending work that mentions one of them, and the user's turns that no memory cites (what a
-        chat asked and answered). Ids that are not there are passed over; the ids of
-        all erased memories are returned. Raises StoreLocked if another process keeps reading: the
+        pending work that mentions one of them, and the turns that may quote them: those that no
+        memory cites, of the same user or scope (what a chat asked and answered, messages of a
+        system or tool). Ids that are not there are passed over; the ids of all erased memories are
+        returned. Raises StoreLocked if another process keeps reading: the
         rows are gone then, and the file is scrubbed at the next open (or the next erase).
         """
         with self._write_lock:

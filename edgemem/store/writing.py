@@ -131,7 +131,7 @@ class Transaction:
             turns = self._turn_rowids(sources)
             blobs = None if vectors is None else self._blobs(vectors)
             if search_text != old_search:
-                self._unindex_text(rowid, old_search)
+                self.unindex_text(rowid, old_search)
             self._connection.execute(
                 "UPDATE memories SET memory = ?, search_text = ?, updated_at = ?, "
                 "metadata = coalesce(?, metadata), valid_from = coalesce(?, valid_from), "
@@ -205,7 +205,7 @@ class Transaction:
         """Take a memory out of every answer and index; its text stays in its row and history."""
         with self.step():
             rowid, old, old_search, created_at = self._memory(id)
-            self._unindex_text(rowid, old_search)
+            self.unindex_text(rowid, old_search)
             self._connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
             self._connection.execute(
                 "UPDATE memories SET deleted_at = ?, generation = ? WHERE rowid = ?",
@@ -334,6 +334,13 @@ class Transaction:
             "INSERT INTO memories_fts (rowid, search_text) VALUES (?, ?)", (rowid, text)
         )
 
+    def unindex_text(self, rowid: int, text: str) -> None:
+        # An index over external content must be told the very text it was given.
+        self._connection.execute(
+            "INSERT INTO memories_fts (memories_fts, rowid, search_text) VALUES ('delete', ?, ?)",
+            (rowid, text),
+        )
+
     def add_derived(self, rowid: int, vectors: Floats, sources: Sequence[str]) -> None:
         """The vectors and sources of a memory row that an import has just inserted."""
         blobs, turns = self._blobs(vectors), self._turn_rowids(sources)
@@ -341,13 +348,6 @@ class Transaction:
         self._add_sources(rowid, turns)
 
     # --- helpers ---
-
-    def _unindex_text(self, rowid: int, text: str) -> None:
-        # An index over external content must be told the very text it was given.
-        self._connection.execute(
-            "INSERT INTO memories_fts (memories_fts, rowid, search_text) VALUES ('delete', ?, ?)",
-            (rowid, text),
-        )
 
     def _new_id(self, table: str, id: str) -> None:
         row = self._connection.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id,)).fetchone()
