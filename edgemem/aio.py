@@ -37,6 +37,13 @@ class AsyncMemory:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(n for n in dir(Memory) if not n.startswith("_"))})
 
+    async def close(self) -> None:
+        """Memory's, in this thread: an answer that it has begun and not read is ended, not awaited.
+
+        The event loop stands still meanwhile, also while an answer in another thread ends.
+        """
+        self.memory.close()
+
     async def __aenter__(self) -> AsyncMemory:
         return self
 
@@ -46,4 +53,4 @@ class AsyncMemory:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self.memory.close)
+        await self.close()

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -25,6 +25,8 @@ from edgemem.results import to_utc
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.store import Store
+from edgemem.store.export import import_rows
+from edgemem.store.writing import Transaction
 
 __all__ = ["doctor", "export_jsonl", "import_jsonl", "reindex"]
 
@@ -60,16 +62,23 @@ def export_jsonl(store: Store, file: str | Path | IO[str]) -> int:
 
 
 def import_jsonl(
-    store: Store,
-    vectors_for: Callable[[list[str]], list[Vectors]],
+    begin: Callable[[], AbstractContextManager[Transaction]],
+    embedder: Embedder,
     file: str | Path | IO[str],
     on_progress: Callable[[int], None] | None,
 ) -> int:
-    """Store the rows of an export; how many were new. on_progress: given the line's number."""
+    """Store the rows of an export; how many were new. on_progress: given the line's number.
+
+    begin: gives a transaction for vectors of this embedder, or refuses to.
+    """
     if isinstance(file, str | Path):
         with _opened(Path(file)) as lines:
-            return import_jsonl(store, vectors_for, lines, on_progress)
-    return sum(store.import_rows(_rows(file, on_progress), vectors_for).values())
+            return import_jsonl(begin, embedder, lines, on_progress)
+
+    def vectors_for(indexed: list[str]) -> list[Vectors]:
+        return embedder.embed_chunks([embedded_text(text) for text in indexed])
+
+    return sum(import_rows(begin, _rows(file, on_progress), vectors_for).values())
 
 
 @contextmanager
@@ -105,7 +114,7 @@ def _replacing(path: Path) -> Iterator[IO[str]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[str]]:
     try:
-        file = _usable(path).open(encoding="utf-8")
+        file = _usable(path).open(encoding="utf-8-sig")
     except OSError as exc:
         raise InputError(
             f"cannot open {path} ({exc.strerror or exc}); give a file of `edgemem export`"
@@ -163,6 +172,14 @@ def _row(line: str, number: int) -> dict[str, Any]:
         raise InputError(f"line {number} is no JSON object; give a file of `edgemem export`")
     if nul:
         raise InputError(f"line {number} holds a NUL character; remove it")
+    if row.get("type") == "pending" and row.get("task") == EXTRACT:
+        payload = row.get("payload")
+        turns = payload.get("turns") if isinstance(payload, dict) else None
+        if not isinstance(turns, list) or not all(isinstance(turn, str) for turn in turns):
+            raise InputError(
+                f"line {number}: the payload of a pending extraction has no list of turn ids in "
+                "'turns'; give a file of `edgemem export`"
+            )
     for name in _TIMES:
         if isinstance(value := row.get(name), str):
             try:

@@ -13,9 +13,10 @@ import time
 from collections.abc import Generator
 from datetime import datetime
 
+from edgemem.inputs import time_of
 from edgemem.memory import Memory
 from edgemem.recall import Context, recall
-from edgemem.results import AddResults, Hit, Message, SearchResults, to_utc, utc_now
+from edgemem.results import AddResults, Hit, Message, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.stages import generation
 from edgemem.text import is_question
@@ -98,9 +99,9 @@ class Chat:
         """Say something; the reply streams as it is iterated.
 
         timestamp: when it is said (None: now). remember=False answers without storing anything.
-        Raises InputError on a text that cannot be stored.
+        Raises InputError on a text that cannot be stored or a time that is none.
         """
-        said_at = to_utc(timestamp) if timestamp is not None else utc_now()
+        said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         hits = self.memory.search(
             text,

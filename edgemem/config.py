@@ -38,7 +38,17 @@ __all__ = [
 
 def _home() -> Path | None:
     home = os.environ.get("EDGEMEM_HOME", "").strip()
-    return Path(home).expanduser().absolute() if home else None
+    return _expanded(home, "EDGEMEM_HOME").absolute() if home else None
+
+
+def _expanded(path: str, where: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as exc:
+        raise ConfigError(
+            f"The path {path!r} in {where} names a home folder that is not there ({exc}). Write "
+            "the path out."
+        ) from exc
 
 
 def data_dir() -> Path:
@@ -90,7 +100,7 @@ class Settings:
 
 _RANGES = {
     "n_ctx": (64, 1_048_576),
-    "n_threads": (1, 1024),
+    "n_threads": (1, 512),
     "n_gpu_layers": (-1, 10_000),
     "context_turns": (0, 1000),
     "top_k": (1, 10_000),
@@ -129,9 +139,11 @@ def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Pa
     file = path or config_file()
     _check_key(key, "the call")
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
-        value = str(Path(value if not isinstance(value, int) else str(value)).expanduser())
         # A relative path typed by the user means the working folder, not the file's.
-        value = os.path.abspath(value)
+        value = os.path.abspath(_expanded(str(value), "the call"))
+    elif key in ("model", "embedder"):  # a model's name, or a file
+        file_of_model = _expanded(str(value), "the call")
+        value = os.path.abspath(file_of_model) if file_of_model.is_file() else value
     checked = _checked(key, _from_text(key, value) if isinstance(value, str) else value, "the call")
     values = _read_file(file)
     values[key] = str(checked) if isinstance(checked, Path) else checked
@@ -183,7 +195,7 @@ def _checked(key: str, value: object, where: str) -> str | int | Path:
             f"{low} to {high}. Correct it, or remove it to use the default."
         )
     if isinstance(value, str) and value.strip() and "\0" not in value and _is_utf8(value):
-        return Path(value).expanduser() if key == "db" else value
+        return _expanded(value, where) if key == "db" else value
     raise ConfigError(
         f"Setting {key} = {value!r} in {where} is not allowed: it must be non-empty text without "
         "NUL or broken characters. Correct it, or remove it to use the default."
@@ -208,7 +220,7 @@ def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
                 f"There is no settings file {file}. Give another one, or none to use the defaults."
             ) from exc
         return {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    except (ValueError, RecursionError) as exc:  # a number may have too many digits
         raise ConfigError(
             f"The settings file {file} is not TOML ({exc}). Allowed are lines such as "
             "`top_k = 5`. Correct the line, or delete the file to use the defaults."

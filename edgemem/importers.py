@@ -87,7 +87,12 @@ class Demo:
 def spaced(start: str | datetime, position: int) -> str:
     """The time of a session's turn number `position` (from 0), as ISO-8601 UTC."""
     begin = datetime.fromisoformat(to_utc(start))
-    return to_utc(begin + timedelta(seconds=SECONDS_PER_TURN * position))
+    try:
+        return to_utc(begin + timedelta(seconds=SECONDS_PER_TURN * position))
+    except OverflowError as exc:
+        raise InputError(
+            f"A session starts at {start}, and its turns go past the year 9999. Correct its date."
+        ) from exc
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -206,7 +211,7 @@ def _locomo_sample(raw: Any, where: str, name: str) -> LocomoFile:
     return LocomoFile(sample_id, messages, qa)
 
 
-_SESSION = re.compile(r"session_(\d+)")
+_SESSION = re.compile(r"session_(0|[1-9][0-9]{0,8})")
 
 
 def _locomo_time(text: object, where: str, number: int) -> datetime:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from edgemem.retrieval.search import refresh
 from edgemem.stages import extraction, update
 from edgemem.store import NewMemory, PendingItem, StoredTurn
 from edgemem.store.writing import Transaction
+from edgemem.turns import added
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -35,8 +36,7 @@ __all__ = ["EXTRACT", "payload", "work_off"]
 
 EXTRACT = "extract"
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
-_FIRST_RETRY_S = 60.0
-_LAST_RETRY_S = 86_400.0
+_FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
 
 Vectors = NDArray[np.float32]
 
@@ -55,25 +55,22 @@ def payload(
     return {"turns": list(turns), "metadata": metadata, "expires_at": expires_at}
 
 
-def work_off(memory: Memory, items: Sequence[PendingItem]) -> list[Change]:
+def work_off(memory: Memory, item: PendingItem) -> list[Change]:
     """Extract from pending turns and update the memories; what changed, in order.
 
-    A piece that fails is noted with its error and a time to try again, and the next is taken up.
-    The caller holds the store's work lock. Raises ModelNotFound when there is no model at all.
+    A failure is noted in the piece, with a time to try again. The caller holds the store's work
+    lock. Raises ModelNotFound when there is no model at all.
     """
-    changes: list[Change] = []
-    if items:
-        memory.engine  # noqa: B018  # with no model at all, nothing has been tried
-    for item in items:
-        try:
-            changes += _extract_and_update(memory, item)
-        except (ValueError, ModelError) as exc:
-            wait = min(_FIRST_RETRY_S * 2**item.attempts, _LAST_RETRY_S)
-            due = datetime.now(UTC) + timedelta(seconds=wait)
-            with memory.store.transaction() as tx:
-                error = f"{type(exc).__name__}: {exc}"[:500]
-                tx.fail_pending(item.id, error, due.isoformat(timespec="milliseconds"))
-    return changes
+    memory.engine  # noqa: B018  # without one nothing is tried, and no attempt counted
+    try:
+        return _extract_and_update(memory, item)
+    except (ValueError, ModelError) as exc:
+        wait = min(_FIRST_RETRY_S * 2.0 ** min(item.attempts, 30), _LAST_RETRY_S)
+        due = datetime.now(UTC) + timedelta(seconds=wait)
+        with memory.store.transaction() as tx:
+            error = f"{type(exc).__name__}: {exc}"[:500]
+            tx.fail_pending(item.id, error, due.isoformat(timespec="milliseconds"))
+        return []
 
 
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
@@ -184,16 +181,7 @@ def _add(
         sources=(new.turn.id,),
     )
     tx.add_memory(stored, role=new.turn.role, actor_id=new.turn.name)
-    return Change(
-        id=stored.id,
-        memory=stored.memory,
-        event="ADD",
-        kind="fact",
-        by=by,
-        metadata=stored.metadata,
-        created_at=now,
-        updated_at=now,
-    )
+    return replace(added(stored), by=by)
 
 
 def _change(

@@ -198,7 +198,7 @@ class Memory:
         changes: list[Change] = []
         for piece in pieces:
             try:
-                changes += ingest.work_off(self, [piece])
+                changes += ingest.work_off(self, piece)
             except StoreLocked:
                 break  # they stay pending
             except StoreError:
@@ -229,7 +229,10 @@ class Memory:
         return self.store.pending(ingest.EXTRACT)
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
-        """Give a memory a new text; the old one stays in its history. metadata None keeps it."""
+        """Give a memory a new text; the old one stays in its history. metadata None keeps it.
+
+        A turn that waits for its extraction is no longer extracted from: its words were replaced.
+        """
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
         old = self._existing(id)
@@ -249,6 +252,7 @@ class Memory:
                 updated_at=now,
                 metadata=new,
             )
+            self._leave_unread(tx, [old])
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     def delete(self, id: str) -> Change:
@@ -281,7 +285,7 @@ class Memory:
         return AddResults(tuple(changed(item, "DELETE", now) for item in items))
 
     def _leave_unread(self, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
-        """Take the turns of deleted memories out of the pending work."""
+        """Take the turns of memories that were deleted or edited out of the pending work."""
         turns = {source for item in gone if item.kind == "turn" for source in item.sources}
         for piece in self.pending() if turns else ():
             left = [turn for turn in piece.payload["turns"] if turn not in turns]
@@ -427,13 +431,8 @@ class Memory:
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
-        with self._writing(self.embedder):
-            pass
-        # The embedder is asked for anew each time: another process may reindex meanwhile.
-        return care.import_jsonl(self.store, self._vectors_of, file, on_progress)
-
-    def _vectors_of(self, indexed: list[str]) -> list[Any]:
-        return self.embedder.embed_chunks([embedded_text(text) for text in indexed])
+        embedder = self.embedder
+        return care.import_jsonl(lambda: self._writing(embedder), embedder, file, on_progress)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.

@@ -102,19 +102,21 @@ def _passages(memory: Memory, question: str, hits: Sequence[Hit]) -> list[_Passa
     itself nothing, but what it was edited to.
     """
     ids = [id for hit in hits for id in hit.sources]
-    turns = memory.store.turns(memory.store.standing_turns(ids))
+    known = memory.store.turns(ids)
+    turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = frozenset[str]() if _PAST.search(question) else memory.stale_turns(turns)
     found: dict[str, _Passage] = {}
     for hit in hits:
         edited = hit.updated_at > hit.created_at
         said = [turns[id] for id in hit.sources if id in turns and id not in stale]
-        if edited or (hit.kind != "turn" and not said):
-            found[hit.id] = _Passage(hit, hit.memory, hit.valid_from, "User", hit.kind == "turn")
+        if hit.kind != "turn" and (edited or not said):
+            found[hit.id] = _Passage(hit, hit.memory, hit.valid_from, "User", said=False)
             continue
-        for turn in said:
-            if _is_said_by_a_person(turn) and not is_question(turn.content):
+        for turn in [known[id] for id in hit.sources if id in known] if edited else said:
+            text = hit.memory if edited else turn.content
+            if _is_said_by_a_person(turn) and not is_question(text):
                 speaker = turn.name or turn.role.capitalize()
-                passage = _Passage(hit, turn.content, turn.timestamp, speaker, True)
+                passage = _Passage(hit, text, turn.timestamp, speaker, said=True)
                 found.setdefault(turn.id, passage)
     return list(found.values())[:_MAX_PASSAGES]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from memorykit import CALLS, BagOfWords, texts
 
-from edgemem import AsyncMemory, Memory
+from edgemem import AsyncMemory, Chat, Memory
 from edgemem.errors import InputError, StoreError
 
 
@@ -61,6 +61,16 @@ def test_the_event_loop_is_not_held_up() -> None:
             assert len(await searching) == 0
 
     asyncio.run(story())
+
+
+@pytest.mark.models
+def test_leaving_with_an_answer_half_read_ends_it(tmp_path: Path) -> None:
+    async def story() -> str:
+        async with AsyncMemory(tmp_path / "a.db", embedder=BagOfWords()) as memory:
+            reply = Chat(memory.memory).send("Tell me a long story.", remember=False)
+            return next(piece for piece in reply if piece)
+
+    assert asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_every_method_is_there_and_parts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,9 +136,14 @@ def test_a_query_of_anything_is_answered(embedder: Embedder, query: str) -> None
 
 # -- metadata, times, numbers, shapes --------------------------------------------------------
 
-deep: dict[str, Any] = {}
-for _ in range(5000):
-    deep = {"a": deep}
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
 circular: dict[str, Any] = {}
 circular["self"] = circular
 
@@ -155,7 +160,9 @@ BAD_METADATA = [
     ({"a": datetime(2024, 1, 1)}, "not JSON serializable"),
     ({"a": b"x"}, "not JSON serializable"),
     ({"a": {1, 2}}, "not JSON serializable"),
-    (deep, "metadata"),
+    (nested(250), "nested deeper than 200 levels"),
+    (nested(500), "nested deeper than 200 levels"),
+    (nested(5000), "metadata"),
     (circular, "cannot be stored as JSON"),
 ]
 

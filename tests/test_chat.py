@@ -1,5 +1,7 @@
 """A chat: what is recalled is answered from, kept, and never remembered again."""
 
+import math
+
 import pytest
 from fake_engine import FakeEngine
 from memorykit import texts
@@ -197,6 +199,13 @@ def test_a_text_that_cannot_be_stored_is_refused_at_once(chat, memory, text):
     with pytest.raises(InputError):
         chat.send(text)
     assert turns(memory) == []
+
+
+@pytest.mark.parametrize("timestamp", ["nonsense", "", math.nan, 10**400])
+def test_a_time_that_is_none_is_refused_at_once(chat, memory, timestamp):
+    with pytest.raises(InputError, match="is no time"):
+        chat.send("hello", timestamp=timestamp)
+    assert memory.store.counts()["turns"] == 0
 
 
 def test_the_real_model_recalls_over_sessions_and_learns_nothing_from_it(

@@ -128,7 +128,10 @@ def test_a_bad_variable_is_named(monkeypatch):
         load_settings()
 
 
-@pytest.mark.parametrize("text", [b"top_k = ", b"\xff\xfe", b"a = 1\na = 2"])
+@pytest.mark.parametrize(
+    "text",
+    [b"top_k = ", b"\xff\xfe", b"a = 1\na = 2", b"top_k = " + b"9" * 5000, b"a = " + b"[" * 5000],
+)
 def test_a_file_that_is_not_toml_is_refused_and_kept(home, text):
     home.mkdir()
     (home / "config.toml").write_bytes(text)
@@ -170,6 +173,29 @@ def test_a_relative_db_that_is_set_means_the_working_folder(tmp_path, monkeypatc
     assert load_settings().db == tmp_path / "here.db"
     set_value("db", ":memory:")
     assert load_settings().db == Path(":memory:")
+
+
+@pytest.mark.parametrize("key", ["model", "embedder"])
+def test_a_models_file_that_is_set_means_the_working_folder_and_a_name_stays_one(
+    tmp_path, monkeypatch, key
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.gguf").touch()
+    set_value(key, "m.gguf")
+    assert getattr(load_settings(), key) == str(tmp_path / "m.gguf")
+    set_value(key, "some-model")
+    assert getattr(load_settings(), key) == "some-model"
+
+
+def test_a_home_folder_that_is_not_there_is_named(home, monkeypatch):
+    with pytest.raises(ConfigError, match=r"'~no-such-user/a\.db' in the call"):
+        set_value("db", "~no-such-user/a.db")
+    monkeypatch.setenv("EDGEMEM_DB", "~no-such-user/a.db")
+    with pytest.raises(ConfigError, match="EDGEMEM_DB"):
+        load_settings()
+    monkeypatch.setenv("EDGEMEM_HOME", "~no-such-user")
+    with pytest.raises(ConfigError, match="EDGEMEM_HOME"):
+        load_settings()
 
 
 def test_unset_value_brings_the_default_back():

@@ -95,6 +95,9 @@ ROW = {"type": "turn", "id": "t", "role": "user", "content": "x", "metadata": {}
        "timestamp": "2024-05-01T10:00:00.000+00:00",
        "created_at": "2024-05-01T10:00:00.000+00:00"}  # fmt: skip
 
+PENDING = {"type": "pending", "uid": "u", "task": "extract", "payload": {"turns": []},
+           "created_at": "2024-05-01T10:00:00.000+00:00"}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("line", "message"),
@@ -109,6 +112,9 @@ ROW = {"type": "turn", "id": "t", "role": "user", "content": "x", "metadata": {}
         (json.dumps({**ROW, "metadata": {"a": float("nan")}}), "metadata"),
         (json.dumps({**ROW, "metadata": {"\0": 1}}), "NUL"),
         (json.dumps({**ROW, "colour": "red"}), "colour"),
+        (json.dumps({**PENDING, "payload": {}}), "line 2: .*no list of turn ids"),
+        (json.dumps({**PENDING, "payload": {"turns": 5}}), "line 2: .*no list of turn ids"),
+        (json.dumps({**PENDING, "attempts": 10**30}), "no count in 'attempts'"),
     ],
 )
 def test_a_line_that_is_none_of_an_export_is_named(line: str, message: str) -> None:
@@ -120,6 +126,12 @@ def test_times_are_brought_into_the_stores_form() -> None:
     with quick() as memory:
         memory.import_jsonl(io.StringIO(json.dumps({**ROW, "timestamp": "2024-05-01T12:00+02:00"})))
         assert memory.store.turns(["t"])["t"].timestamp == "2024-05-01T10:00:00.000+00:00"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROW), encoding="utf-8-sig")
+    with quick() as memory:
+        assert memory.import_jsonl(tmp_path / "a.jsonl") == 1
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", ".", "a\0b", "\ud800", "binary"])

@@ -100,6 +100,20 @@ def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path: P
     ]
 
 
+def test_a_session_at_the_end_of_time_is_an_input_error() -> None:
+    assert spaced("9999-12-31T23:59:59Z", 0) == "9999-12-31T23:59:59.000+00:00"
+    with pytest.raises(InputError, match="past the year 9999"):
+        spaced("9999-12-31T23:59:59Z", 1)
+
+
+@pytest.mark.parametrize("key", ["session_01", "session_\u0661", "session_" + "9" * 5000])
+def test_a_key_that_is_no_sessions_is_passed_over(tmp_path: Path, key: str) -> None:
+    raw = broken(lambda c: c.update({key: [5]}))
+    assert read_locomo(write(tmp_path / "c.json", raw)) == read_locomo(
+        write(tmp_path / "d.json", locomo())
+    )
+
+
 def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> None:
     first, second = locomo(), locomo()
     del second["sample_id"]

@@ -75,7 +75,7 @@ def test_infer_false_stores_as_given_and_never_de_duplicates(
 def test_a_message_keeps_its_name_role_metadata_and_own_time(memory: Memory) -> None:
     memory.add(
         [
-            {"role": "user", "name": "Caroline", "content": "I paint", "metadata": {"dia": "D1:1"}},
+            {"role": "user", "name": "Carla", "content": "I paint", "metadata": {"dia": "D1:1"}},
             {"role": "assistant", "name": "Mel", "content": "I run", "timestamp": "2023-05-08T00Z"},
         ],
         metadata={"file": 1, "dia": "none"},
@@ -89,7 +89,7 @@ def test_a_message_keeps_its_name_role_metadata_and_own_time(memory: Memory) -> 
     assert first.valid_from == "2023-01-02T03:04:05.000+00:00"
     assert second.valid_from == "2023-05-08T00:00:00.000+00:00"
     (turn,) = memory.source_turns(first.id)
-    assert (turn.name, turn.role, turn.content) == ("Caroline", "user", "I paint")
+    assert (turn.name, turn.role, turn.content) == ("Carla", "user", "I paint")
     # The speaker's name and the month are words by which a turn is found.
     assert memory.search("What did Mel do in May 2023?", explain=True)[0].id == second.id
 
@@ -239,8 +239,10 @@ def test_delete_takes_out_of_answers_and_keeps_history(memory: Memory) -> None:
 
 
 def test_delete_all_wants_a_scope_and_empties_only_that(memory: Memory) -> None:
-    memory.add(["one", "two"], user_id="ana", infer=False)
+    _, two = memory.add(["one", "two"], user_id="ana", infer=False)
     memory.add("three", user_id="bob", infer=False)
+    with memory.store.transaction() as tx:  # contradicted: it answers no more, and goes too
+        tx.invalidate(two.id, "2024-06-01T10:00:00.000+00:00")
     with pytest.raises(InputError, match=r"user_id, agent_id or run_id; use reset\(\)"):
         memory.delete_all()
     gone = memory.delete_all(user_id="ana")
@@ -436,19 +438,39 @@ def test_reindex_takes_in_what_is_stored_while_it_embeds(tmp_path: Path) -> None
             other.search("cat")
 
 
+class ReindexedMeanwhile(BagOfWords):
+    """While it embeds, somebody else reindexes the store with another model."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(64, "first@1")
+        self._path = path
+
+    def embed_chunks(self, texts: object) -> list:  # type: ignore[type-arg,override]
+        with quick(self._path, embedder=BagOfWords(64, "second@2")) as other:
+            other.reindex()
+        return super().embed_chunks(texts)  # type: ignore[arg-type]
+
+
 def test_an_add_that_embedded_before_a_reindex_stores_no_vectors_of_the_old_model(
     tmp_path: Path,
 ) -> None:
-    class Slow(BagOfWords):
-        def embed_chunks(self, texts: object) -> list:  # type: ignore[type-arg,override]
-            with quick(tmp_path / "a.db", embedder=BagOfWords(64, "second@2")) as other:
-                other.reindex()
-            return super().embed_chunks(texts)  # type: ignore[arg-type]
-
-    with quick(tmp_path / "a.db", embedder=Slow(64, "first@1")) as memory:
+    with quick(tmp_path / "a.db", embedder=ReindexedMeanwhile(tmp_path / "a.db")) as memory:
         with pytest.raises(DimensionMismatch):
             memory.add("x", infer=False)
         assert memory.store.counts()["turns"] == 0
+
+
+def test_an_import_that_embedded_before_a_reindex_stores_no_vectors_of_the_old_model(
+    tmp_path: Path,
+) -> None:
+    exported = io.StringIO()
+    with quick() as source:
+        source.add("x", infer=False)
+        source.export_jsonl(exported)
+    with quick(tmp_path / "a.db", embedder=ReindexedMeanwhile(tmp_path / "a.db")) as memory:
+        with pytest.raises(DimensionMismatch):
+            memory.import_jsonl(io.StringIO(exported.getvalue()))
+        assert memory.store.counts()["memories"] == 0
 
 
 def test_doctor_tells_what_is_there(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from fake_engine import FakeEngine
@@ -16,7 +17,7 @@ from storekit import child
 import edgemem.memory
 from edgemem import Engine, Memory
 from edgemem.config import Settings
-from edgemem.errors import ModelNotFound, StoreLocked
+from edgemem.errors import ModelNotFound, StoreFull, StoreLocked
 from edgemem.runtime.embedder import Embedder
 
 OSLO = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
@@ -57,20 +58,20 @@ def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(
     engine: Engine, embedder: Embedder
 ) -> None:
     said = [
-        {"role": "user", "name": "Caroline", "content": "I adopted a dog called Rex yesterday."},
-        {"role": "assistant", "name": "Melanie", "content": "Lovely! I work at a bakery."},
+        {"role": "user", "name": "Carla", "content": "I adopted a dog called Rex yesterday."},
+        {"role": "assistant", "name": "Monica", "content": "Lovely! I work at a bakery."},
     ]
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         changes = memory.add(said, user_id="conv", timestamp="2023-05-08T13:56Z")
         found = [c for c in changes if c.kind == "fact"]
         by_speaker = {name: [c for c in found if c.memory.startswith(name)] for name in
-                      ("Caroline", "Melanie")}  # fmt: skip
+                      ("Carla", "Monica")}  # fmt: skip
         assert all(by_speaker.values()) and sum(map(len, by_speaker.values())) == len(found)
         for name, changed in by_speaker.items():
             for change in changed:
                 (turn,) = memory.source_turns(change.id)
                 assert turn.name == name
-        (dog,) = by_speaker["Caroline"]
+        (dog,) = by_speaker["Carla"]
         assert "7 May 2023" in dog.memory  # "yesterday", said on the 8th
         item = memory.get(dog.id)
         assert item is not None and item.valid_from == "2023-05-07T00:00:00.000+00:00"
@@ -169,6 +170,36 @@ def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_lat
         done = memory.process_pending(retry_now=True)
         assert texts(done) == facts(memory, user_id="ana") == ["User lives in Oslo"]
         assert done.pending == 0 and memory.doctor()["pending"] == []
+
+
+def test_a_turn_that_is_edited_is_not_extracted_from_as_it_was() -> None:
+    engine = FakeEngine(facts=OSLO)
+    engine.broken = True
+    with quick(engine=engine) as memory:
+        first, _ = memory.add(["I live in Oslo.", "I have a cat."])
+        engine.broken = False
+        memory.update(first.id, "I live in Bergen.")
+        memory.process_pending(retry_now=True)
+        assert facts(memory) == ["User has a cat"] and memory.pending() == []
+
+
+def test_a_full_disk_while_extracting_is_told(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db", engine=FakeEngine(facts=OSLO)) as memory:
+        full = patch("edgemem.ingest._apply", side_effect=StoreFull("the disk is full"))
+        with full, pytest.raises(StoreFull):
+            memory.add("I live in Oslo.")
+        assert texts(memory.search("Oslo")) == ["I live in Oslo."] and len(memory.pending()) == 1
+        with patch("edgemem.ingest._apply", side_effect=StoreLocked("busy")):
+            assert memory.process_pending(retry_now=True).pending == 1  # it stays, untold
+
+
+def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
+    engine = FakeEngine(facts=OSLO)
+    with quick(engine=engine) as memory:
+        for _ in range(4):  # as after crashes: queued, never tried
+            with patch("edgemem.ingest.work_off", return_value=[]):
+                memory.add("I live in Oslo.")
+        assert memory.add("I have a cat.").pending == 0 and len(memory.pending()) == 2
 
 
 def test_each_failure_waits_longer() -> None:

@@ -89,6 +89,16 @@ def test_a_turn_that_was_edited_is_shown_as_it_was_edited(memory):
     assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Felix."]
 
 
+def test_an_edited_turn_keeps_its_speaker(memory):
+    told = [{"role": "user", "name": "Bo", "content": "My cat is called Tom."},
+            {"role": "assistant", "content": "A fine cat."}]  # fmt: skip
+    for turn in memory.add(told, user_id="ana", infer=False):
+        while memory.get(turn.id).updated_at == turn.created_at:
+            memory.update(turn.id, "My cat is called Felix.")
+    (recalled,) = shown(memory, "What is my cat called?").shown
+    assert (recalled.text, recalled.speaker) == ("My cat is called Felix.", "Bo")
+
+
 def test_questions_are_never_shown(memory):
     tell(memory, "What is my cat called?")
     assert shown(memory, "What is my cat called?") == Context()

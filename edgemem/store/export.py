@@ -214,7 +214,7 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         if name in _JSON:
             if not isinstance(value, Mapping):
                 raise refuse(f"({type_}) has no object in {name!r}")
-        elif not isinstance(value, int) or value < 0:
+        elif not isinstance(value, int) or not 0 <= value < 2**31:
             raise refuse(f"({type_}) has no count in {name!r}")
         else:
             out[name] = int(value)

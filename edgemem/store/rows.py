@@ -118,17 +118,16 @@ def pack_json(value: Mapping[str, Any], what: str) -> str:
             "booleans, None, and lists or dicts of those"
         ) from exc
     # Non-string keys become strings here, as in the json module, so what is read back may differ.
-    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_deep(value):
         raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels; flatten it")
     return text
 
 
-def _depth(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return 1 + max((_depth(v) for v in value.values()), default=0)
-    if isinstance(value, list | tuple):
-        return 1 + max((_depth(v) for v in value), default=0)
-    return 0
+def _is_deep(value: Any, left: int = MAX_DEPTH) -> bool:
+    if not isinstance(value, Mapping | list | tuple):
+        return False
+    inner = value.values() if isinstance(value, Mapping) else value
+    return left == 0 or any(_is_deep(v, left - 1) for v in inner)
 
 
 def unpack_json(text: object, what: str) -> dict[str, Any]:
