@@ -20,6 +20,9 @@ import numpy as np
 
 import edgemem
 from edgemem import kernels
+from edgemem.cli.demo import peak_rss_mb
+
+__all__ = ["machine", "peak_rss_mb", "percentile", "write"]
 
 PACKAGES = (
     "numpy",
@@ -52,16 +55,6 @@ def machine() -> dict[str, Any]:
 def percentile(values: Sequence[float], p: float) -> float:
     """The p-th percentile (0 to 100) of at least one value, by linear interpolation."""
     return float(np.percentile(np.asarray(values, np.float64), p))
-
-
-def peak_rss_mb() -> float | None:
-    """The most memory this process has held so far; None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1_000_000 if sys.platform == "darwin" else 1_000)
 
 
 def write(

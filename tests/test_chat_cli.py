@@ -87,6 +87,28 @@ def test_json_gives_one_line_for_each_answer(chat: Chat, home: Path) -> None:
     assert answer["timings"]["recall_ms"] > 0
 
 
+def test_json_gives_one_line_for_each_memory_of_a_list(chat: Chat, home: Path) -> None:
+    (tom,) = remember(home, "My cat is called Tom.")
+    lines = ("What is my cat called?", "/why", "/memories cat", "/forget cat", "1", "n", "/help")
+    answer, *listed = map(json.loads, chat(*lines, args=("--json",)).stdout.splitlines())
+    assert answer["results"] == [listed[0]]
+    assert [item["id"] for item in listed] == [tom, tom, tom]
+    assert listed[0]["score"] > 0 and listed[0]["parts"]
+
+
+def test_an_empty_list_says_whose_it_is(chat: Chat, home: Path) -> None:
+    result = chat("/memories", "/memories cat", args=("--user-id", "bo"))
+    assert "No memories of user_id 'bo'.\n" in result.stderr
+    assert "Nothing found for user_id 'bo'.\n" in result.stderr
+    remember(home, "The sky is blue.")
+    assert "No facts of user_id 'default'.\nand 1 turn as they" in chat("/memories").stderr
+
+
+def test_an_answer_cannot_steer_the_terminal(chat: Chat, engine: FakeEngine) -> None:
+    engine.pieces = ("\x1b[2J", "one\ttwo\nthree\x07")
+    assert chat("Good morning to you!").stdout == "\ufffd[2Jone\ttwo\nthree\ufffd\n"
+
+
 def test_why_shows_the_memories_of_the_last_answer_with_their_scores(
     chat: Chat, home: Path
 ) -> None:
@@ -96,6 +118,15 @@ def test_why_shows_the_memories_of_the_last_answer_with_their_scores(
     number, score, *_ = lines[1].split()
     assert number == "1." and 0 < float(score) <= 1
     assert lines[1].endswith("My cat is called Tom.")
+
+
+def test_why_shows_nothing_of_an_earlier_answer_when_the_last_one_failed(
+    chat: Chat, home: Path
+) -> None:
+    remember(home, "My cat is called Tom.")
+    result = chat("What is my cat called?", "bad \x00 text", "/why", code=1)
+    assert result.stdout == "It is Tom.\n"
+    assert "Nothing has been answered yet." in result.stderr
 
 
 def test_why_says_so_when_nothing_was_recalled(chat: Chat) -> None:
@@ -124,6 +155,45 @@ def test_forget_shows_what_goes_asks_and_erases(chat: Chat, home: Path) -> None:
     assert "1 memory erased." in result.stderr
     assert memories(home) == ["The sky is blue."]
     assert typed.history_file().read_text() == ""
+
+
+def rows(home: Path) -> dict[str, str]:
+    """The text of every turn and memory in the store, deleted ones too, by id."""
+    with Memory(home / "memory.db") as memory:
+        found = list(memory.store.export_rows())
+    return {
+        row["id"]: row["content"] if row["type"] == "turn" else row["memory"]
+        for row in found
+        if row["type"] in ("turn", "memory")
+    }
+
+
+def test_all_that_forget_takes_was_shown_first(chat: Chat, home: Path) -> None:
+    for line in ("My cat is called Tom.", "What is my  cat called?", "The sky is blue."):
+        typed.remember_typed(line)
+    chat("My cat is called Tom.", "What is my cat called?")
+    with Memory(home / "memory.db") as memory:  # a deleted memory of the same turn
+        fact = next(m for m in memory.get_all(user_id="default") if m.kind == "fact")
+        memory.delete(fact.id)
+    before = rows(home)
+    result = chat("/forget Tom", "1", "y")
+    gone = {text for id, text in before.items() if id not in rows(home)}
+    assert gone == {
+        "My cat is called Tom.", "User's cat is called Tom", "What is my cat called?", "It is Tom."
+    }  # fmt: skip
+    shown = result.stderr.partition("This would go for good:\n")[2].partition("Erase it?")[0]
+    for text in gone:
+        assert text in shown
+    assert "  said assistant: It is Tom.\n" in shown
+    assert typed.history_file().read_text() == "The sky is blue.\n"
+
+
+def test_numbers_of_a_list_count_no_more_after_an_erase(chat: Chat, home: Path) -> None:
+    remember(home, "The password is xyzzy.", "The passport is red.")
+    result = chat("/forget password", "1", "y", "/forget 1", "")
+    assert "1 memory erased." in result.stderr
+    assert result.stderr.count("Which of these") + result.stderr.count("Nothing found") == 2
+    assert memories(home) == ["The passport is red."]
 
 
 @pytest.mark.parametrize("answers", [("1", "n"), ("",), ("1",), ("1", ""), ()])
@@ -219,6 +289,18 @@ class _Screen:
         self.unread = self.unread.partition(wanted)[2]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
+def test_a_chat_without_an_input_ends_at_once(home: Path) -> None:
+    places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" chat <&-', sys.executable, CHILD],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_at_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path) -> None:
     import pty
@@ -267,3 +349,23 @@ def test_what_was_typed_comes_back_and_stays_bounded(home: Path) -> None:
     typed.forget_typed([f"line {2 * typed.MOST_LINES}"])
     assert readline.get_current_history_length() == typed.MOST_LINES - 1
     readline.clear_history()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")
+def test_a_forgotten_line_is_overwritten_where_it_lay(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed.remember_typed("The password is xyzzy.")
+    typed.remember_typed("Hello")
+    size = typed.history_file().stat().st_size
+    link = home / "link"
+    os.link(typed.history_file(), link)
+    on_the_disk: list[bytes] = []
+    monkeypatch.setattr(
+        typed.os, "fsync", lambda _: on_the_disk.append(typed.history_file().read_bytes())
+    )
+    with open(link, "rb") as kept:
+        typed.forget_typed(["The password is xyzzy."])
+        assert kept.read() == link.read_bytes() == b"Hello\n"
+    # Cut off only after its bytes are gone from the disk.
+    assert on_the_disk == [b"Hello\n".ljust(size, b"\n")]

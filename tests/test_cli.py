@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_help_loads_no_heavy_module() -> None:
         (("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user_id"),
         (("config", "set", "top_k", "many"), "top_k = 'many'"),
         (("models", "where", "nothing"), "There is no model 'nothing'"),
-        (("import", "{damaged}"), "row 1 of the import has the type None"),
+        (("import", "{damaged}"), "damaged.json: row 1 of the import has the type None"),
     ],
 )
 def test_an_error_is_one_line_on_stderr(
@@ -132,6 +133,40 @@ def test_an_error_is_one_line_on_stderr(
 def test_wrong_usage_keeps_exit_code_2(run: Run, args: tuple[str, ...], message: str) -> None:
     result = run(*args, code=2)
     assert result.stdout == "" and message in " ".join(result.stderr.split())
+
+
+def edgemem_in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
+    line = f'"{sys.executable}" -m edgemem {command}'
+    # Buffered, as a user's is: then a refusal may come as late as the end of the process.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(line, shell=True, capture_output=True, text=True, env=env)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["list", "search cat --json", "export", "--help", "get -h"])
+def test_output_that_is_refused_is_an_error_of_one_line(run: Run, command: str) -> None:
+    added(run, "My cat is Tom")
+    done = edgemem_in_a_shell(f"{command} >/dev/full")
+    assert done.stderr == "Error: Cannot write the output: No space left on device.\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("export >&-", 0, ""),
+        ("add --no-infer <&-", 1, "Error: the content of the message is empty"),
+        ("get no-such 2>&-", 1, ""),
+    ],
+)
+def test_a_stream_that_is_closed_is_an_empty_one(
+    run: Run, command: str, code: int, message: str
+) -> None:
+    added(run, "My cat is Tom")
+    done = edgemem_in_a_shell(command)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == (1 if message else 0)
 
 
 def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: Path) -> None:
@@ -232,14 +267,31 @@ def test_erase_shows_asks_and_leaves_no_byte(run: Run, home: Path) -> None:
     remember_typed("the password is  xyzzy-plugh")
     remember_typed("the sky is blue")
     refused = run("erase", secret, input="n\n", code=1)
-    assert "memory the password is xyzzy-plugh" in refused.stderr
-    assert "said the password is xyzzy-plugh" in refused.stderr
+    assert "  memory the password is xyzzy-plugh\n" in refused.stderr
+    assert "  said user: the password is xyzzy-plugh\n" in refused.stderr
     run("delete", secret)  # what was deleted can still be erased
     assert results(run("erase", secret, "--yes", "--json")) == [{"id": secret, "event": "ERASE"}]
     assert [row["id"] for row in results(run("list", "--json"))] == [kept]
     assert history_file().read_text() == "the sky is blue\n"
     for file in home.iterdir():
         assert b"xyzzy" not in file.read_bytes(), file
+
+
+def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:
+    lines = [f"line {n}" for n in range(14)]
+    for text in lines:
+        remember_typed(text)
+    ids = added(run, *lines)
+    shown = run("erase", *ids, input="y\n").stderr.splitlines()
+    assert shown[0] == "This would go for good:"
+    assert shown[11] == "  and 4 memories more" and shown[22] == "  and 4 turns more"
+    assert history_file().read_text() == ""
+
+
+def test_an_empty_answer_says_whose_memories_it_looked_at(run: Run) -> None:
+    scope = ("--user-id", "bo", "--run-id", "r1")
+    assert run("list", *scope).stderr == "No memories of user_id 'bo', run_id 'r1'.\n"
+    assert run("search", "cat").stderr == "Nothing found for user_id 'default'.\n"
 
 
 def test_inference_runs_through_the_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +321,32 @@ def test_an_export_imported_exports_the_same(run: Run, home: Path) -> None:
     assert run("export", "--db", other).stdout == everything
     again = results(run("import", str(file), "--db", other, "--json"))[0]
     assert (again["imported"], again["skipped"]) == (0, row["imported"])
+
+
+@pytest.mark.parametrize(
+    "option", [("--user-id", "bo"), ("--agent-id", "a"), ("--run-id", "r"), ("--no-infer",)]
+)
+def test_an_export_takes_no_scope_and_nothing_is_imported(
+    run: Run, home: Path, option: tuple[str, ...]
+) -> None:
+    log, file = chat_log(home / "log.txt", 3), home / "out.jsonl"
+    added(run, "one", "--db", str(home / "other.db"))
+    run("export", str(file), "--db", str(home / "other.db"))
+    result = run("import", *option, str(log), str(file), code=2)
+    assert f"{file} is an export, which keeps its own users, agents and runs" in " ".join(
+        result.stderr.split()
+    )
+    assert results(run("list", "--json")) == []
+
+
+def test_logs_without_times_that_begin_alike_are_two_logs(run: Run, tmp_path: Path) -> None:
+    for name, last in (("one.txt", "Bo: my cat is Tom"), ("two.txt", "Bo: the sky is blue")):
+        file = tmp_path / name
+        file.write_text(f"Ana: hi\n{last}\n")
+        (row,) = results(run("import", "--no-infer", str(file), "--json"))
+        assert (row["imported"], row["skipped"]) == (2, 0)
+    (row,) = results(run("import", "--no-infer", str(file), "--json"))
+    assert (row["imported"], row["skipped"]) == (0, 2)
 
 
 def chat_log(path: Path, lines: int) -> Path:

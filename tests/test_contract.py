@@ -195,8 +195,10 @@ def readme() -> str:
 
 
 @pytest.mark.models
-def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ```python blocks, in order, as one program in an empty folder."""
+def test_the_readmes_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All ```python blocks, in order, as one program in an empty folder; it answers rightly."""
     blocks = re.findall(r"^```python\n(.*?)^```", readme(), re.M | re.S)
     assert blocks
     monkeypatch.chdir(tmp_path)
@@ -204,6 +206,7 @@ def test_the_readmes_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     namespace: dict[str, object] = {"__name__": "readme"}
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"README.md, python block {number}", "exec"), namespace)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Oslo ")
 
 
 HELP = re.compile(r"^<!-- help: edgemem *(.*?) *-->\n+```\w*\n(.*?)^```", re.M | re.S)

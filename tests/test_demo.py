@@ -6,13 +6,17 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clikit import Run
 from fake_engine import FakeEngine
 
 import edgemem
+from edgemem.chat import Chat, Reply
 from edgemem.cli import demo
+from edgemem.memory import Memory
+from edgemem.results import to_utc
 from edgemem.runtime.engine import Engine
 
 
@@ -92,7 +96,33 @@ def test_the_demo_plays_and_answers_from_a_new_process(
     assert report["rows"][0]["memories"][0]["date"] == "2025-01-14"
     assert "recall_ms" in report["rows"][0]["timings"]
     assert "answers right" in result.stderr and store.exists()
+    with Memory(store) as memory:  # a question that is asked of it leaves nothing in it
+        assert memory.store.counts()["turns"] == 2
     assert "is not a new file" in run("demo", "--db", str(store), code=2).stderr
+
+
+@pytest.mark.models
+def test_questions_are_asked_on_the_conversations_date(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / "talk.json"
+    message = {"role": "user", "content": "My cat is called Tom."}
+    script = {
+        "sessions": [{"date": "2025-01-14T19:05:00+00:00", "messages": [message]}],
+        "questions_date": "2025-06-02T09:00:00+00:00",
+        "questions": [{"question": "What is my cat called?", "answers": ["Tom"]}],
+    }
+    file.write_text(json.dumps(script))
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: FakeEngine()))
+    send, asked = Chat.send, []
+
+    def noted(self: Chat, text: str, **more: Any) -> Reply:
+        asked.append((text, to_utc(more["timestamp"]), more["remember"]))
+        return send(self, text, **more)
+
+    monkeypatch.setattr(Chat, "send", noted)
+    run("demo-answer", "--conversation", str(file), "--db", str(home / "new.db"))
+    assert asked == [("What is my cat called?", to_utc("2025-06-02T09:00:00+00:00"), False)]
 
 
 @pytest.mark.models

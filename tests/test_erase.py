@@ -165,6 +165,28 @@ def test_memories_without_sources_and_pending_work_by_memory_id(store: Store) ->
     assert [p.payload for p in store.pending()] == [{"memory": "m10"}]
 
 
+def ids(store: Store) -> tuple[set[str], set[str]]:
+    """All turns and all memories that are in the store, deleted ones too."""
+    rows = list(store.export_rows())
+    turns, memories = ({r["id"] for r in rows if r["type"] == type} for type in ("turn", "memory"))
+    return turns, memories
+
+
+def test_the_extent_of_an_erase_is_all_that_is_gone_after_it(store: Store) -> None:
+    fill(store, unit(7, count=5, dim=DIM))
+    add(store, turn("asked", f"Is it a {MARK}?"), turn("answered", "Yes.", role="assistant"))
+    add(store, turn("bo's", "Hello", scope=Scope(user_id="bo")))
+    before, generation = ids(store), store.generation()
+    turns, memories = store.erase_extent(["secret-1", "nobody"])
+    assert (ids(store), store.generation()) == (before, generation)
+    assert set(turns) == {"secret-turn", "asked", "answered"}
+    assert memories == ["secret-1", "secret-2", "secret-3", "secret-4"]  # -4 is deleted
+    assert store.erase(["secret-1", "nobody"]) == memories
+    after = ids(store)
+    assert (before[0] - after[0], before[1] - after[1]) == (set(turns), set(memories))
+    assert store.erase_extent(["nobody"]) == ([], [])
+
+
 HOLDS_A_READ = """
 import sys, sqlite3
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)

@@ -14,7 +14,7 @@ from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, memory, turn, unit, vector
 from edgemem.errors import InputError, StoreLocked
 from edgemem.results import Scope
 from edgemem.store import Store
-from edgemem.store.export import BATCH
+from edgemem.store.export import BATCH, import_rows
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def exported(store: Store) -> list[str]:
 def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -> None:
     lines = exported(full)
     with Store.open(tmp_path / "copy.db") as copy:
-        new = copy.import_rows(map(json.loads, lines), vectors_by_length)
+        new = import_rows(copy.transaction, map(json.loads, lines), vectors_by_length)
         assert exported(copy) == lines
         assert new == {"turn": 2, "memory": 4, "history": 7, "pending": 2}
         assert copy.list(include_invalid=True) == full.list(include_invalid=True)
@@ -69,7 +69,7 @@ def test_a_deleted_memory_is_never_embedded(full: Store) -> None:
         return vectors_by_length(texts)
 
     with Store.open(":memory:") as copy:
-        copy.import_rows(full.export_rows(), embed)
+        import_rows(copy.transaction, full.export_rows(), embed)
     assert asked == ["b", "other words", "Ada likes tea"]  # their search texts
 
 
@@ -77,11 +77,11 @@ def test_an_import_may_be_stopped_anywhere_and_run_again(full: Store) -> None:
     lines = exported(full)
     for stop in range(len(lines) + 1):
         with Store.open(":memory:") as copy:
-            copy.import_rows(map(json.loads, lines[:stop]), vectors_by_length)
-            copy.import_rows(map(json.loads, lines), vectors_by_length)
+            import_rows(copy.transaction, map(json.loads, lines[:stop]), vectors_by_length)
+            import_rows(copy.transaction, map(json.loads, lines), vectors_by_length)
             assert exported(copy) == lines
             generation = copy.generation()
-            again = copy.import_rows(map(json.loads, lines), vectors_by_length)
+            again = import_rows(copy.transaction, map(json.loads, lines), vectors_by_length)
             assert set(again.values()) == {0}
             assert copy.generation() == generation
 
@@ -94,7 +94,7 @@ def test_batches_that_were_stored_before_an_error_stay(full: Store) -> None:
         raise OSError("the disk went away")
 
     with pytest.raises(OSError, match="went away"):
-        full.import_rows(rows(), vectors_by_length)
+        import_rows(full.transaction, rows(), vectors_by_length)
     assert full.counts()["turns"] == 2 + BATCH
 
 
@@ -102,7 +102,9 @@ def test_existing_rows_win_over_imported_ones() -> None:
     with Store.open(":memory:") as store:
         add(store, memory("m1", "mine"))
         row = next(r for r in store.export_rows() if r["type"] == "memory")
-        store.import_rows([{**row, "memory": "theirs"}, {**row, "id": "m2"}], vectors_by_length)
+        import_rows(
+            store.transaction, [{**row, "memory": "theirs"}, {**row, "id": "m2"}], vectors_by_length
+        )
         assert [i.memory for i in store.list()] == ["mine", "mine"]
 
 
@@ -130,7 +132,7 @@ ROW = {
 def test_a_row_that_is_no_exports_is_named(row: Any, message: str) -> None:
     with Store.open(":memory:") as store:
         with pytest.raises(InputError) as caught:
-            store.import_rows([ROW, row], vectors_by_length)
+            import_rows(store.transaction, [ROW, row], vectors_by_length)
         assert message in str(caught.value)
         assert store.counts()["memories"] == 0
 
@@ -138,7 +140,7 @@ def test_a_row_that_is_no_exports_is_named(row: Any, message: str) -> None:
 def test_an_embedder_that_gives_too_few_vectors_is_refused() -> None:
     with Store.open(":memory:") as store:
         with pytest.raises(ValueError, match="gave 0 arrays for 1 texts"):
-            store.import_rows([ROW], lambda texts: [])
+            import_rows(store.transaction, [ROW], lambda texts: [])
         assert store.counts()["memories"] == 0
 
 
@@ -179,7 +181,7 @@ def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> 
                 erased.extend(other.erase(["secret"]))
             return vectors_by_length(texts)
 
-        new = store.import_rows(rows, erase_first)
+        new = import_rows(store.transaction, rows, erase_first)
         assert erased == ["secret"]
         assert store.history("secret") == [] and new["history"] == BATCH
         assert b"987654321" not in path.read_bytes()
@@ -190,7 +192,7 @@ def test_what_is_erased_while_an_import_goes_on_stays_erased(tmp_path: Path) -> 
 
         with Store.open(":memory:") as source:
             add(source, memory("m1"), memory("new"))
-            assert store.import_rows(source.export_rows(), erase_known)["memory"] == 1
+            assert import_rows(store.transaction, source.export_rows(), erase_known)["memory"] == 1
         assert not store.get(["m1"]) and store.check() == []
 
 
@@ -200,8 +202,8 @@ def test_two_may_import_the_same_at_once() -> None:
         rows = list(source.export_rows())
 
         def meanwhile(texts: list[str]) -> list[np.ndarray]:
-            assert store.import_rows(rows, vectors_by_length)["memory"] == 1
+            assert import_rows(store.transaction, rows, vectors_by_length)["memory"] == 1
             return vectors_by_length(texts)
 
-        assert sum(store.import_rows(rows, meanwhile).values()) == 0
+        assert sum(import_rows(store.transaction, rows, meanwhile).values()) == 0
         assert exported(store) == exported(source)

@@ -10,6 +10,8 @@ Data goes to stdout; progress, notes, questions and errors go to stderr.
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -21,7 +23,11 @@ __all__ = ["cli", "main"]
 
 
 class _Group(click.Group):
-    """A group whose commands turn an EdgememError into one line and exit code 1."""
+    """A group whose commands turn an error into one line and exit code 1."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with one_line_errors():  # --help and --version print from here
+            return super().make_context(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         with one_line_errors():
@@ -30,8 +36,7 @@ class _Group(click.Group):
 
 def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        with one_line_errors():
-            admin.print_version()
+        admin.print_version()
         ctx.exit()
 
 
@@ -78,4 +83,25 @@ for _command in (
 
 def main() -> None:
     """The entry point of `edgemem` and `python -m edgemem`."""
-    cli(prog_name="edgemem")
+    _replace_closed_streams()
+    try:
+        cli(prog_name="edgemem")
+    finally:
+        _drop_unwritten()
+
+
+def _replace_closed_streams() -> None:
+    """Python has None for a stream that the shell has closed (`<&-`, `>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _drop_unwritten() -> None:
+    """What stdout has refused: Python would try it once more at its end, with a traceback."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -26,9 +26,11 @@ from edgemem.cli.output import (
     scope_kwargs,
     scope_options,
     settings_with,
+    show_preview,
     stdin_is_terminal,
     text_of,
     when,
+    who,
 )
 from edgemem.cli.typed import forget_typed, load_typed, remember_typed
 from edgemem.errors import EdgememError, InputError
@@ -66,7 +68,8 @@ def chat(
 ) -> None:
     """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
 
-    Piped in, each line is one message. With --json each answer is one line of JSON.
+    Piped in, each line is one message. With --json each answer, and each memory of a list, is
+    one line of JSON.
     """
     settings = settings_with(model=model)
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
@@ -97,7 +100,7 @@ class _Session:
             "/memories": self.memories,
             "/why": self.why,
             "/forget": self.forget,
-            "/help": lambda _: click.echo(HELP, err=not stdin_is_terminal()),
+            "/help": lambda _: click.echo(HELP, err=as_json or not stdin_is_terminal()),
         }
 
     def run(self) -> None:
@@ -150,7 +153,7 @@ class _Session:
             if shown:
                 click.echo()
         if self.as_json:
-            click.echo(json.dumps(_reply_dict(reply), ensure_ascii=False))
+            _print_line(_reply_dict(reply))
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":
@@ -166,7 +169,7 @@ class _Session:
             return
         items = list(self.memory.get_all(**self.scope))
         facts = [item for item in items if item.kind != "turn"]
-        self.show(facts)
+        self.show(facts, "No facts of" if items else "No memories of")
         if turns := len(items) - len(facts):
             note(f"and {plural(turns, 'turn')} as they were said; /memories WORDS finds those too.")
 
@@ -179,6 +182,9 @@ class _Session:
             note("The last answer was made from no memory.")
             return
         for number, hit in enumerate(self.reply.context, 1):
+            if self.as_json:
+                _print_line(hit.to_dict())
+                continue
             sums = " ".join(f"{name}={value:.3f}" for name, value in (hit.parts or {}).items())
             sums = f"  ({sums})" if sums else ""
             click.echo(f"{number}. {hit.score:.3f}{sums}  {when(hit)}  {text_of(hit)}")
@@ -200,11 +206,7 @@ class _Session:
             return
         ids = [item.id for item in chosen]
         items, turns = erase_preview(self.memory, ids)
-        note("This would go for good:")
-        for item in items:
-            note(f"  memory {item.memory}")
-        for turn in turns:
-            note(f"  said {turn.name or turn.role}: {turn.content}")
+        show_preview(items, turns)
         if _ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
             note("Nothing was erased.")
             return
@@ -224,12 +226,15 @@ class _Session:
                 )
         return [self.listed[int(part) - 1] for part in parts]
 
-    def show(self, items: Sequence[MemoryItem]) -> None:
+    def show(self, items: Sequence[MemoryItem], nothing: str = "Nothing found for") -> None:
         self.listed = list(items)
         for number, item in enumerate(items, 1):
-            click.echo(f"{number}. {when(item)}  {text_of(item)}")
+            if self.as_json:
+                _print_line(item.to_dict())
+            else:
+                click.echo(f"{number}. {when(item)}  {text_of(item)}")
         if not items:
-            note("Nothing found.")
+            note(f"{nothing} {who(self.scope)}.")
 
 
 def _read_line(prompt: str) -> str:
@@ -253,6 +258,10 @@ def _ask(question: str) -> str:
         return _read_line(question).strip()
     except EOFError:
         return ""
+
+
+def _print_line(value: dict[str, Any]) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def _visible(piece: str) -> str:

@@ -29,7 +29,7 @@ from edgemem.cli.output import (
     settings_with,
     working,
 )
-from edgemem.errors import StoreLocked
+from edgemem.errors import InputError, StoreLocked
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -98,10 +98,15 @@ def import_files(
     """
     settings = settings_with()
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
+    shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
+    if "edgemem" in shapes and (no_infer or (user_id, agent_id, run_id) != (None, None, None)):
+        raise click.UsageError(
+            f"{paths[shapes.index('edgemem')]} is an export, which keeps its own users, agents and "
+            "runs and is stored as it is. Leave out --user-id, --agent-id, --run-id and --no-infer."
+        )
     rows = []
     with open_memory(db, settings) as memory:
-        for path in paths:
-            found = importers.detect_format(path) if shape == "auto" else shape
+        for path, found in zip(paths, shapes, strict=True):
             if found == "edgemem":
                 row = _import_export(memory, path)
             else:
@@ -119,7 +124,10 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
     with open(path, "rb") as file:
         total = sum(1 for line in file if line.strip())
     with progress("Importing", total) as advance:
-        new = memory.import_jsonl(path, on_progress=advance)
+        try:
+            new = memory.import_jsonl(path, on_progress=advance)
+        except InputError as exc:
+            raise InputError(f"{path}: {exc}") from exc
     return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
 
 

@@ -27,7 +27,9 @@ from edgemem.cli.output import (
     scope_kwargs,
     scope_options,
     settings_with,
+    show_preview,
     stdin_is_terminal,
+    who,
     working,
 )
 from edgemem.cli.typed import forget_typed
@@ -120,6 +122,7 @@ def search(
     Prints id, score, time (UTC) and text, and with --explain the score's parts.
     """
     settings = settings_with()
+    scope = scope_kwargs(settings, user_id, agent_id, run_id)
     with open_memory(db, settings) as memory:
         hits = memory.search(
             " ".join(query),
@@ -127,7 +130,7 @@ def search(
             top_k=settings.top_k if top_k is None else top_k,
             threshold=threshold,
             explain=explain,
-            **scope_kwargs(settings, user_id, agent_id, run_id),
+            **scope,
         )
     if as_json:
         print_json(hits.to_dict())
@@ -135,7 +138,7 @@ def search(
     for hit in hits:
         print_item(hit)
     if not hits:
-        note("Nothing found.")
+        note(f"Nothing found for {who(scope)}.")
 
 
 @click.command()
@@ -179,17 +182,16 @@ def list_memories(
 ) -> None:
     """List memories, oldest first: id, time (UTC), text."""
     settings = settings_with()
+    scope = scope_kwargs(settings, user_id, agent_id, run_id)
     with open_memory(db, settings) as memory:
-        items = memory.get_all(
-            filters=filters, top_k=top_k, **scope_kwargs(settings, user_id, agent_id, run_id)
-        )
+        items = memory.get_all(filters=filters, top_k=top_k, **scope)
     if as_json:
         print_json(items.to_dict())
         return
     for item in items:
         print_item(item)
     if not items:
-        note("No memories.")
+        note(f"No memories of {who(scope)}.")
 
 
 @click.command()
@@ -241,8 +243,8 @@ def delete(
             scope = scope_kwargs(settings, user_id, agent_id, run_id)
             count = len(memory.get_all(**scope))
             if count and not yes:
-                who = ", ".join(f"{key} {value!r}" for key, value in scope.items() if value)
-                click.confirm(f"Delete {plural(count, 'memory')} of {who}?", abort=True, err=True)
+                question = f"Delete {plural(count, 'memory')} of {who(scope)}?"
+                click.confirm(question, abort=True, err=True)
             changes = list(memory.delete_all(**scope))
         else:
             for memory_id in ids:  # all or none, as far as a wrong id goes
@@ -263,17 +265,14 @@ def delete(
 def erase(ids: tuple[str, ...], yes: bool, db: str | None, as_json: bool) -> None:
     """Remove memories for good, with all that came from the same words.
 
-    What was said, every memory taken from it, and their history are wiped from the files. Prints
-    the ids that went.
+    What was said, every memory taken from it, and their history are wiped from the files; with it
+    goes what a chat asked and answered. Prints the ids that went.
     """
     with open_memory(db) as memory:
         items, turns = erase_preview(memory, ids)
         if not yes:
-            for item in items:
-                note(f"memory {item.memory}")
-            for turn in turns:
-                note(f"said {turn.content}")
-            click.confirm("Erase this for good?", abort=True, err=True)
+            show_preview(items, turns)
+            click.confirm("Erase it?", abort=True, err=True)
         forget_typed([turn.content for turn in turns])
         with working("Erasing …"):
             gone = memory.erase(list(ids))

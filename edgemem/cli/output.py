@@ -5,6 +5,7 @@ Knows click, stdout and stderr, and how a memory looks in one line. Knows no com
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,13 +44,16 @@ __all__ = [
     "scope_kwargs",
     "scope_options",
     "settings_with",
+    "show_preview",
     "stdin_is_terminal",
     "text_of",
     "when",
+    "who",
     "working",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+PREVIEWED = 10  # memories, and turns, that an erase shows one by one before it asks
 
 
 class Advance(Protocol):
@@ -104,6 +108,11 @@ def scope_kwargs(
     return {"user_id": user, "agent_id": agent_id, "run_id": run_id}
 
 
+def who(scope: Mapping[str, Any]) -> str:
+    """Whose memories a scope holds: `user_id 'ana', run_id 'r1'`."""
+    return ", ".join(f"{key} {value!r}" for key, value in scope.items() if value)
+
+
 def settings_with(**given: Any) -> Settings:
     """The settings in force, with those options that were given in their place."""
     return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
@@ -124,11 +133,23 @@ def open_memory(db: str | None, settings: Settings | None = None) -> Iterator[Me
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn an EdgememError into click's one line on stderr and exit code 1."""
+    """Turn an EdgememError, or output that is refused, into click's one line and exit code 1.
+
+    A reader that has gone (EPIPE) is left to click, which ends without a word.
+    """
     try:
         yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except EdgememError as exc:
         raise click.ClickException(one_line(str(exc))) from exc
+    except OSError as exc:
+        if exc.errno == errno.EPIPE:
+            raise
+        why = one_line(str(exc.strerror or exc))
+        if exc.filename is None:  # a stream has none
+            raise click.ClickException(f"Cannot write the output: {why}.") from exc
+        raise click.ClickException(f"Cannot use {exc.filename}: {why}.") from exc
 
 
 def note(text: str) -> None:
@@ -228,20 +249,32 @@ def no_memory(memory_id: str) -> StoreError:
 
 
 def erase_preview(memory: Memory, ids: Sequence[str]) -> tuple[list[MemoryItem], list[StoredTurn]]:
-    """What `Memory.erase` would take away: memories, and the turns they were taken from. (Turns
-    that are no memory go too, and are not listed.)
+    """What `Memory.erase` would take away: all memories, deleted ones too, and all turns.
 
-    Deleted memories may be erased too. Raises StoreError on an unknown id.
+    Raises StoreError on an unknown id.
     """
-    items = memory.store.get(ids, include_deleted=True)
+    turn_ids, memory_ids = memory.store.erase_extent(ids)
     for memory_id in ids:
-        if memory_id not in items:
+        if memory_id not in memory_ids:
             raise no_memory(memory_id)
-    turns = memory.store.turns([source for item in items.values() for source in item.sources])
-    for item in memory.store.list(include_invalid=True):
-        if not turns.keys().isdisjoint(item.sources):
-            items[item.id] = item
-    return list(items.values()), list(turns.values())
+    items = memory.store.get(memory_ids, include_deleted=True)
+    return list(items.values()), list(memory.store.turns(turn_ids).values())
+
+
+def show_preview(items: Sequence[MemoryItem], turns: Sequence[StoredTurn]) -> None:
+    """What would go, on stderr: the first of the memories and of the turns, and how many more."""
+    note("This would go for good:")
+    for noun, lines in (
+        ("memory", [f"memory {item.memory}" for item in items]),
+        ("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in turns]),
+    ):
+        for line in lines[:PREVIEWED]:
+            note(f"  {line}")
+        if len(lines) > PREVIEWED:
+            note(f"  and {plural(len(lines) - PREVIEWED, noun)} more")
+
+
+# -- stdin ---------------------------------------------------------------------------------------
 
 
 def read_stdin() -> str:

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from edgemem.errors import StoreError, StoreFull, StoreLocked
 from edgemem.store import reading
@@ -22,43 +23,53 @@ from edgemem.store.failures import is_busy, sqlite_errors
 from edgemem.store.reading import LISTED, as_json
 from edgemem.store.writing import Transaction
 
-__all__ = ["erase_rows", "reset_rows", "scrub", "scrub_wanted"]
+__all__ = ["erase_rows", "extent", "reset_rows", "scrub", "scrub_wanted"]
+
+Rows = list[tuple[Any, ...]]
 
 _NOTE = "scrub_wanted"
 # What says nothing about the user; a reset keeps it.
 _KEPT_META = ("generation", "created_at", "embedder_model", "embedder_dim")
 
 
-def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
-    """Erase memories and what they came from or share a source with; the ids of all erased.
+def extent(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> tuple[Rows, Rows]:
+    """What an erase takes: (rowid, id) of turns; (rowid, id, search_text, deleted_at) of memories.
 
     These are the memories, their source turns, and every other memory that cites one of those
-    turns (the turn's own memory among them); with them go their vectors, full-text rows, history
-    and the pending work that mentions one of their ids. Turns that no memory cites (questions
-    and answers of a chat, messages of a system or tool) may quote what is erased: those of the same
-    user go too or, of no user, those of a scope that sees an erased memory. Ids that are not there
-    are passed over.
+    turns (the turn's own memory among them). Turns that no memory cites (questions and answers of a
+    chat, messages of a system or tool) may quote what is erased: those of the same user go too or,
+    of no user, those of a scope that sees an erased memory. Ids that are not there are passed over.
+    """
+    wanted = as_json(memory_ids)
+    turns = connection.execute(
+        "SELECT DISTINCT t.rowid, t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
+        f"JOIN memories m ON m.rowid = s.memory WHERE m.id {LISTED}",
+        (wanted,),
+    ).fetchall()
+    turns += connection.execute(
+        "SELECT t.rowid, t.id FROM turns t "
+        "WHERE t.rowid NOT IN (SELECT turn FROM memory_sources) AND EXISTS "
+        f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND (m.user_id = t.user_id OR "
+        "(t.user_id IS NULL AND (t.agent_id IS NULL OR t.agent_id = m.agent_id) "
+        "AND (t.run_id IS NULL OR t.run_id = m.run_id))))",
+        (wanted,),
+    ).fetchall()
+    memories = connection.execute(
+        f"SELECT rowid, id, search_text, deleted_at FROM memories WHERE id {LISTED} "
+        f"OR rowid IN (SELECT memory FROM memory_sources WHERE turn {LISTED}) ORDER BY rowid",
+        (wanted, as_json(row[0] for row in turns)),
+    ).fetchall()
+    return turns, memories
+
+
+def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
+    """Erase the `extent` of memories; the ids of all memories erased.
+
+    With it go vectors, full-text rows, history and the pending work that mentions one of its ids.
     """
     with tx.step() as connection:
-        turns = connection.execute(
-            "SELECT DISTINCT t.rowid, t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
-            f"JOIN memories m ON m.rowid = s.memory WHERE m.id {LISTED}",
-            (as_json(memory_ids),),
-        ).fetchall()
-        turns += connection.execute(
-            "SELECT t.rowid, t.id FROM turns t "
-            "WHERE t.rowid NOT IN (SELECT turn FROM memory_sources) AND EXISTS "
-            f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND (m.user_id = t.user_id OR "
-            "(t.user_id IS NULL AND (t.agent_id IS NULL OR t.agent_id = m.agent_id) "
-            "AND (t.run_id IS NULL OR t.run_id = m.run_id))))",
-            (as_json(memory_ids),),
-        ).fetchall()
+        turns, memories = extent(connection, memory_ids)
         turn_rows, turn_ids = [row[0] for row in turns], [row[1] for row in turns]
-        memories = connection.execute(
-            f"SELECT rowid, id, search_text, deleted_at FROM memories WHERE id {LISTED} "
-            f"OR rowid IN (SELECT memory FROM memory_sources WHERE turn {LISTED}) ORDER BY rowid",
-            (as_json(memory_ids), as_json(turn_rows)),
-        ).fetchall()
         ids = [row[1] for row in memories]
         if not ids:
             return []

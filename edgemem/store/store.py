@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from edgemem.results import MemoryItem, Scope, utc_now
 from edgemem.store import erase, export, reading, schema
 from edgemem.store.failures import is_busy, sqlite_errors
 from edgemem.store.filters import Where, fold
-from edgemem.store.rows import Floats, Ints, PendingItem, StoredTurn, VectorChanges
+from edgemem.store.rows import Ints, PendingItem, StoredTurn, VectorChanges
 from edgemem.store.writing import Transaction
 
 __all__ = ["Store"]
@@ -149,12 +149,11 @@ class Store:
     def erase(self, memory_ids: Iterable[str]) -> Ids:
         """Leave no trace of memories: rows, index, vectors, history, WAL, free pages, backups.
 
-        Also erased are their source turns, every other memory that cites one of these, the
-        pending work that mentions one of them, and the turns that may quote them: those that no
-        memory cites, of the same user or scope (what a chat asked and answered, messages of a
-        system or tool). Ids that are not there are passed over; the ids of all erased memories are
-        returned. Raises StoreLocked if another process keeps reading: the
-        rows are gone then, and the file is scrubbed at the next open (or the next erase).
+        Also erased are their source turns, every other memory that cites one of these, the turns
+        that may quote them (a chat's questions and answers, whatever else of the same user or scope
+        no memory cites), and pending work that mentions any of it. Ids that are not there are
+        passed over; the ids of all erased memories are returned. Raises StoreLocked if another
+        process keeps reading: the rows are gone then, and the next open or erase scrubs the file.
         """
         with self._write_lock:
             with self.transaction() as tx:
@@ -175,19 +174,6 @@ class Store:
     def _scrub(self) -> None:
         with self._read_lock:
             erase.scrub(self._writer, self.path, self._busy_timeout_s)
-
-    def import_rows(
-        self,
-        rows: Iterable[Mapping[str, Any]],
-        vectors_for: Callable[[list[str]], list[Floats]],
-    ) -> dict[str, int]:
-        """Store the rows of an export; how many of each type were new.
-
-        vectors_for: the `search_text` of live memories to one (c, dim) float32 array each.
-        Transactions of 500 rows; ids that exist are passed over, so it may be run again.
-        Raises InputError, naming the row, on what is no row of an export.
-        """
-        return export.import_rows(self.transaction, rows, vectors_for)
 
     # --- reading ---
 
@@ -291,6 +277,12 @@ class Store:
         """Those of the turns from which a fact was taken that is no longer valid."""
         with self._snapshot() as connection:
             return reading.stale_turns(connection, ids, utc_now())
+
+    def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
+        """The ids of the turns, and of the memories, that an `erase` of these would take."""
+        with self._snapshot() as connection:
+            turns, memories = erase.extent(connection, tuple(memory_ids))
+        return [row[1] for row in turns], [row[1] for row in memories]
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
