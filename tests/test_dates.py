@@ -27,6 +27,7 @@ def on(day: str) -> str:
         ("See you tomorrow morning!", "See you on 9 May 2023!", "2023-05-09"),
         ("I ran 5 km today.", "I ran 5 km on 8 May 2023.", "2023-05-08"),
         ("I moved two weeks ago.", "I moved in the week of 24 April 2023.", "2023-04-24"),
+        ("We met A Couple Of Days ago.", "We met on 6 May 2023.", "2023-05-06"),
         ("We met 3 days ago.", "We met on 5 May 2023.", "2023-05-05"),
         ("It was a couple of months ago.", "It was in March 2023.", "2023-03-01"),
         ("I'll retire in two years.", "I'll retire in 2025.", "2025-01-01"),

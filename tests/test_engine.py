@@ -5,6 +5,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -249,6 +250,22 @@ def test_an_answer_is_whole_json_unless_it_says_it_was_cut(engine):
         else:
             assert (done.finish_reason, done.completion_tokens) == ("length", limit)
     assert reasons == {"stop", "length"}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_logits_that_are_no_numbers_are_named(engine, monkeypatch, temperature, value):
+    """They were laid to a schema that nobody had given; at temperature 0 they gave a token."""
+    logits = np.full(engine._vocabulary.size, value, np.float32)
+    monkeypatch.setattr(engine, "_logits", lambda: logits)
+    with pytest.raises(ModelError, match=rf"no numbers .*{value}.*edgemem models verify"):
+        engine.generate(STORY, max_tokens=1, temperature=temperature)
+
+
+def test_a_schema_that_no_token_can_follow_is_named(engine, monkeypatch):
+    monkeypatch.setattr(engine, "_allows", lambda _: lambda ids: np.zeros(len(ids), bool))
+    with pytest.raises(ModelError, match=r"no token can follow .*try another schema"):
+        engine.generate(CHAT, max_tokens=1, schema=COLOURS)
 
 
 def test_a_penalty_changes_a_repetitive_answer(engine):

@@ -1,14 +1,16 @@
 """Facts from messages: grounded in what was said, dated, citing their turn."""
 
 import json
+import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.results import Message
-from edgemem.stages.extraction import extract, parse, schema, worth_reading
+from edgemem.stages.extraction import MAX_SENTENCES, extract, parse, schema, worth_reading
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 
@@ -90,6 +92,13 @@ def test_an_invention_is_dropped():
     assert facts("I sold my old car.", lambda *_: ["Ana's favourite colour is blue"]) == []
 
 
+def test_a_fact_about_somebody_elses_doing_is_dropped():
+    """Four of its five words were said; whose doing it was, is the fifth."""
+    said = "I sold the old red car."
+    assert facts(said, lambda *_: ["Ana's wife sold the old red car"]) == []
+    assert facts(said, lambda *_: ["Ana's car was sold"]) == ["Ana's car was sold"]
+
+
 @pytest.mark.parametrize(
     ("said", "fact", "kept"),
     [
@@ -98,6 +107,13 @@ def test_an_invention_is_dropped():
         ("I eat gluten.", "Ana doesn't eat gluten", False),
         ("I don't drink tea, I love coffee.", "Ana loves coffee", True),
         ("I never smoke.", "Ana smokes", False),
+        ("I don't drink tea, I love coffee.", "Ana doesn't love coffee", False),
+        ("I love coffee but I don't drink tea.", "Ana doesn't love coffee", False),
+        ("I don't drink tea, I love coffee.", "Ana doesn't drink tea", True),
+        ("I don't really like tea.", "Ana doesn't like tea", True),
+        ("I drink tea but no coffee.", "Ana drinks tea but no coffee", True),
+        ("No, I love coffee.", "Ana loves coffee", True),
+        ("No, I love coffee.", "Ana doesn't love coffee", False),
     ],
 )
 def test_a_fact_denies_what_its_sentence_denies(said, fact, kept):
@@ -117,6 +133,12 @@ def test_a_date_that_the_model_left_out_comes_back():
     (fact,) = extract(Saying(lambda *_: ["Ana adopted a dog"]), [ana("Last week I adopted a dog.")])
     assert fact.text == "Ana adopted a dog in the week of 1 May 2023"
     assert fact.valid_from == "2023-05-01T00:00:00.000+00:00"
+
+
+def test_of_two_dates_that_the_model_left_out_neither_is_guessed():
+    said = "I adopted a dog yesterday and a cat last week."
+    (fact,) = extract(Saying(lambda *_: ["Ana adopted a dog"]), [ana(said)])
+    assert (fact.text, fact.valid_from) == ("Ana adopted a dog", MONDAY)
 
 
 def test_a_fact_without_a_date_begins_when_it_was_said():
@@ -159,6 +181,19 @@ def test_context_is_shown_and_not_read():
     assert "Ana: I adopted Rex.\nAna: I feed him daily.\n" in engine.prompts[0]
 
 
+def test_a_document_is_read_up_to_a_limit():
+    engine = Saying(lambda *_: [])
+    extract(engine, [ana(" ".join(f"I own {n} boats." for n in range(MAX_SENTENCES + 1)))])
+    assert len(engine.prompts) == MAX_SENTENCES
+    assert engine.prompts[-1].endswith(f"I own {MAX_SENTENCES - 1} boats.\n")
+
+
+def test_an_aside_is_nobodys_sentence():
+    engine = Saying(lambda *_: [])
+    extract(engine, [ana("I love this. [shares a photo: my red boat on the lake] I went alone.")])
+    assert len(engine.prompts) == 2 and not any("boat" in p for p in engine.prompts)
+
+
 def test_a_very_long_sentence_is_read_in_pieces_and_loses_nothing():
     text = "I own " + " ".join(f"thing{n}" for n in range(400))
     engine = Saying(lambda *_: [])
@@ -188,6 +223,8 @@ def test_garbage_of_the_model_is_a_value_error(garbage):
         ('{"facts": ["Ana has a dog", "Ana has a', ["Ana has a dog"]),
         ('{"facts": ["Ana has a dog"', []),
         ('{"facts": ["Ana said \\"hi\\"", "x', ['Ana said "hi"']),
+        ('{"facts": ["Ana has a\\x", "Ana has a dog", "x', ["Ana has a dog"]),
+        ('{"facts": ["Ana has a\t", "Ana has a dog", "x', ["Ana has a dog"]),
         ('{"fa', []),
         ("", []),
     ],
@@ -196,7 +233,7 @@ def test_an_answer_cut_by_max_tokens_gives_its_closed_facts(text, found):
     assert parse(text, cut=True) == found
 
 
-@given(st.text())
+@given(st.text() | st.text('"\\\x00\t,] a{}:[u'))
 def test_a_cut_answer_never_raises(text):
     assert all(isinstance(fact, str) for fact in parse(text, cut=True))
 
@@ -205,8 +242,30 @@ def test_blank_facts_are_left_out():
     assert parse('{"facts": [" ", "a "]}') == ["a"]
 
 
-def test_the_schema_names_the_speaker():
-    assert "^Ana( |'s )" in schema("Ana")["properties"]["facts"]["items"]["pattern"]
+@pytest.mark.parametrize(
+    ("fact", "fits"),
+    [
+        ("Ana likes tea", True),
+        ("Ana's 犬 (Rex) is 2", True),
+        ("Tom likes tea", False),
+        *((f"Ana likes {mark}", False) for mark in ('"', "\\", "\n", "\r", "\t", "\0", "\x1f")),
+    ],
+)
+def test_the_schema_takes_facts_about_the_speaker_that_json_need_not_escape(fact, fits):
+    pattern = schema("Ana")["properties"]["facts"]["items"]["pattern"]
+    assert (re.fullmatch(pattern, fact) is not None) == fits
+
+
+@pytest.mark.models
+def test_the_real_grammar_takes_no_mark_that_json_must_escape(engine):
+    """A tab is no newline: it passed, and the answer could not be parsed."""
+    sampler = engine._grammar_sampler(engine._grammar(schema("Ana")))
+    for token in engine.tokenize('{"facts": ["Ana likes'):
+        engine._lib.llama_sampler_accept(sampler, token)
+    marks = [engine.tokenize(mark)[0] for mark in ("\t", "\r", "\n", "\x1f", "\\", " tea", "犬")]
+    allowed = engine._allows(sampler)(np.array(marks))
+    engine._lib.llama_sampler_free(sampler)
+    assert allowed.tolist() == [False] * 5 + [True] * 2
 
 
 @pytest.mark.models

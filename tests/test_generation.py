@@ -107,6 +107,7 @@ def test_without_a_chat_template_talk_is_a_plain_completion():
     reply(engine, "Hello", [Message("user", "Hi", MAY_8, "Ana")])
     assert engine.prompt.endswith("Ana: Hi\nuser: Hello\nassistant:")
     assert engine.options["stop"]
+    assert engine.options["stage"] == "reply"  # another one's prefix would be thrown away
 
 
 @pytest.mark.models

@@ -238,9 +238,15 @@ class Engine:
 
         def choose(recent: list[int], allowed: Allowed | None) -> int:
             logits = repeat_penalised(self._logits(), recent[-64:], repeat_penalty)
+            if not math.isfinite(top := float(logits.max())):
+                raise ModelError(
+                    f"{self.path.name} gave no numbers to choose a token by (the best is {top}); "
+                    "the file is damaged, or this machine computes it wrongly: check it with "
+                    "`edgemem models verify`, or load it with n_gpu_layers=0"
+                )
             try:
                 return pick(logits, temperature=temperature, top_p=top_p, rng=rng, allowed=allowed)
-            except ValueError as exc:
+            except ValueError as exc:  # of a schema: texts to quote always let a token follow
                 raise ModelError(f"no token can follow ({exc}); try another schema") from exc
 
         # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
@@ -324,14 +330,16 @@ class Engine:
             self._lock.release()
 
     def _spans(self, texts: Sequence[str], stop: Sequence[str]) -> Spans:
-        ends = [tokens[0] for s in stop if len(tokens := self.tokenize(s)) == 1]
+        piece = self._vocabulary.piece
+        # A token that is the stop text, though some models put a space before any text.
+        ends = [t for s in stop for t in self.tokenize(s) if piece(t) == s.encode()]
         if not ends or not any(text.strip() for text in texts):
             raise InputError(
                 f"within is {list(texts)!r:.80} and stop {list(stop)!r}; give at least one text, "
                 "and one stop text of a single token to end the answer"
             )
         quotable = [self.tokenize(f" {text}") for text in texts if text.strip()]
-        return Spans(quotable, self._vocabulary.piece, ends)
+        return Spans(quotable, piece, ends)
 
     def _acquire(self) -> None:
         if self._owner == threading.get_ident():

@@ -42,10 +42,8 @@ def pick(
     logits: (n_vocab,) float32. temperature 0: the likeliest. allowed: maps candidate tokens (m,)
     to (m,) booleans; a token it refuses is never returned. Raises ValueError if it refuses all.
     """
-    if allowed is None:
-        return _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
     favourite = _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
-    if allowed(np.array([favourite]))[0]:
+    if allowed is None or allowed(np.array([favourite]))[0]:
         return favourite
     ok = np.empty(0, np.intp)
     if len(logits) > _FIRST_LOOK:

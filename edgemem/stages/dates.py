@@ -51,10 +51,6 @@ def _add_months(day: date, n: int) -> date:
     return date(years, month + 1, 1)
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else _NUMBERS[text.split()[-1].removesuffix("s").lower()]
-
-
 def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
     """`n` units away. A day is exact; of a week, month or year only that unit is known."""
     if unit == "day":
@@ -89,7 +85,8 @@ _STEP = {"last": -1, "this": 0, "next": 1}
 
 
 def _count(match: re.Match[str]) -> int:
-    return _number(match[1].lower().replace(" of", ""))
+    text = match[1].lower().removesuffix(" of")
+    return int(text) if text.isdigit() else _NUMBERS[text.split()[-1]]
 
 
 def _weekday(match: re.Match[str], said: date) -> tuple[str, date]:

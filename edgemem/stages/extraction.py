@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,7 @@ _SECOND_PERSON = re.compile(
     r"\b(?:you|your|yours|yourself|you['’](?:re|ve|d|ll)|ya|y['’]all)\b", re.I
 )
 _UNRESOLVED = re.compile(r"\b(?:i|me|my|mine|you|your|yours|this|i['’](?:m|ve|d|ll))\b", re.I)
+_CLAUSE_END = re.compile(r"[,;:.!?]|\bbut\b", re.I)
 _NAME_OR_NUMBER = re.compile(r"(?<=[\w,;:] )[A-Z]\w+|\d|[^\x00-\x7f]")
 
 
@@ -141,24 +143,34 @@ def extract(
 
 def schema(name: str) -> dict[str, Any]:
     """At most one fact, about `name` (letters only)."""
-    # Not `.*`: llama.cpp's "." matches a bare quote too, and the text would not be JSON.
-    about = {"type": "string", "pattern": f"^{name}( |'s )" + r'[^"\\\n]*$'}
+    # Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
+    about = {"type": "string", "pattern": f"^{name}( |'s )" + r'[^"\\\x00-\x1f]*$'}
     facts = {"type": "array", "items": about, "maxItems": 1}
     return {"type": "object", "properties": {"facts": facts}, "required": ["facts"]}
 
 
 def parse(text: str, *, cut: bool = False) -> list[str]:
-    """The facts of an answer. cut: it ran into max_tokens, so an unclosed last fact is left out.
+    """The facts of an answer. cut: it ran into max_tokens, so only its closed strings are facts.
 
-    Raises ValueError when it is not {"facts": [strings]}.
+    Raises ValueError when it is not cut and not {"facts": [strings]}.
     """
     if cut:
-        return [json.loads(s) for s in re.findall(r'"(?:[^"\\]|\\.)+"(?=\s*[,\]])', text)]
-    found = json.loads(text)
-    facts = found.get("facts") if isinstance(found, dict) else None
+        facts: Any = _closed_strings(text)
+    else:
+        found = json.loads(text)
+        facts = found.get("facts") if isinstance(found, dict) else None
     if not isinstance(facts, list) or not all(isinstance(f, str) for f in facts):
         raise ValueError(f'expected {{"facts": [strings]}}, the model gave {text[:200]!r}')
     return [f.strip() for f in facts if f.strip()]
+
+
+def _closed_strings(text: str) -> list[str]:
+    """The strings of cut JSON that a comma or bracket follows; what is no JSON is skipped."""
+    found: list[str] = []
+    for string in re.findall(r'"(?:[^"\\]|\\.)*"(?=\s*[,\]])', text):
+        with suppress(ValueError):
+            found.append(json.loads(string))
+    return found
 
 
 def _label(message: Message) -> str:
@@ -205,12 +217,20 @@ def _is_grounded(fact: str, speaker: str, sentence: str) -> bool:
 def _is_as_negated(fact: str, content: Sequence[str], sentence: str) -> bool:
     """Whether a fact denies what its sentence denies: "I can't eat nuts" is not "Kim can eat nuts".
 
-    What a sentence denies is the word after its "not". A fact about the rest may leave that out.
+    What a fact denies is the word after its "not"; its sentence must deny that too. A fact about
+    the rest of a sentence may leave out the word after the sentence's "not".
     """
+    denied = _denied(sentence)
     if is_negated(fact):
-        return is_negated(sentence)
-    denied = (content_words(rest)[:1] for rest in NEGATION.split(sentence)[1:])
-    return not any(same_word(word, content) for first in denied for word in first)
+        said = [word for clause in denied for word in clause]
+        return is_negated(sentence) and all(same_word(c[0], said) for c in _denied(fact))
+    return not any(same_word(clause[0], content) for clause in denied)
+
+
+def _denied(text: str) -> list[list[str]]:
+    """The content words after each "not" of a text, up to its clause's end, if there are any."""
+    clauses = (_CLAUSE_END.split(rest, 1)[0] for rest in NEGATION.split(text)[1:])
+    return [denied for clause in clauses if (denied := content_words(clause))]
 
 
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:

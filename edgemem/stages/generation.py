@@ -81,7 +81,7 @@ def reply(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
         turns = turns[1:]
         prompt = _talk(engine, text, turns)
     if isinstance(prompt, str):
-        return engine.stream(prompt, max_tokens=MAX_REPLY_TOKENS, stop=("\n",), stage="generation")
+        return engine.stream(prompt, max_tokens=MAX_REPLY_TOKENS, stop=("\n",), stage="reply")
     return engine.stream(prompt, max_tokens=MAX_REPLY_TOKENS, repeat_penalty=1.1, stage="reply")
 
 

@@ -1,8 +1,8 @@
 """Stage 2, update: new facts and their nearest memories in, operations out.
 
 ADD, UPDATE, DELETE or NONE, as in Mem0 and MemLoRA (A.1's prompt). What a rule can settle, a rule
-settles, because a base model of 135 M parameters decides at chance; the model decides the rest, all
-in one call, and only within what the rules hold possible. Departs from Mem0 in one thing: a
+settles, because a base model of 135 M parameters decides at chance; the model decides the rest, in
+as few calls as fit, and only within what the rules hold possible. Departs from Mem0 in one thing: a
 contradiction never ends with both facts gone. DELETE takes the old memory out of answers (it is
 invalidated, not erased) *and* the new fact is added.
 
@@ -20,6 +20,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from edgemem.errors import ContextOverflow
 from edgemem.results import Event
 from edgemem.runtime.engine import Engine
 from edgemem.text import content_words, is_negated, same_stem, words
@@ -77,6 +78,9 @@ _DATE = re.compile(
     re.I,
 )
 _NAME = re.compile(r"\b[^\W\d_a-zß-öø-ÿ]\w+")
+# "Ana", but "Ana's brother" and "Mary Ann's brother's wife": what is true of one is not of another.
+_SUBJECT = re.compile(r"(?:(?:[^\W\d_a-zß-öø-ÿ]\w*\.?[ -])*[^\W_]+\.?['’]s? )*[^\W_]+")
+_CLAUSE_END = re.compile(r"[,;:]|\b(?:and|but|so)\b", re.I)
 _NUMBER_WORDS = frozenset(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
@@ -132,8 +136,9 @@ def decide(
 ) -> list[Op]:
     """One operation for each fact, in order.
 
-    candidates: for each fact its nearest memories (s = 10 in Mem0). engine None: what the rules
-    leave open is added. Raises ValueError when the model's answer cannot be parsed.
+    candidates: for each fact its nearest memories (s = 10 in Mem0). What the rules leave open is
+    added if there is no engine, or if the fact does not fit its window. Raises ValueError when the
+    model's answer cannot be parsed.
     """
     ops: dict[int, Op] = {}
     for i, (fact, near) in enumerate(zip(facts, candidates, strict=True)):
@@ -151,9 +156,11 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A fact taken apart: its first word (whom it is about), its other words, its numbers.
+    """A fact taken apart: whom it is about, its other words, its numbers.
 
-    names: the other words that begin with a capital.
+    subject: the first word, with all that it owns ("ana", "ana brother"). content: the words that
+    are neither of the subject, nor numbers, nor stop words. names: the words after the first that
+    begin with a capital.
     """
 
     text: str
@@ -167,13 +174,15 @@ class _Parts:
     @classmethod
     def of(cls, text: str) -> _Parts:
         undated = _DATE.sub(" ", text)
+        found = _SUBJECT.search(text)
+        subject = words(found[0]) if found else []
         content = content_words(undated)
         capitals = [w.lower() for w in _NAME.findall(undated)]
         numbers = frozenset(w for w in content if w.isdigit() or w in _NUMBER_WORDS)
         return cls(
             text=text,
-            subject=(words(text) or [""])[0],
-            content=frozenset(content) - numbers - {(words(text) or [""])[0]},
+            subject=" ".join(subject),
+            content=frozenset(content) - numbers - set(subject),
             names=frozenset(capitals[1:]) if text[:1].isupper() else frozenset(capitals),
             numbers=numbers,
             dates=tuple(d.lower() for d in _DATE.findall(text)),
@@ -214,12 +223,19 @@ def _contradicts(old: _Parts, new: _Parts, similarity: float) -> bool:
     if old.numbers and new.numbers and old.numbers != new.numbers and shared:
         return len(shared) >= 0.6 * len(old.content)
     if _ENDED.search(new.text) and not _ENDED.search(old.text):
-        return bool(shared)
+        ended = _ended(new)
+        return len(shared & ended) > len(ended) / 2  # "used to live in Paris" ends no life in Oslo
     if old.negated != new.negated and shared:
         return len(shared) >= 0.6 * len(old.content)
     return bool(_CHANGED.search(new.text)) and any(
         slot & set(words(old.text)) and slot & set(words(new.text)) for slot in _SLOTS
     )
+
+
+def _ended(fact: _Parts) -> frozenset[str]:
+    """What a fact says has ended: the content of each clause that says so, but for the ending."""
+    clauses = [c for c in _CLAUSE_END.split(fact.text) if _ENDED.search(c)]
+    return fact.content & {w for c in clauses for w in content_words(_ENDED.sub(" ", c))}
 
 
 def _same_topic(old: _Parts, new: _Parts) -> bool:
@@ -238,7 +254,10 @@ def _ask(
     candidates: Sequence[Sequence[Candidate]],
     open_facts: Sequence[int],
 ) -> dict[int, Op]:
-    """Let the model decide about the facts that the rules left open, in one call."""
+    """Let the model decide about the facts that the rules left open, in as few calls as fit.
+
+    A fact that does not fit even alone, beside its memories, has no operation here.
+    """
     memories = {
         c.id: c for i in open_facts for c in candidates[i][:_SHOWN] if c.similarity >= RELATED
     }
@@ -266,12 +285,19 @@ def _ask(
         },
         "required": ["memory"],
     }
-    answer = engine.generate(
-        [{"role": "user", "content": prompt}] if engine.has_chat_template else prompt,
-        max_tokens=_MAX_TOKENS_PER_FACT * len(open_facts),
-        schema=schema,
-        stage="update",
-    )
+    try:
+        answer = engine.generate(
+            [{"role": "user", "content": prompt}] if engine.has_chat_template else prompt,
+            max_tokens=_MAX_TOKENS_PER_FACT * len(open_facts),
+            schema=schema,
+            stage="update",
+        )
+    except ContextOverflow:
+        half = len(open_facts) // 2
+        if not half:
+            return {}
+        first = _ask(engine, facts, candidates, open_facts[:half])
+        return first | _ask(engine, facts, candidates, open_facts[half:])
     rows = _parse(answer.text, len(open_facts), number.values())
     ids = {n: id for id, n in number.items()}
     return {
