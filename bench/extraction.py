@@ -16,7 +16,6 @@ import argparse
 import json
 import random
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,8 +158,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"{options.data} holds no such LoCoMo JSON file")
     summary, rows = run(files[0], options.pairs, options.seed, options.context_turns)
     report.write(options.json, summary, rows)
-    for name, value in summary.items():
-        sys.stdout.write(f"{name}: {value}\n")
 
 
 if __name__ == "__main__":

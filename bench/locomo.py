@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -126,8 +125,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     summary, rows = run(options.data, sorted({1, 5, 10, 20, *options.k}))
     report.write(options.json, summary, rows)
-    for name, value in summary.items():
-        sys.stdout.write(f"{name}: {value}\n")
 
 
 if __name__ == "__main__":

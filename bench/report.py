@@ -64,7 +64,8 @@ def write(
 ) -> dict[str, Any]:
     """Write a report as JSON and return it. path: a file, or None or "-" for stdout.
 
-    The backend is added to the summary and to each row that does not name one itself.
+    With a file, stdout gets the summary, a line for each value. The backend is added to the
+    summary and to each row that does not name one itself.
     """
     backend = {"backend": kernels.backend}
     report = {
@@ -78,6 +79,7 @@ def write(
     else:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")
+        sys.stdout.writelines(f"{name}: {value}\n" for name, value in report["summary"].items())
     return report
 
 
