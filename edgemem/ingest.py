@@ -10,7 +10,6 @@ Knows the store, the stages and the index; it is Memory's other half, split for 
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -111,9 +110,7 @@ def _nearest(memory: Memory, scope: Scope, vectors: Vectors) -> list[tuple[Memor
     """The facts of the scope nearest to a new one, with their cosine."""
     store, index = memory.store, memory.index
     refresh(store, index)
-    rowids, cosines, _ = index.search(
-        vectors[0], NEAREST, scope=scope, kinds=frozenset({"fact"}), now=time.time()
-    )
+    rowids, cosines = index.nearest(vectors[0], NEAREST, scope=scope, kinds={"fact"})
     items = store.by_rowids(rowids.tolist())
     pairs = zip(rowids.tolist(), cosines.tolist(), strict=True)
     return [(items[rowid], cosine) for rowid, cosine in pairs if rowid in items]

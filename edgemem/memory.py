@@ -42,8 +42,8 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval import search
-from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.lexical import embedded_text, search_text
+from edgemem.retrieval.memories import Memories
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.store import PendingItem, Store, StoredTurn
@@ -106,8 +106,8 @@ class Memory:
         return self._parts.embedder()
 
     @property
-    def index(self) -> VectorIndex:
-        """The vectors in memory."""
+    def index(self) -> Memories:
+        """What searches keep of the store in memory."""
         return self._parts.index()
 
     def _work_lock(self, timeout_s: float) -> AbstractContextManager[bool]:
@@ -318,9 +318,9 @@ class Memory:
 
     @contextmanager
     def _index_dropped(self) -> Iterator[None]:
-        """Without the index and its file, which hold vectors, and these tell of their texts.
+        """Without the index and its files, which hold vectors, and these tell of their texts.
 
-        Nobody writes the file or takes facts from what is erased before the block is left.
+        Nobody writes a file or takes facts from what is erased before the block is left.
         """
         self._parts.require_open()
         with self._work_lock(_WORK_LOCK_S) as mine:
@@ -362,13 +362,20 @@ class Memory:
         vector = embedder.embed_query(query)
         embedded = time.perf_counter()
         scored, candidates = search.find(
-            self.store, index, query, vector, scope=scope, where=where, k=top_k
+            self.store,
+            index,
+            query,
+            vector,
+            scope=scope,
+            where=where,
+            k=top_k,
+            explain=explain,
         )
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
         hits = tuple(
-            Hit(**vars(items[s.rowid]), score=s.score, parts=s.parts if explain else None)
+            Hit(**vars(items[s.rowid]), score=s.score, parts=s.parts)
             for s in scored
             if s.rowid in items
         )
@@ -448,7 +455,7 @@ class Memory:
         return care.doctor(self.store, self._parts.index_file())
 
     def close(self) -> None:
-        """Write the index file if it is worth it, and close. A second time does nothing.
+        """Write the index's files if it is worth it, and close. A second time does nothing.
 
         Waits for a write or an answer of the model that is under way in another thread; what is
         called after it raises StoreError.

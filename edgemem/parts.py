@@ -1,6 +1,6 @@
 """What a Memory works with: its models and its index, each loaded when it is first needed.
 
-Knows which model the store's vectors are of, and that the index and its file hold vectors, which
+Knows which model the store's vectors are of, and that the index and its files hold vectors, which
 tell of their texts. Knows no memories, no queries.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, StoreError, StoreFull
 from edgemem.retrieval import cachefile
-from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
@@ -34,7 +34,7 @@ class Parts:
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._embedder = embedder
-        self._index: VectorIndex | None = None
+        self._index: Memories | None = None
         # Not to be taken inside a transaction: `close` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
@@ -86,31 +86,44 @@ class Parts:
             )
         return stored is not None
 
-    def index(self) -> VectorIndex:
-        """The vectors in memory, with the HNSW graph of the index file if that is sound."""
+    def index(self) -> Memories:
+        """The memories in memory, with the HNSW graph and the metrics of their files if these are
+        sound."""
         embedder = self.embedder()
         with self._lock:
             self.require_open()
             if self._index is None or self._index.dim != embedder.dim:
-                index = VectorIndex(embedder.dim)
+                index = Memories(embedder.dim, self.settings.vectors)
                 refresh(self.store, index)
+                model_id = embedder.model_id
                 if (file := self.index_file()) is not None:
-                    index.load(file, generation=index.generation, model_id=embedder.model_id)
+                    index.vectors.load(file, generation=index.generation, model_id=model_id)
+                if (file := self.metric_file()) is not None:
+                    index.load_metrics(file, model_id=model_id)
                 self._index = index
             return self._index
 
     def index_file(self) -> Path | None:
         """Where the index file lies, if it is there. None for a store in memory."""
+        return self._beside(".hnsw")
+
+    def metric_file(self) -> Path | None:
+        """Where the file of the metrics lies, if it is there. None for a store in memory."""
+        return self._beside(".metric")
+
+    def _beside(self, suffix: str) -> Path | None:
         path = self.store.path
-        return path.with_name(path.name + ".hnsw") if path is not None else None
+        return path.with_name(path.name + suffix) if path is not None else None
 
     def drop_index(self) -> None:
-        """Forget the index and delete its file. Raises StoreFull if the file cannot be deleted."""
+        """Forget the index and delete its files. Raises StoreFull if one cannot be deleted."""
         with self._lock:
             if self._index is not None:
                 self._index.close()
                 self._index = None
-        if (file := self.index_file()) is not None:
+        for file in (self.index_file(), self.metric_file()):
+            if file is None:
+                continue
             try:
                 cachefile.discard(file)
             except OSError as exc:
@@ -120,7 +133,7 @@ class Parts:
                 ) from exc
 
     def close(self) -> None:
-        """Write the index file if it is worth it and close all; a second time does nothing.
+        """Write the index's files if it is worth it and close all; a second time does nothing.
 
         Waits for a write or an answer of the model that is under way in another thread.
         """
@@ -140,10 +153,15 @@ class Parts:
                 self.store.close()
 
     def _save_index(self) -> None:
-        index, file, embedder = self._index, self.index_file(), self._embedder
-        if index is None or file is None or embedder is None or len(index) <= index.crossover:
+        index, embedder = self._index, self._embedder
+        file, metric_file = self.index_file(), self.metric_file()
+        if index is None or file is None or metric_file is None or embedder is None:
+            return
+        if len(index) <= index.vectors.crossover:
             return
         with work_lock(self.store.path, self.working, 0.0) as mine:
             if mine:
                 refresh(self.store, index)  # in the lock: what was erased must not come back
-                index.save(file, generation=index.generation, model_id=embedder.model_id)
+                model_id = embedder.model_id
+                index.vectors.save(file, generation=index.generation, model_id=model_id)
+                index.save_metrics(metric_file, model_id=model_id)

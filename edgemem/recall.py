@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgemem.results import Hit
-from edgemem.retrieval.fusion import is_relevant
+from edgemem.retrieval.fusion import RELEVANT
 from edgemem.stages.generation import Recalled
 from edgemem.store import StoredTurn
 from edgemem.text import content_words, is_question, same_word, sentences, words
@@ -61,12 +61,12 @@ class _Passage:
 def recall(memory: Memory, question: str, hits: Sequence[Hit], *, most: int) -> Context:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
-    hits: of a search with explain=True, best first. Left out: what only asks, what the assistant
+    hits: of a search, best first. Left out: what only asks, what the assistant
     said, and turns of which a fact has been contradicted since (unless the question is about the
     past). The nearest sentence comes last, or the newest when the question asks for now.
     """
     # A relevant hit that may not be shown (this question, asked before) lets no other through.
-    if not _passages(memory, question, [hit for hit in hits if is_relevant(hit.parts or {})]):
+    if not _passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
         return Context()
     passages = _passages(memory, question, hits)
     split = [

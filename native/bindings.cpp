@@ -3,8 +3,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "edgemem.h"
 
@@ -14,32 +17,194 @@ using namespace nb::literals;
 template <typename T, int Dimensions>
 using Array = nb::ndarray<T, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
 
-static int64_t scan_topk(Array<const float, 2> rows, Array<const float, 1> query,
-                         std::optional<Array<const bool, 1>> mask, int64_t k, int32_t isa,
-                         Array<int64_t, 1> positions, Array<float, 1> scores) {
-    const int64_t n = static_cast<int64_t>(rows.shape(0));
-    const int64_t dim = static_cast<int64_t>(rows.shape(1));
-    const int64_t room = k < n ? k : n;
-    if (static_cast<int64_t>(query.shape(0)) != dim ||
-        (mask && static_cast<int64_t>(mask->shape(0)) != n) ||
-        static_cast<int64_t>(positions.shape(0)) < room ||
-        static_cast<int64_t>(scores.shape(0)) < room) {
-        throw nb::value_error("query, mask, positions or scores do not fit rows and k");
+template <typename T>
+static int64_t rows_of(const T &array) {
+    return static_cast<int64_t>(array.shape(0));
+}
+
+template <typename T>
+static int64_t columns_of(const T &array) {
+    return static_cast<int64_t>(array.shape(1));
+}
+
+static void need(bool fits, const char *what) {
+    if (!fits) {
+        throw nb::value_error(what);
     }
-    const auto *bytes = mask ? reinterpret_cast<const uint8_t *>(mask->data()) : nullptr;
-    int64_t found = 0;
+}
+
+// Runs a kernel while other threads of Python run.
+template <typename Call>
+static void run(Call call) {
     int32_t status;
     {
         nb::gil_scoped_release other_threads_may_run;
-        status = edgemem_scan_topk(rows.data(), n, dim, query.data(), bytes, k, isa,
-                                   positions.data(), scores.data(), &found);
+        status = call();
     }
-    if (status != EDGEMEM_OK) {
-        throw nb::value_error(edgemem_status_text(status));
-    }
+    need(status == EDGEMEM_OK, edgemem_status_text(status));
+}
+
+using Mask = std::optional<Array<const bool, 1>>;
+
+static const uint8_t *bytes_of(const Mask &mask) {
+    return mask ? reinterpret_cast<const uint8_t *>(mask->data()) : nullptr;
+}
+
+static int64_t scan_topk(Array<const float, 2> rows, Array<const float, 1> query, Mask mask,
+                         int64_t k, int32_t isa, Array<int64_t, 1> positions,
+                         Array<float, 1> scores) {
+    const int64_t n = rows_of(rows), dim = columns_of(rows), room = std::min(k, n);
+    need(rows_of(query) == dim && (!mask || rows_of(*mask) == n) && rows_of(positions) >= room &&
+             rows_of(scores) >= room,
+         "query, mask, positions or scores do not fit rows and k");
+    int64_t found = 0;
+    run([&] {
+        return edgemem_scan_topk(rows.data(), n, dim, query.data(), bytes_of(mask), k, isa,
+                                 positions.data(), scores.data(), &found);
+    });
     return found;
 }
 
+static void dots(Array<const float, 2> rows, Array<const int64_t, 1> positions,
+                 Array<const float, 2> queries, int32_t isa, Array<float, 2> out) {
+    const int64_t m = rows_of(positions), q = rows_of(queries);
+    need(columns_of(queries) == columns_of(rows) && rows_of(out) == m && columns_of(out) == q,
+         "queries or out do not fit rows and positions");
+    run([&] {
+        return edgemem_dots(rows.data(), rows_of(rows), columns_of(rows), positions.data(), m,
+                            queries.data(), q, isa, out.data());
+    });
+}
+
+static void quantize_i8(Array<const float, 2> rows, Array<int8_t, 2> out, Array<float, 1> scales) {
+    const int64_t n = rows_of(rows), dim = columns_of(rows);
+    need(rows_of(out) == n && columns_of(out) == dim && rows_of(scales) == n,
+         "out or scales do not fit rows");
+    run([&] { return edgemem_quantize_i8(rows.data(), n, dim, out.data(), scales.data()); });
+}
+
+static int64_t scan_topk_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
+                            Array<const float, 1> query, Array<const int8_t, 1> query_i8,
+                            float query_scale, Mask mask, int64_t k, int32_t isa,
+                            Array<int64_t, 1> survivor_positions, Array<float, 1> survivor_scores,
+                            Array<int64_t, 1> positions, Array<float, 1> scores) {
+    const int64_t n = rows_of(rows), dim = columns_of(rows), room = std::min(k, n);
+    const int64_t survivors = rows_of(survivor_positions);
+    need(rows_of(scales) == n && rows_of(query) == dim && rows_of(query_i8) == dim &&
+             (!mask || rows_of(*mask) == n) && rows_of(survivor_scores) == survivors &&
+             rows_of(positions) >= room && rows_of(scores) >= room,
+         "scales, queries, mask, survivors, positions or scores do not fit rows and k");
+    int64_t found = 0;
+    run([&] {
+        return edgemem_scan_topk_i8(rows.data(), scales.data(), n, dim, query.data(),
+                                    query_i8.data(), query_scale, bytes_of(mask), k, survivors,
+                                    isa, survivor_positions.data(), survivor_scores.data(),
+                                    positions.data(), scores.data(), &found);
+    });
+    return found;
+}
+
+static void dots_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
+                    Array<const int64_t, 1> positions, Array<const float, 2> queries, int32_t isa,
+                    Array<float, 2> out) {
+    const int64_t n = rows_of(rows), m = rows_of(positions), q = rows_of(queries);
+    need(rows_of(scales) == n && columns_of(queries) == columns_of(rows) && rows_of(out) == m &&
+             columns_of(out) == q,
+         "scales, queries or out do not fit rows and positions");
+    run([&] {
+        return edgemem_dots_i8(rows.data(), scales.data(), n, columns_of(rows), positions.data(),
+                               m, queries.data(), q, isa, out.data());
+    });
+}
+
+static std::pair<int64_t, int64_t> metric_fit(Array<const float, 2> rows, double c, double tau,
+                                              int32_t isa, Array<double, 1> workspace,
+                                              Array<float, 1> mean,
+                                              Array<float, 1> inverse_diagonal,
+                                              Array<float, 2> directions) {
+    const int64_t dim = columns_of(rows), max_rank = rows_of(directions);
+    need(rows_of(workspace) >= edgemem_metric_workspace(dim, max_rank) && rows_of(mean) == dim &&
+             rows_of(inverse_diagonal) == dim && columns_of(directions) == dim,
+         "workspace, mean, inverse_diagonal or directions do not fit rows");
+    int64_t rank = 0, count = 0;
+    run([&] {
+        return edgemem_metric_fit(rows.data(), rows_of(rows), dim, c, tau, max_rank, isa,
+                                  workspace.data(), mean.data(), inverse_diagonal.data(),
+                                  directions.data(), &rank, &count);
+    });
+    return {rank, count};
+}
+
+static std::pair<float, float> metric_query(Array<const float, 1> query, Array<const float, 1> mean,
+                                            Array<const float, 1> inverse_diagonal,
+                                            Array<const float, 2> directions, int32_t isa,
+                                            Array<float, 1> workspace, Array<float, 1> image) {
+    const int64_t dim = rows_of(query);
+    need(rows_of(mean) == dim && rows_of(inverse_diagonal) == dim &&
+             columns_of(directions) == dim && rows_of(workspace) >= dim && rows_of(image) == dim,
+         "mean, inverse_diagonal, directions, workspace or image do not fit query");
+    float offset = 0.0f, norm = 0.0f;
+    run([&] {
+        return edgemem_metric_query(query.data(), dim, mean.data(), inverse_diagonal.data(),
+                                    directions.data(), rows_of(directions), isa, workspace.data(),
+                                    image.data(), &offset, &norm);
+    });
+    return {offset, norm};
+}
+
+static void metric_norms(Array<const float, 2> rows, Array<const float, 1> mean,
+                         Array<const float, 1> inverse_diagonal, Array<const float, 2> directions,
+                         int32_t isa, Array<float, 1> workspace, Array<float, 1> norms) {
+    const int64_t n = rows_of(rows), dim = columns_of(rows);
+    need(rows_of(mean) == dim && rows_of(inverse_diagonal) == dim &&
+             columns_of(directions) == dim && rows_of(workspace) >= 8 * dim && rows_of(norms) == n,
+         "mean, inverse_diagonal, directions, workspace or norms do not fit rows");
+    run([&] {
+        return edgemem_metric_norms(rows.data(), n, dim, mean.data(), inverse_diagonal.data(),
+                                    directions.data(), rows_of(directions), isa, workspace.data(),
+                                    norms.data());
+    });
+}
+
+static int64_t rank(Array<const float, 2> features, Array<const float, 1> weights, float bias,
+                    int64_t k, Array<float, 1> all_scores, Array<int64_t, 1> positions,
+                    Array<float, 1> scores) {
+    const int64_t m = rows_of(features), f = columns_of(features), room = std::min(k, m);
+    need(rows_of(weights) == f && rows_of(all_scores) == m && rows_of(positions) >= room &&
+             rows_of(scores) >= room,
+         "weights, all_scores, positions or scores do not fit features and k");
+    int64_t found = 0;
+    run([&] {
+        return edgemem_rank(features.data(), m, f, weights.data(), bias, k, all_scores.data(),
+                            positions.data(), scores.data(), &found);
+    });
+    return found;
+}
+
+static int64_t bm25(Array<const int32_t, 1> docs, Array<const uint16_t, 1> counts,
+                    Array<const int64_t, 1> starts, Array<const int64_t, 1> sizes,
+                    Array<const int32_t, 1> lengths, Mask allowed, int64_t n_allowed,
+                    double average_length, double k1, double b, int64_t k, Array<double, 1> idf,
+                    Array<float, 1> scores, Array<int64_t, 1> top_docs,
+                    Array<float, 1> top_scores) {
+    const int64_t postings = rows_of(docs), terms = rows_of(starts), n = rows_of(lengths);
+    const int64_t room = std::min(k, n);
+    need(rows_of(counts) == postings && rows_of(sizes) == terms && rows_of(idf) == terms &&
+             rows_of(scores) == n && (!allowed || rows_of(*allowed) == n) &&
+             rows_of(top_docs) >= room && rows_of(top_scores) >= room,
+         "counts, sizes, idf, scores, allowed, top_docs or top_scores do not fit docs, starts, "
+         "lengths and k");
+    int64_t found = 0;
+    run([&] {
+        return edgemem_bm25(docs.data(), counts.data(), postings, starts.data(), sizes.data(),
+                            terms, lengths.data(), bytes_of(allowed), n, n_allowed,
+                            average_length, k1, b, k, idf.data(), scores.data(), top_docs.data(),
+                            top_scores.data(), &found);
+    });
+    return found;
+}
+
+// No argument is converted: a copy would take what is written to it along.
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
     m.attr("BEST_ISA") = edgemem_best_isa();
@@ -47,4 +212,30 @@ NB_MODULE(_native, m) {
     m.def("scan_topk", &scan_topk, "rows"_a.noconvert(), "query"_a.noconvert(),
           "mask"_a.noconvert().none(), "k"_a, "isa"_a, "positions"_a.noconvert(),
           "scores"_a.noconvert());
+    m.def("dots", &dots, "rows"_a.noconvert(), "positions"_a.noconvert(), "queries"_a.noconvert(),
+          "isa"_a, "out"_a.noconvert());
+    m.def("quantize_i8", &quantize_i8, "rows"_a.noconvert(), "out"_a.noconvert(),
+          "scales"_a.noconvert());
+    m.def("scan_topk_i8", &scan_topk_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
+          "query"_a.noconvert(), "query_i8"_a.noconvert(), "query_scale"_a,
+          "mask"_a.noconvert().none(), "k"_a, "isa"_a, "survivor_positions"_a.noconvert(),
+          "survivor_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
+    m.def("dots_i8", &dots_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
+          "positions"_a.noconvert(), "queries"_a.noconvert(), "isa"_a, "out"_a.noconvert());
+    m.def("metric_workspace", &edgemem_metric_workspace, "dim"_a, "max_rank"_a);
+    m.def("metric_fit", &metric_fit, "rows"_a.noconvert(), "c"_a, "tau"_a, "isa"_a,
+          "workspace"_a.noconvert(), "mean"_a.noconvert(), "inverse_diagonal"_a.noconvert(),
+          "directions"_a.noconvert());
+    m.def("metric_query", &metric_query, "query"_a.noconvert(), "mean"_a.noconvert(),
+          "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
+          "workspace"_a.noconvert(), "image"_a.noconvert());
+    m.def("metric_norms", &metric_norms, "rows"_a.noconvert(), "mean"_a.noconvert(),
+          "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
+          "workspace"_a.noconvert(), "norms"_a.noconvert());
+    m.def("rank", &rank, "features"_a.noconvert(), "weights"_a.noconvert(), "bias"_a, "k"_a,
+          "all_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
+    m.def("bm25", &bm25, "docs"_a.noconvert(), "counts"_a.noconvert(), "starts"_a.noconvert(),
+          "sizes"_a.noconvert(), "lengths"_a.noconvert(), "allowed"_a.noconvert().none(),
+          "n_allowed"_a, "average_length"_a, "k1"_a, "b"_a, "k"_a, "idf"_a.noconvert(),
+          "scores"_a.noconvert(), "top_docs"_a.noconvert(), "top_scores"_a.noconvert());
 }

@@ -64,6 +64,19 @@ def test_the_file_beats_the_default_and_the_environment_beats_the_file(home, mon
     assert (load_settings().top_k, load_settings().user_id) == (7, "ada")
 
 
+def test_vectors_are_float32_unless_int8_is_chosen(home, monkeypatch):
+    assert load_settings().vectors == "float32"
+    set_value("vectors", "int8")
+    assert load_settings().vectors == "int8"
+    monkeypatch.setenv("EDGEMEM_VECTORS", "int4")
+    with pytest.raises(ConfigError) as caught:
+        load_settings()
+    assert str(caught.value) == (
+        "Setting vectors = 'int4' in the environment (EDGEMEM_VECTORS) is not allowed: it must be "
+        "float32 or int8. Correct it, or remove it to use the default."
+    )
+
+
 def test_an_empty_variable_is_no_setting(monkeypatch):
     monkeypatch.setenv("EDGEMEM_TOP_K", "")
     assert load_settings().top_k == 10
@@ -93,7 +106,7 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         load_settings()
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
-        "n_ctx, n_threads, n_gpu_layers, context_turns, top_k. Correct or remove it."
+        "n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors. Correct or remove it."
     )
 
 
@@ -112,6 +125,8 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         'db = "a\\u0000b"',
         "[top_k]",
         "n_threads = 1979-05-27",
+        'vectors = "float16"',
+        "vectors = 8",
     ],
 )
 def test_a_bad_value_names_the_key_and_the_file(home, line):

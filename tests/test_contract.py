@@ -178,7 +178,7 @@ socket.getaddrinfo = socket.create_connection = refuse
 from edgemem import Memory
 with Memory(sys.argv[1] if len(sys.argv) > 1 else ":memory:") as memory:
     changes = memory.add("I live in Oslo.", user_id="ana")
-    print(len(changes) > 1, len(memory.search("Where does Ana live?", user_id="ana")) > 1)
+    print(len(changes) > 1, len(memory.search("Where does Ana live?", user_id="ana")) > 0)
 """
 
 

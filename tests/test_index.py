@@ -1,4 +1,4 @@
-"""The vector index: exact and HNSW, changes, scopes and threads."""
+"""The vector index: exact and HNSW, changes, what is allowed, and threads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from indexkit import ANY, DIM, EVER, ROOT, changes, filled, rowids_of, same_answers, search, unit
+from indexkit import (
+    DIM,
+    EVERYTHING,
+    ROOT,
+    changes,
+    filled,
+    only,
+    rowids_of,
+    same_answers,
+    search,
+    unit,
+)
 
-from edgemem.results import Scope
 from edgemem.retrieval import index as index_module
 from edgemem.retrieval.index import VectorIndex
 
@@ -50,36 +60,14 @@ def test_a_memory_scores_as_the_best_of_its_vectors(crossover):
     index.close()
 
 
-def test_scopes_kinds_and_times_filter():
-    index = VectorIndex(DIM)
-    index.apply(
-        changes(
-            1,
-            range(1, 7),
-            user=["ann", "ann", "bob", None, "ann", "ann"],
-            agent=["x", None, "x", "x", "x", "x"],
-            run=["r1", "r2", "r1", "r1", "r1", "r1"],
-            kind=["fact", "turn", "fact", "fact", "summary", "fact"],
-            until=[EVER, EVER, EVER, EVER, EVER, 100.0],
-        )
-    )
-    query = unit(1)[0]
-
-    def found(**options):
-        return sorted(rowids_of(index, query, 10, **options))
-
-    assert found() == [1, 2, 3, 4, 5, 6]
-    assert found(scope=Scope(user_id="ann")) == [1, 2, 5, 6]
-    assert found(scope=Scope(user_id="ann", agent_id="x")) == [1, 5, 6]
-    assert found(scope=Scope(run_id="r1", agent_id="x")) == [1, 3, 4, 5, 6]
-    assert found(scope=Scope(user_id="nobody")) == []
-    assert found(kinds=frozenset({"fact"})) == [1, 3, 4, 6]
-    assert found(kinds=frozenset({"turn", "summary", "image"})) == [2, 5]
-    assert found(kinds=frozenset()) == []
-    assert found(now=99.9) == [1, 2, 3, 4, 5, 6]
-    assert found(now=100.0) == [1, 2, 3, 4, 5]
-    assert found(rowids=np.array([2, 6, 99])) == [2, 6]
-    assert found(rowids=np.array([], np.int64)) == []
+@pytest.mark.parametrize("crossover", [0, 1000])
+def test_only_what_is_allowed_is_found_whatever_else_is_nearer(crossover):
+    index, vectors = filled(300, crossover=crossover)
+    index.build_hnsw()
+    for some in (range(1, 301), range(150, 301), [7, 200], [4], []):
+        expected = np.array(some)[np.argsort(-vectors[np.array(some, int) - 1] @ vectors[0])]
+        assert rowids_of(index, vectors[0], 5, only(*some)) == expected[:5].tolist()
+    index.close()
 
 
 def test_a_vector_that_is_not_finite_is_never_found():
@@ -106,8 +94,8 @@ def test_wrong_input_is_refused():
         index.apply(changes(2, [9], vectors=np.ones((1, 4))))
     with pytest.raises(ValueError, match="a label occurs twice"):
         index.apply(changes(2, [9, 9]))
-    with pytest.raises(ValueError, match="user has 2 entries for 1 labels"):
-        index.apply(changes(2, [9], user=["a", "b"]))
+    with pytest.raises(ValueError, match="rowids has 2 entries for 1 labels"):
+        index.apply(changes(2, [9], [9, 10], np.ones((1, DIM))))
     with pytest.raises(ValueError, match="dim is 0"):
         VectorIndex(0)
     assert len(index) == 3 and index.generation == 1
@@ -127,12 +115,13 @@ def test_an_updated_memory_has_only_its_new_vector():
     assert len(index) == 10
 
 
-def test_a_changed_scope_or_time_keeps_the_vector():
-    index, vectors = filled(10, crossover=100)
+def test_a_memory_that_changed_in_other_ways_keeps_its_vector_and_the_graph():
+    index, vectors = filled(300)
+    assert index.build_hnsw()
     index.apply(changes(2, [4], vectors=vectors[3:4], user="bob", until=50.0))
-    assert rowids_of(index, vectors[3], 9, scope=Scope(user_id="bob")) == [4]
-    assert 4 not in rowids_of(index, vectors[3], 10, scope=Scope(user_id="ann"))
-    assert rowids_of(index, vectors[3], 9, scope=Scope(user_id="bob"), now=51.0) == []
+    rowids, _, method = search(index, vectors[3], 1)
+    assert (rowids.tolist(), method, len(index)) == ([4], "hnsw", 300)
+    index.close()
 
 
 def test_removed_memories_are_gone_and_their_room_is_used_again():
@@ -180,7 +169,7 @@ def test_a_backup_put_back_is_taken_in_although_it_is_older():
 
 
 class Model:
-    """The index as a dictionary: label -> (rowid, vector, user, until)."""
+    """The index as a dictionary: label -> (memory, vector)."""
 
     def __init__(self):
         self.held = {}
@@ -191,13 +180,12 @@ class Model:
         touched = {*change.removed_rowids.tolist(), *change.rowids.tolist()}
         self.held = {label: row for label, row in self.held.items() if row[0] not in touched}
         for i, label in enumerate(change.labels.tolist()):
-            row = int(change.rowids[i]), change.vectors[i], change.user_ids[i], change.until[i]
-            self.held[label] = row
+            self.held[label] = int(change.owners[i]), change.vectors[i]
 
-    def search(self, query, k, user, now):
+    def search(self, query, k, allowed):
         best = {}
-        for rowid, vector, owner, until in self.held.values():
-            if (user is None or owner == user) and until > now:
+        for rowid, vector in self.held.values():
+            if allowed[rowid]:
                 best[rowid] = max(best.get(rowid, -np.inf), float(vector @ query))
         return sorted(best.values(), reverse=True)[:k], set(best)
 
@@ -212,32 +200,28 @@ def test_any_changes_leave_what_a_dictionary_would_hold(data):
     for generation in range(1, data.draw(st.integers(2, 8))):
         labels = data.draw(st.lists(numbers, unique=True, max_size=12))
         # A label stays with its memory; one memory has up to three of them.
-        rowids = [label // 3 + 1 for label in labels]
+        owners = [label // 3 + 1 for label in labels]
         change = changes(
             generation,
             labels,
-            rowids,
+            owners,
             rng.integers(-3, 4, (len(labels), 4)),
             removed=data.draw(st.lists(numbers, unique=True, max_size=4)),
             full=data.draw(st.integers(0, 4)) == 0,
-            user=[data.draw(st.sampled_from(["ann", "bob", None])) for _ in labels],
-            until=[data.draw(st.sampled_from([10.0, EVER])) for _ in labels],
         )
         index.apply(change)
         model.apply(change)
         if data.draw(st.booleans()):
             index.build_hnsw(num_threads=1)
         query = rng.integers(-3, 4, 4).astype(np.float32)
-        user, now = (
-            data.draw(st.sampled_from([None, "ann", "zoe"])),
-            data.draw(st.sampled_from([0.0, 20.0])),
-        )
+        some = data.draw(st.none() | st.sets(st.integers(1, 12)))
+        allowed = EVERYTHING if some is None else only(*some)
         for k in (1, 3, 50):
-            rowids, scores = index.exact_search(query, k, scope=Scope(user_id=user), now=now)
-            expected, possible = model.search(query, k, user, now)
+            rowids, scores = index.exact_search(query, k, allowed)
+            expected, possible = model.search(query, k, allowed)
             assert scores.tolist() == expected
             assert set(rowids.tolist()) <= possible and len(set(rowids)) == len(rowids)
-            found = search(index, query, k, scope=Scope(user_id=user), now=now)
+            found = search(index, query, k, allowed)
             assert set(found[0].tolist()) <= possible and len(found[0]) == len(expected)
     assert len(index) == len(model.held)
     index.close()
@@ -253,7 +237,7 @@ def test_hnsw_finds_what_the_exact_scan_finds():
     found = 0
     for query in queries:
         rowids, scores, method = search(index, query, 10)
-        expected, _ = index.exact_search(query, 10, scope=ANY, now=0.0)
+        expected, _ = index.exact_search(query, 10, EVERYTHING)
         assert method == "hnsw" and np.all(np.diff(scores) <= 0)
         found += len(np.intersect1d(rowids, expected))
     assert found / 500 >= 0.9  # unstructured vectors are the worst case; text is at 0.99
@@ -288,15 +272,13 @@ def test_ghosts_are_not_found_and_the_graph_is_built_anew():
     index.close()
 
 
-def test_a_narrow_scope_is_scanned_exactly():
-    index = VectorIndex(DIM, crossover=100)
-    index.apply(changes(1, range(1, 1001), user=["ann"] * 950 + ["bob"] * 50))
+def test_few_that_are_allowed_are_scanned_exactly():
+    index, _ = filled(1000, crossover=100)
     assert index.build_hnsw()
     query = unit(1, 8)[0]
-    assert search(index, query, 5, scope=Scope(user_id="ann"))[2] == "hnsw"
-    rowids, _, method = search(index, query, 5, scope=Scope(user_id="bob"))
+    assert search(index, query, 5, only(*range(1, 951)))[2] == "hnsw"
+    rowids, _, method = search(index, query, 5, only(*range(951, 1001)))
     assert method == "exact" and rowids.min() > 950 and len(rowids) == 5
-    assert search(index, query, 5, rowids=np.arange(1, 900))[2] == "exact"
     index.close()
 
 

@@ -6,26 +6,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from indexkit import EVERYTHING
 from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T1, add, memory, unit
 
 from edgemem.errors import DimensionMismatch
 from edgemem.results import Scope
-from edgemem.retrieval.fusion import fused
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.search import find, refresh
+from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.search import refresh
 from edgemem.store import Store
-
-NOW = 1_800_000_000.0
 
 
 def answers(index):
-    """Every memory with its score, for a few queries and scopes."""
+    """Every memory with its score, for a few queries."""
     found = []
-    for scope in (Scope(), ADA, Scope(user_id="bob")):
-        for query in unit(5, 3):
-            rowids, scores = index.exact_search(query, 100, scope=scope, now=NOW)
-            order = np.argsort(rowids)
-            found.append((rowids[order].tolist(), np.round(scores[order], 5).tolist()))
+    for query in unit(5, 3):
+        rowids, scores = index.exact_search(query, 100, EVERYTHING)
+        order = np.argsort(rowids)
+        found.append((rowids[order].tolist(), np.round(scores[order], 5).tolist()))
     return found
 
 
@@ -85,8 +83,8 @@ def test_any_writes_are_followed(steps):
         index.apply(store.changes(index.generation))
         assert answers(index) == answers(fresh(store))
         for query in unit(6, 2):
-            found, _, _ = index.search(query, 3, scope=Scope(), now=NOW)
-            expected, _ = index.exact_search(query, 3, scope=Scope(), now=NOW)
+            found, _, _ = index.search(query, 3, EVERYTHING)
+            expected, _ = index.exact_search(query, 3, EVERYTHING)
             assert found.tolist() == expected.tolist()
         index.close()
 
@@ -117,17 +115,4 @@ def test_a_store_of_another_dimension_is_a_store_error_that_names_both(tmp_path)
     with Store.open(tmp_path / "a.db") as store:
         add(store, memory("m"))
         with pytest.raises(DimensionMismatch, match=rf"{DIM + 1} dimensions, the store {DIM}"):
-            refresh(store, VectorIndex(DIM + 1))
-
-
-def test_a_hit_by_words_alone_has_its_cosine_and_its_share_of_the_query():
-    query, far = np.eye(1, DIM, dtype=np.float32), np.zeros((1, DIM), np.float32)
-    far[0, :2] = 0.6, 0.8
-    with Store.open(":memory:") as store:
-        add(store, *(memory(f"m{i}", "plain", vectors=query) for i in range(200)))
-        (rowid,) = add(store, memory("far", "the cello", vectors=far))
-        add(store, memory("hers", "cello", scope=Scope(user_id="bob"), vectors=far))
-        hits, _ = find(store, VectorIndex(DIM), "cello lesson", query[0], scope=ADA, k=40)
-        ((_, bm25),) = store.lexical('"cello"', ADA)
-        expected = fused(0.6, bm25, sum(store.word_idf(["cello", "lesson"])))
-        assert {hit.rowid: hit.parts for hit in hits}[rowid] == pytest.approx(expected)
+            refresh(store, Memories(DIM + 1))

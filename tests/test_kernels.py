@@ -1,9 +1,8 @@
-"""The native kernels and their NumPy twins give the same answers."""
+"""Which backend answers, and the scan: native and NumPy give the same answers."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,18 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem import kernels
+from edgemem import kernels, kernels_checks
+from tests.kernelkit import DIMS, assert_same, needs_native, ranked, whole_numbers
 
 ROOT = Path(__file__).resolve().parent.parent
-
-needs_native = pytest.mark.skipif(
-    kernels.backend != "native", reason=f"no native module: {kernels.backend_detail}"
-)
 
 
 def native_with(isa):
     def scan(rows, query, k, mask=None):
-        kernels._check(rows, query, k, mask)
+        kernels_checks.check_scan(rows, query, k, mask)
         return kernels._scan_topk_native(rows, query, k, mask, isa)
 
     return scan
@@ -39,39 +35,24 @@ WAYS = [
 ]
 every_way = pytest.mark.parametrize("scan", WAYS)
 
-# 1, odd, and one beside each width that a kernel works in: 4, 8, 16 and 32 floats.
-DIMS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 384, 385]
 COUNTS = [1, 2, 3, 7, 8, 9, 100]
 
 
-def whole_numbers(seed, n, dim):
-    """Rows and a query whose inner products are exact in float32 whatever the order of adding."""
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(-3, 4, (n, dim)).astype(np.float32)
-    return rows, rng.integers(-3, 4, dim).astype(np.float32)
+def inputs(seed, n, dim):
+    return whole_numbers(seed, n, dim), whole_numbers(seed + 1, dim)
 
 
 def answer(rows, query, k, mask=None):
     """The definition, slowly."""
     scores = rows.astype(np.float64) @ query.astype(np.float64)
-    scores[np.isnan(scores)] = -np.inf
-    counted = [i for i in range(len(rows)) if mask is None or mask[i]]
-    counted.sort(key=lambda i: (-scores[i], i))
-    return counted[:k], scores[counted[:k]]
-
-
-def assert_same(found, expected):
-    positions, scores = found
-    assert positions.dtype == np.int64 and scores.dtype == np.float32
-    assert positions.tolist() == list(expected[0])
-    assert scores.tolist() == list(expected[1])
+    return ranked(scores, k, None if mask is None else np.flatnonzero(mask))
 
 
 @every_way
 @pytest.mark.parametrize("dim", DIMS)
 def test_every_width_gives_the_defined_answer(scan, dim):
     for n in COUNTS:
-        rows, query = whole_numbers(dim * 1000 + n, n, dim)
+        rows, query = inputs(dim * 1000 + n, n, dim)
         for k in (1, 2, n, n + 5):
             assert_same(scan(rows, query, k), answer(rows, query, k))
 
@@ -99,7 +80,7 @@ def test_equal_scores_come_by_position(scan):
 
 @every_way
 def test_a_nan_never_wins(scan):
-    rows, query = whole_numbers(1, 9, 5)
+    rows, query = inputs(1, 9, 5)
     query[:] = 1
     rows[[0, 4]] = np.nan
     positions, scores = scan(rows, query, 9)
@@ -110,7 +91,7 @@ def test_a_nan_never_wins(scan):
 
 @every_way
 def test_a_nan_in_the_query_makes_all_equal(scan):
-    rows, query = whole_numbers(1, 5, 3)
+    rows, query = inputs(1, 5, 3)
     query[0] = np.nan
     positions, scores = scan(rows, query, 3)
     assert positions.tolist() == [0, 1, 2] and np.isneginf(scores).all()
@@ -124,7 +105,7 @@ def test_infinite_scores_are_ranked(scan):
 
 @every_way
 def test_a_mask_leaves_rows_out(scan):
-    rows, query = whole_numbers(3, 100, 17)
+    rows, query = inputs(3, 100, 17)
     for share in (0.0, 0.05, 0.5, 1.0):
         mask = np.random.default_rng(4).random(100) < share
         for k in (1, 10, 200):
@@ -140,7 +121,7 @@ def test_no_rows_give_no_answer(scan):
 
 @every_way
 def test_read_only_arrays_are_fine(scan):
-    rows, query = whole_numbers(5, 10, 8)
+    rows, query = inputs(5, 10, 8)
     rows.flags.writeable = query.flags.writeable = False
     assert_same(scan(rows, query, 3), answer(rows, query, 3))
 
@@ -152,7 +133,7 @@ def test_any_input_gives_the_defined_answer(scan, data):
     n = data.draw(st.integers(0, 40))
     dim = data.draw(st.integers(1, 70))
     k = data.draw(st.integers(1, 60))
-    rows, query = whole_numbers(data.draw(st.integers(0, 2**32)), n, dim)
+    rows, query = inputs(data.draw(st.integers(0, 2**32)), n, dim)
     for row in data.draw(st.sets(st.integers(0, n - 1), max_size=5)) if n else ():
         rows[row, data.draw(st.integers(0, dim - 1))] = np.nan
     mask = None
@@ -190,13 +171,13 @@ def test_wrong_input_is_refused(scan, change, message):
 
 @every_way
 def test_a_k_beyond_any_row_count_is_fine(scan):
-    rows, query = whole_numbers(6, 4, 4)
+    rows, query = inputs(6, 4, 4)
     assert_same(scan(rows, query, 2**70), answer(rows, query, 4))
 
 
 @every_way
 def test_threads_share_the_arrays(scan):
-    rows, query = whole_numbers(7, 2000, 64)
+    rows, query = inputs(7, 2000, 64)
     expected = answer(rows, query, 10)
     wrong = []
 
@@ -216,7 +197,7 @@ def test_threads_share_the_arrays(scan):
 
 @needs_native
 def test_an_instruction_set_that_is_not_there_is_refused():
-    rows, query = whole_numbers(8, 4, 4)
+    rows, query = inputs(8, 4, 4)
     with pytest.raises(ValueError, match="instruction set"):
         native_with(99)(rows, query, 1)
 
@@ -225,7 +206,7 @@ def test_an_instruction_set_that_is_not_there_is_refused():
 def test_the_native_module_checks_its_buffers_itself():
     from edgemem import _native
 
-    rows, query = whole_numbers(8, 4, 4)
+    rows, query = inputs(8, 4, 4)
     small = np.empty(1, np.int64), np.empty(1, np.float32)
     with pytest.raises(ValueError, match="do not fit"):
         _native.scan_topk(rows, query, None, 2, 0, *small)
@@ -274,17 +255,3 @@ def test_a_missing_module_is_said():
     assert done.stdout.startswith("numpy | ") and "_native" in done.stdout
     done = python(missing + SHOW, EDGEMEM_BACKEND="native")
     assert "Reinstall edgemem-runtime with a C++ compiler present" in done.stderr
-
-
-@pytest.mark.skipif(not (shutil.which("c++") and shutil.which("cc")), reason="no compiler")
-def test_the_c_abi_from_c(tmp_path):
-    native = ROOT / "native"
-    flags = ["-O2", "-Wall", "-Wextra", "-Werror", f"-I{native / 'include'}"]
-    sources = sorted(str(source) for source in (native / "src").glob("*.cpp"))
-    c_object, program = str(tmp_path / "abi_test.o"), str(tmp_path / "abi_test")
-    abi_test = str(native / "tests" / "abi_test.c")
-    subprocess.run(["cc", "-std=c99", *flags, "-c", abi_test, "-o", c_object], check=True)
-    subprocess.run(["c++", "-std=c++17", *flags, *sources, c_object, "-o", program], check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("ok ")

@@ -1,19 +1,25 @@
 """What of a memory is indexed and embedded, and which words of a query are looked for."""
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.retrieval.lexical import (
     MAX_WORDS,
+    asks_when,
     embedded_text,
-    match_expression,
+    query_terms,
     query_words,
     search_text,
+    time_terms,
 )
+from edgemem.store.tokens import tokenize
 from edgemem.text import STOP_WORDS
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
+NOW = datetime.fromisoformat(MAY_8).timestamp()
 
 
 def test_speaker_and_day_are_indexed_with_the_text():
@@ -71,5 +77,36 @@ def test_words_are_few_and_safe_to_quote(query):
     assert not STOP_WORDS & set(found) or set(found) <= STOP_WORDS
 
 
-def test_any_of_the_words_matches():
-    assert match_expression(["tea", "ana"]) == '"tea" OR "ana"'
+def test_the_terms_of_a_query_are_those_of_the_index_each_once():
+    found = query_terms("Did Zoë play, or plays she? She's playing O'Neil.", NOW)
+    assert sorted(found) == ["neil", "o", "plai", "zoe"]
+    assert query_terms("?!", NOW) == []
+
+
+@pytest.mark.parametrize("word", ["i'm", "o’neil", "or", "near", "NOT", "東京", "²", "a*", '"x"'])
+def test_no_word_of_a_query_is_read_as_an_operator(word):
+    assert all(term.isalnum() for term in query_terms(word, NOW))
+
+
+@pytest.mark.parametrize(
+    "query", ["When did Ana move?", "how long was it", "Which month was that?", "What day, then"]
+)
+def test_a_query_that_asks_for_a_time(query):
+    assert asks_when(query)
+
+
+@pytest.mark.parametrize(
+    "query", ["Where is it?", "What did Ana do whenever", "which yearbook", "How many?", ""]
+)
+def test_a_query_that_does_not(query):
+    assert not asks_when(query)
+
+
+def test_last_month_asks_for_that_months_words():
+    assert {"april", "2023"} <= set(query_terms("What did I do last month?", NOW))
+
+
+def test_a_text_that_says_when_has_one_of_the_times_and_its_day_line_has_none():
+    said = search_text("We met two weeks ago.", when=MAY_8)
+    (terms, of_the_day) = tokenize([said, search_text("We met.", when=MAY_8)])
+    assert set(terms) & set(time_terms()) and not set(of_the_day) & set(time_terms())

@@ -13,6 +13,7 @@ from edgemem import Memory
 from edgemem.errors import StoreFull
 from edgemem.retrieval import cachefile
 from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.memories import Memories
 
 SECRET = "xyzzyplugh"
 SAID = f"I hid the {SECRET} under the oak."
@@ -20,13 +21,13 @@ SAID = f"I hid the {SECRET} under the oak."
 
 def leave_an_index_file(memory: Memory) -> Path:
     """As a store of many memories has: here by a crossover of none."""
-    memory.index.crossover = 0
+    memory.index.vectors.crossover = 0
     memory.search("warm")
-    memory.index.build_hnsw()
+    memory.index.vectors.build_hnsw()
     file = memory._parts.index_file()
     assert file is not None
     generation = memory.index.generation
-    assert memory.index.save(file, generation=generation, model_id=memory.embedder.model_id)
+    assert memory.index.vectors.save(file, generation=generation, model_id=memory.embedder.model_id)
     return file
 
 
@@ -92,8 +93,8 @@ def test_another_process_that_closes_afterwards_does_not_bring_vectors_back(tmp_
         vector = memory.embedder.embed_chunks([SAID])[0][0]
         other = quick(path)
         other.search("warm")  # it holds the vector now
-        other.index.crossover = 0
-        other.index.build_hnsw()
+        other.index.vectors.crossover = 0
+        other.index.vectors.build_hnsw()
         memory.erase([item.id for item in memory.get_all() if SECRET in item.memory])
         other.close()  # writes its index file
     file = path.with_name("a.db.hnsw")
@@ -120,7 +121,7 @@ def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.db"
-    monkeypatch.setattr("edgemem.parts.VectorIndex", partial(VectorIndex, crossover=10))
+    monkeypatch.setattr("edgemem.parts.Memories", partial(Memories, crossover=10))
     with quick(path) as memory:
         memory.add([f"word{n}" for n in range(50)], infer=False)
         memory.search("word7")

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from storekit import DIM, T0, T1, T2, add, memory, unit
+from storekit import DIM, T0, T1, T2, add, memory, turn, unit
 
 from edgemem.results import Scope
 from edgemem.store import Store
+from edgemem.store.tokens import StoredPostings, tokenize
+
+EVER = float("inf")
 
 
 @pytest.fixture
@@ -20,45 +23,90 @@ def store() -> Iterator[Store]:
         yield opened
 
 
-def test_changes_say_what_a_vector_lives_under(store: Store) -> None:
+def test_changes_say_what_a_memory_and_its_vectors_are(store: Store) -> None:
     add(
         store,
-        memory("m1", scope=Scope("u", "a", "r"), valid_to=T2, expires_at=T1, kind="turn"),
-        memory("m2", vectors=unit(5, count=3), expires_at=T2),
-        memory("m3", vectors=np.empty((0, DIM), np.float32)),
-        memory("m4", valid_to=T0),
+        turn("t1", name="Ana", timestamp=T1),
+        turn("t2", role="assistant", timestamp=T0),
+        memory("m1", "So?", scope=Scope("u", "a", "r"), valid_to=T2, expires_at=T1, kind="turn"),
+        memory("m2", vectors=unit(5, count=3), expires_at=T2, sources=("t2", "t1")),
+        memory("m3", "And? ", vectors=np.empty((0, DIM), np.float32), sources=("t2",)),
+        memory("m4", valid_from=T1, valid_to=T0),
     )
     got = store.changes(0)
     assert (got.full, got.generation, got.removed_rowids.tolist()) == (True, 1, [])
-    assert got.rowids.tolist() == [1, 2, 2, 2, 4]
-    assert len(set(got.labels.tolist())) == 5
+    assert got.rowids.tolist() == [1, 2, 3, 4]
     assert (got.user_ids[0], got.agent_ids[0], got.run_ids[0]) == ("u", "a", "r")
-    assert got.kinds == ("turn", "fact", "fact", "fact", "fact")
+    assert got.kinds == ("turn", "fact", "fact", "fact")
     day = 86400.0
     start = 1714557600.0  # T0
-    assert got.until.tolist() == [start + day] + 3 * [start + 2 * day] + [start]
+    assert got.until.tolist() == [start + day, start + 2 * day, EVER, start]
+    assert got.turns.tolist() == [0, 1, 2, 0]
+    assert got.times.tolist() == [start, start + day, start, start + day]
+    assert got.speakers == (None, "Ana", None, None)
+    assert got.roles == (None, "user", "assistant", None)
+    assert got.asks.tolist() == [True, False, True, False]
+    assert got.owners.tolist() == [1, 2, 2, 2, 4] and len(set(got.labels.tolist())) == 5
     np.testing.assert_array_equal(got.vectors[1:4], unit(5, count=3))
+    assert got.texts == () and got.postings is not None
+    assert got.postings.rowids.tolist() == [1, 2, 3, 4]
+
+
+def test_changes_of_nothing_are_empty(store: Store) -> None:
+    add(store, memory("m1"))
     empty = store.changes(1)
-    assert (empty.full, empty.labels.shape, empty.vectors.shape) == (False, (0,), (0, DIM))
+    assert (empty.full, empty.rowids.shape, empty.postings) == (False, (0,), None)
+    assert (empty.labels.shape, empty.vectors.shape, empty.texts) == ((0,), (0, DIM), ())
+
+
+def test_changes_bring_the_indexed_text(store: Store) -> None:
+    add(store, memory("m1"))
+    add(store, memory("m2", "tea", search_text="Ana: tea\n1 May 2024"))
+    got = store.changes(1)
+    assert (got.rowids.tolist(), got.texts) == ([2], ("Ana: tea\n1 May 2024",))
 
 
 class Cache:
-    """A cache of vectors that follows what VectorChanges promises."""
+    """A cache that follows what Changes promises: memories by number, vectors by label."""
 
     def __init__(self) -> None:
         self.generation = 0
-        self.held: dict[int, tuple[object, ...]] = {}
+        self.memories: dict[int, tuple[object, ...]] = {}
+        self.vectors: dict[int, tuple[int, bytes]] = {}
+        self.terms: dict[int, dict[str, int]] = {}
 
     def follow(self, store: Store) -> None:
         got = store.changes(self.generation)
-        gone = set(got.removed_rowids.tolist())
-        self.held = {} if got.full else {k: v for k, v in self.held.items() if v[0] not in gone}
+        if got.full:
+            self.memories, self.vectors = {}, {}
+            assert got.postings is not None
+            self.terms = _terms(got.postings)
+        for rowid in got.removed_rowids.tolist():
+            self.memories.pop(rowid, None)
+            self.terms.pop(rowid, None)
+            self.vectors = {k: v for k, v in self.vectors.items() if v[0] != rowid}
+        numbers = (got.until, got.turns, got.times, got.asks)
+        strings = (got.user_ids, got.agent_ids, got.run_ids, got.kinds, got.speakers, got.roles)
+        for i, rowid in enumerate(got.rowids.tolist()):
+            self.memories[rowid] = (*(c[i] for c in strings), *(c[i].item() for c in numbers))
+        if not got.full:
+            self.terms.update(zip(got.rowids.tolist(), tokenize(got.texts), strict=True))
         for i, label in enumerate(got.labels.tolist()):
-            row = (int(got.rowids[i]), got.vectors[i].tobytes(), got.kinds[i], float(got.until[i]))
-            old = self.held.get(label)
-            assert old is None or old[:2] == row[:2], "a label's vector never changes"
-            self.held[label] = row
+            row = int(got.owners[i]), got.vectors[i].tobytes()
+            assert self.vectors.get(label, row) == row, "a label's vector never changes"
+            assert row[0] in self.memories
+            self.vectors[label] = row
         self.generation = got.generation
+
+
+def _terms(postings: StoredPostings) -> dict[int, dict[str, int]]:
+    terms: dict[int, dict[str, int]] = {rowid: {} for rowid in postings.rowids.tolist()}
+    for term, start, end in zip(
+        postings.terms, postings.offsets[:-1], postings.offsets[1:], strict=True
+    ):
+        for doc, count in zip(postings.docs[start:end], postings.counts[start:end], strict=True):
+            terms[int(doc)][term] = int(count)
+    return terms
 
 
 OPS = ("add", "add", "update", "vectors", "invalidate", "delete", "erase", "reset")
@@ -86,7 +134,10 @@ def test_following_the_changes_equals_reading_everything(ops: list[tuple[str, in
             elif op == "erase":
                 store.erase([id])
             elif op == "add" and not store.get([id], include_deleted=True):
-                add(store, memory(id, vectors=unit(step, count=number)))
+                add(store, turn(f"t{step}", name=op if follow else None))
+                sources = (f"t{step}",) if number else ()
+                new = memory(id, f"tea {id}", vectors=unit(step, count=number), sources=sources)
+                add(store, new)
             elif known:
                 with store.transaction() as tx:
                     if op == "update":
@@ -104,7 +155,9 @@ def test_following_the_changes_equals_reading_everything(ops: list[tuple[str, in
         cache.follow(store)
         fresh = Cache()
         fresh.follow(store)
-        assert cache.held == fresh.held
+        assert cache.memories == fresh.memories
+        assert cache.vectors == fresh.vectors
+        assert cache.terms == fresh.terms
         assert cache.generation == store.generation()
         assert store.check() == []
 

@@ -1,12 +1,13 @@
-"""The HNSW file beside a store: a cache that may be thrown away at any time.
+"""The files of an index beside a store: caches that may be thrown away at any time.
 
-Knows files and their stamp, not what is inside: hnswlib writes the data file (in place, without
+Knows files and their stamp, not what is inside: hnswlib writes its data file (in place, without
 fsync, without saying that the disk is full) and crashes the process when it reads a damaged one.
 So the data is written to a temporary file, checked, synced and renamed, and a stamp beside it holds
 its size and SHA-256; both are compared before anything reads the data.
 
     <db>.hnsw        what hnswlib wrote
     <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
+    <db>.metric      what metricfile.py wrote, and its stamp likewise
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The vector index: an exact scan, and an HNSW graph above the size at which that is faster.
+"""The vector index: a scan, and an HNSW graph above the size at which that is faster.
 
-Knows vectors, labels and scopes; no text, no SQL, no model. The only importer of hnswlib, whose
-index this module calls the graph. What the graph proposes is scored again from the table's own
-vectors, so a graph can make an answer incomplete but never wrong, and where it proposes too little
-the exact scan answers.
+Knows vectors, labels and memory numbers; no text, no SQL, no model, and which memories a search may
+see it is told. The only importer of hnswlib, whose index this module calls the graph. What the
+graph proposes is scored again from the table's own vectors, so a graph can make an answer
+incomplete but never wrong, and where it proposes too little the exact scan answers. Vectors in int8
+get no graph, which would hold them in floats: they are scanned, whatever their number.
 
 The graph only ever grows, and may lag behind the table: rows newer than its last label are scanned
 exactly, and rows that are gone (ghosts) are filtered out of what it proposes. It is built anew when
@@ -27,19 +28,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edgemem.kernels import scan_topk
-from edgemem.results import Scope
 from edgemem.retrieval import cachefile
+from edgemem.retrieval.rows import Dtype, Rows
 from edgemem.retrieval.table import BoolArray, FloatArray, IntArray, VectorTable, View
 
 if TYPE_CHECKING:
-    from edgemem.store.rows import VectorChanges
+    from edgemem.store import Changes
 
 log = logging.getLogger(__name__)
 
-__all__ = ["CROSSOVER", "Method", "VectorIndex"]
+__all__ = ["CROSSOVER", "IndexView", "Method", "VectorIndex"]
 
-Method = Literal["exact", "hnsw"]
+Method = Literal["exact", "hnsw", "int8"]
 
 CROSSOVER = 20_000
 """Vectors up to which the exact scan answers. Measured: bench/index_crossover.py, bench/LOG.md."""
@@ -62,26 +62,50 @@ class _Graph:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class IndexView:
+    """An index at one instant, for one search. See `VectorIndex.view`."""
+
+    _index: VectorIndex
+    table: View
+    _graph: _Graph | None
+    _last_label: int
+
+    def search(self, query: FloatArray, k: int) -> tuple[IntArray, FloatArray, Method]:
+        """As `VectorIndex.search`."""
+        query = self._index._check_query(query, k)
+        table = self.table
+        if self._graph is not None and table.count > self._index.crossover:
+            found = self._index._search_graph(self._graph, self._last_label, table, query, k)
+            if found is not None:
+                return (*found, "hnsw")
+        found = _best_memories(table.rows, table.rowids, query, k, table.allowed)
+        return (*found, table.rows.METHOD)
+
+
 class VectorIndex:
     """The vectors of one store, searchable from several threads.
 
-    dim: numbers in a vector. M, ef_construction, ef_search: HNSW's parameters. crossover: above
-    this many candidates the graph is asked. Vectors should have length 1: the score is the inner
-    product, and HNSW finds poorly among vectors of very different lengths.
+    dim: numbers in a vector. dtype: how they are held, see retrieval/rows.py. M, ef_construction,
+    ef_search: HNSW's parameters. crossover: above this many candidates the graph is asked. Vectors
+    should have length 1: the score is the inner product, and HNSW finds poorly among vectors of
+    very different lengths.
     """
 
     def __init__(
         self,
         dim: int,
+        dtype: Dtype = "float32",
         *,
         M: int = 16,
         ef_construction: int = 100,
-        ef_search: int = 64,
+        ef_search: int = 160,
         crossover: int = CROSSOVER,
     ) -> None:
         if dim < 1:
             raise ValueError(f"dim is {dim}; it must be 1 or more")
         self.dim = dim
+        self.dtype = dtype
         self.generation = 0  # of the store, as last taken in
         self.crossover = crossover
         self._parameters = {"dim": dim, "M": M, "ef_construction": ef_construction}
@@ -90,7 +114,7 @@ class VectorIndex:
         self._build_lock = threading.Lock()  # one build, save or load at a time
         self._graph_lock = threading.Lock()  # what hnswlib holds is being read or added to
         self._lock = threading.Lock()  # the fields below; held for microseconds to milliseconds
-        self._table = VectorTable(dim)
+        self._table = VectorTable(dim, dtype)
         self._graph: _Graph | None = None
         self._worker: threading.Thread | None = None
         self._worker_failed = False  # then it is not started again
@@ -110,7 +134,7 @@ class VectorIndex:
                 total += int(graph.index.index_file_size())
         return total
 
-    def apply(self, changes: VectorChanges) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take in what the store changed. A search sees all of it or nothing.
 
         Changes older than what was already taken in are ignored, so threads may race to bring
@@ -126,62 +150,58 @@ class VectorIndex:
                 self._graph = None
 
     def search(
-        self,
-        query: FloatArray,
-        k: int,
-        *,
-        scope: Scope,
-        kinds: frozenset[str] | None = None,
-        now: float,
-        rowids: IntArray | None = None,
+        self, query: FloatArray, k: int, allowed: BoolArray
     ) -> tuple[IntArray, FloatArray, Method]:
-        """The k best memories in scope: a memory scores as the best of its vectors does.
+        """The k best memories: a memory scores as the best of its vectors does.
 
-        query: (dim,) float32, finite. kinds: only these. now: Unix seconds; what is no longer
-        valid then, or has expired, is left out. rowids: (r,) int64, only these memories.
-        Returns the memories' rowids (m,) int64 and scores (m,) float32, m <= k, best first, and
-        which way it was found. "exact" is exact; "hnsw" may miss some. Equal scores: the earlier
-        stored first. Above `crossover` the first search starts building the graph in another
-        thread and answers exactly meanwhile. Raises ValueError on a wrong shape or k < 1.
+        query: (dim,) float32, finite. allowed: (m,) bool by memory number, what may be found; m
+        large enough for every memory taken in. Returns the memories' rowids (m,) int64 and scores
+        (m,) float32, m <= k, best first, and which way it was found. "exact" is exact; "hnsw" may
+        miss some; "int8" scores rounded vectors and may miss some near the end. Equal scores: the
+        earlier stored first. Raises ValueError on a wrong shape or k < 1.
         """
+        return self.view(allowed).search(query, k)
+
+    def exact_search(
+        self, query: FloatArray, k: int, allowed: BoolArray
+    ) -> tuple[IntArray, FloatArray]:
+        """As `search`, always by scanning: what the graph is measured against. What int8 is
+        measured against is this in an index of float32."""
         query = self._check_query(query, k)
         with self._lock:
-            view = self._table.view(scope, kinds, now, rowids)
+            view = self._table.view(allowed)
+        return _best_memories(view.rows, view.rowids, query, k, view.allowed)
+
+    def view(self, allowed: BoolArray | View) -> IndexView:
+        """The index as it is now, for one search of what is allowed (as in `search`).
+
+        Instead of a mask, the `table` of an earlier view will do while nothing was applied since.
+        Above `crossover` the first one starts building the graph in another thread, and searches
+        are exact meanwhile.
+        """
+        with self._lock:
             graph = self._graph
             # Of the same instant as the view: what the graph takes in later is scanned instead.
             last_label = graph.last_label if graph is not None else -1
-            if self._table.live_count > self.crossover:
+            if self._wants_graph():
                 self._start_worker_if_behind()
-        if graph is not None and rowids is None:
-            candidates = int(np.count_nonzero(view.allowed))
-            if candidates > self.crossover:
-                found = self._search_graph(graph, last_label, view, query, k)
-                if found is not None:
-                    return (*found, "hnsw")
-        return (*_best_memories(view.rows, view.rowids, query, k, view.allowed), "exact")
+            table = allowed if isinstance(allowed, View) else self._table.view(allowed)
+            return IndexView(self, table, graph, last_label)
 
-    def exact_search(
-        self,
-        query: FloatArray,
-        k: int,
-        *,
-        scope: Scope,
-        kinds: frozenset[str] | None = None,
-        now: float,
-        rowids: IntArray | None = None,
-    ) -> tuple[IntArray, FloatArray]:
-        """As `search`, always by scanning: what the graph is measured against."""
-        query = self._check_query(query, k)
+    def table(self) -> View:
+        """All live vectors as they are now, for what is computed of them; no search follows."""
         with self._lock:
-            view = self._table.view(scope, kinds, now, rowids)
-        return _best_memories(view.rows, view.rowids, query, k, view.allowed)
+            return self._table.view(None)
 
     def build_hnsw(self, *, anew: bool = False, num_threads: int = -1) -> bool:
         """Bring the graph up to date now, in this thread: seconds for each 10,000 vectors.
 
         anew: drop what there is, ghosts with it. num_threads: -1 for all cores. Returns whether
-        there is a graph that holds every live vector; False if `close` came in between.
+        there is a graph that holds every live vector; False if `close` came in between, or dtype
+        is int8.
         """
+        if self.dtype == "int8":
+            return False
         with self._build_lock:
             return self._build(anew=anew, num_threads=num_threads, stop=lambda: self._closed)
 
@@ -204,7 +224,7 @@ class VectorIndex:
         path = Path(path)
         with self._build_lock:
             with self._lock:
-                wanted = self._table.live_count > self.crossover
+                wanted = self._wants_graph()
                 ghosts = self._graph is not None and self._ghosts(self._graph) > 0
                 current = self.generation == generation
             try:
@@ -230,11 +250,11 @@ class VectorIndex:
         path = Path(path)
         with self._build_lock:
             with self._lock:
-                if self._table.live_count <= self.crossover:
+                if not self._wants_graph():
                     return False
                 table, epoch = self._table, self._table.epoch
                 live = table.column("live").copy()
-                labels, rows = table.column("labels"), table.column("rows")
+                labels, rows = table.column("labels"), table.rows
             stamp = cachefile.read_stamp(path)
             if stamp is None or not self._stamp_fits(stamp, generation, model_id):
                 return False
@@ -255,7 +275,8 @@ class VectorIndex:
                 # one's vectors differ; those of a backup put back differ at the end first.
                 spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
                 some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
-                if not np.array_equal(np.asarray(index.get_items(labels[some])), rows[some]):
+                held = rows.floats(some)
+                if not np.array_equal(np.asarray(index.get_items(labels[some])), held):
                     return False
             except Exception:
                 log.warning("the index file %s was refused", path, exc_info=True)
@@ -277,6 +298,10 @@ class VectorIndex:
         if k < 1:
             raise ValueError(f"k is {k}; it must be 1 or more")
         return query
+
+    def _wants_graph(self) -> bool:
+        """The caller holds `_lock`."""
+        return self.dtype == "float32" and self._table.live_count > self.crossover
 
     def _stamp_fits(self, stamp: Mapping[str, Any], generation: int, model_id: str) -> bool:
         numbers = [stamp.get(name) for name in ("count", "last_label", "generation")]
@@ -332,7 +357,7 @@ class VectorIndex:
             if graph is not None and (anew or self._ghosts(graph) > MAX_GHOST_SHARE * graph.count):
                 graph = None
             table, epoch = self._table, self._table.epoch
-            labels, rows = table.column("labels"), table.column("rows")
+            labels, rows = table.column("labels"), table.rows
             wanted = table.column("live").copy()
         if graph is not None:
             wanted &= labels > graph.last_label
@@ -357,7 +382,7 @@ class VectorIndex:
                 return False
             chunk = slots[start : start + CHUNK]
             with nullcontext() if private else self._graph_lock:
-                graph.index.add_items(rows[chunk], labels[chunk], num_threads=num_threads)
+                graph.index.add_items(rows.floats(chunk), labels[chunk], num_threads=num_threads)
             with self._lock:
                 graph.last_label = int(labels[chunk[-1]])
                 graph.count += len(chunk)
@@ -372,28 +397,41 @@ class VectorIndex:
     ) -> tuple[IntArray, FloatArray] | None:
         """The k best among the graph's proposals and the rows it lacks; None: scan instead."""
         upto = int(np.searchsorted(view.labels, last_label, "right"))
-        share = np.count_nonzero(view.allowed[:upto]) / max(1, graph.count)
+        tail = np.flatnonzero(view.allowed[upto:]) + upto
+        share = (view.count - len(tail)) / max(1, graph.count)
         if share == 0:
             return None
-        wanted = int(min(k, MAX_PROPOSALS) * 1.5 / share) + 16
+        # The more of the graph may not be found, the less evenly what may lies around the query.
+        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share) + 16
         while wanted <= min(MAX_PROPOSALS, graph.count):
             if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
                 return None
             try:
                 # hnswlib keeps no ef in its file, and needs it to be at least k.
                 graph.index.set_ef(max(self._ef_search, wanted))
-                proposed, _ = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
+                proposed = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
             except RuntimeError:  # "Cannot return the results": it found fewer than asked for
                 return None
             finally:
                 self._graph_lock.release()
-            labels = np.sort(proposed[0].astype(np.int64))
-            slots = np.minimum(np.searchsorted(view.labels, labels), len(view.labels) - 1)
-            slots = slots[(view.labels[slots] == labels) & view.allowed[slots]]
+            labels, distances = (given[0] for given in proposed)
+            order = np.argsort(labels)
+            labels, scores = labels[order].astype(np.int64), 1 - distances[order]
+            if view.labels[upto - 1] - view.labels[0] == upto - 1:  # none is missing
+                slots = labels - view.labels[0]
+            else:
+                slots = np.searchsorted(view.labels[:upto], labels)
+            held = (slots >= 0) & (slots < upto)
+            held[held] = (view.labels[slots[held]] == labels[held]) & view.allowed[slots[held]]
+            slots, scores = slots[held], scores[held]
             if len(np.unique(view.rowids[slots])) >= k:
-                tail = np.flatnonzero(view.allowed[upto:]) + upto
-                slots = np.union1d(slots, tail)
-                return _best_memories(view.rows[slots], view.rowids[slots], query, k, None)
+                if len(tail):
+                    scores = np.append(scores, view.rows.dots(tail, query[None])[:, 0])
+                    slots = np.append(slots, tail)
+                best = np.argsort(-scores, kind="stable")
+                ids = view.rowids[slots[best]]
+                first = np.sort(np.unique(ids, return_index=True)[1])[:k]
+                return ids[first], scores[best[first]]
             wanted *= 4
         return None
 
@@ -431,12 +469,12 @@ def _new_hnswlib(dim: int) -> Any:
 
 
 def _best_memories(
-    rows: FloatArray, rowids: IntArray, query: FloatArray, k: int, allowed: BoolArray | None
+    rows: Rows, rowids: IntArray, query: FloatArray, k: int, allowed: BoolArray | None
 ) -> tuple[IntArray, FloatArray]:
     """The k memories with the best vector, by scanning. Asks for more while they repeat."""
     wanted = k
     while True:
-        positions, scores = scan_topk(rows, query, wanted, allowed)
+        positions, scores = rows.topk(query, wanted, allowed)
         ids = rowids[positions]
         first = np.sort(np.unique(ids, return_index=True)[1])[:k]
         if len(first) == k or len(positions) < wanted:

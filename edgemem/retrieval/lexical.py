@@ -1,20 +1,35 @@
 """Words for full-text search: what of a memory is indexed, and what of a query is asked.
 
-Knows FTS5's query syntax as text; runs no SQL.
+Knows English question words and times; no SQL, no postings.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import cache
 
-from edgemem.stages.dates import day_text
+from edgemem.stages.dates import absolute, day_text
+from edgemem.store.tokens import tokenize, word_terms
 from edgemem.text import content_words, words
 
-__all__ = ["embedded_text", "match_expression", "query_words", "search_text"]
+__all__ = [
+    "asks_when",
+    "embedded_text",
+    "query_terms",
+    "query_words",
+    "search_text",
+    "time_terms",
+]
 
 _DAY_LINE = re.compile(r"\n\d{1,2} [A-Z][a-z]+ \d{1,4}\Z")
+_WHEN = re.compile(
+    r"\b(?:when|how (?:long|often)|(?:what|which) (?:date|day|week|month|year|time))\b", re.I
+)
+_TIMES = (
+    "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
+    "monday tuesday wednesday thursday friday saturday sunday"
+)
 MAX_WORDS = 32  # of a query; a pasted page is no better asked with all its words
 
 
@@ -45,6 +60,25 @@ def query_words(query: str) -> list[str]:
     return list(dict.fromkeys(content_words(query) or words(query)))[:MAX_WORDS]
 
 
-def match_expression(words: Sequence[str]) -> str:
-    """An FTS5 expression for any of the words (one or more)."""
-    return " OR ".join(f'"{word}"' for word in words)
+def query_terms(query: str, now: float) -> list[str]:
+    """The terms of a query's words as the full-text index has them, each once.
+
+    now: Unix seconds. "last month" asks for the words of that month, which every memory of it has
+    in its day.
+    """
+    dated, _ = absolute(query, datetime.fromtimestamp(now, UTC).isoformat())
+    # One call for all: what takes time is calling SQLite's tokenizer.
+    found = tokenize(query_words(dated))
+    return list(dict.fromkeys(term for terms in found for term in terms))
+
+
+def asks_when(query: str) -> bool:
+    """Whether a query asks for a time."""
+    return _WHEN.search(query) is not None
+
+
+@cache
+def time_terms() -> list[str]:
+    """The terms by which a text says when something was or will be. Months and years are not among
+    them: every indexed text ends with its day."""
+    return list(dict.fromkeys(term for word in _TIMES.split() for term in word_terms(word)))

@@ -1,6 +1,6 @@
-"""From a query and its vector to scored memories: candidates of both kinds, fused.
+"""From a query and its vector to scored memories: candidates, features, one score, no repetition.
 
-Knows the store's readers and the vector index; no model.
+Knows the store's readers and the memories in memory; no model.
 """
 
 from __future__ import annotations
@@ -14,46 +14,43 @@ from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
 from edgemem.results import Scope, utc_now
-from edgemem.retrieval.fusion import fused
-from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.lexical import match_expression, query_words
+from edgemem.retrieval.fusion import parts_of
+from edgemem.retrieval.memories import Memories
 from edgemem.store import Store
 from edgemem.store.filters import Where
 
 __all__ = ["Scored", "find", "refresh"]
 
-MIN_CANDIDATES = 100
-
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate: its row in the store and the parts of its score."""
+    """A memory that was found: its row in the store, its score and, if asked for, its parts."""
 
     rowid: int
     score: float
-    parts: dict[str, float]
+    parts: dict[str, float] | None = None
 
 
-def refresh(store: Store, index: VectorIndex) -> None:
-    """Bring the index up to the store's generation, which another process may have moved.
+def refresh(store: Store, memories: Memories) -> None:
+    """Bring the memories up to the store's generation, which another process may have moved.
 
     Raises DimensionMismatch if the store was reindexed to another dimension meanwhile.
     """
-    if store.generation() == index.generation:
+    if store.generation() == memories.generation:
         return
-    changes = store.changes(max(0, index.generation))
+    changes = store.changes(max(0, memories.generation))
     try:
-        index.apply(changes)
+        memories.apply(changes)
     except ValueError as exc:
         raise DimensionMismatch(
-            f"the store was reindexed meanwhile: the index holds {index.dim} dimensions, the store "
-            f"{changes.vectors.shape[1]}; open it again"
+            f"the store was reindexed meanwhile: the index holds {memories.dim} dimensions, the "
+            f"store {changes.vectors.shape[1]}; open it again"
         ) from exc
 
 
 def find(
     store: Store,
-    index: VectorIndex,
+    memories: Memories,
     query: str,
     vector: NDArray[np.float32],
     *,
@@ -61,35 +58,39 @@ def find(
     where: Where | None = None,
     kinds: Collection[str] | None = None,
     k: int,
+    explain: bool = False,
 ) -> tuple[list[Scored], int]:
     """The k best live memories, best first, and how many were scored.
 
-    vector: (dim,) float32, the query's. Candidates are the nearest vectors and the best BM25
-    matches, as many of each as 100 or 4 k. With `where`, the vectors of all that match are scanned.
+    vector: (dim,) float32, the query's. With `where`, all that match are scanned. Of a turn and
+    the facts taken from it either the turn or the facts are found, whichever comes first.
     """
-    refresh(store, index)
+    refresh(store, memories)
     now = utc_now()
-    at = datetime.fromisoformat(now).timestamp()
-    wanted = max(MIN_CANDIDATES, 4 * k)
-    only = frozenset(kinds) if kinds is not None else None
-    allowed = store.rowids(scope, where=where, kinds=kinds, now=now) if where is not None else None
-
-    near, cosines, _ = index.search(vector, wanted, scope=scope, kinds=only, now=at, rowids=allowed)
-    cosine: dict[int, float] = dict(zip(near.tolist(), cosines.tolist(), strict=True))
-    bm25: dict[int, float] = {}
-    idf = 1.0
-    if words := query_words(query):
-        match = match_expression(words)
-        bm25 = dict(store.lexical(match, scope, where=where, kinds=kinds, now=now, limit=wanted))
-        idf = sum(store.word_idf(words))
-    unseen = np.array([r for r in bm25 if r not in cosine], dtype=np.int64)
-    if len(unseen):
-        rows, more, _ = index.search(vector, len(unseen), scope=scope, now=at, rowids=unseen)
-        cosine.update(zip(rows.tolist(), more.tolist(), strict=True))
-
-    scored = []
-    for rowid in cosine.keys() | bm25.keys():
-        parts = fused(cosine.get(rowid, 0.0), bm25.get(rowid, 0.0), idf)
-        scored.append(Scored(rowid, sum(parts.values()), parts))
-    scored.sort(key=lambda s: (-s.score, s.rowid))
-    return scored[:k], len(scored)
+    candidates = memories.candidates(
+        query,
+        vector,
+        scope=scope,
+        kinds=kinds,
+        rowids=store.rowids(scope, where=where, kinds=kinds, now=now) if where else None,
+        now=datetime.fromisoformat(now).timestamp(),
+        k=k,
+    )
+    found: list[Scored] = []
+    # A turn gives few facts: three times as many are enough to find k that do not repeat.
+    positions, scores = candidates.weights.best(candidates.features, 3 * k)
+    facts: set[int] = set()
+    turns: set[int] = set()
+    for i, rowid, place, score in zip(
+        positions.tolist(),
+        candidates.rowids[positions].tolist(),
+        candidates.places[positions].tolist(),
+        scores.tolist(),
+        strict=True,
+    ):
+        mine, theirs = (turns, facts) if rowid == place else (facts, turns)
+        mine.add(place)
+        if place not in theirs and len(found) < k:
+            parts = parts_of(candidates.weights, candidates.features[i]) if explain else None
+            found.append(Scored(rowid, score, parts))
+    return found, len(candidates.rowids)

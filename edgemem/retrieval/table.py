@@ -1,6 +1,7 @@
-"""The vectors of a store in memory, with what a search filters them by.
+"""The vectors of a store in memory.
 
-Knows arrays only: no locks (retrieval/index.py holds them), no HNSW, no SQL. A row is one vector;
+Knows arrays only: no locks (retrieval/index.py holds them), no HNSW, no SQL, of a memory its
+number, and not in which of the ways of retrieval/rows.py its vectors are held. A row is one vector;
 a memory with a long text has several. Rows are kept by ascending label. A removed row stays, marked
 as not live, until a quarter of all rows are such; then the live ones are copied together.
 
@@ -9,17 +10,17 @@ Arrays that a search may still be reading are only ever appended to, or replaced
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.results import Scope
+from edgemem.retrieval.rows import Dtype, Rows, rows_type
+from edgemem.retrieval.whitening import Vectors
 
 if TYPE_CHECKING:
-    from edgemem.store.rows import VectorChanges
+    from edgemem.store import Changes
 
 __all__ = ["VectorTable", "View"]
 
@@ -28,71 +29,97 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 MAX_DEAD_SHARE = 0.25
+NOWHERE = -1
 
-# The columns, and what each element is. `rows` is the only two-dimensional one.
+# The columns beside those of the vectors, and what each element is.
+# next: where the memory's next vector is, NOWHERE after its last one.
 COLUMNS: dict[str, type] = {
-    "rows": np.float32,
     "labels": np.int64,
     "rowids": np.int64,
-    "user": np.int32,
-    "agent": np.int32,
-    "run": np.int32,
-    "kind": np.int32,
-    "until": np.float64,
+    "next": np.int64,
     "live": np.bool_,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one search sees, whatever happens to the table meanwhile. allowed: what it may find."""
+    """What one search sees, whatever happens to the table meanwhile.
 
-    rows: FloatArray
+    rows: n vectors. labels, rowids: (n,). allowed: (n,) bool, what it may find, of what is `live`;
+    count: how many that are.
+    """
+
+    rows: Rows
     labels: IntArray
     rowids: IntArray
     allowed: BoolArray
+    count: int
+    live: BoolArray
+    _next: IntArray
+    _first: IntArray
 
+    def vectors(self, of: BoolArray | None) -> Vectors:
+        """The live vectors of some memories, (m,) bool by memory number; None: of all."""
+        mine = self.live if of is None else self.live & of[self.rowids]
+        positions = np.flatnonzero(mine)
+        return Vectors(self.rows, positions, self.labels[positions])
 
-class Codes:
-    """Small numbers for the strings of one column, so that comparing 100,000 of them is quick."""
+    def positions(self, rowids: IntArray) -> tuple[IntArray, IntArray]:
+        """Where the vectors of memories are: positions (v,), and for each which of `rowids` (v,).
 
-    def __init__(self) -> None:
-        self._of: dict[str | None, int] = {}
-
-    def encode(self, values: Iterable[str | None]) -> NDArray[np.int32]:
-        of = self._of
-        return np.array([of.setdefault(value, len(of)) for value in values], np.int32)
-
-    def find(self, value: str | None) -> int:
-        """The value's code; -1, which no row has, if it never occurred."""
-        return self._of.get(value, -1)
+        A memory that has no vector here, or is unknown, gives none.
+        """
+        of = np.flatnonzero((rowids >= 0) & (rowids < len(self._first)))
+        at = self._first[rowids[of]]
+        positions, owners = [], []
+        while True:
+            held = np.flatnonzero((at >= 0) & (at < len(self.rows)))
+            if not len(held):
+                break
+            at, of = at[held], of[held]
+            positions.append(at)
+            owners.append(of)
+            at = self._next[at]
+        if len(positions) == 1:
+            return positions[0], owners[0]
+        return np.concatenate([at[:0], *positions]), np.concatenate([of[:0], *owners])
 
 
 class VectorTable:
-    """See the module. dim: numbers in a vector."""
+    """See the module. dim: numbers in a vector. Raises ValueError on an unknown dtype."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, dtype: Dtype = "float32") -> None:
         self.dim = dim
+        self._type = rows_type(dtype)
         self.size = 0  # rows in use, live or not
         self.live_count = 0
         # Grows when a label got another vector, came back or came out of order: no graph of
         # before may be used then.
         self.epoch = 0
+        # Grows when rows moved to other positions.
+        self.moves = 0
         self._highest_label = -1  # ever held
-        self._codes = {name: Codes() for name in ("user", "agent", "run", "kind")}
+        self._first = np.empty(0, np.int64)  # of each memory number, its first vector's position
+        vectors = self._type.of(np.empty((0, dim), np.float32)).columns()
+        self._of_vectors = tuple(vectors)  # the names of their columns
         self._column: dict[str, NDArray[Any]] = {
-            name: np.empty((0, dim) if name == "rows" else 0, dtype)
-            for name, dtype in COLUMNS.items()
+            **vectors,
+            **{name: np.empty(0, dtype) for name, dtype in COLUMNS.items()},
         }
+
+    @property
+    def rows(self) -> Rows:
+        """The vectors in use."""
+        return self._type(*(self.column(name) for name in self._of_vectors))
 
     def column(self, name: str) -> NDArray[Any]:
         """A column's rows in use."""
         return self._column[name][: self.size]
 
     def memory_bytes(self) -> int:
-        return sum(column.nbytes for column in self._column.values())
+        return sum(column.nbytes for column in self._column.values()) + self._first.nbytes
 
-    def apply(self, changes: VectorChanges) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take in what a store changed. Applying the same changes twice changes nothing.
 
         Raises ValueError if the vectors have another dimension or the columns differ in length.
@@ -105,13 +132,18 @@ class VectorTable:
         else:
             touched = np.concatenate([np.asarray(changes.removed_rowids), new["rowids"]])
             gone = np.isin(self.column("rowids"), touched) & ~held
+        left = np.unique(self.column("rowids")[gone & self.column("live")])
         self.column("live")[gone] = False
 
+        moved = False
         slots = np.flatnonzero(held)
         if len(slots):
-            self._overwrite(slots, new, np.searchsorted(labels, self.column("labels")[slots]))
+            source = np.searchsorted(labels, self.column("labels")[slots])
+            moved = self._overwrite(slots, new, source)
+            moved |= bool(np.isin(self.column("rowids")[slots], left).any())
             fresh = ~np.isin(labels, self.column("labels"))
             new = {name: column[fresh] for name, column in new.items()}
+        start = self.size
         if len(new["labels"]):
             in_order = not self.size or new["labels"][0] > self.column("labels")[-1]
             # Also one that is no longer held: a graph may have it, with its vector of then.
@@ -121,36 +153,30 @@ class VectorTable:
             self._append(new)
             if not in_order:
                 self._take(np.argsort(self.column("labels"), kind="stable"))
+                moved = True
         self.live_count = int(np.count_nonzero(self.column("live")))
         if self.size - self.live_count > MAX_DEAD_SHARE * self.size:
             self._take(np.flatnonzero(self.column("live")))
+            moved = True
+        self._link(0 if moved else start, left)
 
-    def view(
-        self,
-        scope: Scope,
-        kinds: frozenset[str] | None,
-        now: float,
-        rowids: IntArray | None,
-    ) -> View:
-        """The rows that are live at `now` (Unix seconds) and match. None matches everything."""
-        allowed = self.column("live") & (self.column("until") > now)
-        for name, value in (
-            ("user", scope.user_id),
-            ("agent", scope.agent_id),
-            ("run", scope.run_id),
-        ):
-            if value is not None:
-                allowed &= self.column(name) == self._codes[name].find(value)
-        if kinds is not None:
-            wanted = np.zeros(self.size, np.bool_)
-            for kind in kinds:
-                wanted |= self.column("kind") == self._codes["kind"].find(kind)
-            allowed &= wanted
-        if rowids is not None:
-            allowed &= np.isin(self.column("rowids"), rowids)
-        return View(self.column("rows"), self.column("labels"), self.column("rowids"), allowed)
+    def view(self, allowed: BoolArray | None) -> View:
+        """The live rows of the memories that are allowed: (m,) bool by memory number, m large
+        enough for every memory held; None: of all."""
+        rowids, live = self.column("rowids"), self.column("live").copy()
+        allowed = live if allowed is None else live & allowed[rowids]
+        return View(
+            self.rows,
+            self.column("labels"),
+            rowids,
+            allowed,
+            int(np.count_nonzero(allowed)),
+            live,
+            self.column("next"),
+            self._first,
+        )
 
-    def _columns_of(self, changes: VectorChanges) -> dict[str, NDArray[Any]]:
+    def _columns_of(self, changes: Changes) -> dict[str, NDArray[Any]]:
         """The changes as columns of ours, by ascending label."""
         n = len(changes.labels)
         vectors = np.asarray(changes.vectors, np.float32)
@@ -161,20 +187,13 @@ class VectorTable:
                 f"vectors of shape {vectors.shape} for {n} labels; this index holds "
                 f"{self.dim} numbers a vector, so ({n}, {self.dim}) is needed"
             )
-        strings: dict[str, Sequence[str | None]] = {
-            "user": changes.user_ids,
-            "agent": changes.agent_ids,
-            "run": changes.run_ids,
-            "kind": changes.kinds,
-        }
         new: dict[str, NDArray[Any]] = {
-            "rows": vectors,
+            **self._type.of(vectors).columns(),
             "labels": np.asarray(changes.labels, np.int64),
-            "rowids": np.asarray(changes.rowids, np.int64),
-            "until": np.asarray(changes.until, np.float64),
+            "rowids": np.asarray(changes.owners, np.int64),
+            "next": np.full(n, NOWHERE, np.int64),
             # A vector with a NaN or an infinity in it has no nearest neighbours.
             "live": np.asarray(np.isfinite(vectors).all(axis=1), np.bool_),
-            **{name: self._codes[name].encode(values) for name, values in strings.items()},
         }
         for name, column in new.items():
             if len(column) != n:
@@ -186,20 +205,25 @@ class VectorTable:
             return new
         return {name: column[order] for name, column in new.items()}
 
-    def _overwrite(self, slots: IntArray, new: dict[str, NDArray[Any]], source: IntArray) -> None:
-        """Bring rows that are held already up to date; their vectors hardly ever differ."""
+    def _overwrite(self, slots: IntArray, new: dict[str, NDArray[Any]], source: IntArray) -> bool:
+        """Bring rows that are held already up to date; their vectors hardly ever differ.
+
+        Returns whether one has another owner now, or came back.
+        """
         same_owner = np.array_equal(self.column("rowids")[slots], new["rowids"][source])
-        if not same_owner or not np.array_equal(
-            self.column("rows")[slots], new["rows"][source], equal_nan=True
+        if not same_owner or not all(
+            np.array_equal(self.column(name)[slots], new[name][source], equal_nan=True)
+            for name in self._of_vectors
         ):
             self.epoch += 1
-            for name in ("rows", "rowids"):
+            for name in (*self._of_vectors, "rowids"):
                 self._column[name] = self._column[name].copy()
                 self._column[name][slots] = new[name][source]
-        if np.any(new["live"][source] & ~self.column("live")[slots]):
-            self.epoch += 1  # it came back: a graph may have been built without it
-        for name in ("user", "agent", "run", "kind", "until", "live"):
-            self._column[name][slots] = new[name][source]
+        came_back = bool(np.any(new["live"][source] & ~self.column("live")[slots]))
+        if came_back:
+            self.epoch += 1  # a graph may have been built without it
+        self._column["live"][slots] = new["live"][source]
+        return came_back or not same_owner
 
     def _append(self, new: dict[str, NDArray[Any]]) -> None:
         size = self.size + len(new["labels"])
@@ -216,6 +240,33 @@ class VectorTable:
 
     def _take(self, slots: IntArray) -> None:
         """Keep these rows, in this order, in new arrays."""
-        self._column = {name: self.column(name)[slots] for name in COLUMNS}
+        self._column = {name: self.column(name)[slots] for name in self._column}
         self.size = len(slots)
         self.live_count = int(np.count_nonzero(self.column("live")))
+        self.moves += 1
+
+    def _link(self, start: int, left: IntArray) -> None:
+        """Chain the live rows from `start` on by their memory; 0: all anew, in new arrays.
+
+        left: memories of which every row from before `start` is gone.
+        """
+        at = np.flatnonzero(self.column("live")[start:]) + start
+        rowids = self.column("rowids")[at]
+        room = max(len(self._first), int(rowids.max(initial=-1)) + 1)
+        if start == 0 or len(left) or room > len(self._first):
+            first = np.full(room if room == len(self._first) else room * 9 // 8, NOWHERE, np.int64)
+            if start:
+                first[: len(self._first)] = self._first
+                first[left] = NOWHERE
+            self._first = first
+        if start and np.any(self._first[rowids] != NOWHERE):
+            return self._link(0, left)  # a memory got more rows, and keeps those it had
+        if start == 0:
+            self._column["next"] = np.full(len(self._column["next"]), NOWHERE, np.int64)
+        # By memory, and within one by position: each row's successor is the one after it.
+        order = np.lexsort((at, rowids))
+        at, rowids = at[order], rowids[order]
+        same = rowids[1:] == rowids[:-1]
+        self._column["next"][at[:-1][same]] = at[1:][same]
+        leads = np.concatenate([np.ones(min(1, len(at)), np.bool_), ~same])
+        self._first[rowids[leads]] = at[leads]

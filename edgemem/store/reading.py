@@ -7,7 +7,6 @@ connection on which the caller has begun a snapshot.
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -22,18 +21,14 @@ from edgemem.store.rows import (
     MEMORY_COLUMNS,
     PENDING_COLUMNS,
     TURN_COLUMNS,
-    Floats,
     Ints,
     PendingItem,
     StoredTurn,
-    VectorChanges,
     damaged,
     history_row,
     memory_item,
     pending_item,
     stored_turn,
-    unix_seconds,
-    unpack_vectors,
 )
 
 __all__ = [
@@ -41,7 +36,6 @@ __all__ = [
     "LIVE",
     "as_json",
     "by_rowids",
-    "changes",
     "counts",
     "generation",
     "get",
@@ -58,7 +52,6 @@ __all__ = [
     "stale_turns",
     "standing_turns",
     "turns",
-    "word_idf",
 ]
 
 Connection = sqlite3.Connection
@@ -218,17 +211,6 @@ def search_texts(connection: Connection) -> dict[str, str]:
     return dict(rows.fetchall())
 
 
-def word_idf(connection: Connection, words: Sequence[str]) -> list[float]:
-    total = connection.execute("SELECT count(*) FROM memories_fts_docsize").fetchone()[0]
-    counts = (
-        connection.execute(
-            "SELECT count(*) FROM memories_fts WHERE memories_fts MATCH ?", (f'"{word}"',)
-        ).fetchone()[0]
-        for word in words
-    )
-    return [max(1e-6, math.log((total - n + 0.5) / (n + 0.5))) for n in counts]
-
-
 def _limit(limit: int | None) -> int:
     if limit is None:
         return -1
@@ -320,64 +302,3 @@ def counts(connection: Connection) -> dict[str, int]:
     all_rows = connection.execute("SELECT count(*) FROM memories").fetchone()[0]
     out["invalid"] = all_rows - out["memories"] - out["deleted"]
     return out
-
-
-_CHANGED = (
-    "v.label, v.memory, v.vector, m.user_id, m.agent_id, m.run_id, m.kind, "
-    "CASE WHEN m.valid_to IS NULL THEN m.expires_at WHEN m.expires_at IS NULL THEN m.valid_to "
-    "ELSE min(m.valid_to, m.expires_at) END"
-)
-
-
-def changes(connection: Connection, since: int) -> VectorChanges:
-    current = generation(connection)
-    full = since <= 0 or since > current or since < meta_int(connection, "reset_generation", 0)
-    removed: list[int] = []
-    if full:
-        join = "vectors v CROSS JOIN memories m ON m.rowid = v.memory"
-        query = f"FROM {join} WHERE m.deleted_at IS NULL"
-        params: tuple[int, ...] = ()
-    else:
-        join = "memories m CROSS JOIN vectors v ON v.memory = m.rowid"
-        query = f"FROM {join} WHERE m.generation > ? AND m.deleted_at IS NULL"
-        params = (since,)
-        # Two queries: as one UNION, SQLite walks the whole table instead of the index.
-        for sql in (
-            "SELECT rowid FROM memories WHERE generation > ?1 "
-            "AND (deleted_at IS NOT NULL OR vectors_generation > ?1)",
-            "SELECT memory FROM erased WHERE generation > ?1",
-        ):
-            removed += [row[0] for row in connection.execute(sql, params)]
-    count = connection.execute(f"SELECT count(*) {query}", params).fetchone()[0]
-    cursor = connection.execute(f"SELECT {_CHANGED} {query} ORDER BY v.label", params)
-    cursor.arraysize = 4096
-    dim = meta_int(connection, "embedder_dim", 0)
-    vectors: Floats = np.empty((count, dim), dtype=np.float32)
-    columns: list[list[Any]] = [[] for _ in range(7)]
-    done = 0
-    while rows := cursor.fetchmany():
-        labels, of, blobs, *rest = zip(*rows, strict=True)
-        if done + len(rows) > count:
-            raise damaged("its vectors cannot be counted")
-        vectors[done : done + len(rows)] = unpack_vectors(blobs, dim)
-        done += len(rows)
-        for column, values in zip(columns, (labels, of, *rest), strict=True):
-            column.extend(values)
-    if done != count:
-        raise damaged("its vectors cannot be counted")
-    seconds: dict[str | None, float] = {None: float("inf")}
-    for text in set(columns[6]) - {None}:
-        seconds[text] = unix_seconds(text)
-    return VectorChanges(
-        generation=current,
-        full=full,
-        removed_rowids=np.array(sorted(removed), dtype=np.int64),
-        labels=np.array(columns[0], dtype=np.int64),
-        rowids=np.array(columns[1], dtype=np.int64),
-        vectors=vectors,
-        user_ids=tuple(columns[2]),
-        agent_ids=tuple(columns[3]),
-        run_ids=tuple(columns[4]),
-        kinds=tuple(columns[5]),
-        until=np.array([seconds[text] for text in columns[6]], dtype=np.float64),
-    )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.results import Kind, MemoryItem, Scope
 
-__all__ = ["NewMemory", "PendingItem", "StoredTurn", "VectorChanges"]
+__all__ = ["NewMemory", "PendingItem", "StoredTurn"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -79,32 +79,6 @@ class PendingItem:
     last_error: str | None
     created_at: str
     next_try_at: str | None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class VectorChanges:
-    """What a cache of vectors must take in to go from `since` to `generation`.
-
-    full: the arrays are the whole store; forget everything that was held.
-    removed_rowids: (m,) int64, memories whose held vectors are all to be dropped first: deleted,
-        erased, or replaced (then the new ones are among `labels`).
-    labels, rowids: (n,) int64, the vector's own number (never used twice) and its memory's.
-        A label that is already held keeps its vector; its scope, kind or `until` has changed.
-    vectors: (n, dim) float32. user_ids, agent_ids, run_ids, kinds: n entries each.
-    until: (n,) float64 Unix seconds at which the memory stops being live, inf if never.
-    """
-
-    generation: int
-    full: bool
-    removed_rowids: Ints
-    labels: Ints
-    rowids: Ints
-    vectors: Floats
-    user_ids: tuple[str | None, ...]
-    agent_ids: tuple[str | None, ...]
-    run_ids: tuple[str | None, ...]
-    kinds: tuple[str, ...]
-    until: npt.NDArray[np.float64]
 
 
 def pack_json(value: Mapping[str, Any], what: str) -> str:

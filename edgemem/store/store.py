@@ -19,10 +19,11 @@ from typing import Any
 
 from edgemem.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import erase, export, reading, schema
+from edgemem.store import changes, erase, export, reading, schema
+from edgemem.store.changes import Changes
 from edgemem.store.failures import is_busy, sqlite_errors
 from edgemem.store.filters import Where, fold
-from edgemem.store.rows import Ints, PendingItem, StoredTurn, VectorChanges
+from edgemem.store.rows import Ints, PendingItem, StoredTurn
 from edgemem.store.writing import Transaction
 
 __all__ = ["Store"]
@@ -30,7 +31,6 @@ __all__ = ["Store"]
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
 Turns = list[StoredTurn]
 Ids = list[str]
-Weights = list[float]
 Found = list[tuple[int, float]]
 Work = list[PendingItem]
 HistoryRows = list[dict[str, Any]]
@@ -244,12 +244,6 @@ class Store:
         with self._snapshot() as connection:
             return reading.lexical(connection, match, scope, where, kinds, now, limit)
 
-    def word_idf(self, words: Sequence[str]) -> Weights:
-        """BM25's inverse document frequency of each word (letters and digits only), as `lexical`
-        weighs it: log((N - n + 0.5) / (n + 0.5)), at least 1e-6, over the whole store."""
-        with self._snapshot() as connection:
-            return reading.word_idf(connection, words)
-
     def search_texts(self) -> dict[str, str]:
         """What is indexed of each memory that is not deleted, by id."""
         with self._snapshot() as connection:
@@ -303,10 +297,10 @@ class Store:
         with self._snapshot() as connection:
             return reading.counts(connection)
 
-    def changes(self, since_generation: int = 0) -> VectorChanges:
-        """What a cache of vectors at `since_generation` must take in; 0 gives everything."""
+    def changes(self, since_generation: int = 0) -> Changes:
+        """What a cache of memories at `since_generation` must take in; 0 gives everything."""
         with self._snapshot() as connection:
-            return reading.changes(connection, since_generation)
+            return changes.read(connection, since_generation)
 
     def export_rows(self) -> Iterator[dict[str, Any]]:
         """Every row as a JSON-able dict with its "type": turn, memory, history, pending.

@@ -1,0 +1,325 @@
+"""How does a whole search grow with the number of memories, and where does its time go?
+
+    python -m bench.retrieval_scale [--sizes 1000 10000 100000] [--queries 200] [--json OUT]
+
+Needs the `bench` extra for usearch; without it that peer is left out. A store in a temporary folder
+is filled with one user's invented memories (bench/synthetic.py, vectors given, not embedded): turns
+of conversations of 20, two speakers in each, seconds apart and days between. Its index is built and
+saved, and all is opened again as a new process would. Then each question, text and vector, goes
+through the search that `Memory.search` uses, on one core, so the milliseconds are those beyond the
+embedding. Rows: the search; its pieces, each called alone: `candidates` (all but SQL and the last
+ranking), the same without words, `nearest` (the vectors' proposals), `rank`, `generation` (the SQL
+of every search) and `read_rows` (that of its ten rows, which `Memory.search` adds); the share of
+questions whose own memory is among the first 10; seconds to fill, build and open; megabytes.
+
+`vectors` is the vectors' part alone, HNSW asked for 200 and these ranked by the metric, to be held
+against bare hnswlib asked for 200 (`vectors_to_hnswlib`). Its recall@10: against the metric over
+all memories; proposals_recall_at_10: of the ten best cosines among the 200. Peers take turns with
+it: hnswlib and usearch asked for 200, the NumPy product, and FTS5's bm25 of the same words.
+Disk: about 5 KB a memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+
+from bench import report
+from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
+from bench.synthetic import DIM, Corpus, Query, corpus, queries
+from edgemem.kernels import scan_topk, scan_topk_numpy
+from edgemem.results import Message, Scope
+from edgemem.retrieval import search
+from edgemem.retrieval.lexical import query_words
+from edgemem.retrieval.memories import NEAREST, Candidates, Memories, similarities
+from edgemem.retrieval.metric import Metric
+from edgemem.retrieval.table import View
+from edgemem.retrieval.whitening import EVERYBODY
+from edgemem.store import Store
+from edgemem.turns import stored_turn, turn_memory
+
+SCOPE = Scope(user_id="ana")
+MODEL = "synthetic"
+BATCH = 5_000  # memories to a transaction
+K = 10
+PROPOSALS = 200  # what the peers are asked for
+TURNS = 20  # to a conversation
+FIRST_DAY = datetime(2024, 1, 1, 9, tzinfo=UTC)
+WITHIN, BETWEEN = timedelta(seconds=20), timedelta(days=2)  # turns, conversations
+_console = Console(stderr=True)
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+
+
+def find(store: Store, memories: Memories, text: str, vector: FloatArray) -> list[int]:
+    """The rowids that a search finds, best first: the one place that knows how to ask it."""
+    found, _ = search.find(store, memories, text, vector, scope=SCOPE, k=K)
+    return [scored.rowid for scored in found]
+
+
+def in_conversations(made: Corpus) -> Corpus:
+    """The same memories, said by two people in turn, who are others in every conversation."""
+    speakers = []
+    for start in range(0, len(made.speakers), TURNS):
+        first = made.speakers[start]
+        second = next((name for name in made.speakers[start:] if name != first), first)
+        speakers += [(first, second)[i % 2] for i in range(TURNS)]
+    return replace(made, speakers=speakers[: len(made.speakers)])
+
+
+def fill(path: Path, made: Corpus, progress: Progress) -> None:
+    """Store all memories as turns of conversations; memory i gets the rowid i + 1."""
+    n = len(made.texts)
+    task = progress.add_task(f"storing {n:,}", total=n)
+    with Store.open(path) as store:
+        for start in range(0, n, BATCH):
+            with store.transaction() as tx:
+                if not start:
+                    tx.set_meta("embedder_model", MODEL)
+                    tx.set_meta("embedder_dim", str(DIM))
+                for i in range(start, min(start + BATCH, n)):
+                    said = FIRST_DAY + i // TURNS * BETWEEN + i % TURNS * WITHIN
+                    when = said.isoformat(timespec="milliseconds")
+                    message = Message("user", made.texts[i], when, made.speakers[i])
+                    turn = stored_turn(message, SCOPE, when)
+                    tx.add_turn(turn)
+                    vectors = made.vectors[i : i + 1]
+                    tx.add_memory(turn_memory(turn, vectors, metadata={}, expires_at=None))
+            progress.update(task, completed=min(start + BATCH, n))
+
+
+def index_file(path: Path) -> Path:
+    return path.with_name(path.name + ".hnsw")
+
+
+def build_graph(path: Path) -> float | None:
+    """Build the store's graph and write its file; seconds, or None if it is too small for one."""
+    with Store.open(path) as store:
+        memories = Memories(DIM)
+        search.refresh(store, memories)
+        index = memories.vectors
+        if len(index) <= index.crossover:
+            return None
+        began = time.perf_counter()
+        index.build_hnsw()
+        taken = time.perf_counter() - began
+        index.save(index_file(path), generation=index.generation, model_id=MODEL)
+        memories.close()
+    return round(taken, 2)
+
+
+def open_memories(store: Store, path: Path) -> Memories:
+    """As Memory does it when the first search comes."""
+    memories = Memories(DIM)
+    search.refresh(store, memories)
+    memories.vectors.load(index_file(path), generation=memories.generation, model_id=MODEL)
+    return memories
+
+
+def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]]:
+    """The calls that a search is made of, each alone."""
+    allowed = np.ones(len(memories) + 1, np.bool_)
+
+    def candidates(text: str, query: Query) -> Candidates:
+        return memories.candidates(text, query.vector, scope=SCOPE, now=time.time())
+
+    some = candidates("", Query(np.ones(DIM, np.float32) / np.float32(DIM**0.5), "", 0))
+    view = memories.vectors.view(allowed)
+    metric = metric_of(memories, view.table)
+
+    def vectors(query: Query) -> IntArray:
+        proposed, _, _ = memories.vectors.view(view.table).search(query.vector, PROPOSALS)
+        scores = similarities(view.table, query.vector, metric, proposed)
+        return proposed[np.argsort(-scores, kind="stable")[:K]]
+
+    return {
+        "candidates": lambda query: candidates(query.text, query),
+        "candidates_without_words": lambda query: candidates("", query),
+        "nearest": lambda query: memories.vectors.view(view.table).search(query.vector, NEAREST),
+        "rank": lambda query: some.weights.best(some.features, 3 * K),
+        "generation": lambda query: store.generation(),
+        "read_rows": lambda query: store.by_rowids(range(query.target + 1, query.target + 1 + K)),
+        "vectors": vectors,
+    }
+
+
+def metric_of(memories: Memories, table: View) -> Metric | None:
+    """The metric of all memories, fitted."""
+
+    def now() -> Metric | None:
+        return memories.whitening.get(EVERYBODY, memories.generation, lambda: table.vectors(None))
+
+    now()
+    memories.whitening.wait()
+    return now()
+
+
+def fts5(store: Store, query: Query) -> list[tuple[int, float]]:
+    """The best 100 by the full-text index's own bm25, of the words that edgemem asks for."""
+    match = " OR ".join(f'"{word}"' for word in query_words(query.text))
+    return store.lexical(match, SCOPE, limit=NEAREST)
+
+
+def peers(
+    path: Path, vectors: FloatArray
+) -> tuple[dict[str, Callable[[Query], Any]], dict[str, Any]]:
+    """The peers' searches, and what they cost to build. hnswlib takes the store's own graph file,
+    where there is one: the difference to it is then what edgemem does around it."""
+    import hnswlib
+
+    calls: dict[str, Callable[[Query], Any]] = {
+        "numpy": lambda query: scan_topk_numpy(vectors, query.vector, 10)
+    }
+    costs: dict[str, Any] = {}
+    before, began = rss_mb(), time.perf_counter()
+    graph = hnswlib.Index(space="ip", dim=DIM)
+    if index_file(path).exists():
+        graph.load_index(str(index_file(path)))
+        costs["hnswlib_load_s"] = round(time.perf_counter() - began, 2)
+    else:
+        graph.init_index(len(vectors), M=16, ef_construction=100)
+        graph.add_items(vectors, np.arange(1, len(vectors) + 1))
+        costs["hnswlib_build_s"] = round(time.perf_counter() - began, 2)
+    costs["hnswlib_rss_mb"] = grown_mb(before)
+    graph.set_ef(PROPOSALS)
+    calls["hnswlib"] = lambda query: graph.knn_query(
+        query.vector[None, :], k=PROPOSALS, num_threads=1
+    )
+    if find_spec("usearch") is not None:
+        from usearch.index import Index
+
+        before, began = rss_mb(), time.perf_counter()
+        other = Index(ndim=DIM, metric="ip", dtype="f32", connectivity=16, expansion_add=100)
+        other.add(np.arange(1, len(vectors) + 1), vectors)
+        costs["usearch_build_s"] = round(time.perf_counter() - began, 2)
+        costs["usearch_rss_mb"] = grown_mb(before)
+        other.expansion_search = PROPOSALS
+        calls["usearch"] = lambda query: other.search(query.vector, PROPOSALS, threads=1)
+    return calls, costs
+
+
+def recalls(
+    memories: Memories, asked: Sequence[Query], found: Sequence[IntArray]
+) -> dict[str, float]:
+    """recall@10 of what `vectors` found, and of the proposals that it made it from."""
+    allowed = np.ones(len(memories) + 1, np.bool_)
+    index, table = memories.vectors, memories.vectors.view(allowed).table
+    metric = metric_of(memories, table)
+    shares = []
+    for query, best in zip(asked, found, strict=True):
+        image = query.vector if metric is None else metric.query(query.vector).image
+        exact = table.rowids[scan_topk(table.rows, image, K)[0]]
+        nearest, _ = index.exact_search(query.vector, K, allowed)
+        proposed, _, _ = index.search(query.vector, PROPOSALS, allowed)
+        shares.append([np.isin(exact, best).mean(), np.isin(nearest, proposed).mean()])
+    in_metric, among = np.mean(shares, axis=0).tolist()
+    return {
+        "vectors_recall_at_10": round(in_metric, 4),
+        "proposals_recall_at_10": round(among, 4),
+    }
+
+
+def measure(n: int, count: int, seed: int, with_peers: bool) -> dict[str, Any]:
+    """The row of one size."""
+    made = in_conversations(corpus(n, seed=seed))
+    asked = queries(made, count, seed=seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "scale.db"
+        began = time.perf_counter()
+        with Progress(console=_console) as progress:
+            fill(path, made, progress)
+        fill_s = time.perf_counter() - began
+        made.texts.clear()
+        made.speakers.clear()
+        gc.collect()
+        graph_s = build_graph(path)
+
+        before, began = rss_mb(), time.perf_counter()
+        store = Store.open(path)
+        memories = open_memories(store, path)
+        opened = time.perf_counter()
+        find(store, memories, asked[0].text, asked[0].vector)
+        first_s = time.perf_counter() - opened
+        memories.whitening.wait()
+        row: dict[str, Any] = {
+            "n": n,
+            "fill_s": round(fill_s, 1),
+            "graph_build_s": graph_s,
+            "open_s": round(opened - began, 3),
+            "first_search_s": round(first_s, 3),
+            "rss_mb": grown_mb(before),
+            "index_mb": round(sum(memories.memory_bytes().values()) / 1e6, 1),
+            "disk_mb": round(sum(f.stat().st_size for f in Path(scratch).iterdir()) / 1e6, 1),
+        }
+        calls: dict[str, Callable[[Query], Any]] = {
+            "search": lambda query: find(store, memories, query.text, query.vector),
+            **pieces(store, memories),
+        }
+        costs: dict[str, Any] = {}
+        if with_peers:
+            more, costs = peers(path, made.vectors)
+            calls |= {**more, "fts5": lambda query: fts5(store, query)}
+        with on_one_core() as pinned, _console.status(f"asking {n:,} memories"):
+            times, answers = in_turns(calls, asked)
+            row |= recalls(memories, asked, answers["vectors"])
+        for name in calls:
+            row |= percentiles(times[name], name)
+        if with_peers:
+            row["vectors_to_hnswlib"] = round(row["vectors_ms_p50"] / row["hnswlib_ms_p50"], 2)
+        row["own_memory_found_at_10"] = round(
+            sum(q.target + 1 in rowids for q, rowids in zip(asked, answers["search"], strict=True))
+            / len(asked),
+            4,
+        )
+        memories.close()
+        store.close()
+    return {**row, **costs, "one_core": pinned}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.retrieval_scale", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], metavar="N"
+    )
+    parser.add_argument("--queries", type=int, default=200, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-peers", action="store_true", help="measure edgemem alone")
+    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    options = parser.parse_args(argv)
+    if min(options.sizes) < PROPOSALS or options.queries < 1:
+        parser.error(f"--sizes must be {PROPOSALS} or more, --queries 1 or more")
+    one_thread_each("bench.retrieval_scale")
+    rows = []
+    for n in sorted(options.sizes):
+        rows.append(measure(n, options.queries, options.seed, not options.no_peers))
+        done = rows[-1]
+        sys.stderr.write(f"{n} memories: search {done['search_ms_p50']} ms p50\n")
+    summary = {
+        "dim": DIM,
+        "queries": options.queries,
+        "seed": options.seed,
+        "search_ms_p50": {row["n"]: row["search_ms_p50"] for row in rows},
+        "search_ms_p95": {row["n"]: row["search_ms_p95"] for row in rows},
+    }
+    report.write(options.json, summary, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""What a search needs to know of each memory beside its vectors and words, by memory number.
+
+Knows arrays only: whose a memory is, until when it holds, who said it, and its place in the
+conversation, that is, which turns were said just before and after. No locks (retrieval/memories.py
+holds them), no text, no SQL. A memory's number is its rowid in the store, which is never used
+twice, so the arrays are as long as the highest one.
+
+Arrays that a search may still be reading are only ever appended to, or replaced by a copy. What is
+overwritten in place are the columns that `allowed` reads, which is called under the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.results import Scope
+from edgemem.text import words
+
+if TYPE_CHECKING:
+    from edgemem.store import Changes
+
+__all__ = ["Catalog", "Places"]
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+SESSION_GAP_S = 3600.0
+"""Turns further apart than this belong to two conversations."""
+
+NOBODY = 0  # no memory has this number
+_ROLE = "\0"  # goes before a role that stands for a name
+_USER = _ROLE + "user"
+FIRST_PERSON = "i me my mine myself i'm i've i'd i'll we our us".split()
+
+# `place`: the turn's own memory that this one was taken from, else itself; the columns after it
+# hold for that memory. before, after: the memories of the turns said just before and after it in
+# the same session. speaker: a code of the name, or of the role where there is none.
+COLUMNS: dict[str, type] = {
+    "live": np.bool_,
+    "until": np.float64,
+    "user": np.int32,
+    "agent": np.int32,
+    "run": np.int32,
+    "kind": np.int32,
+    "speaker": np.int32,
+    "asks": np.bool_,
+    "place": np.int64,
+    "turn": np.int64,
+    "time": np.float64,
+    "session": np.int64,
+    "before": np.int64,
+    "after": np.int64,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where memories stand in their conversations: columns by memory number, see COLUMNS."""
+
+    place: IntArray
+    session: IntArray
+    before: IntArray
+    after: IntArray
+    speaker: NDArray[np.int32]
+    asks: BoolArray
+
+    def neighbours(self, memories: IntArray) -> tuple[IntArray, IntArray]:
+        """The memories of the turns before and after those; NOBODY where there is none."""
+        place = self.place[memories]
+        return self.before[place], self.after[place]
+
+    def replied(self, memories: IntArray, others: IntArray) -> BoolArray:
+        """Whether those beside them were said by somebody else: question and answer, not a list of
+        what one person says."""
+        differ: BoolArray = self.speaker[self.place[memories]] != self.speaker[others]
+        return differ
+
+
+class Codes:
+    """Small numbers for the strings of one column, so that comparing 100,000 of them is quick."""
+
+    def __init__(self) -> None:
+        self._of: dict[str | None, int] = {None: 0}
+
+    def encode(self, values: Iterable[str | None]) -> NDArray[np.int32]:
+        of = self._of
+        return np.array([of.setdefault(value, len(of)) for value in values], np.int32)
+
+    def find(self, value: str | None) -> int:
+        """The value's code; -1, which no memory has, if it never occurred."""
+        return self._of.get(value, -1)
+
+    def items(self) -> Iterable[tuple[str | None, int]]:
+        return self._of.items()
+
+
+class Catalog:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._column: dict[str, NDArray[Any]] = {n: np.zeros(1, d) for n, d in COLUMNS.items()}
+        self._of_turn = np.zeros(1, np.int64)  # the memory of each turn, by the turn's rowid
+        self._codes = {name: Codes() for name in ("user", "agent", "run", "kind", "speaker")}
+        self._last: dict[tuple[int, int, int], int] = {}  # the last turn's memory of each scope
+        self._names: dict[str, set[int]] = {}  # codes of the speakers whom this word names
+
+    @property
+    def end(self) -> int:
+        """One more than the highest memory number so far."""
+        return len(self._column["live"])
+
+    def memory_bytes(self) -> int:
+        return sum(column.nbytes for column in self._column.values()) + self._of_turn.nbytes
+
+    def apply(self, changes: Changes) -> None:
+        """Take in what a store changed. Applying the same changes twice changes nothing."""
+        if changes.full:
+            self.__init__()  # type: ignore[misc]
+        rowids = np.asarray(changes.rowids, np.int64)
+        removed = np.asarray(changes.removed_rowids, np.int64)
+        removed = removed[removed < self.end]
+        self._column["live"][removed] = False
+        gone = removed[~np.isin(removed, rowids)]
+        anew = bool(self._are_turns(gone).any())
+        if not len(rowids):
+            return self._place_anew() if anew else None
+        known = np.zeros(len(rowids), np.bool_)
+        held = rowids < self.end
+        known[held] = self._column["place"][rowids[held]] > 0
+        end = self.end
+        self._grow(int(rowids.max()) + 1)
+        if known.any():
+            self._replace("speaker", "asks")
+        column = self._column
+        speakers = [
+            _ROLE + (role or "") if name is None else name
+            for name, role in zip(changes.speakers, changes.roles, strict=True)
+        ]
+        for name, strings in (
+            ("user", changes.user_ids),
+            ("agent", changes.agent_ids),
+            ("run", changes.run_ids),
+            ("kind", changes.kinds),
+            ("speaker", speakers),
+        ):
+            column[name][rowids] = self._codes[name].encode(strings)
+        column["live"][rowids] = True
+        column["until"][rowids] = changes.until
+        column["asks"][rowids] = changes.asks
+        self._learn_names(speakers)
+        new = rowids[~known]
+        column["turn"][new] = changes.turns[~known]
+        column["time"][new] = changes.times[~known]
+        turns = column["turn"][new[self._are_turns(new)]]
+        # Or an import brought an older turn.
+        if anew or (turns <= column["turn"][:end].max()).any():
+            self._place_anew()
+        else:
+            self._place(new)
+
+    def allowed(
+        self, scope: Scope, kinds: Collection[str] | None, now: float, rowids: IntArray | None
+    ) -> BoolArray:
+        """(end,) bool: the memories that are live at `now` (Unix seconds) and match; None: any."""
+        allowed: BoolArray = self._column["live"] & (self._column["until"] > now)
+        for name, value in (
+            ("user", scope.user_id),
+            ("agent", scope.agent_id),
+            ("run", scope.run_id),
+        ):
+            if value is not None:
+                allowed &= self._column[name] == self._codes[name].find(value)
+        if kinds is not None:
+            wanted = [self._codes["kind"].find(kind) for kind in kinds]
+            allowed &= np.isin(self._column["kind"], wanted)
+        if rowids is not None:
+            listed = np.zeros(self.end, np.bool_)
+            listed[rowids[rowids < self.end]] = True
+            allowed &= listed
+        return allowed
+
+    def soonest_end(self, memories: BoolArray) -> float:
+        """When the first of some memories, (end,) bool, is no longer live: Unix seconds or inf."""
+        return float(self._column["until"].min(initial=np.inf, where=memories))
+
+    def places(self) -> Places:
+        """Where the memories stand, as it is now."""
+        column = self._column
+        return Places(
+            *(column[n] for n in ("place", "session", "before", "after", "speaker", "asks"))
+        )
+
+    def users(self) -> NDArray[np.int32]:
+        """Each memory's user, as a code of `user_code`."""
+        return self._column["user"]
+
+    def user_code(self, user_id: str) -> int:
+        """The code of a user, -1 if none of the memories is theirs."""
+        return self._codes["user"].find(user_id)
+
+    def speakers_named(self, query_words: Iterable[str], allowed: BoolArray) -> list[int]:
+        """The codes of the speakers whose name has one of these words (lower case), among those
+        who said what is allowed; "I" and "my" name the user who has no name."""
+        codes = {code for word in query_words for code in self._names.get(word, ())}
+        speaker = self._column["speaker"]
+        return sorted(code for code in codes if (allowed & (speaker == code)).any())
+
+    def _grow(self, end: int) -> None:
+        if end <= self.end:
+            return
+        for name, column in self._column.items():
+            # The spare room of an array belongs to it: a slice keeps its base alive and writable.
+            base = column.base if column.base is not None else column
+            if len(base) < end:
+                base = np.zeros(end + end // 4, column.dtype)
+                base[: len(column)] = column
+            self._column[name] = base[:end]
+
+    def _replace(self, *names: str) -> None:
+        """Copy columns, to overwrite them while searches go on with the old ones."""
+        for name in names:
+            self._column[name] = self._column[name].copy()
+
+    def _learn_names(self, speakers: Iterable[str]) -> None:
+        for name in set(speakers):
+            if name == _USER:
+                naming = FIRST_PERSON
+            else:
+                naming = [] if name.startswith(_ROLE) else words(name)
+            for word in naming:
+                self._names.setdefault(word, set()).add(self._codes["speaker"].find(name))
+
+    def _are_turns(self, rowids: IntArray) -> BoolArray:
+        """Which of some memories are turns' own."""
+        is_turn: BoolArray = self._column["kind"][rowids] == self._codes["kind"].find("turn")
+        return is_turn & (self._column["turn"][rowids] > 0)
+
+    def _place_anew(self) -> None:
+        """Give all live memories their places, as if they had come together."""
+        for name in ("place", "session", "before", "after"):
+            self._column[name] = np.zeros(self.end, np.int64)
+        self._of_turn = np.zeros(1, np.int64)
+        self._last = {}
+        self._place(np.flatnonzero(self._column["live"]))
+
+    def _place(self, rowids: IntArray) -> None:
+        """Give new memories their places: turns beside each other, the others with their turn."""
+        column = self._column
+        column["place"][rowids] = rowids
+        column["session"][rowids] = rowids
+        turns = column["turn"][rowids]
+        is_turn = self._are_turns(rowids)
+        highest = int(turns.max(initial=0))
+        if highest >= len(self._of_turn):
+            grown = np.zeros(highest + 1 + highest // 4, np.int64)
+            grown[: len(self._of_turn)] = self._of_turn
+            self._of_turn = grown
+        self._of_turn[turns[is_turn]] = rowids[is_turn]
+        self._chain(rowids[is_turn])
+        others = rowids[~is_turn & (turns > 0)]
+        sources = self._of_turn[column["turn"][others]]
+        others, sources = others[sources > 0], sources[sources > 0]
+        column["place"][others] = sources
+        column["session"][others] = column["session"][sources]
+
+    def _chain(self, rowids: IntArray) -> None:
+        """Link the memories of turns to the ones said before and after them in their scope."""
+        column = self._column
+        scopes = np.stack([column[name][rowids] for name in ("user", "agent", "run")], axis=1)
+        order = np.lexsort((column["turn"][rowids], *scopes.T))
+        rowids, scopes = rowids[order], scopes[order]
+        before = np.concatenate([[NOBODY], rowids[:-1]]).astype(np.int64)
+        first = np.ones(len(rowids), np.bool_)
+        first[1:] = np.any(scopes[1:] != scopes[:-1], axis=1)
+        for i in np.flatnonzero(first).tolist():
+            before[i] = self._last.get(tuple(scopes[i].tolist()), NOBODY)
+        last = np.concatenate([first[1:], np.ones(min(1, len(first)), np.bool_)])
+        for i in np.flatnonzero(last).tolist():
+            self._last[tuple(scopes[i].tolist())] = int(rowids[i])
+        follows = (
+            (before != NOBODY)
+            & (np.abs(column["time"][before] - column["time"][rowids]) <= SESSION_GAP_S)
+        )
+        # A session is called by its first memory; the first of these may go on with an older one.
+        opens = first | ~follows
+        sessions = np.where(follows, column["session"][before], rowids)
+        sessions = sessions[np.maximum.accumulate(np.where(opens, np.arange(len(rowids)), 0))]
+        column["session"][rowids] = sessions
+        self._replace("after")
+        column["before"][rowids[follows]] = before[follows]
+        column["after"][before[follows]] = rowids[follows]

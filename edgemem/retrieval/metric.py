@@ -1,0 +1,416 @@
+"""The low-rank Mahalanobis metric of a set of embeddings, inverted exactly by Woodbury.
+
+Knows arrays only: no store, no index, no memories, no threads. Cosine treats all directions alike;
+this metric shrinks those in which all memories look the same (hubs) and keeps the others.
+
+Source: CoreMem, section 3.2, eq. 1, eq. 2 and Algorithm 1, with the paper's letters. For unit rows
+H (N, d), their mean μ and variance σ² per dimension, ridge λ = c·mean(σ²), D = σ² + λ, U (d, r) the
+top right singular directions of the centred rows, and M_r = s²/N:
+
+    Σ   = U diag(M_r) Uᵀ + diag(D)
+    Σ⁻¹ = D⁻¹ − D⁻¹ U (M_r⁻¹ + Uᵀ D⁻¹ U)⁻¹ Uᵀ D⁻¹ = D⁻¹ − A Aᵀ,   A (d, r)
+
+Departures from the paper:
+- Line 11 of Algorithm 1, P = D⁻¹ U M_r⁻¹, is not the inverse: eq. 1 is. Taken literally it found
+  nearly nothing (Hit@10 0.002 on LoCoMo); tests/test_metric.py shows both.
+- Line 10 takes the left singular vectors, one for each memory; Σ needs the right ones.
+- Line 10 adds λ to M_r. λ is in D already, and again would blur just the directions that U keeps.
+- c is 3 instead of 10, from Hit@10 on LoCoMo (bench/hubness.py).
+Kept: along U a variance counts twice, in M_r and through σ² in D, so Σ is not the covariance plus a
+ridge, and is stretched along U more than that would be. What counts is the ranking, and there it
+makes no difference: with D = λ alone Hit@10 was 0.612 against 0.611 on LoCoMo.
+
+Fit it on the rows that a search may see, one metric for each user: on LoCoMo Hit@10 of the inner
+product is 0.611 so, 0.562 with one metric for all conversations, and 0.495 of the cosine.
+
+Σ⁻¹ is linear in the query, so a query is changed once, q' = Σ⁻¹(q − μ) in O(d·r), and a memory
+costs one dot product q'·h, plus one stored norm for the whitened cosine.
+
+Defined cases; no NaN ever comes out:
+- rows that hold a NaN or an infinity, or are all zero, are left out of a fit;
+- N = 0: the identity, mean 0, inverse diagonal 1, rank 0; all forms are then those of plain q·h;
+- N = 1, or rows that are all the same (mean squared distance to μ at most MIN_VARIANCE): the
+  identity around the mean, inverse diagonal 1, rank 0. The rows themselves then have norm 0;
+- r is at most N − 1 and d, which is all that centred rows can span;
+- a query that is not finite or all zero becomes q' = 0, offset 0, norm 0: all score 0;
+- a row that is not finite, or within ZERO_LENGTH of the mean, has norm 0 and whitened cosine 0.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "MIN_VARIANCE",
+    "REFIT_SHARE",
+    "ZERO_LENGTH",
+    "Metric",
+    "Moments",
+    "WhitenedQuery",
+    "centred_inner_product",
+    "fit",
+    "residual_fusion",
+    "squared_distance",
+    "whitened_cosine",
+]
+
+Float32Array = NDArray[np.float32]
+Float64Array = NDArray[np.float64]
+
+MIN_VARIANCE = 1e-10
+"""Unit rows whose mean squared distance to their mean is at most this are taken for identical.
+
+Float32 rounds a number by up to 6e-8 of it: at 1e-10 that is about 1 % of the distances."""
+
+ZERO_LENGTH = 1e-6
+"""A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
+
+So near it, a unit vector's direction from the mean is mostly float32 rounding."""
+
+REFIT_SHARE = 0.1
+"""Fit again when the rows that came or went since the last fit reach this share of its count.
+
+Measured on LoCoMo conversations (bench/metric_refit.py; inner product): with 5 % more rows than at
+the fit, 0.95 of the first 10 are those of a fresh fit, with 10 % 0.91, with 20 % 0.84, with 50 %
+0.78. Hit@10 falls by 0.003, 0.015, 0.029 and 0.028; the metric is worth 0.08 to 0.10 there."""
+
+BLOCK = 2048
+"""Rows worked on at once: copies of theirs are a few MB, and others get a turn between blocks."""
+
+_MAGIC = b"edgemetr"
+_FORMAT = 1
+_HEADER = struct.Struct("<8sIIIQ")  # magic, format, d, r, count
+_CHECKSUM = struct.Struct("<I")
+
+
+class WhitenedQuery(NamedTuple):
+    """A query made ready: (q − μ)ᵀ Σ⁻¹ (h − μ) = image · h + offset for every row h.
+
+    image: q' (d,) float32. offset: −q'·μ. norm: the whitened norm of q − μ, >= 0.
+    """
+
+    image: Float32Array
+    offset: float
+    norm: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """Σ⁻¹ = diag(inverse_diagonal) − A Aᵀ around `mean`. See the module for the formulas.
+
+    count: rows it was fitted on. mean: μ (d,), inverse_diagonal: D⁻¹ (d,) > 0, A: (d, r), all
+    float32 and C-contiguous. A is unique up to a rotation of its columns.
+    """
+
+    count: int
+    mean: Float32Array
+    inverse_diagonal: Float32Array
+    A: Float32Array
+
+    @property
+    def dim(self) -> int:
+        return len(self.mean)
+
+    @property
+    def rank(self) -> int:
+        """r, the number of directions kept."""
+        return int(self.A.shape[1])
+
+    def query(self, q: NDArray[Any]) -> WhitenedQuery:
+        """Normalise q and move it through Σ⁻¹. q: (d,). Cost O(d·r).
+
+        Raises ValueError on another shape.
+        """
+        q = np.asarray(q)
+        if q.shape != (self.dim,):
+            raise ValueError(f"q has shape {q.shape}; this metric needs ({self.dim},)")
+        # As _unit_rows does it, which takes longer for one.
+        unit = q.astype(np.float64)
+        largest = float(np.abs(unit).max(initial=0))
+        if not 0 < largest < math.inf:
+            return WhitenedQuery(np.zeros(self.dim, np.float32), 0.0, 0.0)
+        unit /= largest
+        unit /= math.sqrt(float((unit * unit).sum()))
+        centred: NDArray[Any] = unit.astype(np.float32) - self.mean
+        image = self.inverse_diagonal * centred - self.A @ (centred @ self.A)
+        # In float64: the offset cancels most of q'·h where the mean is long.
+        exact = image.astype(np.float64)
+        norm = math.sqrt(max(0.0, float(exact @ centred)))
+        return WhitenedQuery(
+            image, -float(exact @ self.mean), norm if norm > self._zero_norm() else 0.0
+        )
+
+    def norms(self, H: Float32Array) -> Float32Array:
+        """The whitened norm of each row around the mean, sqrt((h − μ)ᵀ Σ⁻¹ (h − μ)).
+
+        H: (n, d) float32 of unit length, as stored: like q'·h it does not normalise. Returns (n,)
+        float32 >= 0. Cost O(n·d·r), in blocks; other threads run meanwhile.
+        Raises ValueError on another shape or dtype.
+        """
+        if H.dtype != np.float32 or H.ndim != 2 or H.shape[1] != self.dim:
+            raise ValueError(
+                f"H is {H.dtype} of shape {H.shape}; this metric needs float32 (n, {self.dim})"
+            )
+        norms = np.empty(len(H), np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for start in range(0, len(H), BLOCK):
+                centred = H[start : start + BLOCK] - self.mean
+                along = centred @ self.A
+                centred *= centred
+                squared = centred @ self.inverse_diagonal - np.einsum("ij,ij->i", along, along)
+                norms[start : start + BLOCK] = np.sqrt(squared)  # NaN if below 0 by rounding
+            norms[~np.isfinite(norms) | (norms <= self._zero_norm())] = 0
+        return norms
+
+    def _zero_norm(self) -> float:
+        return ZERO_LENGTH * math.sqrt(float(self.inverse_diagonal.max()))
+
+    def to_bytes(self) -> bytes:
+        """For a store or a file: header, mean, inverse diagonal, A (little-endian), CRC-32."""
+        header = _HEADER.pack(_MAGIC, _FORMAT, self.dim, self.rank, self.count)
+        arrays = (self.mean, self.inverse_diagonal, self.A)
+        blob = header + b"".join(array.astype("<f4").tobytes() for array in arrays)
+        return blob + _CHECKSUM.pack(zlib.crc32(blob))
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> Metric:
+        """What `to_bytes` wrote. Raises ValueError if it is damaged or of another format."""
+        if blob[: len(_MAGIC)] != _MAGIC or len(blob) < _HEADER.size + _CHECKSUM.size:
+            raise ValueError(f"{len(blob)} bytes that are no metric of edgemem; fit it again")
+        _, version, dim, rank, count = _HEADER.unpack_from(blob)
+        if version != _FORMAT:
+            raise ValueError(
+                f"a metric of format {version}; this version of edgemem reads {_FORMAT}: "
+                "fit it again"
+            )
+        wanted = _HEADER.size + 4 * dim * (2 + rank) + _CHECKSUM.size
+        body = blob[: -_CHECKSUM.size]
+        if len(blob) != wanted or _CHECKSUM.pack(zlib.crc32(body)) != blob[len(body) :]:
+            raise ValueError(
+                f"a damaged metric: {len(blob)} bytes where {wanted} are due, or a checksum that "
+                "does not match; fit it again"
+            )
+        numbers = np.frombuffer(body, "<f4", offset=_HEADER.size).astype(np.float32)
+        return cls(
+            count, numbers[:dim], numbers[dim : 2 * dim], numbers[2 * dim :].reshape(dim, -1)
+        )
+
+
+def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
+    """The metric of the rows of H.
+
+    H: (n, d) real numbers of any length; rows are normalised here (Algorithm 1, line 3). c: factor
+    of the ridge, λ = c·mean(σ²), 0.001 to 1000 (paper: 10). tau: share of the variance that U is to
+    explain, above 0 and at most 1 (paper: 0.95). max_rank: columns of U at most (paper: 100); 0
+    leaves the diagonal alone.
+    Cost O(n·d² + d³). Raises ValueError on a wrong shape or parameter.
+    """
+    H = np.asarray(H)
+    if H.ndim != 2 or H.shape[1] < 1:
+        raise ValueError(f"H has shape {H.shape}; (n, d) with d of 1 or more is needed")
+    moments = Moments(H.shape[1])
+    moments.add(H)
+    return moments.fit(c=c, tau=tau, max_rank=max_rank)
+
+
+class Moments:
+    """Count, sum and scatter Σ h hᵀ of unit rows: all that a fit needs, kept up to date exactly.
+
+    In place of the paper's SVD of all rows (or a merge of low-rank parts, which drifts): d is a few
+    hundred, so the whole second moment is small, 8·d² bytes (1.2 MB at d = 384), and `fit` needs
+    one eigendecomposition of the covariance, O(d³), whatever N is. Adding or removing n rows costs
+    O(n·d²). All in float64: rows taken out again leave a rounding of 1e-16 per row behind.
+
+    One thread at a time may change it; `fit` may run in another meanwhile and sees the rows of
+    before a change or those of after it.
+    """
+
+    def __init__(self, dim: int) -> None:
+        """dim: d, 1 or more. Raises ValueError otherwise."""
+        if dim < 1:
+            raise ValueError(f"moments of {dim} dimensions; at least 1 is needed")
+        self.dim = dim
+        # One tuple, replaced as a whole: what another thread's `fit` reads belongs together.
+        self._state = (0, np.zeros(dim), np.zeros((dim, dim)))
+
+    @classmethod
+    def of(cls, count: int, sum: Float64Array, scatter: Float64Array) -> Moments:
+        """Those that had these properties. Raises ValueError if no moments can have them."""
+        moments = cls(len(sum))
+        if scatter.shape != (moments.dim, moments.dim) or count < 0:
+            raise ValueError(f"no moments: count {count}, sum {sum.shape}, scatter {scatter.shape}")
+        if not (np.isfinite(sum).all() and np.isfinite(scatter).all()):
+            raise ValueError("no moments: a number in them is not finite")
+        moments._state = (count, np.array(sum, np.float64), np.array(scatter, np.float64))
+        return moments
+
+    @property
+    def count(self) -> int:
+        """N, the rows held. Those that are not finite or all zero are not."""
+        return self._state[0]
+
+    @property
+    def sum(self) -> Float64Array:
+        """(d,), of the unit rows."""
+        return self._state[1]
+
+    @property
+    def scatter(self) -> Float64Array:
+        """(d, d), the sum of h hᵀ over the unit rows."""
+        return self._state[2]
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Take in rows (n, d), normalised here. Raises ValueError on another shape."""
+        self._change(*self._moments_of(rows), 1)
+
+    def remove(self, rows: NDArray[Any]) -> None:
+        """Take rows (n, d) out again, given as they were added.
+
+        Raises ValueError on another shape or if fewer are held; nothing is changed then.
+        """
+        self._change(*self._moments_of(rows), -1)
+
+    def merge(self, other: Moments) -> None:
+        """Take in all rows of other moments. Raises ValueError if they have another dimension."""
+        if other.dim != self.dim:
+            raise ValueError(f"moments of {other.dim} dimensions to merge into {self.dim}")
+        self._change(*other._state, 1)
+
+    def fit(self, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
+        """The metric of the rows held, as `fit` gives it for them. Cost O(d³)."""
+        if not 0.001 <= c <= 1000:  # beyond, float32 does not hold Σ⁻¹ for all rows
+            raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
+        if not 0 < tau <= 1:
+            raise ValueError(f"tau is {tau}; it is a share of the variance, above 0 and at most 1")
+        if max_rank < 0:
+            raise ValueError(f"max_rank is {max_rank}; it must be 0 or more")
+        count, total, scatter = self._state
+        mean = total / max(count, 1)
+        covariance = scatter / max(count, 1) - np.outer(mean, mean)
+        variance = covariance.diagonal()
+        if variance.sum() <= MIN_VARIANCE:
+            inverse_diagonal, A = np.ones(self.dim), np.empty((self.dim, 0))
+        else:
+            inverse_diagonal = 1 / (variance + c * variance.mean())
+            A = _correction(covariance, inverse_diagonal, tau, min(max_rank, count - 1))
+        return Metric(
+            count, *(np.ascontiguousarray(x, np.float32) for x in (mean, inverse_diagonal, A))
+        )
+
+    def _moments_of(self, rows: NDArray[Any]) -> tuple[int, Float64Array, Float64Array]:
+        rows = np.asarray(rows)
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
+        count, total, scatter = 0, np.zeros(self.dim), np.zeros((self.dim, self.dim))
+        for start in range(0, len(rows), BLOCK):
+            unit = _unit_rows(rows[start : start + BLOCK])
+            count += len(unit)
+            total += unit.sum(axis=0)
+            scatter += unit.T @ unit
+        return count, total, scatter
+
+    def _change(self, count: int, total: Float64Array, scatter: Float64Array, sign: int) -> None:
+        held = self.count + sign * count
+        if held < 0:
+            raise ValueError(f"{count} rows to remove, but only {self.count} are held")
+        if held == 0:  # nothing of the rounding stays
+            self._state = (0, np.zeros(self.dim), np.zeros((self.dim, self.dim)))
+        else:
+            self._state = (held, self.sum + sign * total, self.scatter + sign * scatter)
+
+
+def _correction(
+    covariance: Float64Array, inverse_diagonal: Float64Array, tau: float, max_rank: int
+) -> Float64Array:
+    """A (d, r) of the module's formulas, by way of B = D^-1/2 U M_r^1/2.
+
+    Eq. 1 is D^-1/2 (I − B (I + BᵀB)⁻¹ Bᵀ) D^-1/2 then, which never divides by a small M_r.
+    """
+    ascending, vectors = np.linalg.eigh(covariance)  # s²/N, and the right singular vectors
+    M = np.maximum(ascending[::-1], 0)
+    share = np.cumsum(M) / M.sum()
+    rank = min(int(np.searchsorted(share, tau)) + 1, max_rank, len(M))
+    root = np.sqrt(inverse_diagonal)[:, None]
+    B = root * vectors[:, ::-1][:, :rank] * np.sqrt(M[:rank])
+    L = np.linalg.cholesky(np.eye(rank) + B.T @ B)
+    A: Float64Array = root * np.linalg.solve(L, B.T).T
+    return A
+
+
+def _unit_rows(rows: NDArray[Any]) -> Float64Array:
+    """The rows that have a direction, in float64 with length 1."""
+    rows = rows.astype(np.float64)
+    # First by the largest number: the square of a huge or a tiny one has no float64.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rows /= np.abs(rows).max(axis=1, keepdims=True)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    unit: Float64Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
+
+
+def centred_inner_product(dots: NDArray[Any], query: WhitenedQuery) -> Float32Array:
+    """(q − μ)ᵀ Σ⁻¹ (h − μ), a score: Algorithm 1, line 15, with the inverse of eq. 1.
+
+    dots: (n,) q'·h for each row, q' = query.image. Returns (n,) float32; −inf for a row whose dot
+    is NaN.
+    """
+    inner = np.asarray(dots, np.float32) + np.float32(query.offset)
+    return np.where(np.isnan(inner), np.float32(-np.inf), inner)
+
+
+def squared_distance(dots: NDArray[Any], query: WhitenedQuery, norms: NDArray[Any]) -> Float32Array:
+    """(q − h)ᵀ Σ⁻¹ (q − h), the squared Mahalanobis distance: smaller is nearer.
+
+    dots: as for `centred_inner_product`; norms: (n,) of the rows, from `Metric.norms`. Returns (n,)
+    float32 >= 0; inf for a row whose dot is NaN. To rank by it makes hubs of the rows near the
+    mean: skewness of the k-occurrence 4.8 on LoCoMo, cosine 1.7, inner product 0.3.
+    """
+    norms = np.asarray(norms, np.float32)
+    squared = query.norm**2 - 2 * centred_inner_product(dots, query) + norms * norms
+    distance: Float32Array = np.maximum(squared, np.float32(0))
+    return distance
+
+
+def whitened_cosine(dots: NDArray[Any], query: WhitenedQuery, norms: NDArray[Any]) -> Float32Array:
+    """The cosine of q − μ and h − μ in the space where Σ is the identity; not in the paper.
+
+    dots, norms: as for `squared_distance`. Returns (n,) float32 in [-1, 1]; 0 where a norm is 0.
+    """
+    length = np.asarray(norms, np.float32) * np.float32(query.norm)
+    inner = centred_inner_product(dots, query)
+    cosine = np.divide(inner, length, out=np.zeros_like(inner), where=length > 0)
+    clipped: Float32Array = np.clip(cosine, -1, 1)
+    return clipped
+
+
+def residual_fusion(cosine: NDArray[Any], metric: NDArray[Any], alpha: float = 0.5) -> Float32Array:
+    """α·norm(cosine) + (1 − α)·norm(metric), each min–max normalised: CoreMem eq. 2.
+
+    cosine, metric: (n,) scores (larger is better) of the same rows; alpha: weight of the cosine, 0
+    to 1 (paper: 0.5). Returns (n,) float32 in [0, 1]. Scores that are all equal become 0; one that
+    is not finite counts as the smallest. The result depends on which rows are compared.
+    Raises ValueError on another alpha, or on shapes that differ.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha}; the cosine's weight must be 0 to 1")
+    if np.shape(cosine) != np.shape(metric):
+        raise ValueError(f"cosine has shape {np.shape(cosine)}, metric {np.shape(metric)}")
+    fused = alpha * _min_max(cosine) + (1 - alpha) * _min_max(metric)
+    return fused.astype(np.float32)
+
+
+def _min_max(scores: NDArray[Any]) -> Float64Array:
+    scores = np.asarray(scores, np.float64)
+    finite = np.isfinite(scores)
+    if not finite.any():
+        return np.zeros_like(scores)
+    low, high = scores[finite].min(), scores[finite].max()
+    spread = high - low if high > low else 1.0
+    return np.where(finite, (scores - low) / spread, 0.0)

@@ -1,0 +1,57 @@
+// The inner loops, one set of them for each instruction set. Knows nothing of top-k or masks.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#  define EDGEMEM_HAS_AVX2 1
+#endif
+#if defined(__aarch64__) || defined(_M_ARM64)
+#  define EDGEMEM_HAS_NEON 1
+#endif
+
+namespace edgemem {
+
+// Inner products of one row with one query, or with two that lie one after the other, into `out`.
+// Each sum is added in an order that depends on `dim` only, and is the same in dot1 and dot2.
+template <typename Number>
+using DotFn = void (*)(const Number *row, const float *queries, int64_t dim, float *out);
+
+template <typename Number>
+struct Dots {
+    DotFn<Number> one, two;
+};
+
+// How many rows `add_scatter` takes at once.
+constexpr int SCATTER_ROWS = 8;
+
+struct Loops {
+    Dots<float> floats;
+    Dots<int8_t> bytes;
+    // The exact sum of products; dim at most EDGEMEM_MAX_DIM_I8.
+    int32_t (*dot_bytes)(const int8_t *a, const int8_t *b, int64_t dim);
+    // sums[j] += factors[0] * rows[j] + … + factors[7] * rows[7 * stride + j], for j < count.
+    void (*add_scatter)(double *sums, const double *factors, const double *rows, int64_t stride,
+                        int64_t count);
+
+    const Dots<float> &dots(const float *) const { return floats; }
+    const Dots<int8_t> &dots(const int8_t *) const { return bytes; }
+};
+
+extern const Loops loops_scalar;
+#if EDGEMEM_HAS_AVX2
+extern const Loops loops_avx2;
+bool cpu_has_avx2_fma();
+#endif
+#if EDGEMEM_HAS_NEON
+extern const Loops loops_neon;
+#endif
+
+// Those of EDGEMEM_ISA_*; nullptr for one that this build or this processor lacks.
+const Loops *loops_for(int32_t isa);
+
+// Compilers do this for NEON and SSE2 by themselves; AVX2 has its own.
+void add_scatter_plain(double *sums, const double *factors, const double *rows, int64_t stride,
+                       int64_t count);
+
+}  // namespace edgemem

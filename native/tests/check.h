@@ -1,0 +1,30 @@
+/* What the C tests share. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include "edgemem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHECK(condition)                                            \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
+            return 1;                                               \
+        }                                                           \
+    } while (0)
+
+/* `right` with one argument changed is refused. */
+#define REFUSED(error, Call, right, argument, wrong)     \
+    do {                                                 \
+        struct Call changed = right;                     \
+        changed.argument = wrong;                        \
+        CHECK(call_##Call(&changed) == EDGEMEM_##error); \
+    } while (0)
+
+/* To what a float of about 1 holds. */
+#define NEAR(a, b) (fabs((double)(a) - (double)(b)) < 1e-5)
+
+#endif

@@ -1,0 +1,295 @@
+"""The catalog: which memories a search may see, and which turns were said beside each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from indexkit import EVER, changes
+
+from edgemem.results import Scope
+from edgemem.retrieval.catalog import NOBODY, SESSION_GAP_S, Catalog
+
+ANY = Scope()
+MINUTE = 60.0
+
+
+def said(generation, rowids, **columns):
+    """Changes by turns' own memories, a minute apart, each turn with its memory's number."""
+    rowids = list(rowids)
+    columns = {
+        "kind": "turn",
+        "role": "user",
+        "turn": rowids,
+        "time": [MINUTE * n for n in rowids],
+        **columns,
+    }
+    return changes(generation, rowids=rowids, **columns)
+
+
+def catalog_of(*several):
+    catalog = Catalog()
+    for change in several:
+        catalog.apply(change)
+    return catalog
+
+
+def found(catalog, scope=ANY, *, kinds=None, now=0.0, rowids=None):
+    return np.flatnonzero(catalog.allowed(scope, kinds, now, rowids)).tolist()
+
+
+def chain(catalog, first):
+    """A turn's memory and those that follow it, checked from both ends."""
+    places, at = catalog.places(), [first]
+    while (after := int(places.after[at[-1]])) != NOBODY:
+        assert places.before[after] == at[-1] and after not in at
+        at.append(after)
+    assert len(set(places.session[at].tolist())) == 1
+    return at
+
+
+# What a search may see
+
+
+def test_scopes_kinds_and_times_filter():
+    catalog = catalog_of(
+        changes(
+            1,
+            rowids=range(1, 7),
+            user=["ann", "ann", "bob", None, "ann", "ann"],
+            agent=["x", None, "x", "x", "x", "x"],
+            run=["r1", "r2", "r1", "r1", "r1", "r1"],
+            kind=["fact", "turn", "fact", "fact", "summary", "fact"],
+            until=[EVER, EVER, EVER, EVER, EVER, 100.0],
+        )
+    )
+    assert found(catalog) == [1, 2, 3, 4, 5, 6]
+    assert found(catalog, Scope(user_id="ann")) == [1, 2, 5, 6]
+    assert found(catalog, Scope(user_id="ann", agent_id="x")) == [1, 5, 6]
+    assert found(catalog, Scope(run_id="r1", agent_id="x")) == [1, 3, 4, 5, 6]
+    assert found(catalog, Scope(user_id="nobody")) == []
+    assert found(catalog, kinds={"fact"}) == [1, 3, 4, 6]
+    assert found(catalog, kinds={"turn", "summary", "image"}) == [2, 5]
+    assert found(catalog, kinds=set()) == []
+    assert found(catalog, now=99.9) == [1, 2, 3, 4, 5, 6]
+    assert found(catalog, now=100.0) == [1, 2, 3, 4, 5]
+    assert found(catalog, rowids=np.array([2, 6, 99])) == [2, 6]
+    assert found(catalog, rowids=np.array([], np.int64)) == []
+    assert found(catalog, Scope(user_id="ann"), kinds={"fact"}, now=100.0) == [1]
+
+
+def test_an_empty_catalog_allows_nothing():
+    catalog = catalog_of(changes(1))
+    assert found(catalog) == [] and len(catalog.allowed(ANY, None, 0.0, None)) == catalog.end == 1
+
+
+def test_numbers_that_no_memory_has_are_not_found():
+    assert found(catalog_of(changes(1, rowids=[3, 8]))) == [3, 8]
+
+
+def test_a_changed_scope_kind_or_time_counts_from_then_on():
+    catalog = catalog_of(changes(1, rowids=range(1, 11)))
+    catalog.apply(changes(2, rowids=[4], user="bob", until=50.0, kind="summary"))
+    assert found(catalog, Scope(user_id="bob")) == [4]
+    assert 4 not in found(catalog, Scope(user_id="ann"))
+    assert found(catalog, kinds={"summary"}) == [4]
+    assert found(catalog, Scope(user_id="bob"), now=51.0) == []
+
+
+def test_removed_memories_are_gone_unless_they_are_among_the_changed_ones():
+    catalog = catalog_of(changes(1, rowids=range(1, 6)))
+    catalog.apply(changes(2, rowids=[2], removed=[2, 4, 99]))
+    assert found(catalog) == [1, 2, 3, 5]
+
+
+def test_full_changes_forget_what_they_do_not_name():
+    catalog = catalog_of(said(1, range(1, 6), speaker="Ana"))
+    catalog.apply(said(2, [7, 9], speaker="Bea", full=True))
+    allowed = catalog.allowed(ANY, None, 0.0, None)
+    assert found(catalog) == [7, 9] and chain(catalog, 7) == [7, 9]
+    assert catalog.speakers_named(["ana"], allowed) == []
+    catalog.apply(changes(3, full=True))
+    assert found(catalog) == []
+
+
+# Conversations
+
+
+def test_turns_of_one_scope_within_an_hour_of_each_other_are_one_session():
+    times = [0.0, 100.0, 100.0 + SESSION_GAP_S, 101.0 + 2 * SESSION_GAP_S]
+    catalog = catalog_of(said(1, range(1, 5), time=times))
+    assert chain(catalog, 1) == [1, 2, 3] and chain(catalog, 4) == [4]
+    places = catalog.places()
+    assert places.before[1] == places.before[4] == NOBODY
+    assert places.session[1] != places.session[4]
+    before, after = places.neighbours(np.array([2, 4]))
+    assert (before.tolist(), after.tolist()) == ([1, NOBODY], [3, NOBODY])
+
+
+def test_an_older_time_is_another_session_if_it_is_far_off():
+    """As when somebody imports last year's conversation after today's."""
+    catalog = catalog_of(said(1, [1, 2, 3], time=[1e9, 1e9 - SESSION_GAP_S, 5e8]))
+    assert chain(catalog, 1) == [1, 2] and chain(catalog, 3) == [3]
+
+
+@pytest.mark.parametrize("column", ["user", "agent", "run"])
+def test_scopes_are_kept_apart_however_their_turns_are_mixed(column):
+    catalog = catalog_of(
+        said(1, range(1, 5), **{column: ["a", "b", "a", None]}),
+        said(2, range(5, 8), **{column: ["b", None, "a"]}),
+    )
+    assert [chain(catalog, first) for first in (1, 2, 4)] == [[1, 3, 7], [2, 5], [4, 6]]
+
+
+def test_only_turns_are_beside_each_other():
+    kinds = ["turn", "fact", "turn", "summary"]
+    catalog = catalog_of(changes(1, rowids=range(1, 5), kind=kinds, turn=[1, 0, 2, 0]))
+    assert chain(catalog, 1) == [1, 3]
+    places = catalog.places()
+    assert places.before[[2, 4]].tolist() == places.after[[2, 4]].tolist() == [NOBODY, NOBODY]
+    assert len(set(places.session[[1, 2, 4]].tolist())) == 3
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_fact_stands_where_its_turn_does(at_once):
+    turns, facts = said(1, [1, 2, 3]), changes(2, rowids=[4, 5], kind="fact", turn=2)
+    together = said(1, range(1, 6), kind=["turn"] * 3 + ["fact"] * 2, turn=[1, 2, 3, 2, 2])
+    catalog = catalog_of(together) if at_once else catalog_of(turns, facts)
+    places = catalog.places()
+    assert places.place.tolist() == [0, 1, 2, 3, 2, 2]
+    assert places.session[4] == places.session[1]
+    before, after = places.neighbours(np.array([4]))
+    assert (before.tolist(), after.tolist()) == ([1], [3])
+    assert chain(catalog, 1) == [1, 2, 3]
+
+
+def test_a_fact_of_no_turn_or_of_one_that_is_no_memory_stands_alone():
+    catalog = catalog_of(said(1, [1, 2], turn=[1, 3]))
+    catalog.apply(changes(2, rowids=[3, 4], kind="fact", turn=[0, 2]))
+    places = catalog.places()
+    assert places.place[3:].tolist() == places.session[3:].tolist() == [3, 4]
+    assert places.neighbours(np.array([3, 4]))[0].tolist() == [NOBODY, NOBODY]
+
+
+def test_the_turns_around_a_deleted_one_move_together():
+    """As in a store that is opened afterwards, which does not know it any more."""
+    catalog = catalog_of(said(1, [1, 2, 3]), changes(2, rowids=[4], turn=2))
+    catalog.apply(changes(3, removed=[2]))
+    assert chain(catalog, 1) == [1, 3]
+    assert catalog.places().place[4] == 4
+
+
+def test_a_turn_that_was_edited_keeps_its_place():
+    catalog = catalog_of(said(1, [1, 2, 3]))
+    catalog.apply(said(2, [2], removed=[2], asks=True))
+    assert chain(catalog, 1) == [1, 2, 3]
+    assert catalog.places().asks.tolist() == [False, False, True, False]
+
+
+def test_a_turn_that_comes_late_is_put_where_it_was_said():
+    """As when a memory that was deleted is imported again."""
+    catalog = catalog_of(said(1, [1, 2, 4], turn=[1, 2, 4]), changes(2, rowids=[5], turn=3))
+    catalog.apply(said(3, [6], turn=[3], time=[3 * MINUTE]))
+    assert chain(catalog, 1) == [1, 2, 6, 4]
+    assert catalog.places().place[5] == 6
+
+
+def test_a_view_of_the_places_stays_as_it_was():
+    catalog = catalog_of(said(1, range(1, 5)))
+    places = catalog.places()
+    before = [np.array(c) for c in (places.after, places.before, places.place, places.asks)]
+    catalog.apply(said(2, [5]))
+    catalog.apply(said(3, [2], removed=[2, 3], asks=True))
+    assert chain(catalog, 1) == [1, 2, 4, 5]
+    after = [places.after, places.before, places.place, places.asks]
+    for old, now in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, now)
+
+
+def same_places(one, other, allowed):
+    """Whether two catalogs say the same of the memories that are there."""
+    a, b = one.places(), other.places()
+    return all(
+        getattr(a, name)[allowed].tolist() == getattr(b, name)[allowed].tolist()
+        for name in ("place", "session", "before", "after", "asks")
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_batches_one_at_a_time_leave_what_all_at_once_would(data):
+    """Turns and facts of them, in several scopes, some removed on the way or brought late."""
+    n = data.draw(st.integers(1, 25))
+    turn_of, kinds, turns = {}, [], []
+    order = data.draw(st.permutations(range(1, n + 1))) if data.draw(st.booleans()) else None
+    for number in range(1, n + 1):
+        known = sorted(turn_of)
+        if known and data.draw(st.integers(0, 2)) == 0:
+            kinds.append("fact")
+            turns.append(data.draw(st.sampled_from([0, *known])))
+        else:
+            kinds.append("turn")
+            turns.append(order[number - 1] if order else number)
+            turn_of[turns[-1]] = number
+    users = [data.draw(st.sampled_from(["a", "b", None])) for _ in range(n)]
+    times = [data.draw(st.integers(0, 4)) * SESSION_GAP_S * 0.6 for _ in range(n)]
+
+    def some(generation, numbers, **more):
+        of = {
+            name: [column[i - 1] for i in numbers]
+            for name, column in (("kind", kinds), ("turn", turns), ("user", users), ("time", times))
+        }
+        return changes(generation, rowids=numbers, role="user", **of, **more)
+
+    catalog, live, first = Catalog(), [], 1
+    while first <= n:
+        end = min(n, first + data.draw(st.integers(0, 5))) + 1
+        gone = data.draw(st.sets(st.sampled_from(live), max_size=3)) if live else set()
+        changed = data.draw(st.sets(st.sampled_from(live), max_size=3)) if live else set()
+        now = sorted({*range(first, end), *changed} - gone)
+        catalog.apply(some(first, now, removed=sorted(gone | changed)))
+        live = [*(i for i in live if i not in gone), *range(first, end)]
+        first = end
+    assert found(catalog) == live
+    assert same_places(catalog, catalog_of(some(1, live, full=True)), live)
+
+
+# Who said it
+
+
+def test_speakers_are_named_by_any_word_of_their_name():
+    speakers = ["Ana Lima", "Bea Lima", None, "D'Arcy"]
+    catalog = catalog_of(said(1, range(1, 5), speaker=speakers))
+    allowed = catalog.allowed(ANY, None, 0.0, None)
+    speaker = catalog.places().speaker
+
+    def named(*words):
+        return np.flatnonzero(np.isin(speaker, catalog.speakers_named(words, allowed))).tolist()
+
+    assert named("ana") == [1] and named("lima") == [1, 2] and named("what", "bea") == [2]
+    assert named("an") == named() == named("user") == []
+    assert catalog.speakers_named(["ana"], np.zeros_like(allowed)) == []
+
+
+def test_i_names_the_user_without_a_name_and_nobody_else():
+    catalog = catalog_of(said(1, [1, 2, 3], speaker=[None, None, "I"], role=["user", "ai", "user"]))
+    allowed = catalog.allowed(ANY, None, 0.0, None)
+    speaker = catalog.places().speaker
+    assert speaker[1] in catalog.speakers_named(["my"], allowed)
+    assert speaker[2] not in catalog.speakers_named(["i", "my", "ai"], allowed)
+
+
+def test_only_somebody_else_replies():
+    catalog = catalog_of(
+        said(
+            1,
+            range(1, 5),
+            speaker=["Ana", "Ana", None, None],
+            role=["user", "user", "user", "assistant"],
+        ),
+        changes(2, rowids=[5], turn=2, speaker="Ana", role="user"),
+    )
+    places = catalog.places()
+    one, other = np.array([2, 2, 4, 5]), np.array([1, 3, 3, 3])
+    assert places.replied(one, other).tolist() == [False, True, True, True]

@@ -1,0 +1,248 @@
+"""Vectors in int8: what rounding changes, and that nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from indexkit import DIM, EVERYTHING, MODEL, changes, filled, only, unit
+from memorykit import quick, texts
+from metrickit import cloud, seeds
+
+from edgemem import kernels
+from edgemem.config import load_settings
+from edgemem.results import Scope
+from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.metric import Moments
+from edgemem.retrieval.rows import Float32Rows, Int8Rows, rows_type
+from edgemem.retrieval.whitening import Vectors, Whitening
+
+
+@pytest.fixture(params=["native", "numpy"], autouse=True)
+def backend(request, monkeypatch):
+    """Each test runs on both."""
+    if request.param == "numpy":
+        monkeypatch.setattr(kernels, "_native", None)
+    elif kernels.backend != "native":
+        pytest.skip(f"no native module: {kernels.backend_detail}")
+
+
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def correlated(n, dim, *, queries, seed=0):
+    """Vectors of length 1, and queries from among their like."""
+    made = cloud(seed, n + queries, dim)
+    made /= np.linalg.norm(made, axis=1, keepdims=True)
+    return made[:n], made[n:]
+
+
+def exact_in_int8(n, seed, dim=DIM):
+    """Vectors that int8 holds as they are: whole numbers whose largest is 127."""
+    vectors = np.random.default_rng(seed).integers(-5, 6, (n, dim)).astype(np.float32)
+    vectors[:, 0] = 127
+    return vectors
+
+
+def int8_index(vectors, generation=1):
+    index = VectorIndex(vectors.shape[1], "int8", crossover=0)
+    index.apply(changes(generation, range(1, len(vectors) + 1), vectors=vectors, full=True))
+    return index
+
+
+@relaxed
+@given(seeds, st.integers(0, 9), st.sampled_from([1, 3, 15, 16, 17, 33]))
+def test_both_kinds_of_rows_have_the_same_methods(seed, n, dim):
+    rng = np.random.default_rng(seed)
+    vectors = (rng.standard_normal((n, dim)) * rng.uniform(1e-3, 1e3)).astype(np.float32)
+    queries = rng.standard_normal((3, dim)).astype(np.float32)
+    positions = rng.integers(0, n, size=5 if n else 0)
+    plain, rounded = Float32Rows.of(vectors), Int8Rows.of(vectors)
+    np.testing.assert_array_equal(plain.floats(positions), vectors[positions])
+    for rows in (plain, rounded):
+        assert (len(rows), rows.dim) == (n, dim)
+        assert all(len(column) == n for column in rows.columns().values())
+        again = type(rows)(*rows.columns().values())
+        held = rows.floats(positions)
+        np.testing.assert_array_equal(again.floats(positions), held)
+        expected = held @ queries.T
+        size = np.abs(held) @ np.abs(queries).T
+        assert (np.abs(rows.dots(positions, queries) - expected) <= 1e-5 * size + 1e-30).all()
+    half = np.abs(vectors).max(axis=1, initial=0) / 127 / 2
+    error = np.abs(rounded.floats(np.arange(n)) - vectors).max(axis=1, initial=0)
+    assert (error <= half * 1.001 + 1e-30).all()
+
+
+@relaxed
+@given(seeds, st.integers(1, 40), st.integers(1, 12))
+def test_where_nothing_is_rounded_the_answers_are_those_of_float32(seed, n, k):
+    vectors = exact_in_int8(n, seed)
+    plain = VectorIndex(DIM)
+    plain.apply(changes(1, range(1, n + 1), vectors=vectors))
+    rounded = int8_index(vectors)
+    rng = np.random.default_rng(seed)
+    allowed = rng.random(n + 1) < 0.7
+    for query in exact_in_int8(3, seed + 1):
+        rowids, scores, method = rounded.search(query, k, allowed)
+        expected, expected_scores = plain.exact_search(query, k, allowed)
+        assert method == "int8"
+        assert rowids.tolist() == expected.tolist()
+        assert scores.tolist() == expected_scores.tolist()
+
+
+def test_rounding_costs_little_recall():
+    vectors, asked = correlated(3000, 64, queries=50)
+    plain = VectorIndex(64)
+    plain.apply(changes(1, range(1, 3001), vectors=vectors))
+    rounded = int8_index(vectors)
+    found = 0
+    for query in asked:
+        near, _, _ = rounded.search(query, 10, EVERYTHING)
+        exact, _ = plain.exact_search(query, 10, EVERYTHING)
+        found += len(np.intersect1d(near, exact))
+    assert found / 500 > 0.95
+
+
+steps = st.lists(
+    st.tuples(
+        st.lists(st.integers(1, 30), unique=True, max_size=8),  # memories that get a vector
+        st.lists(st.integers(1, 30), unique=True, max_size=4),  # memories that go
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@relaxed
+@given(seeds, steps)
+def test_changes_one_by_one_end_where_all_at_once_does(seed, steps):
+    index, live, label = VectorIndex(DIM, "int8"), {}, 0
+    for generation, (stored, removed) in enumerate(steps, 1):
+        labels = np.arange(label + 1, label + 1 + len(stored))
+        label += len(stored)
+        new = unit(len(stored), seed + generation)
+        change = changes(generation, labels, sorted(stored), new, removed=[*removed, *stored])
+        for memory in (*removed, *stored):
+            live.pop(memory, None)
+        live |= {m: (at, v) for m, at, v in zip(sorted(stored), labels, new, strict=True)}
+        index.apply(change)
+        index.apply(change)
+    whole = VectorIndex(DIM, "int8")
+    if live:
+        memories = sorted(live, key=lambda m: live[m][0])
+        labels, vectors = zip(*(live[m] for m in memories), strict=True)
+        whole.apply(changes(99, labels, memories, np.stack(vectors), full=True))
+    assert len(index) == len(whole) == len(live)
+    for query in unit(3, seed):
+        one, two = (i.search(query, 5, EVERYTHING) for i in (index, whole))
+        assert one[0].tolist() == two[0].tolist() and one[1].tolist() == two[1].tolist()
+
+
+def test_the_same_vectors_again_change_nothing_and_another_one_is_taken_in():
+    vectors = unit(40, 1)
+    index = int8_index(vectors)
+    epoch = index._table.epoch
+    index.apply(changes(2, range(1, 41), vectors=vectors, full=True))
+    assert index._table.epoch == epoch
+    other = vectors.copy()
+    other[7] = 3 * unit(1, 9)[0]
+    index.apply(changes(3, range(1, 41), vectors=other, full=True))
+    assert index._table.epoch > epoch
+    found, expected = (i.search(other[7], 3, EVERYTHING) for i in (index, int8_index(other)))
+    assert found[0][0] == 8
+    assert found[0].tolist() == expected[0].tolist() and found[1].tolist() == expected[1].tolist()
+
+
+def test_a_vector_that_is_not_finite_is_never_found_and_one_of_zeros_scores_zero():
+    vectors = unit(5, 1)
+    vectors[1, 3], vectors[2, 0], vectors[3] = np.nan, np.inf, 0
+    index = int8_index(vectors)
+    assert len(index) == 3
+    rowids, scores, _ = index.search(vectors[0], 5, EVERYTHING)
+    assert sorted(rowids.tolist()) == [1, 4, 5]
+    assert scores[rowids.tolist().index(4)] == 0
+    assert index.search(vectors[0], 5, only(2, 3))[0].tolist() == []
+
+
+def test_a_search_sees_one_state_whatever_is_applied_meanwhile():
+    vectors = unit(100, 1)
+    index = int8_index(vectors)
+    view = index.view(EVERYTHING)
+    before = view.search(vectors[3], 10)
+    index.apply(changes(2, range(101, 200), vectors=unit(99, 5), removed=range(1, 60)))
+    after = view.search(vectors[3], 10)
+    assert before[0].tolist() == after[0].tolist() and before[1].tolist() == after[1].tolist()
+    assert index.search(vectors[3], 10, EVERYTHING)[0].tolist() != before[0].tolist()
+
+
+def test_no_graph_is_built_loaded_or_kept(tmp_path):
+    path = tmp_path / "cache"
+    plain, vectors = filled(300)
+    assert plain.save(path, generation=1, model_id=MODEL)
+    index = int8_index(vectors)
+    assert not index.load(path, generation=1, model_id=MODEL)
+    assert not index.build_hnsw()
+    assert index.search(vectors[0], 1, EVERYTHING)[2] == "int8"
+    assert index._graph is None and index._worker is None
+    assert not index.save(path, generation=1, model_id=MODEL)
+    assert list(tmp_path.iterdir()) == []
+    plain.close()
+
+
+def test_int8_takes_a_quarter_of_the_memory_of_the_vectors():
+    plain, vectors = filled(1000, dim=384)
+    rounded = int8_index(vectors)
+    assert plain.memory_bytes() - rounded.memory_bytes() == 1000 * (4 * 384 - 384 - 4)
+
+
+def test_a_metric_fitted_on_int8_is_nearly_that_of_the_floats():
+    vectors, asked = correlated(5000, 32, queries=20)
+    rows, labels = Int8Rows.of(vectors), np.arange(5000)
+    whitening = Whitening()
+    assert whitening.get("ann", 1, lambda: Vectors(rows, labels, labels)) is None
+    whitening.wait()
+    metric = whitening.get("ann", 1, lambda: Vectors(rows, labels, labels))
+    moments = Moments(32)
+    moments.add(vectors)
+    expected = moments.fit()
+    assert metric is not None and metric.count == 5000
+    for query in asked:
+        one, two = metric.query(query).image, expected.query(query).image
+        cosine = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
+        assert cosine > 0.999
+
+
+def test_features_of_a_search_are_nearly_those_of_float32():
+    vectors, _ = correlated(400, 32, queries=0)
+    text = [f"tea {i % 7} in town" for i in range(400)]
+    found = []
+    for dtype in ("float32", "int8"):
+        memories = Memories(32, dtype)
+        memories.apply(changes(1, range(1, 401), vectors=vectors, text=text))
+        found.append(memories.candidates("tea 3", vectors[9], scope=Scope(user_id="ann"), now=0.0))
+        memories.close()
+    plain, rounded = found
+    both, i, j = np.intersect1d(plain.rowids, rounded.rowids, return_indices=True)
+    assert len(both) > 0.95 * len(plain.rowids)
+    np.testing.assert_allclose(plain.features[i], rounded.features[j], atol=0.03)
+
+
+def test_another_dtype_is_refused():
+    with pytest.raises(ValueError) as caught:
+        VectorIndex(3, "float16")  # type: ignore[arg-type]
+    assert str(caught.value) == ("dtype is 'float16'; vectors are held as 'float32' or 'int8'")
+    assert rows_type("float32") is Float32Rows and rows_type("int8") is Int8Rows
+
+
+def test_the_setting_decides_how_a_memory_holds_its_vectors(tmp_path):
+    path = tmp_path / "a.db"
+    for vectors in ("int8", "float32", "int8"):
+        with quick(path, settings=replace(load_settings(), vectors=vectors)) as memory:
+            memory.add(f"The cat likes fish, {vectors}.", user_id="ann", infer=False)
+            memory.add("Rain is due on Monday.", user_id="ann", infer=False)
+            assert memory.index.vectors.dtype == vectors
+            assert "cat" in texts(memory.search("which cat", user_id="ann"))[0]

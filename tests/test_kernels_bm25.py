@@ -1,0 +1,244 @@
+"""The BM25 kernel, native and NumPy, gives what the formula says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgemem import kernels
+from edgemem.kernels import Bm25Query
+from tests.kernelkit import every_way, needs_native
+
+every_bm25 = every_way("bm25", "bm25")
+
+
+def packed(terms, lengths, allowed=None, gap=0, **more):
+    """A query over terms given as {document: count}; gap: entries between them of no term."""
+    docs, counts, starts = [], [], []
+    for term in terms:
+        docs += [2**31 - 1] * gap
+        counts += [1] * gap
+        starts.append(len(docs))
+        docs += sorted(term)
+        counts += [term[doc] for doc in sorted(term)]
+    lengths = np.array(lengths, np.int32)
+    counted = lengths if allowed is None else lengths[allowed]
+    return Bm25Query(
+        np.array(docs, np.int32),
+        np.array(counts, np.uint16),
+        np.array(starts, np.int64),
+        np.array([len(term) for term in terms], np.int64),
+        lengths,
+        allowed,
+        n_allowed=len(counted),
+        average_length=float(counted.mean()) if counted.any() else 1.0,
+        **more,
+    )
+
+
+def textbook(terms, lengths, allowed, k1, b):
+    """Every document's score and every term's idf, in double precision."""
+    counted = [d for d in range(len(lengths)) if allowed is None or allowed[d]]
+    mean = (sum(lengths[d] for d in counted) / len(counted) if counted else 0.0) or 1.0
+    scores, idfs = [0.0] * len(lengths), []
+    for term in terms:
+        having = [d for d in counted if d in term]
+        idfs.append(math.log(1 + (len(counted) - len(having) + 0.5) / (len(having) + 0.5)))
+        for d in having:
+            tf = term[d]
+            scores[d] += idfs[-1] * tf * (k1 + 1) / (tf + k1 * (1 - b + b * lengths[d] / mean))
+    return scores, idfs
+
+
+def assert_is_textbook(bm25, terms, lengths, allowed, k, k1=1.2, b=0.75, gap=0):
+    dense = np.full(len(lengths), np.nan, np.float32)
+    query = packed(terms, lengths, allowed, gap, k1=k1, b=b)
+    docs, scores, idf = bm25(query, k, dense)
+    expected, idfs = textbook(terms, lengths, allowed, k1, b)
+    assert (docs.dtype, scores.dtype, idf.dtype) == (np.int64, np.float32, np.float64)
+    np.testing.assert_allclose(idf, idfs, rtol=1e-12)
+    np.testing.assert_allclose(dense, expected, rtol=1e-5)
+    touched = [d for d, score in enumerate(expected) if score > 0]
+    assert len(docs) == min(k, len(touched)) and set(docs.tolist()) <= set(touched)
+    assert scores.tolist() == dense[docs].tolist()
+    # By score, then by number; and none that is left out is better than one that is given.
+    order = np.lexsort((np.arange(len(dense)), -dense))
+    assert docs.tolist() == order[: len(docs)].tolist()
+
+
+def corpus(seed, n, terms):
+    rng = np.random.default_rng(seed)
+    share = rng.random(terms) ** 3
+    counts = [
+        {d: int(rng.integers(1, 4)) for d in range(n) if rng.random() < share[t]}
+        for t in range(terms)
+    ]
+    others = rng.integers(0, 20, n)
+    return counts, [int(others[d]) + sum(c.get(d, 0) for c in counts) for d in range(n)]
+
+
+# 1, odd, and one beside the widths that the native kernel works in: 4, 8 and blocks of 128.
+@every_bm25
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 127, 128, 129, 255, 256, 257, 1000])
+def test_every_size_gives_the_textbooks_scores(bm25, n):
+    terms, lengths = corpus(n, n, 3)
+    terms.append({d: 1 + d % 2 for d in range(n)})  # one that all documents have
+    for allowed in (None, np.random.default_rng(n).random(n) < 0.6):
+        for k in (1, 2, n, n + 5):
+            assert_is_textbook(bm25, terms, lengths, allowed, k)
+
+
+@every_bm25
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_corpus_gives_the_textbooks_scores(bm25, data):
+    n = data.draw(st.integers(0, 30))
+    doc = st.integers(0, n - 1) if n else st.nothing()
+    term = st.dictionaries(doc, st.integers(1, 65535), max_size=n) if n else st.just({})
+    terms = data.draw(st.lists(term, max_size=5))
+    spare = data.draw(st.lists(st.integers(0, 50), min_size=n, max_size=n))
+    lengths = [spare[d] + sum(t.get(d, 0) for t in terms) for d in range(n)]
+    allowed = None
+    if data.draw(st.booleans()):
+        allowed = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), np.bool_)
+    k1 = data.draw(st.sampled_from([0.0, 0.9, 1.2, 2.0]))
+    b = data.draw(st.sampled_from([0.0, 0.4, 0.75, 1.0]))
+    k, gap = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 3))
+    assert_is_textbook(bm25, terms, lengths, allowed, k, k1, b, gap)
+
+
+@every_bm25
+def test_what_is_not_allowed_has_no_influence(bm25):
+    terms, lengths = corpus(1, 60, 3)
+    allowed = np.arange(60) < 40
+    alone = [{d: c for d, c in term.items() if d < 40} for term in terms]
+    dense, small = np.empty(60, np.float32), np.empty(40, np.float32)
+    docs, scores, idf = bm25(packed(terms, lengths, allowed), 60, dense)
+    docs_alone, scores_alone, idf_alone = bm25(packed(alone, lengths[:40]), 60, small)
+    assert docs.tolist() == docs_alone.tolist() and scores.tolist() == scores_alone.tolist()
+    assert idf.tolist() == idf_alone.tolist()
+    assert dense[:40].tolist() == small.tolist() and not dense[40:].any()
+
+
+@every_bm25
+def test_equal_scores_come_by_number(bm25):
+    query = packed([dict.fromkeys(range(50), 1) | {30: 2}], [4] * 50)
+    assert bm25(query, 6, np.empty(50, np.float32))[0].tolist() == [30, 0, 1, 2, 3, 4]
+
+
+@every_bm25
+def test_a_term_of_no_document_has_an_idf_and_adds_nothing(bm25):
+    dense = np.empty(3, np.float32)
+    docs, scores, idf = bm25(packed([{}, {1: 1}], [1, 1, 1]), 5, dense)
+    assert idf == pytest.approx([math.log(8), math.log(1 + 2.5 / 1.5)])
+    assert docs.tolist() == [1] and scores == pytest.approx([idf[1]])
+
+
+@every_bm25
+def test_no_documents_and_no_terms_give_no_answer(bm25):
+    docs, scores, idf = bm25(packed([], []), 3, np.empty(0, np.float32))
+    assert docs.shape == scores.shape == idf.shape == (0,)
+    dense = np.ones(4, np.float32)
+    assert len(bm25(packed([], [1, 2, 3, 4]), 3, dense)[0]) == 0 and not dense.any()
+
+
+@every_bm25
+def test_an_average_of_the_whole_store_may_be_given(bm25):
+    """N and the average are the caller's; more documents than N leave the weight above 0."""
+    query = replace(packed([{0: 1, 1: 1, 2: 1}], [3, 3, 3]), n_allowed=1)
+    _, scores, idf = bm25(query, 3, np.empty(3, np.float32))
+    assert idf == pytest.approx([math.log(1 + 0.5 / 3.5)]) and (scores > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"docs": np.zeros(3, np.int64)}, "docs must be a 1-d int32 array, not 1-d int64"),
+        ({"counts": np.ones(2, np.uint16)}, "counts has 2 entries for 3 postings"),
+        ({"counts": np.ones(6, np.uint16)[::2]}, "counts must be C-contiguous"),
+        ({"sizes": np.ones(2, np.int64)}, "sizes has 2 entries for 1 terms"),
+        ({"starts": [0]}, "starts must be a 1-d int64 array, not list"),
+        ({"allowed": np.ones(3, np.bool_)}, "allowed has 3 entries for 4 documents"),
+        ({"lengths": np.ones(5, np.int32)}, "scores has 4 entries for 5 documents"),
+        ({"starts": np.array([-1])}, "a term has 3 postings from -1 on; there are 3 in all"),
+        ({"starts": np.array([1])}, "a term has 3 postings from 1 on; there are 3 in all"),
+        ({"sizes": np.array([-1])}, "a term has -1 postings from 0 on; there are 3 in all"),
+        ({"sizes": np.array([2**63 - 1])}, "a term has 9223372036854775807 postings from 0 on"),
+        ({"n_allowed": -1}, "n_allowed is -1; it must be 0 to 2147483647"),
+        ({"average_length": 0.0}, "average_length is 0.0; it must be 1e-09 to 2147483647"),
+        ({"average_length": math.nan}, "average_length is nan; it must be"),
+        ({"k1": -0.1}, "k1 is -0.1; it must be 0 to 1000"),
+        ({"b": 1.5}, "b is 1.5; it must be 0 to 1"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_written(change, message):
+    query = replace(packed([{0: 1, 1: 1, 3: 1}], [1, 2, 3, 4]), **change)
+    dense = np.full(4, 7, np.float32)
+    with pytest.raises(ValueError) as error:
+        kernels.bm25(query, 2, dense)
+    assert str(error.value).startswith(message)
+    assert dense.tolist() == [7, 7, 7, 7]
+
+
+@every_bm25
+@pytest.mark.parametrize("docs", [[0, 1, 4], [-1, 1, 3]])
+def test_a_document_that_is_not_there_is_refused_before_anything_is_written(bm25, docs):
+    query, dense = packed([{0: 1, 1: 1, 3: 1}], [1, 2, 3, 4]), np.full(4, 7, np.float32)
+    with pytest.raises(ValueError, match="a position lies outside its buffer"):
+        bm25(replace(query, docs=np.array(docs, np.int32)), 2, dense)
+    assert dense.tolist() == [7, 7, 7, 7]
+
+
+@every_bm25
+def test_a_k_beyond_all_bounds_gives_all(bm25):
+    assert bm25(packed([{0: 1}], [1]), 2**70, np.empty(1, np.float32))[0].tolist() == [0]
+
+
+def test_a_wrong_k_or_a_wrong_place_for_the_scores_is_refused():
+    query, dense = packed([{0: 1}], [1]), np.empty(1, np.float32)
+    with pytest.raises(ValueError, match="k is 0; it must be 1 or more"):
+        kernels.bm25(query, 0, dense)
+    dense.flags.writeable = False
+    with pytest.raises(ValueError, match="scores is read-only"):
+        kernels.bm25(query, 1, dense)
+
+
+@needs_native
+def test_the_native_module_checks_its_buffers_itself():
+    from edgemem import _native
+
+    docs, counts = np.zeros(1, np.int32), np.ones(1, np.uint16)
+    one, idf, lengths = np.ones(1, np.int64), np.empty(1), np.ones(1, np.int32)
+    dense, top, best = np.empty(1, np.float32), np.empty(1, np.int64), np.empty(1, np.float32)
+
+    def call(starts=one * 0, counts=counts, average=1.0, top=top):
+        return _native.bm25(
+            docs,
+            counts,
+            starts,
+            one,
+            lengths,
+            None,
+            1,
+            average,
+            1.2,
+            0.75,
+            1,
+            idf,
+            dense,
+            top,
+            best,
+        )
+
+    assert call() == 1
+    for wrong in ({"counts": np.ones(2, np.uint16)}, {"top": np.empty(0, np.int64)}):
+        with pytest.raises(ValueError, match="do not fit"):
+            call(**wrong)
+    for wrong in ({"starts": one}, {"starts": one * -1}, {"average": math.nan}):
+        with pytest.raises(ValueError, match="outside its"):
+            call(**wrong)

@@ -1,0 +1,321 @@
+"""All memories in memory: a search's features are what plain Python makes of the store."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from indexkit import changes
+from metrickit import seeds
+from storekit import DIM, add, memory, unit
+from worldkit import NOW, SAID, USERS, World, expected
+
+from edgemem.results import Scope
+from edgemem.retrieval import metric as metric_module
+from edgemem.retrieval.fusion import FEATURES, shipped
+from edgemem.retrieval.memories import Candidates, Memories
+from edgemem.retrieval.whitening import MIN_VECTORS
+from edgemem.store import Store
+
+ANA, BOB = Scope("ana"), Scope("bob")
+
+
+def filled(store: Store) -> Memories:
+    memories = Memories(DIM)
+    memories.apply(store.changes(0))
+    return memories
+
+
+def features_of(candidates: Candidates) -> dict[int, tuple[int, dict[str, float]]]:
+    """By memory number: its place and its features."""
+    rows = zip(
+        candidates.rowids.tolist(),
+        candidates.places.tolist(),
+        candidates.features.tolist(),
+        strict=True,
+    )
+    return {rowid: (at, dict(zip(FEATURES, row, strict=True))) for rowid, at, row in rows}
+
+
+def assert_same(found: Candidates, wanted: dict[int, tuple[int, dict[str, float]]]) -> None:
+    got = features_of(found)
+    assert got.keys() == wanted.keys()
+    for rowid, (place, features) in wanted.items():
+        assert got[rowid][0] == place
+        assert got[rowid][1] == pytest.approx(features, rel=1e-3, abs=2e-4), rowid
+
+
+def query_of(rng: np.random.Generator) -> str:
+    start = ["", "When ", "I ", "Bea ", "What did Ana "][rng.integers(5)]
+    return start + " ".join(rng.choice([*SAID, "unknown"], rng.integers(0, 4)))
+
+
+# What a search computes
+
+STEPS = ["say", "say", "conclude", "update", "invalidate", "delete", "erase", "follow"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds, steps=st.lists(st.sampled_from(STEPS), max_size=40))
+def test_features_are_those_of_plain_python_however_the_changes_came(
+    seed: int, steps: list[str]
+) -> None:
+    rng = np.random.default_rng(seed)
+    with Store.open(":memory:") as store:
+        world, followed = World(store, rng), Memories(DIM)
+        for step in steps:
+            if step == "say":
+                world.say()
+            elif step == "conclude":
+                world.conclude()
+            elif step == "follow":
+                followed.apply(store.changes(followed.generation))
+            else:
+                world.change(step)
+        followed.apply(store.changes(followed.generation))
+        fresh = filled(store)
+        assert len(followed) == len(fresh) == sum(len(r.vectors) for r in world.live().values())
+        assume(len(fresh) < MIN_VECTORS)  # a metric is tested below
+        for scope in (Scope(), *USERS):
+            query, vector = query_of(rng), unit(int(rng.integers(2**31)))[0]
+            kinds = [None, {"turn"}, {"fact"}][rng.integers(3)]
+            wanted = expected(world, query, vector, scope=scope, kinds=kinds)
+            for memories in (followed, fresh):
+                found = memories.candidates(query, vector, scope=scope, kinds=kinds, now=NOW)
+                assert_same(found, wanted)
+                assert found.weights is shipped()["cosine"]
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds)
+def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with Store.open(":memory:") as store:
+        world = World(store, rng)
+        while sum(len(r.vectors) for r in world.rows.values()) < MIN_VECTORS + 20:
+            world.say(ANA if len(world.rows) % 8 else BOB)
+        memories = filled(store)
+        rows = list(world.live().values())
+        for scope in (ANA, BOB, Scope()):
+            vectors = [r.vectors for r in rows if scope == ANA and r.scope == ANA]
+            own = np.concatenate(vectors or [r.vectors for r in rows])
+            if len(own) < MIN_VECTORS:
+                own = np.concatenate([r.vectors for r in rows])
+            query, vector = query_of(rng), unit(int(rng.integers(2**31)))[0]
+            found = memories.candidates(query, vector, scope=scope, now=NOW)
+            assert found.weights is shipped()["metric"]
+            metric = metric_module.fit(own)
+            assert_same(found, expected(world, query, vector, scope=scope, metric=metric))
+        memories.close()
+
+
+def test_a_query_without_words_is_answered_by_its_vector_alone() -> None:
+    with Store.open(":memory:") as store:
+        add(store, memory("a", "tea", vectors=unit(1)), memory("b", "milk", vectors=unit(2)))
+        found = filled(store).candidates("?!", unit(1)[0], scope=Scope(), now=NOW)
+        assert found.rowids.tolist() == [1, 2]
+        for _, features in features_of(found).values():
+            assert features["bm25"] == features["coverage"] == features["session"] == 0
+
+
+def test_an_empty_store_has_no_candidates() -> None:
+    with Store.open(":memory:") as store:
+        found = filled(store).candidates("tea", unit(1)[0], scope=Scope(), now=NOW)
+        assert found.rowids.shape == found.places.shape == (0,)
+        assert found.features.shape == (0, len(FEATURES))
+
+
+def test_the_nearest_the_best_by_words_and_those_beside_them_are_candidates() -> None:
+    """Of many memories not all are scored."""
+    n = 400
+    e = np.eye(2, DIM, dtype=np.float32)
+    vectors = np.tile(e[1], (n, 1))
+    vectors[:120] = e[0]
+    text = ["plain"] * n
+    text[300] = "cello"
+    memories = Memories(DIM)
+    memories.apply(
+        changes(
+            1,
+            range(1, n + 1),
+            vectors=vectors,
+            text=text,
+            kind="turn",
+            turn=list(range(1, n + 1)),
+            role="user",
+        )
+    )
+    found = memories.candidates("cello", e[0], scope=Scope(), now=NOW).rowids.tolist()
+    # Equal ones: the earlier stored. 101 is beside 100, as 300 and 302 are beside 301.
+    assert found == [*range(1, 102), 300, 301, 302]
+    more = memories.candidates("cello", e[0], scope=Scope(), now=NOW, k=60).rowids.tolist()
+    assert more == [*range(1, 122), 300, 301, 302]
+    some = np.array([50, 301, 399])
+    got = memories.candidates("cello", e[0], scope=Scope(), now=NOW, rowids=some)
+    assert got.rowids.tolist() == some.tolist()
+
+
+def test_nearest_gives_cosines_of_what_is_live_in_a_scope() -> None:
+    with Store.open(":memory:") as store:
+        world = World(store, np.random.default_rng(3))
+        for _ in range(30):
+            world.say()
+            world.conclude()
+        vector = unit(9)[0]
+        rowids, cosines = filled(store).nearest(vector, 4, scope=ANA, kinds=["fact"])
+        best = {
+            r.rowid: float((r.vectors @ vector).max())
+            for r in world.rows.values()
+            if r.scope.user_id == "ana" and r.kind == "fact" and not r.ended and len(r.vectors)
+        }
+        order = sorted(best, key=lambda rowid: -best[rowid])[:4]
+        assert rowids.tolist() == order
+        np.testing.assert_allclose(cosines, [best[i] for i in order], rtol=1e-5)
+
+
+# Which metric
+
+
+def users_of(*counts: int) -> Memories:
+    """A memory of one vector for each, users "0", "1", …"""
+    memories, n = Memories(DIM), sum(counts)
+    owner = [str(user) for user, count in enumerate(counts) for _ in range(count)]
+    memories.apply(changes(1, range(1, n + 1), vectors=unit(7, n), user=owner))
+    return memories
+
+
+@pytest.mark.parametrize(
+    ("counts", "user", "fitted_on"),
+    [
+        ((MIN_VECTORS - 1,), "0", None),
+        ((MIN_VECTORS,), "0", slice(0, MIN_VECTORS)),
+        ((MIN_VECTORS, 30), "0", slice(0, MIN_VECTORS)),
+        ((MIN_VECTORS, 30), "1", slice(0, MIN_VECTORS + 30)),
+        ((MIN_VECTORS, 30), "nobody", slice(0, MIN_VECTORS + 30)),
+        ((MIN_VECTORS, 30), None, slice(0, MIN_VECTORS + 30)),
+        ((10, 30), "1", None),
+    ],
+)
+def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
+    counts: tuple[int, ...], user: str | None, fitted_on: slice | None
+) -> None:
+    memories, query = users_of(*counts), unit(5)[0]
+    found = memories.candidates("", query, scope=Scope(user), now=NOW)
+    vectors = unit(7, sum(counts))
+    if fitted_on is None:
+        assert found.weights is shipped()["cosine"]
+        similar = vectors @ query
+    else:
+        assert found.weights is shipped()["metric"]
+        metric = metric_module.fit(vectors[fitted_on])
+        asked = metric.query(query)
+        similar = (vectors @ asked.image + asked.offset) / asked.norm
+    column = found.features[:, FEATURES.index("similarity")]
+    np.testing.assert_allclose(column, similar[found.rowids - 1], rtol=1e-3, atol=1e-4)
+    memories.close()
+
+
+# One generation
+
+
+def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is taken in while it goes on: here when it asks for its metric."""
+    turns = list(range(1, 21))
+    more = {"kind": "turn", "role": "user", "time": 60.0}
+    memories = Memories(DIM)
+    first = changes(
+        1, turns, vectors=unit(1, 20), turn=turns, speaker=["Ana", "Bea"] * 10, text="tea", **more
+    )
+    memories.apply(first)
+    expected = features_of(memories.candidates("Ana tea", unit(4)[0], scope=Scope(), now=NOW))
+    inner, taken = memories.whitening.get, []
+
+    def meanwhile(*arguments: object) -> object:
+        if not taken:
+            taken.append(True)
+            new = [21, 22, 23]  # few enough to go where there is room
+            memories.apply(
+                changes(2, new, vectors=unit(2, 3), turn=new, speaker="Ana", text="tea", **more)
+            )
+            edited = {"turn": [3], "speaker": "Ana", "text": "milk", "asks": True, **more}
+            memories.apply(changes(3, [400], [3], unit(3), removed=[3, 5], **edited))
+        return inner(*arguments)
+
+    monkeypatch.setattr(memories.whitening, "get", meanwhile)
+    found = memories.candidates("Ana tea", unit(4)[0], scope=Scope(), now=NOW)
+    assert taken and features_of(found) == expected
+    after = features_of(memories.candidates("Ana tea", unit(4)[0], scope=Scope(), now=NOW))
+    assert 5 not in after and 23 in after and after[3][1]["question"] == 1
+    memories.close()
+
+
+def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None:
+    """A memory whose vector, words and turn change together, over and over."""
+    e = np.eye(2, DIM, dtype=np.float32)
+    memories = Memories(DIM)
+    texts = ["tea", "milk"]
+    memories.apply(changes(1, range(1, 61), vectors=np.tile(e[1], (60, 1)), text="plain"))
+    memories.apply(changes(2, [61], [61], e[:1], text=texts[0]))
+    wrong, done = [], threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            found = features_of(memories.candidates("tea", e[0], scope=Scope(), now=NOW))
+            _, seen = found[61]
+            said = bool(seen["similarity"] == 1), seen["bm25"] > 0, seen["coverage"] == 1
+            if len(set(said)) != 1 or seen["question"] == seen["bm25"] > 0:
+                wrong.append(seen)
+                return
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for generation in range(3, 303):
+        now = generation % 2
+        memories.apply(
+            changes(
+                generation,
+                [generation * 10],
+                [61],
+                e[now : now + 1],
+                removed=[61],
+                text=texts[now],
+                asks=bool(now),
+            )
+        )
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    memories.close()
+
+
+def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
+    memories = Memories(DIM)
+    memories.apply(changes(1, [1, 2], vectors=unit(1, 2), full=True))
+    memories.apply(changes(5, [3], vectors=unit(2), removed=[1]))
+    memories.apply(changes(4, [1], vectors=unit(3)))
+
+    def found() -> list[int]:
+        return memories.candidates("", unit(1)[0], scope=Scope(), now=NOW).rowids.tolist()
+
+    assert (found(), memories.generation) == ([2, 3], 5)
+    memories.apply(changes(2, [1, 2], vectors=unit(1, 2), full=True))
+    assert (found(), memories.generation) == ([1, 2], 2)
+
+
+def test_vectors_of_another_dimension_are_refused() -> None:
+    memories = Memories(DIM)
+    with pytest.raises(ValueError, match="this index holds 8 numbers a vector"):
+        memories.apply(changes(1, [1], vectors=np.ones((1, DIM + 1))))
+
+
+def test_every_part_counts_its_bytes() -> None:
+    few, many = (users_of(n).memory_bytes() for n in (1, 2000))
+    assert few.keys() == many.keys()
+    assert few.keys() == {"vectors", "metric", "postings", "catalog", "sights"}
+    assert many["vectors"] >= 2000 * DIM * 4 and few["vectors"] < many["vectors"]
+    assert few["catalog"] < many["catalog"]

@@ -1,0 +1,298 @@
+"""Postings in memory rank as plain BM25 does over the texts that are there now."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storekit import T1, T2, add, memory
+from wordkit import Texts, plain_bm25, terms_of
+
+from edgemem.retrieval.postings import Matches, Postings
+from edgemem.store import Store
+from edgemem.store.tokens import stored_postings, tokenize
+
+WORDS = "tea milk oslo cello naïve running plays 2024 東京 rain snow sun".split()
+
+
+def filled(texts: Texts) -> Postings:
+    postings = Postings()
+    postings.apply([], list(texts), tokenize(list(texts.values())))
+    return postings
+
+
+def assert_plain(found: Matches, k: int, texts: Texts, terms: list[str], seen: set[int]) -> None:
+    scores, idfs = plain_bm25(texts, terms, seen)
+    docs = found.docs.tolist()
+    np.testing.assert_allclose(found.idf, idfs, rtol=1e-12)
+    assert len(docs) == len(set(docs)) == min(k, len(scores)) and set(docs) <= set(scores)
+    np.testing.assert_allclose(found.scores, [scores[d] for d in docs], rtol=1e-5)
+    # The k best, up to ties; among scores that are equal to the last bit, the lower document.
+    best = sorted(scores.values(), reverse=True)[:k]
+    np.testing.assert_allclose(found.scores, best, rtol=1e-5)
+    pairs = list(zip((-found.scores).tolist(), docs, strict=True))
+    assert pairs == sorted(pairs)
+    everyone = [*range(-1, max(texts, default=0) + 5), 2**40]
+    expected = [scores.get(d, 0.0) for d in everyone]
+    np.testing.assert_allclose(found.scores_of(everyone), expected, rtol=1e-5)
+    assert found.scores_of(docs).tolist() == found.scores.tolist()
+
+
+def mask_of(seen: set[int], postings: Postings) -> np.ndarray:
+    mask = np.zeros(max([postings.doc_end, *(d + 1 for d in seen)]), np.bool_)
+    mask[list(seen)] = True
+    return mask
+
+
+text = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+change = st.tuples(
+    st.sets(st.integers(1, 25), max_size=4), st.dictionaries(st.integers(1, 25), text, max_size=6)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data: st.DataObject) -> None:
+    postings, texts = Postings(), Texts()
+    for removed, new in data.draw(st.lists(change, max_size=12)):
+        postings.apply(removed, list(new), tokenize(list(new.values())))
+        texts = {d: t for d, t in texts.items() if d not in removed} | new
+    assert len(postings) == len(texts)
+    terms = terms_of(data.draw(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4)))
+    k = data.draw(st.integers(1, 30))
+    assert_plain(postings.view(terms).search(k), k, texts, terms, set(texts))
+    seen = data.draw(st.sets(st.integers(1, 30)))
+    found = postings.view(terms, mask_of(seen, postings)).search(k)
+    assert_plain(found, k, texts, terms, seen)
+
+
+def test_many_changes_one_by_one_keep_to_plain_bm25() -> None:
+    """Long enough for terms to move, the pool to be compacted and dead slots to go."""
+    rng = np.random.default_rng(5)
+    postings, texts = Postings(), Texts()
+    next_doc = 1
+    for step in range(600):
+        removed = [int(rng.choice(list(texts)))] if texts and rng.random() < 0.3 else []
+        if texts and rng.random() < 0.3:
+            doc = int(rng.choice(list(texts)))
+        else:
+            doc, next_doc = next_doc, next_doc + int(rng.integers(1, 3))
+        new = {doc: " ".join(rng.choice(WORDS, rng.integers(0, 9)))}
+        postings.apply(removed, list(new), tokenize(list(new.values())))
+        texts = {d: t for d, t in texts.items() if d not in removed} | new
+        if step % 20 == 0:
+            seen = {int(d) for d in texts if rng.random() < 0.7}
+            terms = terms_of(list(rng.choice(WORDS, 3, replace=False)))
+            found = postings.view(terms, mask_of(seen, postings)).search(10)
+            assert_plain(found, 10, texts, terms, seen)
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_a_cold_start_gives_what_the_changes_gave(tmp_path: Path, kind: str) -> None:
+    rng = np.random.default_rng(7)
+    hot, texts = Postings(), Texts()
+    with Store.open(tmp_path / "a.db" if kind == "file" else ":memory:") as store:
+        for i in range(60):
+            said = " ".join(rng.choice(WORDS, rng.integers(0, 9)))
+            (rowid,) = add(store, memory(f"m{i}", said))
+            texts[rowid] = said
+        hot.apply([], list(texts), tokenize(list(texts.values())))
+        ids = dict(zip(texts, (f"m{i}" for i in range(60)), strict=True))
+        for rowid in list(texts)[::7]:
+            with store.transaction() as tx:
+                tx.delete_memory(ids[rowid], T1)
+            hot.apply([rowid], [], [])
+            del texts[rowid]
+        for rowid in list(texts)[::5]:
+            texts[rowid] = " ".join(rng.choice(WORDS, 4))
+            with store.transaction() as tx:
+                tx.update_memory(
+                    ids[rowid], memory="", search_text=texts[rowid], vectors=None, updated_at=T2
+                )
+            hot.apply([], [rowid], tokenize([texts[rowid]]))
+        gone = list(texts)[::6]
+        assert len(store.erase(ids[rowid] for rowid in gone)) == len(gone)
+        hot.apply(gone, [], [])
+        texts = {d: t for d, t in texts.items() if d not in gone}
+        with store._snapshot() as connection:
+            cold = Postings.of(stored_postings(connection))
+    assert len(cold) == len(hot) == len(texts)
+    for words in (["tea"], ["milk", "plays", "sun"], ["naïve", "東京", "2024", "unknown"]):
+        terms = terms_of(words)
+        for k in (1, 3, 100):
+            one, other = hot.view(terms).search(k), cold.view(terms).search(k)
+            assert_plain(one, k, texts, terms, set(texts))
+            assert one.docs.tolist() == other.docs.tolist()
+            assert one.scores.tolist() == other.scores.tolist()
+            assert one.idf.tolist() == other.idf.tolist()
+
+
+def test_changes_go_on_after_a_cold_start() -> None:
+    texts = {d: WORDS[d % 5] + " tea" for d in range(1, 40)}
+    with Store.open(":memory:") as store:
+        add(store, *(memory(f"m{d}", t) for d, t in texts.items()))
+        with store._snapshot() as connection:
+            postings = Postings.of(stored_postings(connection))
+    for doc in range(40, 60):
+        texts[doc] = "tea and rain"
+        postings.apply([doc - 30], [doc], tokenize([texts[doc]]))
+        del texts[doc - 30]
+    found = postings.view(["tea", "rain"]).search(100)
+    assert_plain(found, 100, texts, ["tea", "rain"], set(texts))
+
+
+def test_the_words_of_other_users_weigh_nothing() -> None:
+    mine = {1: "tea with milk", 2: "tea", 3: "rain"}
+    others = {d: "tea " * 5 for d in range(4, 40)}
+    together, alone = filled(mine | others), filled(mine)
+    found = together.view(["tea", "rain"], mask_of(set(mine), together)).search(10)
+    expected = alone.view(["tea", "rain"]).search(10)
+    assert found.docs.tolist() == expected.docs.tolist()
+    assert found.scores.tolist() == expected.scores.tolist()
+    assert found.idf.tolist() == expected.idf.tolist()
+    assert not found.scores_of(list(others)).any()
+
+
+def test_equal_scores_come_by_document_also_after_an_update() -> None:
+    postings = filled(dict.fromkeys(range(1, 20), "tea"))
+    postings.apply([], [3], tokenize(["milk"]))
+    postings.apply([], [3], tokenize(["tea"]))
+    assert postings.view(["tea"]).search(4).docs.tolist() == [1, 2, 3, 4]
+
+
+def test_the_words_of_an_old_text_are_gone() -> None:
+    postings = filled({1: "tea", 2: "milk", 3: "rain"})
+    postings.apply([], [1], tokenize(["snow"]))
+    found = postings.view(["tea", "snow"]).search(5)
+    assert found.docs.tolist() == [1]
+    assert found.idf == pytest.approx([math.log(8), math.log(1 + 2.5 / 1.5)])
+
+
+def test_the_same_changes_twice_change_nothing() -> None:
+    texts = {1: "tea milk", 2: "tea", 4: ""}
+    postings = filled(texts)
+    for _ in range(3):
+        postings.apply([3, 99], list(texts), tokenize(list(texts.values())))
+    assert len(postings) == 3
+    assert_plain(postings.view(["tea"]).search(5), 5, texts, ["tea"], set(texts))
+
+
+def test_nothing_is_found_where_nothing_is() -> None:
+    for postings in (Postings(), filled({1: "", 2: "!"}), filled({1: "tea"})):
+        found = postings.view(["milk"]).search(3)
+        assert len(found.docs) == len(found.scores) == 0 and len(found.idf) == 1
+        assert found.scores_of([0, 1, 2]).tolist() == [0, 0, 0]
+        assert len(postings.view([]).search(3).idf) == 0
+    nobody = np.zeros(2, np.bool_)
+    assert len(filled({1: "tea"}).view(["tea"], nobody).search(3).docs) == 0
+
+
+def test_what_all_left_can_be_filled_again() -> None:
+    postings = filled({d: "tea milk" for d in range(1, 9)})
+    postings.apply(range(1, 9), [], [])
+    assert len(postings) == 0 and len(postings.view(["tea"]).search(3).docs) == 0
+    postings.apply([], [4], tokenize(["tea"]))
+    assert postings.view(["tea"]).search(3).docs.tolist() == [4]
+
+
+def test_memory_is_given_back_when_documents_go() -> None:
+    postings = filled({d: f"word{d} other{d} tea" for d in range(1, 2_000)})
+    full = postings.memory_bytes()
+    assert full > 2_000 * (3 * 6 + 2 * 50)
+    postings.apply(range(20, 2_000), [], [])
+    assert postings.memory_bytes() < full / 5
+
+
+def test_memory_is_near_to_what_is_needed_however_documents_came() -> None:
+    texts = {d: f"tea milk oslo word{d % 7} word{d % 50}" for d in range(1, 1_500)}
+    grown = Postings()
+    for doc, terms in zip(texts, tokenize(list(texts.values())), strict=True):
+        grown.apply([], [doc], [terms])
+    assert grown.memory_bytes() < 1.7 * filled(texts).memory_bytes()
+
+
+def test_a_view_sees_nothing_of_later_changes() -> None:
+    texts = {d: WORDS[d % 3] + " tea" for d in range(1, 30)}
+    postings = filled(texts)
+    postings.apply([2, 3], [], [])
+    del texts[2], texts[3]
+    view = postings.view(["tea", "milk"])
+    found = view.search(50)
+    postings.apply([], [3], tokenize(["tea"]))
+    later = postings.view(["tea", "milk"]).search(50)
+    for doc in range(30, 200):  # appended; then moved, compacted, replaced and removed
+        postings.apply([], [doc], tokenize(["tea milk"]))
+    postings.apply(range(1, 10), list(range(10, 20)), tokenize(["sun"] * 10))
+    assert_plain(view.search(50), 50, texts, ["tea", "milk"], set(texts))
+    assert_plain(found, 50, texts, ["tea", "milk"], set(texts))
+    texts[3] = "tea"
+    assert_plain(later, 50, texts, ["tea", "milk"], set(texts))
+
+
+def test_searches_in_other_threads_see_whole_changes() -> None:
+    """Each change replaces the one document that has the word; a search finds exactly one."""
+    postings, lock = Postings(), threading.Lock()
+    postings.apply([], range(1, 301), tokenize(["tea"] * 299 + ["milk"]))
+    done, wrong = threading.Event(), []
+
+    def search() -> None:
+        while not done.is_set():
+            with lock:
+                view = postings.view(["milk", "tea"])
+            found = view.search(400)
+            weights = found.scores_of(found.docs)
+            if len(found.docs) != 300 or weights.tolist() != found.scores.tolist():
+                wrong.append(found)
+
+    threads = [threading.Thread(target=search) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    milk = 300
+    try:
+        for i in range(300):
+            other = 1 + i % 299
+            with lock:
+                if milk != other:
+                    postings.apply([], [milk, other], tokenize(["tea", "milk"]))
+            milk = other
+    finally:
+        done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert postings.view(["milk"]).search(9).docs.tolist() == [milk]
+
+
+@pytest.mark.parametrize(
+    ("docs", "texts", "message"),
+    [
+        ([1, 2], ["tea"], "2 documents, but the terms of 1"),
+        ([5, 5], ["tea", "milk"], "a document occurs twice"),
+        ([0], ["tea"], "documents 0 to 0; allowed are 1 to 2147483647"),
+        ([3, 2**31], ["tea", "tea"], "documents 3 to 2147483648; allowed are 1 to 2147483647"),
+    ],
+)
+def test_wrong_changes_are_refused_and_change_nothing(
+    docs: list[int], texts: list[str], message: str
+) -> None:
+    postings = filled({1: "tea"})
+    with pytest.raises(ValueError, match=message):
+        postings.apply([1], docs, tokenize(texts))
+    assert postings.view(["tea"]).search(3).docs.tolist() == [1]
+
+
+def test_a_mask_that_is_too_short_is_refused() -> None:
+    postings = filled({7: "tea"})
+    with pytest.raises(ValueError, match="the mask has 7 entries; give 8, one for each document"):
+        postings.view(["tea"], np.ones(7, np.bool_))
+    assert postings.view(["tea"], np.ones(9, np.bool_)).search(3).docs.tolist() == [7]
+
+
+def test_a_k_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="k is 0; it must be 1 or more"):
+        filled({1: "tea"}).view(["tea"]).search(0)

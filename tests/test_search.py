@@ -1,0 +1,236 @@
+"""A search of a store: what it finds, what it leaves out, and what it says of a score."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from memorykit import BagOfWords, quick, texts
+from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
+
+from edgemem import Memory
+from edgemem.results import Scope
+from edgemem.retrieval.fusion import FEATURES
+from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.search import Scored, find
+from edgemem.store import Store
+from edgemem.store.filters import compile_filters
+
+BOB = Scope(user_id="bob")
+E = np.eye(DIM, dtype=np.float32)
+
+
+@pytest.fixture
+def store():
+    with Store.open(":memory:") as opened:
+        yield opened
+
+
+def ask(store: Store, query: str, vector: np.ndarray = E[0], **more: object) -> list[Scored]:
+    options = {"scope": Scope(), "k": 10, **more}
+    return find(store, Memories(DIM), query, vector, **options)[0]  # type: ignore[arg-type]
+
+
+def rowids(found: list[Scored]) -> list[int]:
+    return [hit.rowid for hit in found]
+
+
+# What is found
+
+
+def test_words_and_meaning_each_find_a_memory(store):
+    add(store, *(memory(f"m{i}", "plain", vectors=-E[:1]) for i in range(300)))
+    near, worded = add(
+        store,
+        memory("near", "something else", vectors=E[:1]),
+        memory("worded", "the cello", vectors=-E[:1]),
+    )
+    found = ask(store, "cello lessons", k=2)
+    assert sorted(rowids(found)) == sorted([near, worded])
+
+
+def test_a_memory_without_a_vector_is_found_by_its_words(store):
+    add(store, memory("m", "tea", vectors=E[:1]))
+    (bare,) = add(store, memory("bare", "cello", vectors=np.empty((0, DIM), np.float32)))
+    assert bare in rowids(ask(store, "cello"))
+
+
+def test_the_best_come_first_and_k_of_them(store):
+    add(store, *(memory(f"m{i}", f"word{i}", vectors=unit(i)) for i in range(30)))
+    every = ask(store, "word7 word9", k=100)
+    assert len(every) == 30
+    scores = [hit.score for hit in every]
+    assert scores == sorted(scores, reverse=True) and all(0 < score < 1 for score in scores)
+    for k in (1, 5, 29):
+        assert ask(store, "word7 word9", k=k) == every[:k]
+
+
+def test_it_says_how_many_were_scored(store):
+    add(store, *(memory(f"m{i}", "tea") for i in range(20)))
+    found, scored = find(store, Memories(DIM), "tea", E[0], scope=ADA, k=3)
+    assert (len(found), scored) == (3, 20)
+    assert find(store, Memories(DIM), "tea", E[0], scope=BOB, k=3) == ([], 0)
+
+
+def test_scopes_kinds_times_and_filters_leave_out(store):
+    now = add(
+        store,
+        memory("a", "tea", metadata={"place": "home"}),
+        memory("b", "tea", scope=BOB),
+        memory("c", "tea", kind="summary"),
+        memory("over", "tea", valid_to=LONG_AGO),
+        memory("not yet over", "tea", expires_at=FAR_AHEAD),
+        memory("deleted", "tea"),
+    )
+    with store.transaction() as tx:
+        tx.delete_memory("deleted", T0)
+    a, b, c, _, later, _ = now
+    assert sorted(rowids(ask(store, "tea"))) == [a, b, c, later]
+    assert sorted(rowids(ask(store, "tea", scope=ADA))) == [a, c, later]
+    assert rowids(ask(store, "tea", scope=BOB)) == [b]
+    assert rowids(ask(store, "tea", scope=Scope("nobody"))) == []
+    assert rowids(ask(store, "tea", kinds=["summary"])) == [c]
+    where = compile_filters({"place": "home"})
+    assert rowids(ask(store, "tea", where=where)) == [a]
+    assert rowids(ask(store, "tea", where=where, scope=BOB)) == []
+
+
+def test_a_memory_that_matches_a_filter_is_found_among_many_nearer_ones(store):
+    add(store, *(memory(f"m{i}", "tea", vectors=E[:1]) for i in range(300)))
+    (far,) = add(store, memory("far", "milk", vectors=-E[:1], metadata={"place": "home"}))
+    assert rowids(ask(store, "tea", where=compile_filters({"place": "home"}), k=1)) == [far]
+
+
+# A turn and its facts
+
+
+def conversation(store: Store, n: int, facts: int = 2) -> list[list[int]]:
+    """Turns that say the same, each with facts of it: memories of each, the turn's own first."""
+    made = []
+    for i in range(n):
+        own = memory(f"m{i}", "tea", kind="turn", sources=(f"t{i}",), vectors=E[:1])
+        of = [memory(f"f{i}.{j}", "tea", sources=(f"t{i}",), vectors=E[:1]) for j in range(facts)]
+        made.append(add(store, turn(f"t{i}"), own, *of)[1:])
+    return made
+
+
+def test_a_turn_and_its_facts_do_not_repeat_each_other(store):
+    made = conversation(store, 8)
+    found = rowids(ask(store, "tea", k=20))
+    for own, *facts in made:
+        assert (own in found) != bool(set(facts) & set(found))
+        assert own in found or set(facts) <= set(found)
+
+
+def test_whichever_is_better_stands_for_the_other(store):
+    same = {"kind": "fact", "sources": ("t",)}
+    _, own, fact, other = add(
+        store,
+        turn("t"),
+        memory("m", "I had tea and then milk", kind="turn", sources=("t",), vectors=E[:1]),
+        memory("f", "cello", vectors=-E[:1], **same),
+        memory("g", "rain", vectors=-E[:1], **same),
+    )
+    assert rowids(ask(store, "had tea milk")) == [own]
+    assert sorted(rowids(ask(store, "cello rain", -E[0]))) == [fact, other]
+
+
+def test_repeated_facts_leave_room_for_k_others(store):
+    """Three times k are looked at: of every turn that has two facts, the turn or the two."""
+    conversation(store, 30)
+    for k in (1, 5, 20):
+        assert len(ask(store, "tea", k=k)) == k
+
+
+# What a score is
+
+
+def test_explained_parts_add_up_to_the_score_and_change_nothing(store):
+    add(store, *(memory(f"m{i}", f"tea word{i}", vectors=unit(i)) for i in range(40)))
+    plain = ask(store, "tea word7 yesterday", k=40)
+    explained = ask(store, "tea word7 yesterday", k=40, explain=True)
+    assert [(h.rowid, h.score) for h in plain] == [(h.rowid, h.score) for h in explained]
+    assert all(hit.parts is None for hit in plain)
+    for hit in explained:
+        assert hit.parts is not None and list(hit.parts) == ["base", *FEATURES]
+        assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-6)
+
+
+def test_a_users_scores_do_not_depend_on_what_others_remember(store):
+    """Neither the words' rarity, nor who is named, nor what stands beside a turn.
+
+    As long as no metric is fitted: users who have few vectors share one.
+    """
+    for i in range(6):
+        mine = memory(f"m{i}", f"tea word{i}", kind="turn", sources=(f"t{i}",), vectors=unit(i))
+        add(store, turn(f"t{i}", name="Ana" if i % 2 else None), mine)
+    queries = ["tea word2", "What did Bea say of tea?", "When did Ana have word3?", "I word9"]
+    before = [ask(store, query, scope=ADA, explain=True) for query in queries]
+    for i in range(30):
+        own = memory(f"b{i}", "tea word2 word9 " * 5, kind="turn", scope=BOB, sources=(f"s{i}",))
+        add(store, turn(f"s{i}", name="Bea", scope=BOB), own)
+    assert [ask(store, query, scope=ADA, explain=True) for query in queries] == before
+    # Nor on what is no longer there.
+    with store.transaction() as tx:
+        for i in range(30):
+            tx.delete_memory(f"b{i}", T0)
+    assert [ask(store, query, scope=ADA, explain=True) for query in queries] == before
+
+
+def test_a_score_is_the_same_whatever_else_is_asked_for(store):
+    add(store, *(memory(f"m{i}", f"tea word{i}", vectors=unit(i)) for i in range(30)))
+    every = {hit.rowid: hit.score for hit in ask(store, "tea word3", k=30)}
+    for k in (1, 7):
+        assert all(every[hit.rowid] == hit.score for hit in ask(store, "tea word3", k=k))
+
+
+# Through Memory
+
+
+@pytest.fixture
+def opened():
+    with quick() as memory:
+        yield memory
+
+
+def test_a_threshold_leaves_out_what_scores_less(opened: Memory):
+    opened.add(["I drink tea", "The cello is loud", "It rains in Oslo"], infer=False)
+    every = opened.search("tea in Oslo")
+    assert len(every) == 3
+    for hit in every:
+        kept = opened.search("tea in Oslo", threshold=hit.score)
+        assert [h.id for h in kept] == [h.id for h in every if h.score >= hit.score]
+    assert list(opened.search("tea in Oslo", threshold=1.0)) == []
+    assert len(opened.search("tea in Oslo", threshold=0.0)) == 3
+
+
+def test_what_a_person_said_is_asked_for_by_name(opened: Memory):
+    said = [{"role": "user", "name": n, "content": "I like tea."} for n in ("Ana", "Bea")]
+    opened.add(said, infer=False)
+    (first, second) = opened.search("What does Bea like?", explain=True)
+    assert first.parts is not None and second.parts is not None
+    assert first.parts["speaker"] > 0 > second.parts["speaker"]
+    found = opened.search("What does she like?", explain=True)
+    assert all(hit.parts is not None and hit.parts["speaker"] == 0 for hit in found)
+
+
+def test_a_query_by_day_finds_what_was_said_then(opened: Memory):
+    for day in range(1, 9):
+        opened.add("We met.", timestamp=f"2024-05-0{day}T10:00:00Z", infer=False)
+    (first, *_) = opened.search("Who met on 7 May 2024?")
+    assert first.valid_from is not None and first.valid_from.startswith("2024-05-07")
+
+
+def test_what_was_written_by_another_connection_is_found(tmp_path):
+    with quick(tmp_path / "a.db") as one, quick(tmp_path / "a.db") as other:
+        assert list(one.search("tea")) == []
+        other.add("I drink tea", infer=False)
+        assert texts(one.search("tea")) == ["I drink tea"]
+        other.delete(other.get_all()[0].id)
+        assert list(one.search("tea")) == []
+
+
+def test_a_long_text_is_found_by_its_end(opened: Memory):
+    """Its vectors are several, and the best one counts."""
+    opened.add(["short of it", " ".join(["plain words here"] * 300) + " cello"], infer=False)
+    assert len(BagOfWords().embed_chunks(["plain words here " * 300])[0]) > 1
+    assert opened.search("cello", top_k=1)[0].memory.endswith("cello")

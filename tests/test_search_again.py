@@ -1,0 +1,132 @@
+"""What a search may see is kept for the next one: never longer than it is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgemem.results import Scope
+from edgemem.retrieval import memories as module
+from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.postings import Postings
+from edgemem.retrieval.search import refresh
+from edgemem.store import NewMemory, Store
+
+ANA, BEN = Scope(user_id="ana"), Scope(user_id="ben")
+DIM = 4
+T = 1_900_000_000.0  # 2030-03-17T17:46:40Z
+IN_AN_HOUR = "2030-03-17T18:46:40.000Z"
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open(":memory:") as opened:
+        yield opened
+
+
+def add(
+    store: Store, name: str, scope: Scope = ANA, kind: str = "fact", ends: str | None = None
+) -> None:
+    with store.transaction() as tx:
+        tx.add_memory(
+            NewMemory(
+                id=name,
+                kind=kind,  # type: ignore[arg-type]
+                memory=f"{name} likes tea",
+                search_text=f"{name} likes tea",
+                scope=scope,
+                created_at="2030-01-01T00:00:00.000Z",
+                vectors=np.eye(1, DIM, dtype=np.float32),
+                expires_at=ends,
+            )
+        )
+
+
+def found(
+    store: Store, memories: Memories, scope: Scope = ANA, now: float = T, **only: object
+) -> list[int]:
+    refresh(store, memories)
+    vector = np.eye(1, DIM, dtype=np.float32)[0]
+    candidates = memories.candidates(
+        "tea",
+        vector,
+        scope=scope,
+        now=now,
+        **only,  # type: ignore[arg-type]
+    )
+    # One of them is in the vectors, the words and the mask of neighbours, or in none.
+    assert (candidates.features[:, 0] > 0).all() and (candidates.features[:, 2] > 0).all()
+    return candidates.rowids.tolist()
+
+
+def test_a_search_sees_what_was_written_since_the_last_one(store: Store) -> None:
+    memories = Memories(DIM)
+    add(store, "a")
+    assert found(store, memories) == [1]
+    add(store, "b")
+    assert found(store, memories) == [1, 2]
+    with store.transaction() as tx:
+        tx.delete_memory("a", "2030-01-02T00:00:00.000Z")
+    assert found(store, memories) == [2]
+
+
+def test_scopes_and_kinds_do_not_see_each_others(store: Store) -> None:
+    memories = Memories(DIM)
+    add(store, "a")
+    add(store, "b", BEN)
+    add(store, "c", kind="summary")
+    for _ in range(2):
+        assert found(store, memories) == [1, 3]
+        assert found(store, memories, BEN) == [2]
+        assert found(store, memories, Scope()) == [1, 2, 3]
+        assert found(store, memories, kinds=["summary"]) == [3]
+        assert found(store, memories, rowids=np.array([1])) == [1]
+    assert len(memories._sights) <= module.KEPT_SIGHTS
+
+
+def test_a_memory_ends_between_two_searches_without_a_write(store: Store) -> None:
+    memories = Memories(DIM)
+    add(store, "a")
+    add(store, "b", ends=IN_AN_HOUR)
+    assert found(store, memories, now=T) == [1, 2]
+    assert found(store, memories, now=T + 3599) == [1, 2]
+    assert found(store, memories, now=T + 3600) == [1]
+    assert found(store, memories, now=T) == [1, 2]  # the clock was put back
+
+
+def test_more_scopes_than_are_kept_are_all_answered_right(store: Store) -> None:
+    memories = Memories(DIM)
+    users = [Scope(user_id=f"u{i}") for i in range(module.KEPT_SIGHTS + 3)]
+    for i, user in enumerate(users):
+        add(store, f"m{i}", user)
+    for _ in range(2):
+        assert [found(store, memories, user) for user in users] == [
+            [i + 1] for i in range(len(users))
+        ]
+    assert len(memories._sights) == module.KEPT_SIGHTS
+
+
+@given(st.lists(st.lists(st.integers(0, 20), max_size=30), min_size=1, max_size=3))
+def test_distinct_is_unique(parts: list[list[int]]) -> None:
+    arrays = [np.array(part, np.int64) for part in parts]
+    np.testing.assert_array_equal(module._distinct(*arrays), np.unique(np.concatenate(arrays)))
+
+
+@given(st.lists(st.integers(0, 20), max_size=30))
+def test_numbered_gives_each_number_once_and_where_it_is(numbers: list[int]) -> None:
+    given_numbers = np.array(numbers, np.int64)
+    each, at = module._numbered(given_numbers)
+    assert each.tolist() == sorted(set(numbers))
+    np.testing.assert_array_equal(each[at], given_numbers)
+
+
+def test_documents_having_any_of_some_terms() -> None:
+    postings = Postings()
+    postings.apply([], [1, 3, 7], [{"tea": 1}, {"milk": 2}, {"rain": 1}])
+    marked = postings.having(["tea", "rain", "unknown"])
+    matches = postings.view([]).search(1)
+    assert matches.among(marked, [1, 2, 3, 7, 99]).tolist() == [True, False, False, True, False]
