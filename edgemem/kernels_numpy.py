@@ -3,7 +3,7 @@
 Knows arrays only. Checks nothing but the documents of `bm25`: edgemem/kernels.py does, says what
 each function takes and returns, and chooses between these and the native ones. Where sums are of
 floats the two may differ in the last bits, because they add in another order, and then in the order
-of rows that are that close.
+of rows that are that close. The metric's are those of retrieval/metric.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgemem.retrieval import metric
 
 if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
@@ -37,12 +39,6 @@ BoolArray = NDArray[np.bool_]
 
 BLOCK = 4096
 """Rows converted at once, so that the copy stays small."""
-
-MIN_VARIANCE = 1e-10
-"""Unit rows whose mean squared distance to their mean is at most this are taken for identical."""
-
-ZERO_LENGTH = 1e-6
-"""A vector is taken for the mean if its norm is at most this times the largest of D^-1/2."""
 
 
 def scan_topk(
@@ -113,78 +109,21 @@ def dots_i8(
 def metric_fit(
     rows: FloatArray, c: float, tau: float, max_rank: int
 ) -> tuple[int, FloatArray, FloatArray, FloatArray]:
-    dim = rows.shape[1]
-    count, total, scatter = 0, np.zeros(dim), np.zeros((dim, dim))
-    for start in range(0, len(rows), BLOCK):
-        unit = _unit_rows(rows[start : start + BLOCK])
-        count += len(unit)
-        total += unit.sum(axis=0)
-    mean = total / max(count, 1)
-    for start in range(0, len(rows), BLOCK):
-        centred = _unit_rows(rows[start : start + BLOCK]) - mean
-        scatter += centred.T @ centred
-    covariance = scatter / max(count, 1)
-    variance = covariance.diagonal()
-    inverse_diagonal, directions = np.ones(dim), np.empty((0, dim))
-    if variance.sum() > MIN_VARIANCE:
-        inverse_diagonal = 1 / (variance + c * variance.mean())
-        directions = _directions(covariance, inverse_diagonal, tau, min(max_rank, count - 1))
-    return (
-        count,
-        mean.astype(np.float32),
-        inverse_diagonal.astype(np.float32),
-        np.ascontiguousarray(directions, np.float32),
-    )
-
-
-def _directions(
-    covariance: DoubleArray, inverse_diagonal: DoubleArray, tau: float, max_rank: int
-) -> DoubleArray:
-    """Aᵀ (r, d), by way of B = D^-1/2 U M^1/2.
-
-    Eq. 1 is D^-1/2 (I − B (I + BᵀB)⁻¹ Bᵀ) D^-1/2 then, which never divides by a small M.
-    """
-    ascending, vectors = np.linalg.eigh(covariance)
-    M = np.maximum(ascending[::-1], 0)
-    share = np.cumsum(M) / M.sum()
-    rank = min(int(np.searchsorted(share, tau)) + 1, max_rank, len(M))
-    root = np.sqrt(inverse_diagonal)
-    B = root[:, None] * vectors[:, ::-1][:, :rank] * np.sqrt(M[:rank])
-    L = np.linalg.cholesky(np.eye(rank) + B.T @ B)
-    directions: DoubleArray = np.linalg.solve(L, B.T) * root
-    return directions
+    fitted = metric.fit(rows, c=c, tau=tau, max_rank=max_rank)
+    directions = np.ascontiguousarray(fitted.A.T)
+    return fitted.count, fitted.mean, fitted.inverse_diagonal, directions
 
 
 def metric_query(
     query: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, float, float]:
-    unit = _unit_rows(query[None])
-    if not len(unit):
-        return np.zeros_like(mean), 0.0, 0.0
-    centred = unit[0].astype(np.float32) - mean
-    image = inverse_diagonal * centred - (directions @ centred) @ directions
-    # In float64: the offset cancels most of image · row where the mean is long.
-    exact = image.astype(np.float64)
-    norm = np.float32(np.sqrt(max(0.0, float(exact @ centred))))
-    return (
-        image,
-        float(np.float32(-exact @ mean)),
-        float(norm) if norm > _zero_norm(inverse_diagonal) else 0.0,
-    )
+    return metric.Metric(0, mean, inverse_diagonal, directions.T).query(query)
 
 
 def metric_norms(
     rows: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> FloatArray:
-    norms = np.empty(len(rows), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, len(rows), BLOCK):
-            centred = rows[start : start + BLOCK] - mean
-            squared = (centred * centred) @ inverse_diagonal
-            squared -= ((centred @ directions.T) ** 2).sum(axis=1)
-            norms[start : start + BLOCK] = np.sqrt(np.maximum(squared, 0))
-    norms[~np.isfinite(norms) | (norms <= _zero_norm(inverse_diagonal))] = 0
-    return norms
+    return metric.Metric(0, mean, inverse_diagonal, directions.T).norms(rows)
 
 
 def rank(
@@ -234,16 +173,3 @@ def _best(positions: IntArray, scores: FloatArray, k: int) -> tuple[IntArray, Fl
         positions, scores = positions[keep], scores[keep]
     order = np.argsort(-scores, kind="stable")[:k]
     return positions[order].astype(np.int64), scores[order].astype(np.float32)
-
-
-def _unit_rows(rows: FloatArray) -> DoubleArray:
-    """The rows that have a direction, in float64 with length 1."""
-    doubles = rows.astype(np.float64)
-    lengths = np.linalg.norm(doubles, axis=1)
-    some = np.isfinite(lengths) & (lengths > 0)
-    unit: DoubleArray = doubles[some] / lengths[some, None]
-    return unit
-
-
-def _zero_norm(inverse_diagonal: FloatArray) -> float:
-    return ZERO_LENGTH * float(np.sqrt(inverse_diagonal.max()))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from indexkit import DIM, MODEL, changes, filled, rowids_of, search, unit
+from indexkit import DIM, MODEL, changes, damaged, filled, rowids_of, search, unit
 
 from edgemem.retrieval import cachefile
 from edgemem.retrieval.index import VectorIndex
@@ -147,31 +147,6 @@ def test_discarding_removes_everything_and_nothing_else(tmp_path):
     cachefile.discard(path)
     cachefile.discard(path)
     assert [file.name for file in tmp_path.iterdir()] == ["mydb.hnsw"]
-
-
-def damaged(data, other, rng):
-    """The same bytes with something wrong: flipped, cut, swapped, repeated, another's."""
-    data = bytearray(data)
-    way = rng.integers(7)
-    at = int(rng.integers(len(data)))
-    if way == 0:
-        data[at] ^= 1 << int(rng.integers(8))
-    elif way == 1:
-        del data[at:]
-    elif way == 2:
-        to = int(rng.integers(len(data)))
-        if data[at] == data[to]:
-            data[at] ^= 0xFF
-        data[at], data[to] = data[to], data[at]
-    elif way == 3:
-        data[at : at + 8] = b"\xff" * 8
-    elif way == 4:
-        data += data[at:] or b"\0"
-    elif way == 5:
-        data[at:] = bytes(len(data) - at)
-    else:
-        data[at:] = other[at:]
-    return bytes(data)
 
 
 def test_no_damage_crashes_or_changes_an_answer(tmp_path):

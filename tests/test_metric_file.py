@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from indexkit import DIM, MODEL, changes, unit
+from indexkit import DIM, MODEL, changes, damaged, unit
 from memorykit import quick
 
 from edgemem.config import load_settings
@@ -210,31 +210,6 @@ def test_a_full_disk_leaves_the_file_from_before(tmp_path, monkeypatch, caplog):
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
     assert "1000 bytes instead of" in caplog.text
     assert not memories.save_metrics(tmp_path / "no such folder" / "cache", model_id=MODEL)
-
-
-def damaged(data, other, rng):
-    """The same bytes with something wrong: flipped, cut, swapped, repeated, another's."""
-    data = bytearray(data)
-    way = rng.integers(7)
-    at = int(rng.integers(len(data)))
-    if way == 0:
-        data[at] ^= 1 << int(rng.integers(8))
-    elif way == 1:
-        del data[at:]
-    elif way == 2:
-        to = int(rng.integers(len(data)))
-        if data[at] == data[to]:
-            data[at] ^= 0xFF
-        data[at], data[to] = data[to], data[at]
-    elif way == 3:
-        data[at : at + 8] = b"\xff" * 8
-    elif way == 4:
-        data += data[at:] or b"\0"
-    elif way == 5:
-        data[at:] = bytes(len(data) - at)
-    else:
-        data[at:] = other[at:]
-    return bytes(data)
 
 
 def test_no_damage_crashes_or_changes_an_answer(tmp_path):
