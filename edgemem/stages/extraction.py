@@ -36,7 +36,16 @@ from edgemem.text import (
     words,
 )
 
-__all__ = ["PROMPT", "Fact", "extract", "parse", "schema", "worth_reading"]
+__all__ = [
+    "PROMPT",
+    "Fact",
+    "expert_prompt",
+    "expert_target",
+    "extract",
+    "parse",
+    "schema",
+    "worth_reading",
+]
 
 PROMPT = (
     "Extract and organize relevant details. Response Format: Strictly JSON: "
@@ -139,6 +148,21 @@ def extract(
                     text = _label(message).join(re.split(rf"\b{name}\b", text))
                     facts.append(_dated(text, sentence, source, message.timestamp))
     return _without_repetitions(facts)
+
+
+def expert_prompt(messages: Sequence[Message]) -> str:
+    """What an expert reads: the instruction, then a line for each message, with absolute dates."""
+    lines = (f"{_label(m)}: {_one_line(m)}\n" for m in messages)
+    return f"{PROMPT}\n\n{''.join(lines)}"
+
+
+def expert_target(facts: Sequence[str]) -> str:
+    """What an expert answers, which an end-of-turn token follows."""
+    return json.dumps({"facts": list(facts)}, ensure_ascii=False)
+
+
+def _one_line(message: Message) -> str:
+    return " ".join(dates.absolute(message.content, message.timestamp)[0].split())
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -19,10 +19,25 @@ from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.stages.dates import absolute, day_text
 
-__all__ = ["NOTHING_FOUND", "Recalled", "answer", "reply"]
+__all__ = [
+    "NOTHING_FOUND",
+    "NOT_KNOWN",
+    "Recalled",
+    "answer",
+    "expert_prompt",
+    "expert_target",
+    "reply",
+]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
 
+NOT_KNOWN = "Not known"
+"""What an expert answers when the memories do not tell."""
+
+EXPERT_PROMPT = (
+    "Answer the question from the memories, in as few words as you can. "
+    f"If they do not tell, answer: {NOT_KNOWN}"
+)
 MAX_ANSWER_TOKENS = 24
 MAX_REPLY_TOKENS = 64
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
@@ -69,6 +84,17 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
         within=[_text(m) for m in shown] or None,
         stage="generation",
     )
+
+
+def expert_prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
+    """What an expert reads. memories: the most relevant last; speaker: who asks."""
+    lines = "".join(f"{_line(m)}\n" for m in memories)
+    return f"{EXPERT_PROMPT}\n\n{lines}\n{speaker} asks: {' '.join(question.split())}\nAnswer:"
+
+
+def expert_target(answer: str | None) -> str:
+    """What an expert answers, which an end-of-turn token follows. None: it is not known."""
+    return f" {' '.join((answer or NOT_KNOWN).split())}"
 
 
 def reply(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:

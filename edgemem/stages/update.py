@@ -25,13 +25,20 @@ from edgemem.results import Event
 from edgemem.runtime.engine import Engine
 from edgemem.text import content_words, is_negated, same_stem, words
 
-__all__ = ["PROMPT", "Candidate", "Op", "decide", "rule"]
+__all__ = ["PROMPT", "Candidate", "Op", "decide", "expert_prompt", "expert_target", "rule"]
 
 PROMPT = (
     "Old memories: {old}. New retrieved facts: {new}. Return memory update in JSON format: "
     '{{"memory" : [{{"id" : "<ID of the memory>", "text" : "<Content of the memory>", '
     '"event" : "<Operation, among ADD, UPDATE, DELETE, or NONE>", '
     '"old_memory" : "<Old memory content, only if UPDATE event>"}}]}}'
+)
+
+# An expert has learned the form; what never changes comes first, so that its KV is kept.
+EXPERT_PROMPT = (
+    "Compare the new fact with the old memories. "
+    'Return memory update in JSON format: {"id": "<ID of the memory>", '
+    '"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
 )
 
 # Cosine from which two facts with the same names and numbers say the same. MiniLM has "Ana likes
@@ -149,6 +156,17 @@ def decide(
     if open_facts and engine is not None:
         ops.update(_ask(engine, facts, candidates, open_facts))
     return [ops.get(i) or Op("ADD", i, None, "rule") for i in range(len(facts))]
+
+
+def expert_prompt(fact: str, memories: Sequence[str]) -> str:
+    """What an expert reads of one new fact. memories: nearest first, numbered from 0."""
+    old = "".join(f"{n}: {' '.join(text.split())}\n" for n, text in enumerate(memories))
+    return f"{EXPERT_PROMPT}\n\nOld memories:\n{old}New fact: {' '.join(fact.split())}\n"
+
+
+def expert_target(event: Event, memory: int) -> str:
+    """What an expert answers. memory: the number of the one it means; of ADD, the next free one."""
+    return json.dumps({"id": str(memory), "event": event})
 
 
 # -- rules -----------------------------------------------------------------------------------

@@ -1,0 +1,62 @@
+"""Training examples: what a stage's expert reads and what it should answer.
+
+The stages write both texts (`expert_prompt`, `expert_target`), so that an expert is trained on what
+it is shown later. Knows files of examples; knows no model, and not where examples come from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from edgemem.errors import InputError
+
+__all__ = ["STAGES", "Example", "Stage", "read", "write"]
+
+Stage = Literal["extraction", "update", "generation"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One answer to learn. group: the conversation it is of; splits keep a group together.
+
+    kind: what it is an example of ("empty", "DELETE", "temporal"), for counts and weights.
+    """
+
+    stage: Stage
+    prompt: str
+    target: str
+    group: str
+    kind: str = ""
+
+
+def write(path: Path, examples: Iterable[Example]) -> int:
+    """Write examples as JSON lines; how many."""
+    count = 0
+    with path.open("w", encoding="utf-8") as file:
+        for count, example in enumerate(examples, 1):
+            file.write(json.dumps(asdict(example), ensure_ascii=False) + "\n")
+    return count
+
+
+def read(paths: Sequence[Path]) -> list[Example]:
+    """The examples of JSON-lines files. Raises InputError, naming file and line."""
+    found: list[Example] = []
+    for path in paths:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                example = Example(**json.loads(line))
+                texts = (example.prompt, example.target, example.group, example.kind)
+                if example.stage not in STAGES or not all(isinstance(t, str) for t in texts):
+                    raise ValueError(f"stage is {example.stage!r}; allowed: {', '.join(STAGES)}")
+            except (TypeError, ValueError) as exc:
+                raise InputError(
+                    f"{path}, line {number} is no training example ({exc}); expected JSON with "
+                    "stage, prompt, target, group and kind, as `edgemem train data` writes it"
+                ) from exc
+            found.append(example)
+    return found
