@@ -23,7 +23,8 @@ from edgemem.text import is_question
 
 __all__ = ["Chat", "Reply"]
 
-SHOWN_SENTENCES = 2  # best of 1 to 4 for a model of 135 M parameters; others are unmeasured
+SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
+SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
 _CANDIDATES = 16
 _PAST_TURNS = 4
 
@@ -68,7 +69,8 @@ class Reply:
 class Chat:
     """A conversation of one user with the model, with memory.
 
-    engine: None takes the memory's own. shown: sentences of recalled turns that the model sees.
+    engine: None takes the memory's own. shown: sentences of recalled turns that the model sees, or
+    whole turns if it has an expert for answers.
     Raises what Memory and Engine raise.
     """
 
@@ -80,7 +82,7 @@ class Chat:
         user_id: str = "default",
         agent_id: str | None = None,
         run_id: str | None = None,
-        shown: int = SHOWN_SENTENCES,
+        shown: int | None = None,
     ) -> None:
         self.memory = memory
         self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
@@ -112,7 +114,7 @@ class Chat:
             explain=True,
         )
         asks = is_question(text)
-        context = recall(self.memory, text, hits, most=self._shown) if asks else Context()
+        context = self._context(text, hits) if asks else Context()
         reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
         reply._pieces = self._run(reply, context, text, said_at, remember)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
@@ -148,6 +150,11 @@ class Chat:
                 self._turns.append(Message("assistant", reply.text, said_at))
             if remember and not self.memory.closed:
                 self._remember(reply, text, said_at)
+
+    def _context(self, question: str, hits: SearchResults) -> Context:
+        expert = self.engine.expert("generation")
+        most = self._shown or (SHOWN_TURNS if expert else SHOWN_SENTENCES)
+        return recall(self.memory, question, hits, most=most, whole=expert)
 
     def _stream(self, context: Context, text: str) -> Stream:
         if context.shown:

@@ -1,10 +1,10 @@
-"""From the hits of a search to what the model is shown: the sentences that matter, still true.
+"""From the hits of a search to what the model is shown: what matters, and is still true.
 
-A small model reads two sentences better than four turns: of 44 questions about six invented
+A small base model reads two sentences better than four turns: of 44 questions about six invented
 conversations it answered 21 right from whole turns, and 30 from the two sentences nearest to the
 question, quoting them (bench/LOG.md; the choices were made on those conversations). Facts point to
 the turns they were taken from, and the turns' own words are shown: a fact of a small model is a
-good key, and a bad quotation.
+good key, and a bad quotation. An expert has learned to read whole turns among others.
 
 Knows a Memory and the stage's `Recalled`; no prompt.
 """
@@ -58,17 +58,22 @@ class _Passage:
     said: bool
 
 
-def recall(memory: Memory, question: str, hits: Sequence[Hit], *, most: int) -> Context:
+def recall(
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, whole: bool = False
+) -> Context:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
-    hits: of a search, best first. Left out: what only asks, what the assistant
-    said, and turns of which a fact has been contradicted since (unless the question is about the
-    past). The nearest sentence comes last, or the newest when the question asks for now.
+    hits: of a search, best first. whole: whole turns, in the hits' order. Left out: what only asks,
+    what the assistant said, and turns of which a fact has been contradicted since (unless the
+    question is about the past). The nearest sentence comes last, or the newest when the question
+    asks for now.
     """
     # A relevant hit that may not be shown (this question, asked before) lets no other through.
     if not _passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
         return Context()
     passages = _passages(memory, question, hits)
+    if whole:
+        return _context([(p, p.text) for p in passages[:most]], by_time=bool(_NOW.search(question)))
     split = [
         (passage, sentence)
         for passage in passages
@@ -85,10 +90,14 @@ def recall(memory: Memory, question: str, hits: Sequence[Hit], *, most: int) -> 
     ]
     best = np.argsort(-np.asarray(scores), kind="stable")[:most].tolist()
     best = [i for i in best if scores[i] >= _FAR * scores[best[0]]]
-    order = best[::-1]
-    if _NOW.search(question):
-        order = sorted(best, key=lambda i: (split[i][0].when or "", i))
-    chosen = [split[i] for i in order]
+    return _context([split[i] for i in best], by_time=bool(_NOW.search(question)))
+
+
+def _context(best: Sequence[tuple[_Passage, str]], *, by_time: bool) -> Context:
+    """best: texts, the most telling first. by_time: the newest is shown last, instead of it."""
+    chosen = list(reversed(best))
+    if by_time:
+        chosen.sort(key=lambda found: found[0].when or "")
     return Context(
         tuple(Recalled(text, p.when, p.speaker, p.said) for p, text in chosen),
         tuple({p.hit.id: p.hit for p, _ in reversed(chosen)}.values()),

@@ -31,6 +31,9 @@ class FakeEngine:
         self.within: Sequence[str] | None = None
         self.broken = False
 
+    def expert(self, stage: str) -> bool:
+        return False
+
     def count_tokens(self, prompt: Any) -> int:
         return len(str(prompt).split())
 

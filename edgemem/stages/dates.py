@@ -78,9 +78,11 @@ _NOT_MINE = (
 _COUNT = r"(a couple of|a few|an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,3})"
 _UNIT = r"(day|week|month|year)s?"
 _WEEKDAY = r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_SHORT_WEEKDAY = r"(mon|tues?|wed|thur?s?|fri|sat|sun)"
 _PREPOSITIONS = frozenset(
     "on in since until till from by for of before after about around to between".split()
 )
+_SENTENCE_ENDS = ("", ".", "!", "?")
 _STEP = {"last": -1, "this": 0, "next": 1}
 
 
@@ -91,7 +93,7 @@ def _count(match: re.Match[str]) -> int:
 
 def _weekday(match: re.Match[str], said: date) -> tuple[str, date]:
     """last Friday: the one before today; this or next Friday: the next one that comes."""
-    name = match[2].title()
+    name = next(day for day in _DAYS if day.startswith(match[2][:3].title()))
     back = (said.weekday() - _DAYS.index(name)) % 7
     days = -(back or 7) if _STEP[match[1].lower()] < 0 else 7 - back
     day = said + timedelta(days=days)
@@ -125,6 +127,7 @@ _RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], tuple[str, d
             lambda m, d: _shift(d, _STEP[m[1].lower()], m[2].lower()),
         ),
         (rf"{_NOT_MINE}\b(last|this|next) {_WEEKDAY}\b", _weekday),
+        (rf"{_NOT_MINE}\b(last|next) {_SHORT_WEEKDAY}(?!\w)", _weekday),
     )
 ]
 
@@ -158,7 +161,7 @@ def absolute(text: str, said_at: str) -> tuple[str, str | None]:
         if before in _PREPOSITIONS or text[moment.end :].startswith(("'s", "’s")):
             # "since yesterday" is "since 7 May", not "since on 7 May"
             words = words.split(" ", 1)[1]
-        if moment.start == 0:
+        if text[: moment.start].rstrip()[-1:] in _SENTENCE_ENDS:
             words = words[0].upper() + words[1:]
         text = text[: moment.start] + words + text[moment.end :]
     return text, found[0].begins.isoformat() if found else None

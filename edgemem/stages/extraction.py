@@ -1,8 +1,9 @@
 """Stage 1, extraction: messages in, facts out, each citing the turn it was taken from.
 
-The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it; a base
-model of 135 M parameters has not, so until one is bound the stage departs from the paper in three
-ways (bench/LOG.md has what each gave; `bench/extraction.py` measures the stage as it is):
+The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it, and reads
+messages as they are, with their relative dates written out. A base model of 135 M parameters has
+not, so without an expert the stage departs from the paper in three ways (bench/LOG.md has what each
+gave; `bench/stages.py` measures the stage as it is):
 
 - worked examples follow the line (their KV is computed once and kept);
 - it reads one sentence at a time, and leaves out those that ask, greet or only speak of the other
@@ -10,6 +11,8 @@ ways (bench/LOG.md has what each gave; `bench/extraction.py` measures the stage 
   for the model writes badly about "User";
 - a fact must be *grounded*: its words are those of its sentence. The model's inventions (its
   favourite is a favourite colour) are dropped, never stored.
+
+An expert's facts must be grounded too, in one of the messages, which is then their source.
 
 Knows messages and the engine's `generate`; knows nothing of the store.
 """
@@ -20,7 +23,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgemem.results import Message, to_utc
@@ -83,7 +86,21 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 
 MIN_GROUNDED = 0.75
 _MAX_TOKENS = 80
+_EXPERT_TOKENS = 160
+_EXPERT_GROUNDED = 0.4  # it may say things in its own words, not make them up
+_OWN_SUBJECT = 0.2
+_PORTION_CHARS = 1500
 _MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
+
+# Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
+_TEXT = r'[^"\\\x00-\x1f]*$'
+_EXPERT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "facts": {"type": "array", "items": {"type": "string"}, "maxItems": 8},
+    },
+    "required": ["facts"],
+}
 
 _FIRST_PERSON = re.compile(
     r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|we['’](?:re|ve|d|ll)|our|ours|us)\b", re.I
@@ -130,6 +147,8 @@ def extract(
     model's answer cannot be parsed (the caller keeps the turn in `pending`), ModelError as the
     engine does.
     """
+    if engine.expert("extraction"):
+        return _without_repetitions(_by_expert(engine, messages))
     facts: list[Fact] = []
     before = "".join(f"{_label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
@@ -165,10 +184,78 @@ def _one_line(message: Message) -> str:
     return " ".join(dates.absolute(message.content, message.timestamp)[0].split())
 
 
+def _by_expert(engine: Engine, messages: Sequence[Message]) -> list[Fact]:
+    """Facts of messages read together, or one after the other if they are long."""
+    facts: list[Fact] = []
+    for portion in _portions(messages):
+        answer = engine.generate(
+            expert_prompt([message for _, message in portion]),
+            max_tokens=_EXPERT_TOKENS,
+            schema=_EXPERT_SCHEMA,
+            stage="extraction",
+        )
+        for text in parse(answer.text, cut=answer.finish_reason == "length"):
+            found = _sentence_of(text, [message for _, message in portion])
+            if found is not None:
+                number, sentence = found
+                source, message = portion[number]
+                facts.append(_dated(text, sentence, source, message.timestamp))
+    return facts
+
+
+def _portions(messages: Sequence[Message]) -> list[list[tuple[int, Message]]]:
+    """What is read at once: all messages, each with its number, if they are short together.
+
+    A longer one is read in portions of whole sentences; nothing, if it is questions only.
+    """
+    numbered = [(i, m) for i, m in enumerate(messages) if not is_question(m.content)]
+    if not numbered:
+        return []
+    if sum(len(m.content) for m in messages) <= _PORTION_CHARS:
+        return [list(enumerate(messages))]
+    portions: list[list[tuple[int, Message]]] = []
+    for number, message in numbered:
+        text = ""
+        for piece in [*_pieces(message.content)[:MAX_SENTENCES], ""]:
+            if text and (not piece or len(text) + len(piece) > _PORTION_CHARS):
+                portions.append([(number, replace(message, content=text))])
+                text = ""
+            text = f"{text} {piece}".strip()
+    return portions
+
+
+def _sentence_of(fact: str, messages: Sequence[Message]) -> tuple[int, str] | None:
+    """The message, and its sentence, that an expert took a fact from; None if there is none.
+
+    Of the messages whose words hold enough of the fact's, the one that holds most, the fact's own
+    subject first.
+    """
+    best: tuple[float, int] | None = None
+    new = [w for w in content_words(fact) if not any(w in words(_label(m)) for m in messages)]
+    if not new:
+        return None
+    for number, message in enumerate(messages):
+        said = set(words(_one_line(message)))
+        share = sum(same_word(w, said) for w in new) / len(new)
+        if fact.startswith(_label(message)):
+            share += _OWN_SUBJECT
+        if best is None or share > best[0]:
+            best = share, number
+    assert best is not None
+    everything = {w for m in messages for w in words(_one_line(m))}
+    if sum(same_word(w, everything) for w in new) < _EXPERT_GROUNDED * len(new):
+        return None
+    said_at = messages[best[1]]
+    found = max(
+        _pieces(said_at.content) or [said_at.content],
+        key=lambda s: sum(same_word(w, set(words(s))) for w in new),
+    )
+    return best[1], found
+
+
 def schema(name: str) -> dict[str, Any]:
     """At most one fact, about `name` (letters only)."""
-    # Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
-    about = {"type": "string", "pattern": f"^{name}( |'s )" + r'[^"\\\x00-\x1f]*$'}
+    about = {"type": "string", "pattern": f"^{name}( |'s )" + _TEXT}
     facts = {"type": "array", "items": about, "maxItems": 1}
     return {"type": "object", "properties": {"facts": facts}, "required": ["facts"]}
 

@@ -5,18 +5,19 @@ relevant last, and two worked examples of how short an answer is (their KV is co
 must quote: an answer is a run of words of what was shown, so that it cannot invent one, nor take it
 from the examples (bench/LOG.md has what was tried). So recall is answered through a plain
 completion, which any GGUF can do; only talk that needs no memory goes through the chat template.
+An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
 
 Knows memories as dated text; knows nothing of the store or of how they were found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from edgemem.results import Message
-from edgemem.runtime.engine import Engine, Prompt, Stream
+from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages.dates import absolute, day_text
 
 __all__ = [
@@ -72,18 +73,45 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
     speaker: who asks. Memories that do not fit the context window beside more relevant ones are
     left out. Raises ContextOverflow when the question alone does not fit.
     """
+    write = expert_prompt if (expert := engine.expert("generation")) else _prompt
     shown: list[Recalled] = []
     for memory in reversed(memories):
-        prompt = _prompt(question, [memory, *shown], speaker)
+        prompt = write(question, [memory, *shown], speaker)
         if engine.count_tokens(prompt) + MAX_ANSWER_TOKENS <= engine.n_ctx:
             shown.insert(0, memory)
+    prompt = write(question, shown, speaker)
+    if expert:
+        told = engine.stream(prompt, max_tokens=MAX_ANSWER_TOKENS, stop=("\n",), stage="generation")
+        return Stream(_told(told))
     return engine.stream(
-        _prompt(question, shown, speaker),
+        prompt,
         max_tokens=MAX_ANSWER_TOKENS,
         stop=("\n",),
         within=[_text(m) for m in shown] or None,
         stage="generation",
     )
+
+
+def _told(stream: Stream) -> Generator[str, None, Generation]:
+    """An expert's answer, its refusal put in our words."""
+    text, told = "", False
+    try:
+        for piece in stream:
+            text += piece
+            if told:
+                yield piece
+            elif not NOT_KNOWN.startswith(text.strip(" .")):
+                told = True
+                yield text
+    finally:
+        stream.close()
+    result = stream.result
+    assert result is not None
+    if not told:
+        text = NOTHING_FOUND if text.strip(" .") in ("", NOT_KNOWN) else text
+        result = replace(result, text=text)
+        yield text
+    return result
 
 
 def expert_prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:

@@ -18,14 +18,23 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from edgemem.errors import ContextOverflow
 from edgemem.results import Event
 from edgemem.runtime.engine import Engine
 from edgemem.text import content_words, is_negated, same_stem, words
 
-__all__ = ["PROMPT", "Candidate", "Op", "decide", "expert_prompt", "expert_target", "rule"]
+__all__ = [
+    "PROMPT",
+    "Candidate",
+    "Op",
+    "decide",
+    "expert_prompt",
+    "expert_schema",
+    "expert_target",
+    "rule",
+]
 
 PROMPT = (
     "Old memories: {old}. New retrieved facts: {new}. Return memory update in JSON format: "
@@ -154,7 +163,8 @@ def decide(
             ops[i] = Op(op.event, i, op.target, op.by)
     open_facts = [i for i in range(len(facts)) if i not in ops]
     if open_facts and engine is not None:
-        ops.update(_ask(engine, facts, candidates, open_facts))
+        ask = _ask_expert if engine.expert("update") else _ask
+        ops.update(ask(engine, facts, candidates, open_facts))
     return [ops.get(i) or Op("ADD", i, None, "rule") for i in range(len(facts))]
 
 
@@ -321,6 +331,42 @@ def _ask(
     return {
         i: _validated(event, ids[n], i, facts[i], candidates[i])
         for i, (event, n) in zip(open_facts, rows, strict=True)
+    }
+
+
+def _ask_expert(
+    engine: Engine,
+    facts: Sequence[str],
+    candidates: Sequence[Sequence[Candidate]],
+    open_facts: Sequence[int],
+) -> dict[int, Op]:
+    """Let an expert decide about the facts that the rules left open, one after the other."""
+    ops: dict[int, Op] = {}
+    for i in open_facts:
+        near = [c for c in candidates[i][:_SHOWN] if c.similarity >= RELATED]
+        try:
+            answer = engine.generate(
+                expert_prompt(facts[i], [c.text for c in near]),
+                max_tokens=_MAX_TOKENS_PER_FACT,
+                schema=expert_schema(len(near)),
+                stage="update",
+            )
+        except ContextOverflow:
+            continue
+        row = json.loads(answer.text)
+        number = int(row["id"])
+        target = near[number].id if number < len(near) else ""
+        ops[i] = _validated(row["event"], target, i, facts[i], candidates[i])
+    return ops
+
+
+def expert_schema(memories: int) -> dict[str, Any]:
+    """Of an expert's answer about one fact and that many memories."""
+    numbers = {"enum": [str(n) for n in range(memories + 1)]}
+    return {
+        "type": "object",
+        "properties": {"id": numbers, "event": {"enum": list(_EVENTS)}},
+        "required": ["id", "event"],
     }
 
 

@@ -36,11 +36,9 @@ class Example:
 
 def write(path: Path, examples: Iterable[Example]) -> int:
     """Write examples as JSON lines; how many."""
-    count = 0
-    with path.open("w", encoding="utf-8") as file:
-        for count, example in enumerate(examples, 1):
-            file.write(json.dumps(asdict(example), ensure_ascii=False) + "\n")
-    return count
+    lines = [json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples]
+    path.write_text("".join(lines), encoding="utf-8")
+    return len(lines)
 
 
 def read(paths: Sequence[Path]) -> list[Example]:

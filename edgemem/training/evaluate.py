@@ -1,0 +1,213 @@
+"""How good are the stages, each on its own? Base against expert, on data with known truth.
+
+Both get the expert's short prompt; of the base, what is best of its free answer and one that a
+grammar forces (MemLoRA's Table 4 is the model of this table). Knows the stages and an engine;
+nothing of torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine, Generation
+from edgemem.stages import extraction, update
+from edgemem.stages import generation as answering
+from edgemem.stages.generation import Recalled
+from edgemem.training.examples import Example
+from edgemem.training.locomo import Pair, Question
+from edgemem.training.scores import bleu_1, macro, rouge_1, rouge_l, token_f1
+
+__all__ = ["Reader", "extraction_row", "generation_rows", "update_rows"]
+
+T = TypeVar("T")
+Track = Callable[[Sequence[T], str], Iterable[T]]
+Shown = Callable[[Question], Sequence[Recalled]]
+
+_UPDATE_PROMPT = re.compile(r"Old memories:\n(.*)New fact: ([^\n]*)\n$", re.S)
+_LINE = re.compile(r"^\d+: (.*)$", re.M)
+
+
+class Reader:
+    """An engine whose every stage is asked like an expert, free of grammar as long as that works.
+
+    grammar: force one at once. answers, valid: how many answers had a schema, and how many followed
+    it unforced; tokens: read and written.
+    """
+
+    def __init__(self, engine: Engine, *, grammar: bool = False) -> None:
+        self._engine, self._grammar = engine, grammar
+        self.n_ctx = engine.n_ctx
+        self.answers = self.valid = 0
+        self.tokens = Counter[str]()
+
+    def expert(self, stage: str) -> bool:
+        return True
+
+    def count_tokens(self, prompt: Any) -> int:
+        return self._engine.count_tokens(prompt)
+
+    def stream(self, prompt: Any, **options: Any) -> Any:
+        return self._engine.stream(prompt, **options)
+
+    def generate(self, prompt: Any, *, schema: Any = None, **options: Any) -> Generation:
+        free = self._engine.generate(
+            prompt, schema=schema if self._grammar else None, stop=("\n",), **options
+        )
+        self.tokens.update(read=free.prompt_tokens, written=free.completion_tokens)
+        self.answers += 1
+        try:
+            followed = set(json.loads(free.text)) == set(schema["properties"])
+        except (TypeError, ValueError):
+            followed = False
+        self.valid += followed
+        if followed or self._grammar:
+            return free
+        return self._engine.generate(prompt, schema=schema, **options)
+
+
+def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) -> dict[str, Any]:
+    """Facts of pairs of messages, as the product would store them, against the annotated ones.
+
+    rouge_1_nonempty: of a pair's facts with those it should have (0 if there are none);
+    empty_accuracy: share of the pairs without facts that give none.
+    """
+    scores, empty, seconds = [], [], []
+    for pair in track(pairs, "extraction"):
+        started = time.perf_counter()
+        try:
+            found = [fact.text for fact in extraction.extract(reader, pair.messages)]  # type: ignore[arg-type]
+        except ValueError:
+            found = [""]  # neither a fact nor rightly nothing
+        seconds.append(time.perf_counter() - started)
+        if pair.facts:
+            scores.append(rouge_1(" ".join(found), " ".join(pair.facts)))
+        else:
+            empty.append(not found)
+    return {
+        "stage": "extraction",
+        "n": len(pairs),
+        "json_valid": _mean([reader.valid / reader.answers]) if reader.answers else None,
+        "rouge_1_nonempty": _mean(scores),
+        "nonempty": len(scores),
+        "empty_accuracy": _mean(empty),
+        "empty": len(empty),
+        "s_p50": round(float(np.median(seconds)), 3),
+        **_tokens(reader),
+    }
+
+
+def update_rows(
+    reader: Reader, embedder: Embedder, examples: Sequence[Example], track: Track[Example]
+) -> list[dict[str, Any]]:
+    """Operations on examples of known truth: the model's alone, and the stage's, rules and all."""
+    alone: list[tuple[str, str]] = []
+    stage: dict[str, list[tuple[str, str]]] = {"rule": [], "model": []}
+    seconds = []
+    for example in track(examples, "update"):
+        match = _UPDATE_PROMPT.search(example.prompt)
+        assert match is not None
+        memories, fact = _LINE.findall(match[1]), match[2]
+        wanted = json.loads(example.target)
+        answer = reader.generate(
+            example.prompt,
+            max_tokens=32,
+            schema=update.expert_schema(len(memories)),
+            stage="update",
+        )
+        given = json.loads(answer.text)
+        # The right operation on the wrong memory is not right.
+        right = given["event"] == "ADD" or given["id"] == wanted["id"]
+        alone.append((wanted["event"], given["event"] if right else "wrong memory"))
+        vectors = embedder.embed([fact, *memories])
+        near = [
+            update.Candidate(str(n), text, float(vectors[0] @ vectors[n + 1]))
+            for n, text in enumerate(memories)
+        ]
+        near.sort(key=lambda c: -c.similarity)
+        started = time.perf_counter()
+        op = update.decide(reader, [fact], [near])[0]  # type: ignore[arg-type]
+        seconds.append(time.perf_counter() - started)
+        right = op.event == "ADD" or op.target == wanted["id"]
+        stage[op.by].append((wanted["event"], op.event if right else "wrong memory"))
+    whole = stage["rule"] + stage["model"]
+    return [
+        {"stage": "update", "by": by, **_operations(found)}
+        for by, found in (
+            ("model alone", alone),
+            ("rules and model", whole),
+            ("rules' part", stage["rule"]),
+            ("model's part", stage["model"]),
+        )
+        if found
+    ]
+
+
+def generation_rows(
+    reader: Reader,
+    questions: Sequence[Question],
+    contexts: dict[str, Shown],
+    track: Track[Question],
+) -> list[dict[str, Any]]:
+    """Answers against the annotated ones, a row for each way of choosing what is shown."""
+    rows = []
+    for name, shown in contexts.items():
+        scores: dict[str, list[float]] = {"f1": [], "bleu_1": [], "rouge_l": []}
+        kinds: dict[str, list[float]] = {}
+        refused: list[bool] = []
+        wrongly, seconds, written = 0, [], 0
+        for question in track(questions, f"answers ({name})"):
+            memories = shown(question)
+            started = time.perf_counter()
+            stream = answering.answer(reader, question.text, memories, speaker="User")  # type: ignore[arg-type]
+            text = "".join(stream).strip()
+            seconds.append(time.perf_counter() - started)
+            written += stream.result.completion_tokens if stream.result else 0
+            if question.answer is None:
+                refused.append(text == answering.NOTHING_FOUND)
+                continue
+            wrongly += text == answering.NOTHING_FOUND
+            for key, score in (("f1", token_f1), ("bleu_1", bleu_1), ("rouge_l", rouge_l)):
+                scores[key].append(score(text, question.answer))
+            kinds.setdefault(question.category, []).append(scores["f1"][-1])
+        rows.append(
+            {
+                "stage": "generation",
+                "context": name,
+                "n": len(scores["f1"]),
+                **{key: _mean(values) for key, values in scores.items()},
+                **{f"f1_{kind}": _mean(values) for kind, values in sorted(kinds.items())},
+                "refused_unanswerable": _mean(refused),
+                "unanswerable": len(refused),
+                "refused_answerable": round(wrongly / max(1, len(scores["f1"])), 4),
+                "tokens_written": round(written / max(1, len(questions)), 1),
+                "s_p50": round(float(np.median(seconds)), 3),
+            }
+        )
+    return rows
+
+
+def _operations(found: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    each = macro(found)
+    return {
+        "n": len(found),
+        "accuracy": _mean([wanted == given for wanted, given in found]),
+        "macro_accuracy": _mean(list(each.values())),
+        **{event: round(share, 4) for event, share in each.items()},
+        "confusion": {f"{w} as {g}": n for (w, g), n in sorted(Counter(found).items()) if w != g},
+    }
+
+
+def _tokens(reader: Reader) -> dict[str, Any]:
+    return {f"tokens_{k}": round(v / max(1, reader.answers), 1) for k, v in reader.tokens.items()}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(float(np.mean(values)), 4) if len(values) else None

@@ -1,0 +1,169 @@
+"""LoCoMo's annotations as training examples: `observation` gives facts, `qa` gives answers.
+
+LoCoMo is CC BY-NC 4.0; so is whatever is trained on these. Facts cite turns, so a pair of messages
+has the facts that cite one of its two; relative dates are written out in both, by the same rule.
+Questions are shown what a search of the conversation finds, as algorithm B2 of MemLoRA says, and
+some of them their evidence among a little of that; of the adversarial ones the answer is that it is
+not known.
+
+Knows LoCoMo's files and a Memory that searches them; knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgemem.importers import LocomoFile, batches, read_locomo
+from edgemem.memory import Memory
+from edgemem.recall import recall
+from edgemem.results import Message
+from edgemem.stages import dates, extraction, generation
+from edgemem.stages.generation import Recalled
+from edgemem.training.examples import Example
+
+__all__ = [
+    "ADVERSARIAL",
+    "CATEGORIES",
+    "Pair",
+    "Question",
+    "examples",
+    "pairs",
+    "questions",
+    "retrieved",
+]
+
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+ADVERSARIAL = "adversarial"
+_DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
+_MAX_ANSWER_WORDS = 20  # a longer one explains itself
+_GOLD_SHARE = 0.35  # of the questions that are shown their evidence, and little else
+_REFUSED_SHARE = 0.5  # of the adversarial questions: all would teach to refuse too much
+_SHOWN = (3, 7)  # turns that a question is shown
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two messages that follow each other, as `Memory.add` takes them, and their facts."""
+
+    messages: tuple[Message, ...]
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """answer: None for one that the conversation does not tell. evidence: turns, in order."""
+
+    text: str
+    category: str
+    answer: str | None
+    evidence: tuple[Recalled, ...]
+
+
+def pairs(path: Path) -> list[Pair]:
+    """The pairs of a LoCoMo file. A fact that cites turns of several is of the last one."""
+    file = read_locomo(path)
+    found: list[tuple[list[Message], list[str]]] = []
+    place: dict[str, tuple[int, Message]] = {}
+    for batch in batches(file.messages, infer=True):
+        messages = [_message(raw) for raw in batch]
+        for raw, message in zip(batch, messages, strict=True):
+            place[raw["metadata"]["dia_id"]] = len(found), message
+        found.append((messages, []))
+    for text, cited in _observations(path):
+        known = [place[id] for id in cited if id in place]
+        if known:
+            number, message = max(known, key=lambda p: p[0])
+            found[number][1].append(dates.absolute(text, message.timestamp)[0].strip())
+    return [Pair(tuple(messages), tuple(facts)) for messages, facts in found]
+
+
+def questions(file: LocomoFile) -> list[Question]:
+    """The questions of a file whose evidence turns exist."""
+    turn = {m["metadata"]["dia_id"]: _recalled(_message(m)) for m in file.messages}
+    found = []
+    for row in file.qa:
+        cited = _ids(row.get("evidence", ()))
+        shown = tuple(turn[id] for id in cited if id in turn)
+        category = CATEGORIES.get(row["category"], ADVERSARIAL)
+        answer = str(row["answer"]).strip() if category != ADVERSARIAL else None
+        if shown:
+            found.append(Question(row["question"], category, answer, shown))
+    return found
+
+
+def examples(memory: Memory, path: Path, *, seed: int = 0) -> Iterator[Example]:
+    """The extraction and generation examples of a file.
+
+    memory: an empty scope of it, named for the file, takes the conversation's turns.
+    """
+    file, rng = read_locomo(path), random.Random(f"{seed} {path.stem}")
+    for pair in pairs(path):
+        kind = "facts" if pair.facts else "empty"
+        prompt = extraction.expert_prompt(pair.messages)
+        target = extraction.expert_target(pair.facts)
+        yield Example("extraction", prompt, target, file.sample_id, kind)
+    for batch in batches(file.messages, infer=False):
+        memory.add(batch, user_id=file.sample_id, infer=False)
+    for question in questions(file):
+        if question.answer is None and rng.random() >= _REFUSED_SHARE:
+            continue
+        if question.answer is not None and len(question.answer.split()) > _MAX_ANSWER_WORDS:
+            continue
+        shown = _shown(memory, file.sample_id, question, rng)
+        prompt = generation.expert_prompt(question.text, shown, "User")
+        target = generation.expert_target(question.answer)
+        yield Example("generation", prompt, target, file.sample_id, question.category)
+
+
+def _shown(
+    memory: Memory, user_id: str, question: Question, rng: random.Random
+) -> tuple[Recalled, ...]:
+    """What a question is shown: what a search finds, the evidence put in where it found none."""
+    most = rng.randint(*_SHOWN)
+    found = retrieved(memory, user_id, question.text, most)
+    if question.answer is None:
+        return found
+    others = [shown for shown in found if shown not in question.evidence]
+    if rng.random() < _GOLD_SHARE:
+        mixed = [*question.evidence, *others[len(others) - rng.randint(0, 2) :]]
+        rng.shuffle(mixed)
+        return tuple(mixed)
+    missing = [gold for gold in question.evidence if gold not in found]
+    kept = others[len(missing) :]  # the least relevant ones make room
+    mixed = [shown for shown in found if shown in kept or shown in question.evidence]
+    for gold in missing:
+        mixed.insert(rng.randint(0, len(mixed)), gold)
+    return tuple(mixed)
+
+
+def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[Recalled, ...]:
+    """What the product shows an expert of a conversation: whole turns, the best one last."""
+    hits = memory.search(question, user_id=user_id, top_k=2 * most)
+    return recall(memory, question, hits, most=most, whole=True).shown
+
+
+def _observations(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for session in json.loads(path.read_text(encoding="utf-8")).get("observation", {}).values():
+        for facts in session.values():
+            for text, cited in facts:
+                yield text, _ids([cited])
+
+
+def _ids(cited: Sequence[Any]) -> list[str]:
+    """Ids of turns, however they are written: "D1:3", ["D1:3", "D1:4"], "D1:3; D1:4"."""
+    return list(dict.fromkeys(id for c in cited for id in _DIALOGUE_ID.findall(str(c))))
+
+
+def _message(raw: Any) -> Message:
+    return Message(raw["role"], raw["content"], raw["timestamp"], raw["name"])
+
+
+def _recalled(message: Message) -> Recalled:
+    speaker = message.name or message.role.capitalize()
+    return Recalled(message.content, message.timestamp, speaker, said=True)
