@@ -2,6 +2,8 @@
 
     python -m bench.locomo --data DIR --json OUT [--k 1 5 10 20] [--leave-one-out] [--ablation]
         [--vectors float32|int8]
+    python -m bench.locomo --data DIR --json OUT --answer [--source turns|memories]
+        [--experts NAME] [--sample N]
 
 Every turn of every conversation in DIR is stored as it is (`infer=False`), each conversation in
 its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
@@ -12,6 +14,8 @@ counted.
 The weights of the product were set on LoCoMo's shared conversations. --leave-one-out also says what
 is found when each conversation's weights come from the other ones in DIR (needs two or more);
 --ablation, the same without each feature in turn.
+
+--answer asks the language model too (bench/answers.py): F1 by category, base against experts.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
+from bench import answers as end_to_end
 from bench import report
 from bench.fit_fusion import leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest, questions
@@ -141,7 +146,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--leave-one-out", action="store_true", help="weights from the others")
     parser.add_argument("--ablation", action="store_true", help="also without each feature")
+    parser.add_argument("--answer", action="store_true", help="answer the questions, with a model")
+    parser.add_argument(
+        "--source",
+        choices=["turns", "memories"],
+        default="turns",
+        help="what answers come from: turns, or facts taken from them (%(default)s)",
+    )
+    parser.add_argument("--experts", default="open", help="of answers (%(default)s)")
+    parser.add_argument("--sample", type=int, help="questions of each conversation (default: all)")
     options = parser.parse_args(argv)
+    if options.answer:
+        summary, rows = end_to_end.run(
+            options.data, source=options.source, experts=options.experts, most=options.sample
+        )
+        report.write(options.json, summary, rows)
+        return
     ks = sorted({1, 5, 10, 20, *options.k})
     summary, rows = run(
         options.data,

@@ -1,0 +1,146 @@
+"""LoCoMo's questions answered end to end, base against experts; `bench.locomo --answer` calls it.
+
+The product answers as it is: search, recall, one answer. The base is the product without experts,
+which shows two sentences and quotes; an expert is shown whole turns.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.progress import track
+
+from bench import report
+from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
+from edgemem.config import load_settings
+from edgemem.importers import LocomoFile, batches, read_locomo
+from edgemem.memory import Memory
+from edgemem.recall import recall
+from edgemem.stages.generation import NOTHING_FOUND, answer
+from edgemem.training.locomo import Question, questions
+from edgemem.training.scores import bleu_1, token_f1
+
+__all__ = ["Source", "run"]
+
+Source = Literal["turns", "memories"]
+_CANDIDATES = 16
+_console = Console(stderr=True)
+
+
+def run(
+    folder: Path, *, source: Source, experts: str, most: int | None, seed: int = 0
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Summary and rows, one for each category of base and experts.
+
+    source: what is searched, the turns as they are or the facts that the experts take from them.
+    most: questions drawn from each conversation; None is all.
+    """
+    files = [read_locomo(path) for path in sorted(folder.glob("*.json"))]
+    if not files:
+        raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
+    asked = [(file.sample_id, q) for file in files for q in _drawn(questions(file), most, seed)]
+    summary: dict[str, Any] = {"experts": experts, "source": source, "n": len(asked)}
+    rows: list[dict[str, Any]] = []
+    for who in ("base", "expert"):
+        with _stored(files, source, experts if who == "expert" else "none") as (memory, writing):
+            answers = [
+                _ask(memory, user_id, question)
+                for user_id, question in track(asked, f"{who}: answering", console=_console)
+            ]
+        answerable = [a for a in answers if a["category"] != "adversarial"]
+        suffix = "" if who == "expert" else "_base"
+        summary |= {
+            f"answer_f1{suffix}": _mean(answerable, "f1"),
+            f"answer_s_p50{suffix}": round(
+                report.percentile([a["recall_s"] + a["answer_s"] for a in answers], 50), 3
+            ),
+        }
+        groups = defaultdict(list, all=answerable)
+        for found in answers:
+            groups[found["category"]].append(found)
+        for category, group in groups.items():
+            rows.append(
+                {
+                    "who": who,
+                    "category": category,
+                    "n": len(group),
+                    **{key: _mean(group, key) for key in group[0] if key != "category"},
+                }
+            )
+        rows.append({"who": who, **writing})
+    return summary | {"peak_rss_mb": report.peak_rss_mb()}, rows
+
+
+def _drawn(found: Sequence[Question], most: int | None, seed: int) -> list[Question]:
+    if most is None or most >= len(found):
+        return list(found)
+    return [found[i] for i in sorted(random.Random(seed).sample(range(len(found)), most))]
+
+
+@contextmanager
+def _stored(
+    files: Sequence[LocomoFile], source: Source, experts: str
+) -> Iterator[tuple[Memory, dict[str, Any]]]:
+    """A store of the conversations, and what it took to write it."""
+    settings = replace(load_settings(), experts=experts)
+    infer = source == "memories"
+    seconds: list[float] = []
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Memory(Path(scratch) / "locomo.db", settings=settings) as memory,
+    ):
+        for file in files:
+            parts = list(batches(file.messages, infer=infer))
+            for batch in track(parts, f"storing {file.sample_id}", console=_console):
+                started = time.perf_counter()
+                memory.add(batch, user_id=file.sample_id, infer=infer)
+                seconds.append(time.perf_counter() - started)
+        counts = memory.store.counts()
+        yield (
+            memory,
+            {
+                "turns": counts["turns"],
+                "write_s_p50": round(report.percentile(seconds, 50), 3) if infer else None,
+            },
+        )
+
+
+def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
+    started = time.perf_counter()
+    expert = memory.engine.expert("generation")
+    hits = memory.search(question.text, user_id=user_id, top_k=_CANDIDATES)
+    most = SHOWN_TURNS if expert else SHOWN_SENTENCES
+    context = recall(memory, question.text, hits, most=most, whole=expert)
+    recalled = time.perf_counter()
+    text, read, written = NOTHING_FOUND, 0, 0
+    if context.shown:
+        stream = answer(memory.engine, question.text, context.shown, speaker="User")
+        text = "".join(stream).strip()
+        assert stream.result is not None
+        read, written = stream.result.prompt_tokens, stream.result.completion_tokens
+    done = time.perf_counter()
+    refused = text == NOTHING_FOUND
+    wanted = question.answer
+    return {
+        "category": question.category,
+        "f1": token_f1(text, wanted) if wanted is not None else float(refused),
+        "bleu_1": bleu_1(text, wanted) if wanted is not None else float(refused),
+        "refused": float(refused),
+        "tokens_in": read,
+        "tokens_out": written,
+        "recall_s": recalled - started,
+        "answer_s": done - recalled,
+    }
+
+
+def _mean(answers: Sequence[dict[str, Any]], key: str) -> float:
+    return round(sum(a[key] for a in answers) / max(1, len(answers)), 4)
