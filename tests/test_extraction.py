@@ -22,6 +22,9 @@ class Saying:
         self.answer, self.finish_reason = answer, finish_reason
         self.prompts = []
 
+    def expert(self, stage):
+        return False
+
     def generate(self, prompt, *, max_tokens, schema, stage):
         assert stage == "extraction"
         self.prompts.append(prompt)
