@@ -405,7 +405,7 @@ def test_a_deadline_passes_while_another_thread_has_the_engine(engine):
 
 
 def test_a_long_prompt_is_given_up_between_its_batches(engine, logits_seen):
-    prompt = "Twelve. " + LONG * 14
+    prompt = "Twelve. " + LONG * 18
     assert engine.count_tokens(prompt) > 2 * 512
     engine.generate(prompt, max_tokens=2, stage="given up")
     expected = [x.tobytes() for x in logits_seen]
