@@ -17,7 +17,15 @@ from typing import Any
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime.gguf import check_header
 
-__all__ = ["build_info", "chat_formatter", "grammar", "last_errors", "library", "open_model"]
+__all__ = [
+    "build_info",
+    "chat_formatter",
+    "forget_errors",
+    "grammar",
+    "last_errors",
+    "library",
+    "open_model",
+]
 
 N_BATCH = 512
 
@@ -40,7 +48,7 @@ def library() -> Any:
 
         @lib.llama_log_callback  # type: ignore[untyped-decorator]
         def log(level: int, text: bytes, _user: object) -> None:
-            if level >= 4:  # GGML_LOG_LEVEL_ERROR
+            if level == 4:  # GGML_LOG_LEVEL_ERROR
                 _log_lines.append(text.decode("utf-8", "replace").strip())
                 del _log_lines[:-8]
 
@@ -48,6 +56,11 @@ def library() -> Any:
         lib.llama_backend_init()
         _loaded.extend((lib, log))
         return lib
+
+
+def forget_errors() -> None:
+    """Before a call whose complaints are to be told apart from older ones."""
+    _log_lines.clear()
 
 
 def last_errors(otherwise: str) -> str:
@@ -61,7 +74,7 @@ def open_model(
     """A model and a context of one sequence. Raises ModelError, naming the file and the cause."""
     check_header(file)
     lib = library()
-    _log_lines.clear()
+    forget_errors()
     model_params = lib.llama_model_default_params()
     model_params.n_gpu_layers = n_gpu_layers
     model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
