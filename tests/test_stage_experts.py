@@ -99,7 +99,7 @@ def test_questions_alone_are_not_read():
 def test_a_long_message_is_read_in_portions_of_whole_sentences():
     sentences = [f"I visited the town number {n} and liked it very much." for n in range(60)]
     engine = Expert(*[facts() for _ in range(9)])
-    extraction.extract(engine, [said("Tell me!", "Tom"), said(" ".join(sentences))])
+    extraction.extract(engine, [said("Where to?", "Tom"), said(" ".join(sentences))])
     assert len(engine.calls) == 2
     read = [prompt.removeprefix(f"{extraction.PROMPT}\n\nAna: ") for prompt, _ in engine.calls]
     assert " ".join(text.strip() for text in read) == " ".join(
