@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from edgemem.cli import admin, chatting, demo, files, memories
+from edgemem.cli import admin, chatting, demo, files, memories, training
 from edgemem.cli.output import one_line_errors
 
 __all__ = ["cli", "main"]
@@ -77,6 +77,7 @@ for _command in (
     admin.doctor,
     admin.models,
     admin.config,
+    training.train,
 ):
     cli.add_command(_command)
 
