@@ -18,8 +18,7 @@ from edgemem.training.told import Person, Subject, Told, all_facts, as_sentence,
 
 __all__ = ["Conversation", "Turn", "converse"]
 
-_LOWERED = frozenset("My The There It Home So This We A First Our No Out".split())
-_CHATTER = ("hypo", "advice", "filler", "small", "fine", "compliment", "wish")
+_CHATTER = ("hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react")
 _EMOJI = (
     "😊",
     "😂",
@@ -102,35 +101,42 @@ class _Talk:
 
     # What somebody has to tell now.
     def news(self, person: Person, at: str, topic: Topic | None = None) -> Told:
-        rng = self.rng
-        mine = [t for t in self.told[person] if t.state != "ended"]
-        if topic is None and mine and rng.random() < 0.22:
-            old = rng.choice(mine)
-            latest = [
-                t for t in self.told[person]
-                if t.subject == old.subject and t.topic is old.topic and
-                (t.topic.kind == "one" or old.value in t.values.values())
-            ][-1]  # fmt: skip
-            states = [s for s, code in (("ended", "-"), ("changed", "!")) if old.topic.of(code)]
-            if states and latest.state != "ended":
-                return tell(
-                    rng, self.book, old.topic, old.subject, at, before=latest,
-                    state=rng.choice(states),
-                )  # fmt: skip
+        """Something to tell now: a change of what was told, or (topic: about it) a new thing."""
+        rng, told = self.rng, self.told[person]
+        if topic is None and told and rng.random() < 0.25:
+            changed = self.change(person, at)
+            if changed is not None:
+                return changed
         subject = Subject(person)
         if topic is None:
-            often = rng.random() < 0.4
-            topic = rng.choice(self.often[person] if often else self.book.topics)
+            topic = rng.choice(self.often[person] if rng.random() < 0.4 else self.book.topics)
             if self.kin[person] and rng.random() < 0.22:
                 subject = rng.choice(self.kin[person])
-        if topic.kind == "one" and any(
-            t.subject == subject and t.topic.family == topic.family for t in self.told[person]
-        ):
+        known = [t for t in told if t.subject == subject and t.topic.family == topic.family]
+        if topic.kind == "one" and known:
             topic = rng.choice([t for t in self.book.topics if t.kind != "one"])
         new = tell(rng, self.book, topic, subject, at)
-        if any(t.topic is topic and t.value == new.value for t in self.told[person]):
+        if any(t.topic is topic and t.value == new.value for t in told):
             return self.news(person, at)
         return new
+
+    def change(self, person: Person, at: str) -> Told | None:
+        """An end or a change of something told, rather of what one has one of at a time."""
+        rng, told = self.rng, self.told[person]
+        one = [t for t in told if t.topic.kind == "one"]
+        old = rng.choice(one if one and rng.random() < 0.6 else told)
+        latest = [
+            t
+            for t in told
+            if t.subject == old.subject
+            and t.topic is old.topic
+            and (t.topic.kind == "one" or old.value in t.values.values())
+        ][-1]
+        states = [s for s, code in (("ended", "-"), ("changed", "!")) if old.topic.of(code)]
+        if latest.state == "ended" or not states:
+            return None
+        state = rng.choice(states)
+        return tell(rng, self.book, old.topic, old.subject, at, before=latest, state=state)
 
     def session(self, start: str, length: int) -> None:
         rng = self.rng
@@ -191,9 +197,7 @@ class _Talk:
                 turn.text += f" [shares a photo: {picture}]"
             elif rng.random() < 0.03:
                 turn.text += f" [shares a photo: {self.pick('aphoto', other)}]"
-            for i, told in enumerate(turn.told):
-                turn.told[i] = replace(told, turn=turn.text)
-            self.told[person] += turn.told
+            turn.told = [replace(told, turn=turn.text) for told in turn.told]
             turns.append(turn)
 
     def reaction(self, last: Turn, other: Person) -> list[str]:
@@ -212,7 +216,9 @@ class _Talk:
         if echoes and told.state == "holds" and rng.random() < 0.45:
             parts.append(fill(rng.choice(echoes), told.values))
         if rng.random() < 0.2:
-            parts.append(self.pick(rng.choice(("fine", "compliment", "wish", "advice")), other))
+            parts.append(
+                self.pick(rng.choice(("fine", "compliment", "wish", "advice", "musing")), other)
+            )
         return parts
 
     def ask(self, parts: list[str], topic: Topic) -> tuple[Topic, tuple[str, ...]] | None:
@@ -249,8 +255,7 @@ class _Talk:
         new = Told(
             topic, told.subject, values, turn.at, fact=fact, sentence=fact, self_contained=False
         )
-        turn.facts.append(fact)
-        turn.told.append(new)
+        self.keep(turn, new)
 
     def add(self, turn: Turn, parts: list[str], told: Told) -> None:
         """Put something told into a turn, with talk around it."""
@@ -260,20 +265,31 @@ class _Talk:
             told.topic.kind != "plan"
             and told.state == "holds"
             and told.topic.name in _FELT
-            and rng.random() < 0.25
+            and rng.random() < 0.4
         ):
             said, felt = rng.choice(self.book.talk["feel"]).split(" => ")
-            sentence += f" {as_sentence(fill(said, {}, told.subject.own()))}"
-            fact = f"{fact.rstrip('.')} {fill(felt, {}, told.subject.third())}."
+            rel = {"rel": rng.choice(self.book.lists["rel"])}
+            own = told.subject.own()
+            if told.subject.relation:
+                own = replace(own, subject=own.they, possessive=own.my)
+            sentence += f" {as_sentence(fill(said, rel, own))}"
+            fact = f"{fact.rstrip('.')} {fill(felt, rel, told.subject.third())}."
         if rng.random() < 0.3 and not told.sentence.startswith("On "):
             opener = self.pick("opener", turn.person)
-            parts.append(f"{opener} {_lower(sentence)}")
+            first = sentence.split(" ", 1)[0].removesuffix("'s").rstrip(",.")
+            if first not in self.book.proper and opener[-1] not in "!":
+                sentence = sentence[0].lower() + sentence[1:]
+            parts.append(f"{opener} {sentence}")
         else:
             parts.append(sentence)
         if rng.random() < 0.35:
-            parts.append(self.pick("filler", turn.person))
-        turn.facts.append(fact)
-        turn.told.append(replace(told, fact=fact, sentence=sentence))
+            parts.append(self.pick(rng.choice(("filler", "filler", "musing")), turn.person))
+        self.keep(turn, replace(told, fact=fact, sentence=sentence))
+
+    def keep(self, turn: Turn, told: Told) -> None:
+        turn.facts.append(told.fact)
+        turn.told.append(told)
+        self.told[turn.person].append(told)
 
     def spoken(self, parts: list[str], person: Person) -> str:
         """The parts as one text, in the speaker's manner."""
@@ -296,20 +312,14 @@ class _Talk:
 
 
 _FELT = frozenset(
-    "hobby instrument learning pastTrip concert workshop event volunteering sport craft hike "
-    "cooking painting race".split()
+    "workshop outing race contest volunteer concert cooking painting hike museum pastTrip built "
+    "startbusiness achievement".split()
 )
 
 
 def _facts_of(topic: Topic, answer: str) -> list[str]:
     """The ways to note a topic from an answer alone."""
     return [f for f in all_facts(topic) if slots(f) - {"when", "soon"} <= slots(answer)]
-
-
-def _lower(text: str) -> str:
-    """A sentence that goes on after a colon, or a word before it."""
-    first = text.split(" ", 1)[0]
-    return text[0].lower() + text[1:] if first in _LOWERED else text
 
 
 def informal(rng: random.Random, text: str) -> str:

@@ -85,11 +85,15 @@ class Topic:
 
 @dataclass(frozen=True)
 class Phrases:
-    """All that one split may say. lists: values; talk: phrases around facts; topics: by name."""
+    """All that one split may say. lists: values; talk: what is said around facts, by name.
+
+    proper: words that keep their capital within a sentence.
+    """
 
     lists: Mapping[str, Sequence[str]]
     talk: Mapping[str, Sequence[str]]
     topics: Sequence[Topic]
+    proper: frozenset[str]
 
 
 @cache
@@ -106,7 +110,8 @@ def phrases(split: Split) -> Phrases:
         name, rest = line.split(" ", 1)
         if name.startswith("v") == (split == "valid"):
             said[name.removeprefix("v")] = rest.split(" | ")
-    return Phrases(values, said, _topics(split))
+    proper = {v.split()[0] for every in values.values() for v in every if v[0].isupper()}
+    return Phrases(values, said, _topics(split), frozenset(proper | {"I"}))
 
 
 def slots(phrase: str) -> set[str]:
@@ -131,6 +136,8 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
         return f"{_article(text)} {text}" if name.startswith("a ") else text
 
     if voice is not None:
+        if voice.form == 2 and voice.they != "they":
+            phrase = _named_once(phrase)
         phrase = _FORM.sub(lambda m: _form(m, voice.form), phrase)
     while "{" in phrase:  # a value may have slots itself
         phrase = _SLOT.sub(value, phrase)
@@ -145,6 +152,16 @@ def first_person() -> Voice:
 def second_person() -> Voice:
     """The one spoken to."""
     return Voice("you", "your", "your", "you", "you", 1)
+
+
+def _named_once(phrase: str) -> str:
+    """A phrase that names somebody and then says she or he: "Ana sang until she was tired"."""
+    head, person, tail = phrase.partition("{S")
+    if not person:
+        return phrase
+    for named, pronoun in (("{S}", "{they}"), ("{S's}", "{my}")):
+        tail = tail.replace(named, pronoun)
+    return head + person + tail
 
 
 def _named(slot: str) -> str:

@@ -66,7 +66,7 @@ def _example(rng: random.Random, conversation: Conversation, asked: _Asked, grou
     answer = asked.answer
     if answer is not None:
         plain = fill(answer.removeprefix("{my} "), asked.values, asked.subject.third())
-        answer = plain
+        answer = plain.replace('"', "")  # a memory is shown in quotes, so that it has none
     memories = _memories(rng, conversation, asked, question)
     return Example(
         "generation",
@@ -357,5 +357,5 @@ def _hidden(told: Told) -> Callable[[Told], bool]:
 
 _KINDS: tuple[tuple[Callable[..., _Asked | None], int], ...] = (
     (_single, 14), (_detail, 14), (_when, 22), (_yes, 4), (_list, 16), (_count, 6),
-    (_changed, 40), (_who, 4), (_infer, 3), (_unknown, 16),
+    (_changed, 40), (_who, 4), (_infer, 3), (_unknown, 13),
 )  # fmt: skip

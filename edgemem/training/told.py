@@ -69,7 +69,7 @@ class Subject:
 
     def _voice(self, whose: str, alone: str) -> Voice:
         my, me, they = _PRONOUNS[self.pronoun or self.owner.pronoun]
-        subject = f"{whose} {self.relation} {self.name}" if self.relation else alone
+        subject = f"{whose} {self.relation} {self.name}".strip() if self.relation else alone
         return Voice(subject, f"{subject}'s", my, me, they, 2)
 
 
