@@ -290,9 +290,7 @@ def _mean_loss(torch: Any, model: Any, judged: Sequence[Row]) -> float:
     return total / sum(len(row.labels) for row in judged)
 
 
-def _check(
-    stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan
-) -> None:
+def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan) -> None:
     for what, given in (("training", examples), ("validation", valid)):
         wrong = next((e.stage for e in given if e.stage != stage), None)
         if not given or wrong:
@@ -311,9 +309,7 @@ def _check(
         raise InputError("lr, batch, epochs, minutes, rank, every and patience must be above 0")
 
 
-def _begin_from(
-    init: Path, tensors: dict[str, Any], shape: adapterfile.Shape, plan: Plan
-) -> None:
+def _begin_from(init: Path, tensors: dict[str, Any], shape: adapterfile.Shape, plan: Plan) -> None:
     import torch
 
     arrays, alpha = adapterfile.read(init, shape=shape)
