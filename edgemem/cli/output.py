@@ -27,8 +27,10 @@ __all__ = [
     "Advance",
     "db_option",
     "erase_preview",
+    "experts_option",
     "json_object",
     "json_option",
+    "licence_note",
     "no_memory",
     "note",
     "one_line",
@@ -85,6 +87,11 @@ db_option = click.option(
     "--db", metavar="FILE", help="The store's file.  [default: the setting `db`]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+experts_option = click.option(
+    "--experts",
+    metavar="NAME",
+    help="The model's experts: a set's name or folder, or none.  [default: setting `experts`]",
+)
 
 
 def scope_options(command: F) -> F:
@@ -116,6 +123,19 @@ def who(scope: Mapping[str, Any]) -> str:
 def settings_with(**given: Any) -> Settings:
     """The settings in force, with those options that were given in their place."""
     return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
+
+
+def licence_note(settings: Settings) -> None:
+    """Before experts are loaded that not everybody may use for everything: say so.
+
+    Raises AdapterError if there is no such set.
+    """
+    from edgemem.runtime import experts
+
+    if settings.experts not in (experts.DEFAULT, experts.NO_EXPERTS):
+        chosen = experts.find(settings.experts)
+        if not chosen.permissive:
+            note(f"The experts {chosen.name!r} are licensed {chosen.licence}: {chosen.data}")
 
 
 @contextmanager
