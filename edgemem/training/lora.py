@@ -18,7 +18,7 @@ from edgemem.errors import ConfigError, ModelError
 from edgemem.training.extra import require
 from edgemem.training.packing import Row
 
-__all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "lora_tensors", "loss_sum"]
+__all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "logits", "lora_tensors", "loss_sum"]
 
 QV = ("q_proj", "v_proj")
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -103,21 +103,27 @@ def lora_tensors(model: Any) -> dict[str, Any]:
     return {n: p for n, p in model.named_parameters() if n.endswith((".lora_A", ".lora_B"))}
 
 
+def logits(model: Any, row: Row) -> Any:
+    """A row's logits, (predictors, vocabulary), with gradients."""
+    import torch
+
+    device = model.lm_head.weight.device
+    hidden = model.model(
+        input_ids=torch.tensor([row.ids], device=device),
+        position_ids=torch.tensor([row.positions], device=device),
+        use_cache=False,
+        packing=(row.lengths, _masks(torch, row.lengths, device)),
+    ).last_hidden_state[0]
+    return model.lm_head(hidden[torch.tensor(row.predictors, device=device)])
+
+
 def loss_sum(model: Any, row: Row) -> Any:
     """Sum of the cross-entropies of a row's labels, a scalar tensor with gradients."""
     import torch
 
-    device = model.lm_head.weight.device
-    ids = torch.tensor([row.ids], device=device)
-    positions = torch.tensor([row.positions], device=device)
-    lengths = row.lengths
-    hidden = model.model(
-        input_ids=ids, position_ids=positions, use_cache=False,
-        packing=(lengths, _masks(torch, lengths, device)),
-    ).last_hidden_state[0]  # fmt: skip
-    wanted = hidden[torch.tensor(row.predictors, device=device)]
-    labels = torch.tensor(row.labels, device=device)
-    return torch.nn.functional.cross_entropy(model.lm_head(wanted), labels, reduction="sum")
+    found = logits(model, row)
+    labels = torch.tensor(row.labels, device=found.device)
+    return torch.nn.functional.cross_entropy(found, labels, reduction="sum")
 
 
 def _masks(torch: Any, lengths: list[int], device: Any) -> list[Any]:

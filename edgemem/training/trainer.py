@@ -213,7 +213,7 @@ def train(
     losses: list[float] = []
 
     def elapsed() -> float:
-        return time.monotonic() - begun
+        return time.monotonic() - float(begun)
 
     def tell(validated: bool) -> None:
         done = progress()
@@ -254,7 +254,7 @@ def train(
         out_of_time = elapsed() + state["judging_s"] >= limit_s
         # Under a limit, a slow machine's validations may not take more than a fifth of the time.
         rested = plan.minutes is None or elapsed() - state["judged_at"] >= 4 * state["judging_s"]
-        due = (step + 1) % plan.every == 0 and rested or step + 1 == last_step or out_of_time
+        due = ((step + 1) % plan.every == 0 and rested) or step + 1 == last_step or out_of_time
         if due:
             validate()
             state["elapsed_s"] = elapsed()
