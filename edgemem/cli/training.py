@@ -96,18 +96,21 @@ def data(conversations: int, seed: int, split: Split, stages: tuple[Stage, ...],
     default="auto",
     show_default=True,
 )
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint beside --out.")
 @json_option
 def run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
     minutes: float | None, epochs: int, lr: float, batch: int, rank: int, every: int,
-    patience: int, init: Path | None, seed: int, precision: str, resume: bool, as_json: bool,
+    patience: int, init: Path | None, seed: int, precision: str,
+    threads: int | None, resume: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
 
     Examples of other stages are left out.
     """
     from dataclasses import asdict
+
     from edgemem.runtime.models import find
     from edgemem.training import examples, trainer
 
@@ -117,7 +120,7 @@ def run(
         learn, judge = trainer.split(learn, seed)
     plan = trainer.Plan(
         lr=lr, batch=batch, epochs=epochs, minutes=minutes, rank=rank, alpha=2.0 * rank, seed=seed,
-        every=every, patience=patience, precision=precision,
+        every=every, patience=patience, precision=precision, threads=threads,
     )  # fmt: skip
     base = find(model or load_settings().model)
     with _shown() as report:

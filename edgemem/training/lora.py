@@ -18,7 +18,7 @@ from edgemem.errors import ConfigError, ModelError
 from edgemem.training.extra import require
 from edgemem.training.packing import Row
 
-__all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "lora_tensors", "loss_sum"]
+__all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "logits", "lora_tensors", "loss_sum"]
 
 QV = ("q_proj", "v_proj")
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -103,21 +103,27 @@ def lora_tensors(model: Any) -> dict[str, Any]:
     return {n: p for n, p in model.named_parameters() if n.endswith((".lora_A", ".lora_B"))}
 
 
+def logits(model: Any, row: Row) -> Any:
+    """A row's logits, (predictors, vocabulary), with gradients."""
+    import torch
+
+    device = model.lm_head.weight.device
+    hidden = model.model(
+        input_ids=torch.tensor([row.ids], device=device),
+        position_ids=torch.tensor([row.positions], device=device),
+        use_cache=False,
+        packing=(row.lengths, _masks(torch, row.lengths, device)),
+    ).last_hidden_state[0]
+    return model.lm_head(hidden[torch.tensor(row.predictors, device=device)])
+
+
 def loss_sum(model: Any, row: Row) -> Any:
     """Sum of the cross-entropies of a row's labels, a scalar tensor with gradients."""
     import torch
 
-    device = model.lm_head.weight.device
-    ids = torch.tensor([row.ids], device=device)
-    positions = torch.tensor([row.positions], device=device)
-    lengths = row.lengths
-    hidden = model.model(
-        input_ids=ids, position_ids=positions, use_cache=False,
-        packing=(lengths, _masks(torch, lengths, device)),
-    ).last_hidden_state[0]  # fmt: skip
-    wanted = hidden[torch.tensor(row.predictors, device=device)]
-    labels = torch.tensor(row.labels, device=device)
-    return torch.nn.functional.cross_entropy(model.lm_head(wanted), labels, reduction="sum")
+    found = logits(model, row)
+    labels = torch.tensor(row.labels, device=found.device)
+    return torch.nn.functional.cross_entropy(found, labels, reduction="sum")
 
 
 def _masks(torch: Any, lengths: list[int], device: Any) -> list[Any]:
@@ -138,16 +144,16 @@ def _attention(
 
     lengths, masks = packing
     attend = torch.nn.functional.scaled_dot_product_attention
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    dtype = value.dtype
+    # A CPU's attention is five times slower backwards in bfloat16; a GPU's is made for it.
+    dtype = value.dtype if value.is_cuda else torch.float32
     parts = [t.to(dtype).split(lengths, 2) for t in (query, key, value)]
     (q0, *qs), (k0, *ks), (v0, *vs) = parts
-    out = [attend(q0, k0, v0, is_causal=True, scale=scaling)] if lengths[0] else []
+    out = []
+    if lengths[0]:
+        out.append(attend(q0, k0, v0, is_causal=True, scale=scaling, enable_gqa=True))
     for q, k, v, mask in zip(qs, ks, vs, masks, strict=True):
         k, v = torch.cat((k0, k), 2), torch.cat((v0, v), 2)
-        out.append(attend(q, k, v, attn_mask=mask, scale=scaling))
+        out.append(attend(q, k, v, attn_mask=mask, scale=scaling, enable_gqa=True))
     return torch.cat(out, 2).transpose(1, 2), None
 
 

@@ -36,6 +36,7 @@ TARGETS: dict[Stage, tuple[str, ...]] = {
 }
 WARMUP_STEPS = 10
 LAST_LR = 0.1  # of the highest
+_HOW_LONG = ("minutes", "epochs", "patience", "threads")  # a resumed run may change these
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Plan:
     minutes: wall-clock limit that the schedule is planned to end in; None is what the epochs take.
     every: steps between validations, each with a checkpoint; patience: validations without a better
     loss before it ends; valid_examples: most that a validation reads; row_tokens: of one pass.
+    threads: None is one for each core.
     """
 
     lr: float = 1e-3
@@ -61,6 +63,7 @@ class Plan:
     valid_examples: int = 64
     row_tokens: int = 1024
     precision: str = "auto"
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,8 @@ def train(
     import torch
 
     learn, judge = tokenized(base, examples), tokenized(base, valid)
+    if plan.threads is not None:
+        torch.set_num_threads(plan.threads)
     judge = random.Random(plan.seed).sample(judge, min(len(judge), plan.valid_examples))
     judged = rows(judge, plan.row_tokens)
     model = lora.load_base(base, precision=plan.precision)
@@ -179,6 +184,7 @@ def train(
     state: dict[str, Any] = {
         "step": 0, "elapsed_s": 0.0, "tokens": 0, "trained_s": 0.0,
         "first": math.nan, "best": math.inf, "worse": 0, "valid": math.nan,
+        "judging_s": 0.0, "judged_at": 0.0,
     }  # fmt: skip
     if resume and checkpoint.exists():
         state = _load(torch, checkpoint, identity, tensors, optimizer)
@@ -188,7 +194,9 @@ def train(
         return adapterfile.write(out, arrays, alpha=plan.alpha, shape=shape)
 
     def validate() -> None:
+        started = time.monotonic()
         state["valid"] = _mean_loss(torch, model, judged)
+        state["judging_s"], state["judged_at"] = time.monotonic() - started, elapsed()
         if state["step"] == 0:
             state["first"] = state["valid"]
         if state["valid"] < state["best"]:
@@ -204,8 +212,11 @@ def train(
     ended = "epochs"
     losses: list[float] = []
 
+    def elapsed() -> float:
+        return time.monotonic() - float(begun)
+
     def tell(validated: bool) -> None:
-        elapsed, done = time.monotonic() - begun, progress()
+        done = progress()
         report(
             Progress(
                 step=state["step"],
@@ -215,13 +226,14 @@ def train(
                 valid_loss=state["valid"],
                 best_loss=state["best"],
                 tokens_per_s=state["tokens"] / max(1e-9, state["trained_s"]),
-                left_s=min(limit_s - elapsed, elapsed * (1 - done) / max(done, 1e-9)),
+                left_s=max(0.0, min(limit_s - elapsed(), elapsed() * (1 - done) / max(done, 1e-9))),
                 validated=validated,
             )
         )
 
     def progress() -> float:
-        return min(1.0, max(state["step"] / last_step, (time.monotonic() - begun) / limit_s))
+        steps = float(state["step"]) / last_step
+        return min(1.0, max(steps, elapsed() / limit_s))
 
     if state["step"] == 0:
         validate()
@@ -239,11 +251,13 @@ def train(
         state["step"] = step + 1
         state["tokens"] += sum(map(len, chosen))
         state["trained_s"] += time.monotonic() - started
-        out_of_time = time.monotonic() - begun >= limit_s
-        due = (step + 1) % plan.every == 0 or step + 1 == last_step or out_of_time
+        out_of_time = elapsed() + state["judging_s"] >= limit_s
+        # Under a limit, a slow machine's validations may not take more than a fifth of the time.
+        rested = plan.minutes is None or elapsed() - state["judged_at"] >= 4 * state["judging_s"]
+        due = ((step + 1) % plan.every == 0 and rested) or step + 1 == last_step or out_of_time
         if due:
             validate()
-            state["elapsed_s"] = time.monotonic() - begun
+            state["elapsed_s"] = elapsed()
             _save(torch, checkpoint, identity, tensors, optimizer, state)
         tell(due)
         if out_of_time:
@@ -258,7 +272,7 @@ def train(
         first_loss=state["first"],
         best_loss=state["best"],
         tokens_per_s=state["tokens"] / max(1e-9, state["trained_s"]),
-        elapsed_s=time.monotonic() - begun,
+        elapsed_s=elapsed(),
         ended=ended,
         bytes=out.stat().st_size,
     )
@@ -333,7 +347,7 @@ def _identity(
     stage: str, base: Path, learn: Sequence[Tokens], judge: Sequence[Tokens], plan: Plan
 ) -> str:
     """Of all that a run depends on but how long it lasts."""
-    settings = {k: v for k, v in asdict(plan).items() if k not in ("minutes", "epochs", "patience")}
+    settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
     parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target] for e in (*learn, *judge))]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
