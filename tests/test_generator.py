@@ -43,7 +43,9 @@ def shown(example: Example) -> str:
 def test_the_same_seed_gives_the_same_examples_and_another_others() -> None:
     first = list(examples(2, seed=3))
     assert first == list(examples(2, seed=3))
-    assert {e.prompt for e in first}.isdisjoint(e.prompt for e in examples(2, seed=4, stages=["update"]))
+    assert {e.prompt for e in first}.isdisjoint(
+        e.prompt for e in examples(2, seed=4, stages=["update"])
+    )
 
 
 def test_only_the_wanted_stages_are_made_and_are_the_same_as_among_all() -> None:
@@ -59,15 +61,17 @@ def said(split: Split) -> set[str]:
     """Every phrase of a split that has words of its own."""
     book = phrases(split)
     parts = {p for t in book.topics for lines in t.lines.values() for line in lines for p in line}
-    every = {a for p in parts for a in p.split(" | ")} | {p for ps in book.talk.values() for p in ps}
+    every = {a for p in parts for a in p.split(" | ")} | {
+        p for ps in book.talk.values() for p in ps
+    }
     return {p for p in every if content_words(re.sub(r"\{[^}]*\}", " ", p))}
 
 
 def test_validation_says_nothing_that_training_says() -> None:
     train, valid = said("train"), said("valid")
-    assert len(train) > 2000 and len(valid) > 1000
-    answers = {a for t in phrases("train").topics for code in "qbli" for *_, a in t.of(code)}
-    assert train & valid <= answers  # "at {workplace}" is the answer to any wording
+    assert len(train) > 1500 and len(valid) > 1000
+    answers = {a for t in phrases("train").topics for code in "qbl" for _, a in t.of(code)}
+    assert train & valid <= answers  # "with a {pet}" may answer any wording
 
 
 def test_validation_has_other_names_and_values() -> None:
@@ -113,7 +117,7 @@ def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
         assert (example.kind == "empty") == (not facts)
         speakers = set(re.findall(r"^(\w+): ", shown(example), re.M)) - {"Assistant"}
         for fact in facts:
-            assert re.match(r"\w+", fact)[0] in speakers or fact.startswith("the "), fact  # type: ignore[index]
+            assert any(fact.startswith((f"{name} ", f"{name}'s ")) for name in speakers), fact
             assert "{" not in fact and "  " not in fact and not re.search(r"\b(I|my|me)\b", fact)
             for date in DATE.findall(fact):
                 assert date in example.prompt, (fact, example.prompt)

@@ -19,6 +19,7 @@ from edgemem.training.told import Person, Subject, Told, all_facts, as_sentence,
 __all__ = ["Conversation", "Turn", "converse"]
 
 _CHATTER = ("hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react")
+_INTERRUPTED = frozenset(("fine", "react", "small", "musing", "compliment", "wish", "hypo", "sad"))
 _EMOJI = (
     "😊",
     "😂",
@@ -97,7 +98,16 @@ class _Talk:
         said = self.book.talk[name]
         if other.assistant:  # nobody calls it by name
             said = [phrase for phrase in said if "{other}" not in phrase]
-        return fill(self.rng.choice(said), {"other": other.name})
+        text = fill(self.rng.choice(said), {"other": other.name})
+        if name in _INTERRUPTED and self.rng.random() < 0.3:
+            first = text.split(" ", 1)[0].split("'")[0].rstrip(",.!")
+            if first not in self.book.proper | {other.name}:
+                text = text[0].lower() + text[1:]
+            text = f"{self.rng.choice(self.book.talk['interj'])}, {text}"
+        if name in _INTERRUPTED and other.name not in text and not other.assistant:
+            if self.rng.random() < 0.12 and text[-1].isalnum():
+                text += f", {other.name}"
+        return text
 
     # What somebody has to tell now.
     def news(self, person: Person, at: str, topic: Topic | None = None) -> Told:
@@ -327,7 +337,7 @@ def informal(rng: random.Random, text: str) -> str:
     for plain, loose in (
         ("I am ", "I'm "), ("I have ", "I've "), ("going to ", "gonna "), ("really", "rly"),
         ("you ", "u "), ("because", "cuz"), ("though", "tho"), ("want to", "wanna"),
-        ("I'm", "im"), ("don't", "dont"), ("it's", "its"), ("!", "!!"),
+        ("I'm", "im"), ("don't", "dont"), ("!", "!!"),
     ):  # fmt: skip
         if rng.random() < 0.25:
             text = text.replace(plain, loose)
