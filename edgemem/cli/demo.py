@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem.cli.admin import tune_first
 from edgemem.cli.output import db_option, json_option, one_line, open_memory, print_json, when
+from edgemem.config import load_settings
 from edgemem.importers import Demo, read_demo
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def demo(conversation: str | None, db: str | None, as_json: bool) -> None:
             "must not mix with yours, and a second process reads it."
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    tune_first(load_settings())
     started = time.perf_counter()
     with _conversation_file(conversation) as file, _store_file(db) as store:
         script = read_demo(file)

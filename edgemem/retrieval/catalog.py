@@ -282,9 +282,8 @@ class Catalog:
         last = np.concatenate([first[1:], np.ones(min(1, len(first)), np.bool_)])
         for i in np.flatnonzero(last).tolist():
             self._last[tuple(scopes[i].tolist())] = int(rowids[i])
-        follows = (
-            (before != NOBODY)
-            & (np.abs(column["time"][before] - column["time"][rowids]) <= SESSION_GAP_S)
+        follows = (before != NOBODY) & (
+            np.abs(column["time"][before] - column["time"][rowids]) <= SESSION_GAP_S
         )
         # A session is called by its first memory; the first of these may go on with an older one.
         opens = first | ~follows
