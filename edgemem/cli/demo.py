@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem.cli.admin import tune_first
 from edgemem.cli.output import (
     db_option,
     experts_option,
@@ -75,6 +76,7 @@ def demo(conversation: str | None, db: str | None, experts: str | None, as_json:
             "must not mix with yours, and a second process reads it."
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    tune_first(settings_with(experts=experts))
     started = time.perf_counter()
     with _conversation_file(conversation) as file, _store_file(db) as store:
         script = read_demo(file)
