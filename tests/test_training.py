@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from trainkit import END, SHAPE, llama_logits, write_base
 
-from edgemem.errors import InputError
+from edgemem.errors import AdapterError, InputError
 from edgemem.training import adapterfile, lora, trainer
 from edgemem.training.examples import Example
 from edgemem.training.packing import Tokens, pack
@@ -29,15 +29,15 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_base(tmp_path_factory.mktemp("base") / "tiny.gguf")
 
 
-def adapted(base: Path, targets: tuple[str, ...] = lora.ALL_LINEAR) -> Any:
-    """A float32 model whose adapters do something."""
+def adapted(base: Path) -> tuple[Any, dict[str, Any]]:
+    """A float32 model whose adapters do something, and their parameters."""
     model = lora.load_base(base, precision="float32")
-    lora.add_lora(model, targets, rank=4, alpha=8.0, dropout=0.0, seed=1)
+    tensors = lora.add_lora(model, lora.ALL_LINEAR, rank=4, alpha=8.0, dropout=0.0, seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
-        for tensor in lora.lora_tensors(model).values():
+        for tensor in tensors.values():
             tensor.copy_((torch.randn(tensor.shape, generator=generator) * 0.15).half())
-    return model
+    return model, tensors
 
 
 def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Example]:
@@ -50,7 +50,7 @@ def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Ex
 
 
 def test_a_packed_row_has_the_loss_and_gradients_of_its_examples(base: Path) -> None:
-    model = adapted(base)
+    model, tensors = adapted(base)
     rng = np.random.default_rng(0)
     shared = tuple(rng.integers(0, 256, 7).tolist())
 
@@ -66,7 +66,7 @@ def test_a_packed_row_has_the_loss_and_gradients_of_its_examples(base: Path) -> 
             loss = lora.loss_sum(model, pack(row))
             loss.backward()
             total += loss.item()
-        return total, {n: p.grad.clone() for n, p in lora.lora_tensors(model).items()}
+        return total, {n: p.grad.clone() for n, p in tensors.items()}
 
     together, packed = gradients([batch])
     apart, single = gradients([[e] for e in batch])
@@ -86,18 +86,19 @@ def test_the_loss_is_that_of_transformers_own_attention(base: Path) -> None:
     plain = transformers.AutoModelForCausalLM.from_pretrained(
         str(base.parent), gguf_file=base.name, dtype=torch.float32
     )
-    wanted = float(plain(input_ids=ids, labels=labels).loss) * len(tokens.target)
+    wanted = plain(input_ids=ids, labels=labels).loss.item() * len(tokens.target)
     ours = lora.load_base(base, precision="float32")
-    assert float(lora.loss_sum(ours, pack([tokens]))) == pytest.approx(wanted, rel=1e-5)
+    assert lora.loss_sum(ours, pack([tokens])).item() == pytest.approx(wanted, rel=1e-5)
 
 
 def test_llama_cpp_computes_what_was_trained(base: Path, tmp_path: Path) -> None:
-    model = adapted(base).eval()
+    model, tensors = adapted(base)
+    model.eval()
     tokens = list(b"The other path is over there.")
     row = pack([Tokens(tuple(tokens), (0,))])
     with torch.no_grad():
         (ours,) = lora.logits(model, row).numpy()
-    arrays = {n: t.detach().numpy() for n, t in lora.lora_tensors(model).items()}
+    arrays = {n: t.detach().numpy() for n, t in tensors.items()}
     file = tmp_path / "a.gguf"
     adapterfile.write(file, arrays, alpha=8.0, shape=SHAPE)
     assert np.abs(llama_logits(base, tokens, file) - ours).max() < 0.05
@@ -167,7 +168,7 @@ def test_training_begins_from_an_adapter(base: Path, tmp_path: Path) -> None:
         "extraction", base, *data, second, replace(PLAN, epochs=1, alpha=32.0), init=first
     )
     assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)  # float16 in between
-    with pytest.raises(InputError, match="does not have the layers and the rank of this expert"):
+    with pytest.raises(AdapterError, match="does not have the layers and the rank of this expert"):
         trainer.train(
             "extraction", base, *data, second, replace(PLAN, rank=4), init=first
         )  # fmt: skip

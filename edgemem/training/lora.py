@@ -18,7 +18,7 @@ from edgemem.errors import ConfigError, ModelError
 from edgemem.training.extra import require
 from edgemem.training.packing import Row
 
-__all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "logits", "lora_tensors", "loss_sum"]
+__all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "logits", "loss_sum"]
 
 QV = ("q_proj", "v_proj")
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -36,13 +36,13 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
     """
     # torch's threads should sleep while they wait, not spin: see runtime/llama.py.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # transformers' own bars, read when it is imported
     require()
     import torch
     import transformers
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = _dtype(torch, precision, device)
-    transformers.utils.logging.disable_progress_bar()
     transformers.AttentionInterface.register(_ATTENTION, _attention)
     transformers.AttentionMaskInterface.register(_ATTENTION, lambda *_, **__: None)
     try:
@@ -75,8 +75,10 @@ def _dtype(torch: Any, precision: str, device: str) -> Any:
 
 def add_lora(
     model: Any, targets: tuple[str, ...], *, rank: int, alpha: float, dropout: float, seed: int
-) -> int:
-    """Give the linear layers with these names an adapter that changes nothing yet; how many.
+) -> dict[str, Any]:
+    """Give the linear layers with these names an adapter that changes nothing yet.
+
+    Returns its parameters, by transformers' names of their layers and ".lora_A" or ".lora_B".
 
     A: (rank, in), uniform as torch's linear layers begin; B: (out, rank), zero; both float32.
     dropout: chance that a value of an adapter's input is left out, in steps of 1/256.
@@ -84,23 +86,18 @@ def add_lora(
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    count = 0
+    tensors: dict[str, Any] = {}
     for name, module in model.named_modules():
         if name.rpartition(".")[2] not in targets or not isinstance(module, torch.nn.Linear):
             continue
         bound = module.in_features**-0.5  # kaiming_uniform_(a=sqrt(5)), as in the LoRA paper's code
         a = torch.rand(rank, module.in_features, generator=generator) * 2 * bound - bound
         b = torch.zeros(module.out_features, rank)
-        module.lora_A = torch.nn.Parameter(a.to(module.weight.device))
-        module.lora_B = torch.nn.Parameter(b.to(module.weight.device))
+        for part, values in (("lora_A", a), ("lora_B", b)):
+            tensors[f"{name}.{part}"] = torch.nn.Parameter(values.to(module.weight.device))
+            module.register_parameter(part, tensors[f"{name}.{part}"])
         module.lora_scale, module.lora_dropout = alpha / rank, dropout
-        count += 1
-    return count
-
-
-def lora_tensors(model: Any) -> dict[str, Any]:
-    """The adapters' parameters, by transformers' names of their layers and "lora_A", "lora_B"."""
-    return {n: p for n, p in model.named_parameters() if n.endswith((".lora_A", ".lora_B"))}
+    return tensors
 
 
 def logits(model: Any, row: Row) -> Any:
@@ -167,21 +164,21 @@ def _forward_of(torch: Any, module: Any) -> Any:
         y = linear(x, weight, module.bias)
         if not hasattr(module, "lora_A"):
             return y
-        if module.training and module.lora_dropout:
-            x = x * _kept(torch, x, module.lora_dropout)
+        scale = module.lora_scale
+        if module.training and (dropped := round(module.lora_dropout * 256)):
+            x = x * _kept(torch, x, dropped)
+            scale *= 256 / (256 - dropped)
         low = linear(x, module.lora_A.to(x.dtype))
-        return y + linear(low, (module.lora_B * module.lora_scale).to(x.dtype))
+        return y + linear(low, (module.lora_B * scale).to(x.dtype))
 
     return forward
 
 
-def _kept(torch: Any, x: Any, dropout: float) -> Any:
-    """A mask of x's shape: 0 with a chance of dropout, else what keeps the expectation.
+def _kept(torch: Any, x: Any, dropped: int) -> Any:
+    """Ones of x's shape, each 0 with a chance of dropped / 256.
 
-    Random bytes, eight to a draw: torch's own dropout draws a float for each value.
+    From random bytes, eight to a draw: torch's own dropout draws a float for each value.
     """
-    dropped = round(dropout * 256)
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
     draws.random_(-(2**63), None)
-    kept = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-    return kept.to(x.dtype) * (256 / (256 - dropped))
+    return (draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped).to(x.dtype)

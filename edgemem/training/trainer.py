@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from edgemem.errors import InputError
+from edgemem.errors import AdapterError, InputError
 from edgemem.training import adapterfile, lora
 from edgemem.training.examples import Example, Stage
 from edgemem.training.extra import require
@@ -36,6 +36,7 @@ TARGETS: dict[Stage, tuple[str, ...]] = {
 }
 WARMUP_STEPS = 10
 LAST_LR = 0.1  # of the highest
+MAX_GRADIENT_NORM = 1.0
 _HOW_LONG = ("minutes", "epochs", "patience", "threads")  # a resumed run may change these
 
 
@@ -68,7 +69,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is. done: share of the plan, 0 to 1. loss: of the last steps, per target token.
+    """Where a run is. done: share of the plan, 0 to 1. loss: of the last steps, smoothed, per
+    target token.
 
     tokens_per_s: prompt and target tokens of examples trained on. valid_loss: the last one;
     best_loss: the lowest, whose adapter is in the file. validated: whether it is new.
@@ -157,154 +159,239 @@ def train(
     require()
     import torch
 
-    learn, judge = tokenized(base, examples), tokenized(base, valid)
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
+    learn, judge = tokenized(base, examples), tokenized(base, valid)
     judge = random.Random(plan.seed).sample(judge, min(len(judge), plan.valid_examples))
     judged = rows(judge, plan.row_tokens)
-    model = lora.load_base(base, precision=plan.precision)
-    shape = adapterfile.Shape(
-        adapterfile.architecture(base),
-        model.config.num_hidden_layers,
-        model.config.num_attention_heads,
-        model.config.num_key_value_heads,
-    )
-    lora.add_lora(
-        model, TARGETS[stage], rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
-        seed=plan.seed,
-    )  # fmt: skip
-    tensors = lora.lora_tensors(model)
+    expert = _Expert(stage, base, plan)
     if init is not None:
-        _begin_from(init, tensors, shape, plan)
-    optimizer = torch.optim.AdamW(
-        tensors.values(), lr=plan.lr, betas=(0.9, 0.999), weight_decay=plan.weight_decay
-    )
+        expert.begin_from(init)
+    state = _State()
     checkpoint = out.with_name(out.name + ".checkpoint")
     identity = _identity(stage, base, learn, judge, plan)
-    state: dict[str, Any] = {
-        "step": 0, "elapsed_s": 0.0, "tokens": 0, "trained_s": 0.0,
-        "first": math.nan, "best": math.inf, "worse": 0, "valid": math.nan,
-        "judging_s": 0.0, "judged_at": 0.0,
-    }  # fmt: skip
     if resume and checkpoint.exists():
-        state = _load(torch, checkpoint, identity, tensors, optimizer)
+        state = expert.load(checkpoint, identity)
 
-    def save_best() -> int:
-        arrays = {n: t.detach().float().cpu().numpy() for n, t in tensors.items()}
-        return adapterfile.write(out, arrays, alpha=plan.alpha, shape=shape)
-
-    def validate() -> None:
-        started = time.monotonic()
-        state["valid"] = _mean_loss(torch, model, judged)
-        state["judging_s"], state["judged_at"] = time.monotonic() - started, elapsed()
-        if state["step"] == 0:
-            state["first"] = state["valid"]
-        if state["valid"] < state["best"]:
-            state["best"], state["worse"] = state["valid"], 0
-            save_best()
-        else:
-            state["worse"] += 1
-
+    begun = time.monotonic() - state.elapsed_s
+    limit_s = math.inf if plan.minutes is None else plan.minutes * 60
     per_epoch = math.ceil(len(learn) / plan.batch)
     last_step = per_epoch * plan.epochs
-    limit_s = math.inf if plan.minutes is None else plan.minutes * 60
-    begun = time.monotonic() - state["elapsed_s"]
-    ended = "epochs"
-    losses: list[float] = []
 
     def elapsed() -> float:
-        return time.monotonic() - float(begun)
+        return time.monotonic() - begun
 
-    def tell(validated: bool) -> None:
-        done = progress()
+    def done() -> float:
+        return min(1.0, max(state.step / last_step, elapsed() / limit_s))
+
+    def validate() -> None:
+        started = elapsed()
+        state.judge(expert.mean_loss(judged))
+        if state.worse == 0:
+            expert.write(out)
+        state.judged_at_s, state.judging_s = elapsed(), elapsed() - started
+
+    def tell(*, validated: bool) -> None:
+        ahead_s = elapsed() * (1 / max(done(), 1e-9) - 1)
         report(
             Progress(
-                step=state["step"],
-                epoch=state["step"] / per_epoch,
-                done=done,
-                loss=sum(losses[-20:]) / max(1, len(losses[-20:])),
-                valid_loss=state["valid"],
-                best_loss=state["best"],
-                tokens_per_s=state["tokens"] / max(1e-9, state["trained_s"]),
-                left_s=max(0.0, min(limit_s - elapsed(), elapsed() * (1 - done) / max(done, 1e-9))),
+                step=state.step,
+                epoch=state.step / per_epoch,
+                done=done(),
+                loss=state.loss,
+                valid_loss=state.valid_loss,
+                best_loss=state.best_loss,
+                tokens_per_s=state.tokens_per_s,
+                left_s=max(0.0, min(limit_s - elapsed(), ahead_s)),
                 validated=validated,
             )
         )
 
-    def progress() -> float:
-        steps = float(state["step"]) / last_step
-        return min(1.0, max(steps, elapsed() / limit_s))
-
-    if state["step"] == 0:
+    if state.step == 0:
         validate()
-        tell(True)
-    while state["step"] < last_step:
-        step, started = state["step"], time.monotonic()
-        epoch, at = divmod(step, per_epoch)
-        order = list(range(len(learn)))
-        random.Random(f"{plan.seed} {epoch}").shuffle(order)
-        chosen = [learn[i] for i in order[at * plan.batch : (at + 1) * plan.batch]]
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(plan, step, progress())
-        torch.manual_seed(plan.seed * 1_000_003 + step)  # dropout, the same after a resume
-        losses.append(_step(torch, model, optimizer, tensors, chosen, plan))
-        state["step"] = step + 1
-        state["tokens"] += sum(map(len, chosen))
-        state["trained_s"] += time.monotonic() - started
-        out_of_time = elapsed() + state["judging_s"] >= limit_s
+        tell(validated=True)
+    ended = "epochs" if state.step >= last_step else ""
+    while not ended:
+        batch = _batch(learn, state.step, plan)
+        started = elapsed()
+        loss = expert.step(batch, state.step, learning_rate(plan, state.step, done()))
+        state.stepped(batch, loss, elapsed() - started)
+        if state.step == last_step:
+            ended = "epochs"
+        elif elapsed() + state.judging_s >= limit_s:
+            ended = "minutes"
         # Under a limit, a slow machine's validations may not take more than a fifth of the time.
-        rested = plan.minutes is None or elapsed() - state["judged_at"] >= 4 * state["judging_s"]
-        due = ((step + 1) % plan.every == 0 and rested) or step + 1 == last_step or out_of_time
+        rested = plan.minutes is None or elapsed() - state.judged_at_s >= 4 * state.judging_s
+        due = bool(ended) or (state.step % plan.every == 0 and rested)
         if due:
             validate()
-            state["elapsed_s"] = elapsed()
-            _save(torch, checkpoint, identity, tensors, optimizer, state)
-        tell(due)
-        if out_of_time:
-            ended = "minutes"
-            break
-        if due and state["worse"] >= plan.patience:
-            ended = "patience"
-            break
+            state.elapsed_s = elapsed()
+            expert.save(checkpoint, identity, state)
+            if not ended and state.worse >= plan.patience:
+                ended = "patience"
+        tell(validated=due)
     return Outcome(
-        steps=state["step"],
-        epochs=state["step"] / per_epoch,
-        first_loss=state["first"],
-        best_loss=state["best"],
-        tokens_per_s=state["tokens"] / max(1e-9, state["trained_s"]),
+        steps=state.step,
+        epochs=state.step / per_epoch,
+        first_loss=state.first_loss,
+        best_loss=state.best_loss,
+        tokens_per_s=state.tokens_per_s,
         elapsed_s=elapsed(),
         ended=ended,
         bytes=out.stat().st_size,
     )
 
 
-def _step(
-    torch: Any, model: Any, optimizer: Any, tensors: dict[str, Any], chosen: list[Tokens],
-    plan: Plan,
-) -> float:  # fmt: skip
-    """One optimizer step; the batch's loss per target token."""
-    model.train()
-    optimizer.zero_grad(set_to_none=True)
-    targets = sum(len(e.target) for e in chosen)
-    total = 0.0
-    for row in rows(chosen, plan.row_tokens):
-        loss = lora.loss_sum(model, row) / targets
-        loss.backward()
-        total += loss.item()
-    torch.nn.utils.clip_grad_norm_(tensors.values(), 1.0)
-    optimizer.step()
-    return total
+def _batch(learn: Sequence[Tokens], step: int, plan: Plan) -> list[Tokens]:
+    """The examples of a step: every epoch has an order of its own, the last batch may be short."""
+    epoch, at = divmod(step, math.ceil(len(learn) / plan.batch))
+    order = list(range(len(learn)))
+    random.Random(f"{plan.seed} {epoch}").shuffle(order)
+    return [learn[i] for i in order[at * plan.batch : (at + 1) * plan.batch]]
 
 
-def _mean_loss(torch: Any, model: Any, judged: Sequence[Row]) -> float:
-    """Loss per target token, without dropout."""
-    model.eval()
-    with torch.no_grad():
-        total = math.fsum(float(lora.loss_sum(model, row)) for row in judged)
-    return total / sum(len(row.labels) for row in judged)
+@dataclass(slots=True)
+class _State:
+    """What a run knows of itself; a checkpoint keeps it. worse: validations since the best one."""
+
+    step: int = 0
+    elapsed_s: float = 0.0
+    tokens: int = 0
+    stepping_s: float = 0.0
+    loss: float = math.nan
+    first_loss: float = math.nan
+    valid_loss: float = math.nan
+    best_loss: float = math.inf
+    worse: int = 0
+    judging_s: float = 0.0
+    judged_at_s: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / max(1e-9, self.stepping_s)
+
+    def stepped(self, batch: Sequence[Tokens], loss: float, seconds: float) -> None:
+        self.loss = loss if math.isnan(self.loss) else 0.9 * self.loss + 0.1 * loss
+        self.step += 1
+        self.tokens += sum(map(len, batch))
+        self.stepping_s += seconds
+
+    def judge(self, loss: float) -> None:
+        if self.step == 0:
+            self.first_loss = loss
+        self.valid_loss = loss
+        self.worse = 0 if loss < self.best_loss else self.worse + 1
+        self.best_loss = min(loss, self.best_loss)
 
 
-def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan) -> None:
+class _Expert:
+    """The model, its adapter and the adapter's optimizer."""
+
+    def __init__(self, stage: Stage, base: Path, plan: Plan) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self._plan = plan
+        self._model = lora.load_base(base, precision=plan.precision)
+        config = self._model.config
+        self._shape = adapterfile.Shape(
+            adapterfile.architecture(base),
+            config.num_hidden_layers,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+        )
+        self._tensors = lora.add_lora(
+            self._model, TARGETS[stage], rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
+            seed=plan.seed,
+        )  # fmt: skip
+        self._optimizer = torch.optim.AdamW(
+            self._tensors.values(), lr=plan.lr, betas=(0.9, 0.999), weight_decay=plan.weight_decay
+        )
+
+    def begin_from(self, init: Path) -> None:
+        """Take an adapter's values. Raises AdapterError when it is of another form."""
+        arrays, alpha = adapterfile.read(init, shape=self._shape)
+        wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+        if {name: values.shape for name, values in arrays.items()} != wanted:
+            raise AdapterError(
+                f"{init} does not have the layers and the rank of this expert "
+                f"({len(self._tensors) // 2} layers, rank {self._plan.rank}); give an adapter of "
+                "the same stage and rank"
+            )
+        with self._torch.no_grad():
+            for name, values in arrays.items():
+                if name.endswith("B"):  # the product keeps its size under this plan's alpha
+                    values = values * np.float32(alpha / self._plan.alpha)
+                self._tensors[name].copy_(self._torch.from_numpy(values))
+
+    def step(self, batch: Sequence[Tokens], number: int, lr: float) -> float:
+        """One optimizer step; the batch's loss per target token."""
+        torch = self._torch
+        torch.manual_seed(self._plan.seed * 1_000_003 + number)  # dropout, the same if resumed
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._model.train()
+        self._optimizer.zero_grad(set_to_none=True)
+        targets = sum(len(e.target) for e in batch)
+        total = 0.0
+        for row in rows(batch, self._plan.row_tokens):
+            loss = lora.loss_sum(self._model, row) / targets
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(self._tensors.values(), MAX_GRADIENT_NORM)
+        self._optimizer.step()
+        return total
+
+    def mean_loss(self, judged: Sequence[Row]) -> float:
+        """Loss per target token, without dropout."""
+        self._model.eval()
+        with self._torch.no_grad():
+            total = math.fsum(lora.loss_sum(self._model, row).item() for row in judged)
+        return total / sum(len(row.labels) for row in judged)
+
+    def write(self, out: Path) -> None:
+        arrays = {n: t.detach().cpu().numpy() for n, t in self._tensors.items()}
+        adapterfile.write(out, arrays, alpha=self._plan.alpha, shape=self._shape)
+
+    def save(self, file: Path, identity: str, state: _State) -> None:
+        """A checkpoint, in place of an older one when it is whole."""
+        temporary = file.with_name(file.name + ".tmp")
+        kept = {
+            "identity": identity,
+            "tensors": {n: t.detach() for n, t in self._tensors.items()},
+            "optimizer": self._optimizer.state_dict(),
+            "state": asdict(state),
+        }
+        self._torch.save(kept, temporary)
+        os.replace(temporary, file)
+
+    def load(self, file: Path, identity: str) -> _State:
+        """Go back to a checkpoint. Raises InputError when it is of another run."""
+        kept = self._torch.load(file, weights_only=True)
+        if kept["identity"] != identity:
+            raise InputError(
+                f"{file} is of a run with other data or settings; give the same ones, or leave out "
+                "--resume to begin anew"
+            )
+        with self._torch.no_grad():
+            for name, tensor in self._tensors.items():
+                tensor.copy_(kept["tensors"][name])
+        self._optimizer.load_state_dict(kept["optimizer"])
+        return _State(**kept["state"])
+
+
+def _identity(
+    stage: str, base: Path, learn: Sequence[Tokens], judge: Sequence[Tokens], plan: Plan
+) -> str:
+    """Of all that a run depends on but how long it lasts."""
+    settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
+    parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target] for e in (*learn, *judge))]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _check(
+    stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan
+) -> None:
     for what, given in (("training", examples), ("validation", valid)):
         wrong = next((e.stage for e in given if e.stage != stage), None)
         if not given or wrong:
@@ -321,66 +408,3 @@ def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], 
     numbers = (plan.lr, plan.batch, plan.epochs, plan.rank, plan.every, plan.patience)
     if min(numbers) <= 0 or (plan.minutes is not None and plan.minutes <= 0):
         raise InputError("lr, batch, epochs, minutes, rank, every and patience must be above 0")
-
-
-def _begin_from(init: Path, tensors: dict[str, Any], shape: adapterfile.Shape, plan: Plan) -> None:
-    import torch
-
-    arrays, alpha = adapterfile.read(init, shape=shape)
-    wanted = {name: tuple(t.shape) for name, t in tensors.items()}
-    if {name: a.shape for name, a in arrays.items()} != wanted:
-        raise InputError(
-            f"{init} does not have the layers and the rank of this expert ({len(tensors) // 2} "
-            f"layers, rank {plan.rank}); give an adapter of the same stage and --rank"
-        )
-    with torch.no_grad():
-        for name, values in arrays.items():
-            if name.endswith("B"):  # the product keeps its size under this plan's alpha
-                values = values * np.float32(alpha / plan.alpha)
-            tensors[name].copy_(torch.from_numpy(values))
-
-
-# -- checkpoints -----------------------------------------------------------------------------
-
-
-def _identity(
-    stage: str, base: Path, learn: Sequence[Tokens], judge: Sequence[Tokens], plan: Plan
-) -> str:
-    """Of all that a run depends on but how long it lasts."""
-    settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
-    parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target] for e in (*learn, *judge))]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _save(
-    torch: Any, file: Path, identity: str, tensors: dict[str, Any], optimizer: Any,
-    state: dict[str, Any],
-) -> None:  # fmt: skip
-    temporary = file.with_name(file.name + ".tmp")
-    torch.save(
-        {
-            "identity": identity,
-            "tensors": {n: t.detach() for n, t in tensors.items()},
-            "optimizer": optimizer.state_dict(),
-            "state": state,
-        },
-        temporary,
-    )
-    os.replace(temporary, file)
-
-
-def _load(
-    torch: Any, file: Path, identity: str, tensors: dict[str, Any], optimizer: Any
-) -> dict[str, Any]:
-    found = torch.load(file, weights_only=True)
-    if found["identity"] != identity:
-        raise InputError(
-            f"{file} is of a run with other data or settings; give the same ones, or leave out "
-            "--resume to begin anew"
-        )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            tensor.copy_(found["tensors"][name])
-    optimizer.load_state_dict(found["optimizer"])
-    state: dict[str, Any] = found["state"]
-    return state
