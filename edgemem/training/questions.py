@@ -357,5 +357,5 @@ def _hidden(told: Told) -> Callable[[Told], bool]:
 
 _KINDS: tuple[tuple[Callable[..., _Asked | None], int], ...] = (
     (_single, 14), (_detail, 14), (_when, 22), (_yes, 4), (_list, 16), (_count, 6),
-    (_changed, 40), (_who, 4), (_infer, 3), (_unknown, 13),
+    (_changed, 40), (_who, 4), (_infer, 3), (_unknown, 11),
 )  # fmt: skip
