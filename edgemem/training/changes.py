@@ -71,7 +71,7 @@ def _none(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told
     form = rng.random()
     if form < 0.2 and told.topic.of("+"):
         old = _extended(rng, told)
-    elif form < 0.4 and _dated(told):
+    elif form < 0.4 and _dated(told) and told.topic.kind == "event":
         new = _plain(rng, _undated(told))
     elif form < 0.5:
         new = old
@@ -79,7 +79,7 @@ def _none(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told
 
 
 def _update(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told] | None:
-    if _dated(told) and rng.random() < 0.2:
+    if _dated(told) and told.topic.kind == "event" and rng.random() < 0.2:
         return _plain(rng, _undated(told)), _plain(rng, told), told
     if not told.topic.of("+"):
         return None
