@@ -45,7 +45,7 @@ def update_examples(
             continue
         old, new, allowed = pair
         memories = [old] if old else []
-        others = _near(rng, book, conversation, allowed)
+        others = _near(rng, book, conversation, allowed, new)
         rng.shuffle(others)
         memories += others[: rng.choice((0, 1, 2, 2, 3, 3)) if old else rng.choice((1, 2, 3, 4))]
         memories = list(dict.fromkeys(memories))
@@ -71,7 +71,7 @@ def _none(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told
     form = rng.random()
     if form < 0.2 and told.topic.of("+"):
         old = _extended(rng, told)
-    elif form < 0.4 and _dated(told):
+    elif form < 0.4 and _dated(told) and told.topic.kind == "event":
         new = _plain(rng, _undated(told))
     elif form < 0.5:
         new = old
@@ -79,7 +79,7 @@ def _none(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told
 
 
 def _update(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told] | None:
-    if _dated(told) and rng.random() < 0.2:
+    if _dated(told) and told.topic.kind == "event" and rng.random() < 0.2:
         return _plain(rng, _undated(told)), _plain(rng, told), told
     if not told.topic.of("+"):
         return None
@@ -111,8 +111,10 @@ def _add(rng: random.Random, book: Phrases, told: Told) -> tuple[None, str, Told
 _PAIRS = {"NONE": _none, "UPDATE": _update, "DELETE": _delete, "ADD": _add}
 
 
-def _near(rng: random.Random, book: Phrases, conversation: Conversation, told: Told) -> list[str]:
-    """Memories that resemble what was told and are not touched by it."""
+def _near(
+    rng: random.Random, book: Phrases, conversation: Conversation, told: Told, new: str
+) -> list[str]:
+    """Memories that resemble what was told and are not touched by the new fact about it."""
     found: list[str] = []
     people = [p for p in conversation.people if not p.assistant]
     others = [Subject(p) for p in people if p != told.subject.owner]
@@ -129,7 +131,8 @@ def _near(rng: random.Random, book: Phrases, conversation: Conversation, told: T
             more = tell(rng, book, told.topic, told.subject, told.at)
             if more.value != told.value:
                 found.append(more.fact)
-        if _dated(told) and told.topic.kind == "event" and rng.random() < 0.5:
+        dated = _dated(told) and _when(told) in new  # else either day might be meant
+        if dated and told.topic.kind == "event" and rng.random() < 0.5:
             again = tell(rng, book, told.topic, told.subject, told.at)
             if _dated(again) and _when(again) != _when(told):
                 found.append(

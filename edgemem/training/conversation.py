@@ -117,6 +117,13 @@ class _Talk:
             changed = self.change(person, at)
             if changed is not None:
                 return changed
+        if topic is None and rng.random() < 0.08:
+            (other,) = (p for p in self.people if p != person)
+            shared = [t for t in self.told[other] if t.topic.kind == "many" and t.state == "holds"]
+            shared = [t for t in shared if not t.subject.relation]
+            if shared:  # "me, too"
+                like = rng.choice(shared)
+                return tell(rng, self.book, like.topic, Subject(person), at, like=like)
         subject = Subject(person)
         if topic is None:
             topic = rng.choice(self.often[person] if rng.random() < 0.4 else self.book.topics)
@@ -270,12 +277,12 @@ class _Talk:
     def add(self, turn: Turn, parts: list[str], told: Told) -> None:
         """Put something told into a turn, with talk around it."""
         rng = self.rng
-        fact, sentence = told.fact, told.sentence
+        fact, sentence = told.fact, told.sentence  # what is kept is the sentence alone
         if (
             told.topic.kind != "plan"
             and told.state == "holds"
             and told.topic.name in _FELT
-            and rng.random() < 0.4
+            and rng.random() < 0.5
         ):
             said, felt = rng.choice(self.book.talk["feel"]).split(" => ")
             rel = {"rel": rng.choice(self.book.lists["rel"])}
@@ -284,12 +291,14 @@ class _Talk:
                 own = replace(own, subject=own.they, possessive=own.my)
             sentence += f" {as_sentence(fill(said, rel, own))}"
             fact = f"{fact.rstrip('.')} {fill(felt, rel, told.subject.third())}."
-        if rng.random() < 0.3 and not told.sentence.startswith("On "):
+        if rng.random() < 0.3:
             opener = self.pick("opener", turn.person)
             first = sentence.split(" ", 1)[0].removesuffix("'s").rstrip(",.")
             if first not in self.book.proper and opener[-1] not in "!":
-                sentence = sentence[0].lower() + sentence[1:]
-            parts.append(f"{opener} {sentence}")
+                opener += f" {sentence[0].lower()}{sentence[1:]}"
+            else:
+                opener += f" {sentence}"
+            parts.append(opener)
         else:
             parts.append(sentence)
         if rng.random() < 0.35:

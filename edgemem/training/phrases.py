@@ -15,9 +15,10 @@ A code (or a name in talk.txt) that begins with "v" is for validation, all other
 that validation has no phrase that training saw. Of a list of eight values or more, every fourth
 is validation's.
 
-In a phrase {S}, {S's}, {my}, {me} and {they} are the person meant, [I|you|she] the verb in its
-form for them ([I and you|she] if two are given), {when} a past and {soon} a coming date, {a role}
-a value with its article, any other {name} a value of the list of that name, {name2} another one.
+In a phrase {S}, {S's}, {O} (as an object), {my}, {me} and {they} are the person meant, [I|you|she]
+the verb in its form for them ([I and you|she] if two are given), {when} a past and {soon} a coming
+date, {a role} a value with its article, any other {name} a value of the list of that name, {name2}
+another one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SPLITS: tuple[Split, ...] = ("train", "valid")
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _FORM = re.compile(r"\[([^\[\]|]+)\|([^\[\]|]+)(?:\|([^\[\]|]+))?\]")
-_VOICE = frozenset(("S", "S's", "my", "me", "they"))
+_VOICE = frozenset(("S", "S's", "O", "my", "me", "they"))
 _HELD_OUT_FROM, _HELD_OUT_EVERY = 8, 4
 
 
@@ -128,6 +129,7 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
             return {
                 "S": voice.subject,
                 "S's": voice.possessive,
+                "O": voice.me if voice.form == 0 else voice.subject,
                 "my": voice.my,
                 "me": voice.me,
                 "they": voice.they,
@@ -141,7 +143,7 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
         phrase = _FORM.sub(lambda m: _form(m, voice.form), phrase)
     while "{" in phrase:  # a value may have slots itself
         phrase = _SLOT.sub(value, phrase)
-    return re.sub(r" (?=[,.!?])", "", " ".join(phrase.split()))
+    return re.sub(r" (?=[,.!?:])", "", " ".join(phrase.split()))
 
 
 def first_person() -> Voice:

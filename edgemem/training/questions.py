@@ -17,7 +17,7 @@ from edgemem.text import content_words
 from edgemem.training.conversation import Conversation
 from edgemem.training.examples import Example
 from edgemem.training.phrases import Phrases, fill, slots
-from edgemem.training.told import Subject, Told
+from edgemem.training.told import Subject, Told, all_facts
 
 __all__ = ["generation_examples"]
 
@@ -305,6 +305,48 @@ def _who(
     return _Asked("who", part, answer, told.subject, values, (told,), _same(told))
 
 
+def _common(
+    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
+) -> _Asked | None:
+    """What two people have in common: the value that both have told."""
+    if told.topic.kind != "many" or told.subject.relation or told.subject.owner.name == "User":
+        return None
+    twins = [
+        t
+        for t in conversation.told
+        if t.topic is told.topic and t.subject != told.subject and not t.subject.relation
+        and t.value == told.value and t.state == told.state == "holds"
+    ]  # fmt: skip
+    if not twins:
+        return None
+    values = {**told.values, "other": twins[0].subject.owner.name}
+    part, answer = rng.choice(book.talk["common"]), f"{{{told.topic.key}}}"
+    shut = _same(told)
+    return _Asked("common", part, answer, told.subject, values, (told, twins[0]), shut)
+
+
+def _on_date(
+    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
+) -> _Asked | None:
+    """What somebody did on a day: the fact without its subject and date."""
+    when = told.values.get("when", "")
+    parts = [
+        f for f in all_facts(told.topic)
+        if f.startswith("{S} ") and f.endswith(" {when}") and f.count("{S") == 1
+    ]  # fmt: skip
+    if told.topic.kind != "event" or told.state != "holds" or not when or not parts:
+        return None
+    if when not in told.fact or not _shown(told, f"{{{told.topic.key}}}"):
+        return None
+    answer = rng.choice(parts).removeprefix("{S} ").removesuffix(" {when}")
+    values = {**told.values, "when": when}
+
+    def shut(other: Told) -> bool:
+        return other.subject == told.subject and other.values.get("when") == when
+
+    return _Asked("did", rng.choice(book.talk["did"]), answer, told.subject, values, (told,), shut)
+
+
 def _infer(
     rng: random.Random, book: Phrases, conversation: Conversation, told: Told
 ) -> _Asked | None:
@@ -357,5 +399,5 @@ def _hidden(told: Told) -> Callable[[Told], bool]:
 
 _KINDS: tuple[tuple[Callable[..., _Asked | None], int], ...] = (
     (_single, 14), (_detail, 14), (_when, 22), (_yes, 4), (_list, 16), (_count, 6),
-    (_changed, 40), (_who, 4), (_infer, 3), (_unknown, 13),
+    (_changed, 40), (_who, 4), (_infer, 3), (_common, 12), (_on_date, 5), (_unknown, 11),
 )  # fmt: skip

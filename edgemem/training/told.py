@@ -170,9 +170,13 @@ def tell(
     *,
     before: Told | None = None,
     state: str = "holds",
-    detailed: float = 0.35,
+    like: Told | None = None,
+    detailed: float = 0.5,
 ) -> Told:
-    """Something new about a subject, or (before, state) an end or a change of what was told."""
+    """Something new about a subject, or (before, state) an end or a change of what was told.
+
+    like: what has the same value. detailed: how often a detail is told with it, 0 to 1.
+    """
     day = datetime.fromisoformat(at)
     said: dict[str, str] = {}
     if state == "holds":
@@ -185,12 +189,12 @@ def tell(
             rng.choice(p.split(" | "))
             for p in rng.choice(topic.of("-" if state == "ended" else "!"))
         )
-    used = slots(line) | slots(fact) | set(topic.key.split(","))
+    used = slots(line) | slots(fact) | {topic.key}
     detail = None
     if state == "holds" and topic.of("+") and rng.random() < detailed:
         detail = rng.choice(topic.of("+"))
         used |= every_slot(detail)
-    known = {}
+    known = {topic.key: like.value} if like else {}
     if before is not None:
         known = {k: v for k, v in before.values.items() if k not in ("when", "soon")}
         if before.state == "changed":
@@ -199,21 +203,20 @@ def tell(
     details = every_slot([part for line in topic.of("+") for part in line])
     values = draw(rng, book, used | details | every_slot(all_facts(topic)), known)
     for slot, phrase in (("when", when_said), ("soon", soon_said)):
-        dated = slot in slots(line)
-        said[slot] = phrase(rng, day) if dated and rng.random() < 0.75 else ""
+        dated = slot in slots(line) and (slot == "soon" or rng.random() < 0.75)
+        said[slot] = phrase(rng, day) if dated else ""
         if detail and slot in slots(detail[0]):
             said[slot] = said[slot] or phrase(rng, day)
         values[slot] = written_out(said[slot], at) if said[slot] else ""
     spoken = fill(line, {**values, **said}, subject.own())
     sentences = [as_sentence(spoken)]
-    third = subject.third()
     if detail:
         voice = subject.own()
         if subject.relation and rng.random() < 0.7:
             voice = replace(voice, subject=voice.they, possessive=voice.my)
         sentences.append(as_sentence(say(rng, detail[0], {**values, **said}, voice)))
         fact = rng.choice(detail[2].split(" | "))
-    noted = fill(fact, values, third)
+    noted = fill(fact, values, subject.third())
     return Told(topic, subject, values, at, state, detail, as_sentence(noted), " ".join(sentences))
 
 
