@@ -161,6 +161,11 @@ class Engine:
         with self._mine():
             self._adapters.bind(stage, scales)
 
+    def drop_prefixes(self) -> None:
+        """Forget the KV of all earlier prompts, and with it what they said."""
+        with self._mine():
+            self._prefixes.clear()
+
     def expert(self, stage: str) -> bool:
         """Whether a stage has adapters bound, and so knows its task without examples."""
         return self._adapters.bound(stage)
