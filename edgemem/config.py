@@ -82,6 +82,8 @@ class Settings:
     shown to the model when it takes facts from a new one. top_k: memories per search. vectors: how
     a search holds them in memory, `float32` or `int8`; int8 takes about an eighth of the memory
     of float32 with its HNSW graph, and finds nearly the same. The store keeps float32 either way.
+    tuned: `on` uses the default model as `edgemem models tune` has stored it, if it has, and lets
+    `edgemem chat` and `demo` do so at their first start; `off` does neither.
     """
 
     db: Path
@@ -95,6 +97,7 @@ class Settings:
     context_turns: int = 0
     top_k: int = 10
     vectors: Literal["float32", "int8"] = "float32"
+    tuned: Literal["on", "off"] = "on"
 
     def to_dict(self) -> dict[str, str | int | None]:
         """The settings as JSON-able values, in the order of the fields."""
@@ -110,7 +113,7 @@ _RANGES = {
     "context_turns": (0, 1000),
     "top_k": (1, 10_000),
 }
-_CHOICES = {"vectors": ("float32", "int8")}
+_CHOICES = {"vectors": ("float32", "int8"), "tuned": ("on", "off")}
 _KEYS = tuple(f.name for f in fields(Settings))
 MEMORY_DB = ":memory:"
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from edgemem import cachefile
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, StoreError, StoreFull
-from edgemem.retrieval import cachefile
 from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.search import refresh
 from edgemem.runtime import experts
@@ -56,7 +56,11 @@ class Parts:
             if self._engine is None:
                 s = self.settings
                 engine = Engine.load(
-                    s.model, n_ctx=s.n_ctx, n_threads=s.n_threads, n_gpu_layers=s.n_gpu_layers
+                    s.model,
+                    n_ctx=s.n_ctx,
+                    n_threads=s.n_threads,
+                    n_gpu_layers=s.n_gpu_layers,
+                    tuned=s.tuned == "on",
                 )
                 try:
                     experts.load_chosen(engine, s.experts)

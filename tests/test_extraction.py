@@ -221,10 +221,9 @@ def test_garbage_of_the_model_is_a_value_error(garbage):
     ("text", "found"),
     [
         ('{"facts": ["Ana has a dog", "Ana has a', ["Ana has a dog"]),
-        ('{"facts": ["Ana has a dog"', []),
+        ('{"facts": ["Ana has a dog"', ["Ana has a dog"]),
         ('{"facts": ["Ana said \\"hi\\"", "x', ['Ana said "hi"']),
-        ('{"facts": ["Ana has a\\x", "Ana has a dog", "x', ["Ana has a dog"]),
-        ('{"facts": ["Ana has a\t", "Ana has a dog", "x', ["Ana has a dog"]),
+        ('{"facts": ["Ana has a dog", "Ana has a\t", "x', ["Ana has a dog"]),
         ('{"fa', []),
         ("", []),
     ],

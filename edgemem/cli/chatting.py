@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem.cli.admin import tune_first
 from edgemem.cli.output import (
     db_option,
     erase_preview,
@@ -78,6 +79,7 @@ def chat(
     settings = settings_with(model=model, experts=experts)
     licence_note(settings)
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
+    tune_first(settings)
     with open_memory(db, settings) as memory:
         if stdin_is_terminal():
             note("Loading the model …")

@@ -47,6 +47,7 @@ __all__ = [
     "scope_options",
     "settings_with",
     "show_preview",
+    "stderr_is_terminal",
     "stdin_is_terminal",
     "text_of",
     "when",
@@ -311,3 +312,7 @@ def read_stdin() -> str:
 
 def stdin_is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

@@ -69,7 +69,13 @@ def last_errors(otherwise: str) -> str:
 
 
 def open_model(
-    file: Path, *, n_ctx: int, n_threads: int, n_threads_batch: int, n_gpu_layers: int
+    file: Path,
+    *,
+    n_ctx: int,
+    n_threads: int,
+    n_threads_batch: int,
+    n_gpu_layers: int,
+    flash_attention: bool = False,
 ) -> tuple[Any, Any]:
     """A model and a context of one sequence. Raises ModelError, naming the file and the cause."""
     check_header(file)
@@ -87,7 +93,7 @@ def open_model(
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
     params.n_seq_max = 1
-    params.flash_attn_type = 0
+    params.flash_attn_type = int(flash_attention)
     params.n_threads = n_threads
     params.n_threads_batch = n_threads_batch
     context = lib.llama_init_from_model(model, params)
