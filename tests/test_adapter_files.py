@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from adapterkit import (
+from hypothesis import given
+from hypothesis import strategies as st
+from storekit import child, finished
+
+from bench.random_adapters import (
     ALL_LINEAR,
     adapter_bytes,
     gguf_bytes,
     random_tensors,
     strings,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from storekit import child, finished
-
 from edgemem.errors import AdapterError
 from edgemem.runtime import models
 from edgemem.runtime.adapterfile import check_adapter

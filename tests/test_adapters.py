@@ -7,9 +7,9 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from adapterkit import ALL_LINEAR, adapter_bytes, alora, random_tensors, write_adapter
 
 import edgemem.runtime.engine as engine_module
+from bench.random_adapters import ALL_LINEAR, adapter_bytes, alora, random_tensors, write_adapter
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime.engine import Adapter, Engine
 
@@ -61,7 +61,7 @@ def first_logits(engine, seen, stage, prompt=LONG + "Then"):
 
 
 def cold_logits(engine, seen, stage, prompt=LONG + "Then"):
-    engine._prefixes.clear()
+    engine.drop_prefixes()
     found, done = first_logits(engine, seen, stage, prompt)
     assert done.cached_tokens == 0
     return found

@@ -266,7 +266,8 @@ def test_logits_that_are_no_numbers_are_named(engine, monkeypatch, temperature, 
 
 
 def test_a_schema_that_no_token_can_follow_is_named(engine, monkeypatch):
-    monkeypatch.setattr(engine, "_allows", lambda _: lambda ids: np.zeros(len(ids), bool))
+    refuse = lambda ids: np.zeros(len(ids), bool)  # noqa: E731
+    monkeypatch.setattr(engine_module, "allows", lambda *_: refuse)
     with pytest.raises(ModelError, match=r"no token can follow .*try another schema"):
         engine.generate(CHAT, max_tokens=1, schema=COLOURS)
 
@@ -313,7 +314,7 @@ def test_interleaved_stages_give_a_cold_engines_logits_to_the_bit(prefix_bytes, 
     with Engine.load(n_ctx=256) as engine:
         for i, (_, prompt) in enumerate(PROMPTS):
             logits_seen.clear()
-            engine._prefixes.clear()
+            engine.drop_prefixes()
             done = engine.generate(prompt, max_tokens=4)
             assert done.cached_tokens == 0
             cold[i] = (done.text, [x.tobytes() for x in logits_seen])
@@ -339,7 +340,7 @@ def test_batches_of_a_long_prompt_leave_no_trace(engine, logits_seen, more):
     tokens = engine.tokenize(LONG * 9)[: 512 + more]
     prompt = b"".join(map(engine._vocabulary.piece, tokens)).decode()
     assert engine.count_tokens(prompt) == 512 + more
-    engine._prefixes.clear()
+    engine.drop_prefixes()
     fresh = engine.generate(prompt, max_tokens=1, stage="batches")
     engine.generate(prompt[:1000], max_tokens=2, stage="batches")
     again = engine.generate(prompt, max_tokens=1, stage="batches")
@@ -409,7 +410,7 @@ def test_a_long_prompt_is_given_up_between_its_batches(engine, logits_seen):
     assert engine.count_tokens(prompt) > 2 * 512
     engine.generate(prompt, max_tokens=2, stage="given up")
     expected = [x.tobytes() for x in logits_seen]
-    engine._prefixes.clear()
+    engine.drop_prefixes()
     asked = iter([False, True])
     done = engine.generate(prompt, stage="given up", should_stop=lambda: next(asked))
     assert (done.completion_tokens, done.finish_reason) == (0, "cancelled")

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from adapterkit import ALL_LINEAR, QV, write_adapter
 
+from bench.random_adapters import ALL_LINEAR, QV, write_adapter
 from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import AdapterError

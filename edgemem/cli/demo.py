@@ -76,7 +76,9 @@ def demo(conversation: str | None, db: str | None, experts: str | None, as_json:
             "must not mix with yours, and a second process reads it."
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
-    tune_first(settings_with(experts=experts))
+    settings = settings_with(experts=experts)
+    licence_note(settings)
+    tune_first(settings)
     started = time.perf_counter()
     with _conversation_file(conversation) as file, _store_file(db) as store:
         script = read_demo(file)
@@ -122,9 +124,7 @@ def play(script: Demo, store: str, console: Console, experts: str | None = None)
     """Put every session through `Memory.add`, pair by pair, and show what came of it."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
-    settings = settings_with(experts=experts)
-    licence_note(settings)
-    with open_memory(store, settings) as memory:
+    with open_memory(store, settings_with(experts=experts)) as memory:
         with console.status("Loading the models …"):
             memory.engine  # noqa: B018  # loads it
         for number, session in enumerate(script.sessions, 1):

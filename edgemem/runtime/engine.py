@@ -13,7 +13,6 @@ prompt was split, and a reused prefix would no longer equal a fresh one.
 from __future__ import annotations
 
 import codecs
-import ctypes
 import json
 import math
 import os
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime import llama, models, tune
 from edgemem.runtime.adapters import Adapter, Adapters
+from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
@@ -43,10 +43,6 @@ from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stage", "Stream", "build_info"]
 
 PREFIX_BYTES = 64_000_000
-
-Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]
-
-_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
 class Engine:
@@ -78,9 +74,9 @@ class Engine:
         n_threads: int | None = None,
         n_threads_batch: int | None = None,
         n_gpu_layers: int = 0,
-        prefix_bytes: int = PREFIX_BYTES,
         flash_attention: bool = False,
         tuned: bool = True,
+        prefix_bytes: int = PREFIX_BYTES,
     ) -> Engine:
         """Load a GGUF model.
 
@@ -170,6 +166,11 @@ class Engine:
         """
         with self._mine():
             self._adapters.bind(stage, scales)
+
+    def drop_prefixes(self) -> None:
+        """Forget the KV of all earlier prompts, and with it what they said."""
+        with self._mine():
+            self._prefixes.clear()
 
     def expert(self, stage: str) -> bool:
         """Whether a stage has adapters bound, and so knows its task without examples."""
@@ -291,8 +292,8 @@ class Engine:
             cached = self._prefixes.enter(stage, prompt)
             ended = self._prefixes.decode(prompt[cached:], over)
             if grammar is not None:
-                sampler = self._grammar_sampler(grammar)
-            allowed = self._allows(sampler) if sampler else None
+                sampler = grammar_sampler(self._lib, vocabulary.handle, grammar)
+            allowed = allows(self._lib, sampler) if sampler else None
             first = time.perf_counter()
             ttft_s, switch_s = first - started, self._switch_s
             answer: list[int] = []
@@ -384,46 +385,15 @@ class Engine:
     def _switch(self, adapter_set: int) -> None:
         self._switch_s += self._adapters.use(adapter_set)
 
-    def _logits(self) -> NDArray[np.float32]:
-        pointer = self._lib.llama_get_logits_ith(self._context, -1)
-        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
-
-    # -- JSON schemas ------------------------------------------------------------------------
-
     def _grammar(self, schema: Mapping[str, Any]) -> bytes:
         key = json.dumps(schema)  # not sorted: the text's keys come in the schema's order
         if key not in self._grammars:
             self._grammars[key] = llama.grammar(schema)
         return self._grammars[key]
 
-    def _grammar_sampler(self, grammar: bytes) -> Any:
-        sampler = self._lib.llama_sampler_init_grammar(self._vocabulary.handle, grammar, b"root")
-        if not sampler:
-            raise InputError(
-                f"llama.cpp refused the grammar made from the JSON schema: {grammar[:200]!r}"
-            )
-        return sampler
-
-    def _allows(self, sampler: Any) -> Allowed:
-        """A test of candidate tokens against the grammar.
-
-        Asking about one token costs about a millisecond, about the whole vocabulary ten: so the
-        sampler (see `pick`) asks about its favourite first.
-        """
-        lib = self._lib
-
-        def allowed(candidates: NDArray[np.intp]) -> NDArray[np.bool_]:
-            data = np.zeros(len(candidates), _TOKEN_DATA)
-            data["id"] = candidates
-            pointer = data.ctypes.data_as(lib.llama_token_data_p)
-            array = lib.llama_token_data_array(
-                data=pointer, size=len(data), selected=-1, sorted=False
-            )
-            lib.llama_sampler_apply(sampler, ctypes.byref(array))
-            fine: NDArray[np.bool_] = data["logit"] == 0.0  # refused ones are at minus infinity
-            return fine
-
-        return allowed
+    def _logits(self) -> NDArray[np.float32]:
+        pointer = self._lib.llama_get_logits_ith(self._context, -1)
+        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
 
     # -- the rest ----------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""GGUF adapter files made in the test: random but sound ones, and any other kind."""
+"""LoRA adapters of random numbers, as GGUF files: sound ones, and for the tests any other kind.
+
+Knows the file format and the bundled model's shapes; knows nothing of edgemem.
+"""
 
 from __future__ import annotations
 
