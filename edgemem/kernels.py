@@ -56,7 +56,7 @@ __all__ = [
     "scan_topk_numpy",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 ISA_AUTO = 0

@@ -69,17 +69,6 @@ class Places:
     speaker: NDArray[np.int32]
     asks: BoolArray
 
-    def neighbours(self, memories: IntArray) -> tuple[IntArray, IntArray]:
-        """The memories of the turns before and after those; NOBODY where there is none."""
-        place = self.place[memories]
-        return self.before[place], self.after[place]
-
-    def replied(self, memories: IntArray, others: IntArray) -> BoolArray:
-        """Whether those beside them were said by somebody else: question and answer, not a list of
-        what one person says."""
-        differ: BoolArray = self.speaker[self.place[memories]] != self.speaker[others]
-        return differ
-
 
 class Codes:
     """Small numbers for the strings of one column, so that comparing 100,000 of them is quick."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.kernels import dots, dots_i8, quantize_i8, scan_topk, scan_topk_i8
+from edgemem.kernels_candidates import best_dots, best_dots_i8
 
 __all__ = ["Dtype", "Float32Rows", "Int8Rows", "Rows", "rows_type"]
 
@@ -64,6 +65,12 @@ class Float32Rows:
         """As `kernels.dots`."""
         return dots(self.rows, positions, queries)
 
+    def best_dots(
+        self, first: IntArray, next: IntArray, wanted: IntArray, query: FloatArray
+    ) -> FloatArray:
+        """As `kernels_candidates.best_dots`."""
+        return best_dots(self.rows, first, next, wanted, query)
+
 
 @dataclass(frozen=True, slots=True)
 class Int8Rows:
@@ -104,6 +111,12 @@ class Int8Rows:
     def dots(self, positions: IntArray, queries: FloatArray) -> FloatArray:
         """As `kernels.dots_i8`."""
         return dots_i8(self.rows, self.scales, positions, queries)
+
+    def best_dots(
+        self, first: IntArray, next: IntArray, wanted: IntArray, query: FloatArray
+    ) -> FloatArray:
+        """As `kernels_candidates.best_dots_i8`."""
+        return best_dots_i8(self.rows, self.scales, first, next, wanted, query)
 
 
 Rows = Float32Rows | Int8Rows

@@ -64,25 +64,10 @@ class View:
         positions = np.flatnonzero(mine)
         return Vectors(self.rows, positions, self.labels[positions])
 
-    def positions(self, rowids: IntArray) -> tuple[IntArray, IntArray]:
-        """Where the vectors of memories are: positions (v,), and for each which of `rowids` (v,).
-
-        A memory that has no vector here, or is unknown, gives none.
-        """
-        of = np.flatnonzero((rowids >= 0) & (rowids < len(self._first)))
-        at = self._first[rowids[of]]
-        positions, owners = [], []
-        while True:
-            held = np.flatnonzero((at >= 0) & (at < len(self.rows)))
-            if not len(held):
-                break
-            at, of = at[held], of[held]
-            positions.append(at)
-            owners.append(of)
-            at = self._next[at]
-        if len(positions) == 1:
-            return positions[0], owners[0]
-        return np.concatenate([at[:0], *positions]), np.concatenate([of[:0], *owners])
+    def best_dots(self, rowids: IntArray, query: FloatArray) -> FloatArray:
+        """(m,) of the memories with these numbers, the largest inner product of each one's vectors
+        with a query; -inf for one that has no vector here, or is unknown."""
+        return self.rows.best_dots(self._first, self._next, rowids, query)
 
 
 class VectorTable:

@@ -1,4 +1,6 @@
 // Inner products of scattered rows with a few queries, over float rows and over int8 rows.
+#include <limits>
+
 #include "edgemem.h"
 #include "loops.h"
 #include "topk.h"
@@ -60,6 +62,46 @@ int32_t dots(const Number *rows, const float *scales, int64_t n, int64_t dim,
     return EDGEMEM_OK;
 }
 
+template <typename Number>
+int32_t best_dots(const Number *rows, const float *scales, int64_t n, int64_t dim,
+                  const int64_t *first, int64_t memories, const int64_t *next,
+                  const int64_t *wanted, int64_t m, const float *query, int32_t isa, float *out) {
+    if (n < 0 || dim < 1 || memories < 0 || m < 0 || !edgemem::fits(n, dim, sizeof(Number)) ||
+        !edgemem::fits(memories, 1, sizeof(int64_t)) || !edgemem::fits(m, 1, sizeof(int64_t))) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    if (!query || (n > 0 && (!rows || !next)) || (memories > 0 && !first) ||
+        (m > 0 && (!wanted || !out))) {
+        return EDGEMEM_ERR_NULL;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    const auto dot = loops->dots(rows).one;
+    const auto first_of = [&](int64_t memory) {
+        return memory >= 0 && memory < memories ? first[memory] : -1;
+    };
+    for (int64_t i = 0; i < m; ++i) {
+        if (i + AHEAD < m) {
+            const int64_t later = first_of(wanted[i + AHEAD]);
+            if (later >= 0 && later < n) {
+                prefetch(rows + later * dim, dim * static_cast<int64_t>(sizeof(Number)));
+            }
+        }
+        float best = -std::numeric_limits<float>::infinity();
+        for (int64_t before = -1, row = first_of(wanted[i]); row > before && row < n;
+             before = row, row = next[row]) {
+            float product;
+            dot(rows + row * dim, query, dim, &product);
+            product = scales ? scales[row] * product : product;
+            best = product > best ? product : best;
+        }
+        out[i] = best;
+    }
+    return EDGEMEM_OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -77,6 +119,24 @@ int32_t edgemem_dots_i8(const int8_t *rows, const float *scales, int64_t n, int6
     }
     const int32_t status = n > 0 && !scales ? EDGEMEM_ERR_NULL : EDGEMEM_OK;
     return status ? status : dots(rows, scales, n, dim, positions, m, queries, q, isa, out);
+}
+
+int32_t edgemem_best_dots(const float *rows, int64_t n, int64_t dim, const int64_t *first,
+                          int64_t memories, const int64_t *next, const int64_t *wanted, int64_t m,
+                          const float *query, int32_t isa, float *out) {
+    return best_dots(rows, nullptr, n, dim, first, memories, next, wanted, m, query, isa, out);
+}
+
+int32_t edgemem_best_dots_i8(const int8_t *rows, const float *scales, int64_t n, int64_t dim,
+                             const int64_t *first, int64_t memories, const int64_t *next,
+                             const int64_t *wanted, int64_t m, const float *query, int32_t isa,
+                             float *out) {
+    if (dim > EDGEMEM_MAX_DIM_I8) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const int32_t status = n > 0 && !scales ? EDGEMEM_ERR_NULL : EDGEMEM_OK;
+    return status ? status : best_dots(rows, scales, n, dim, first, memories, next, wanted, m,
+                                       query, isa, out);
 }
 
 }  // extern "C"
