@@ -144,7 +144,7 @@ def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]
 
     def vectors(query: Query) -> IntArray:
         proposed, _, _ = memories.vectors.view(view.table).search(query.vector, PROPOSALS)
-        scores = similarities(view.table, query.vector, metric, proposed)
+        scores = similarities(view.table, query.vector, metric, proposed[:, None])[:, 0]
         return proposed[np.argsort(-scores, kind="stable")[:K]]
 
     return {

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "beside",
-    "best_dots",
-    "best_dots_i8",
     "bm25",
     "dots",
     "dots_i8",
@@ -33,6 +31,8 @@ __all__ = [
     "rank",
     "scan_topk",
     "scan_topk_i8",
+    "similarities",
+    "similarities_i8",
     "word_features",
 ]
 
@@ -168,23 +168,41 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
     return *_best(found, scores[found], k), idf
 
 
-def best_dots(
-    rows: FloatArray, first: IntArray, next: IntArray, wanted: IntArray, query: FloatArray
+def similarities(
+    rows: FloatArray,
+    first: IntArray,
+    next: IntArray,
+    wanted: IntArray,
+    columns: int,
+    query: FloatArray,
+    offset: float,
+    scale: float,
+    limit: float,
 ) -> FloatArray:
-    positions, owners = _chained(len(rows), first, next, wanted)
-    return _largest(dots(rows, positions, query[None])[:, 0], owners, len(wanted))
+    memories = wanted[:, :columns].ravel()
+    positions, owners = _chained(len(rows), first, next, memories)
+    products = dots(rows, positions, query[None])[:, 0]
+    best = _scaled_best(products, owners, len(memories), offset, scale, limit)
+    return best.reshape(-1, columns)
 
 
-def best_dots_i8(
+def similarities_i8(
     rows: ByteArray,
     scales: FloatArray,
     first: IntArray,
     next: IntArray,
     wanted: IntArray,
+    columns: int,
     query: FloatArray,
+    offset: float,
+    scale: float,
+    limit: float,
 ) -> FloatArray:
-    positions, owners = _chained(len(rows), first, next, wanted)
-    return _largest(dots_i8(rows, scales, positions, query[None])[:, 0], owners, len(wanted))
+    memories = wanted[:, :columns].ravel()
+    positions, owners = _chained(len(rows), first, next, memories)
+    products = dots_i8(rows, scales, positions, query[None])[:, 0]
+    best = _scaled_best(products, owners, len(memories), offset, scale, limit)
+    return best.reshape(-1, columns)
 
 
 def _chained(
@@ -202,10 +220,13 @@ def _chained(
     return np.concatenate(positions), np.concatenate(owners)
 
 
-def _largest(products: FloatArray, owners: IntArray, m: int) -> FloatArray:
+def _scaled_best(
+    products: FloatArray, owners: IntArray, m: int, offset: float, scale: float, limit: float
+) -> FloatArray:
     best = np.full(m, -np.inf, np.float32)
     np.fmax.at(best, owners, products)
-    return best
+    scaled = np.clip((best + np.float32(offset)) * np.float32(scale), -limit, limit)
+    return np.where(np.isneginf(best), 0, scaled).astype(np.float32)
 
 
 def beside(

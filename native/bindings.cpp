@@ -204,37 +204,42 @@ static int64_t bm25(Array<const int32_t, 1> docs, Array<const uint16_t, 1> count
     return found;
 }
 
+// What both ways to hold rows share; how many memories are wanted.
 template <typename Number>
-static int64_t chained(const Array<const Number, 2> &rows, const Array<const int64_t, 1> &next,
-                       const Array<const int64_t, 1> &wanted, const Array<const float, 1> &query,
-                       const Array<float, 1> &out) {
+static int64_t wanted_of(const Array<const Number, 2> &rows, const Array<const int64_t, 1> &next,
+                         const Array<const int64_t, 2> &wanted, const Array<const float, 1> &query,
+                         const Array<float, 2> &out) {
     need(rows_of(next) == rows_of(rows) && rows_of(query) == columns_of(rows) &&
-             rows_of(out) == rows_of(wanted),
+             rows_of(out) == rows_of(wanted) && columns_of(out) <= columns_of(wanted),
          "next, query or out do not fit rows and wanted");
     return rows_of(wanted);
 }
 
-static void best_dots(Array<const float, 2> rows, Array<const int64_t, 1> first,
-                      Array<const int64_t, 1> next, Array<const int64_t, 1> wanted,
-                      Array<const float, 1> query, int32_t isa, Array<float, 1> out) {
-    const int64_t m = chained(rows, next, wanted, query, out);
+static void similarities(Array<const float, 2> rows, Array<const int64_t, 1> first,
+                         Array<const int64_t, 1> next, Array<const int64_t, 2> wanted,
+                         Array<const float, 1> query, float offset, float scale, float limit,
+                         int32_t isa, Array<float, 2> out) {
+    const int64_t m = wanted_of(rows, next, wanted, query, out);
     run([&] {
-        return edgemem_best_dots(rows.data(), rows_of(rows), columns_of(rows), first.data(),
-                                 rows_of(first), next.data(), wanted.data(), m, query.data(), isa,
-                                 out.data());
+        return edgemem_similarities(rows.data(), rows_of(rows), columns_of(rows), first.data(),
+                                    rows_of(first), next.data(), wanted.data(), m,
+                                    columns_of(wanted), columns_of(out), query.data(), offset,
+                                    scale, limit, isa, out.data());
     });
 }
 
-static void best_dots_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
-                         Array<const int64_t, 1> first, Array<const int64_t, 1> next,
-                         Array<const int64_t, 1> wanted, Array<const float, 1> query, int32_t isa,
-                         Array<float, 1> out) {
-    const int64_t m = chained(rows, next, wanted, query, out);
+static void similarities_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
+                            Array<const int64_t, 1> first, Array<const int64_t, 1> next,
+                            Array<const int64_t, 2> wanted, Array<const float, 1> query,
+                            float offset, float scale, float limit, int32_t isa,
+                            Array<float, 2> out) {
+    const int64_t m = wanted_of(rows, next, wanted, query, out);
     need(rows_of(scales) == rows_of(rows), "scales do not fit rows");
     run([&] {
-        return edgemem_best_dots_i8(rows.data(), scales.data(), rows_of(rows), columns_of(rows),
-                                    first.data(), rows_of(first), next.data(), wanted.data(), m,
-                                    query.data(), isa, out.data());
+        return edgemem_similarities_i8(rows.data(), scales.data(), rows_of(rows), columns_of(rows),
+                                       first.data(), rows_of(first), next.data(), wanted.data(), m,
+                                       columns_of(wanted), columns_of(out), query.data(), offset,
+                                       scale, limit, isa, out.data());
     });
 }
 
@@ -312,12 +317,12 @@ NB_MODULE(_native, m) {
           "sizes"_a.noconvert(), "lengths"_a.noconvert(), "allowed"_a.noconvert().none(),
           "n_allowed"_a, "average_length"_a, "k1"_a, "b"_a, "k"_a, "idf"_a.noconvert(),
           "scores"_a.noconvert(), "top_docs"_a.noconvert(), "top_scores"_a.noconvert());
-    m.def("best_dots", &best_dots, "rows"_a.noconvert(), "first"_a.noconvert(),
-          "next"_a.noconvert(), "wanted"_a.noconvert(), "query"_a.noconvert(), "isa"_a,
-          "out"_a.noconvert());
-    m.def("best_dots_i8", &best_dots_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
+    m.def("similarities", &similarities, "rows"_a.noconvert(), "first"_a.noconvert(),
+          "next"_a.noconvert(), "wanted"_a.noconvert(), "query"_a.noconvert(), "offset"_a,
+          "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
+    m.def("similarities_i8", &similarities_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
           "first"_a.noconvert(), "next"_a.noconvert(), "wanted"_a.noconvert(),
-          "query"_a.noconvert(), "isa"_a, "out"_a.noconvert());
+          "query"_a.noconvert(), "offset"_a, "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
     m.def("beside", &beside, "proposals"_a.noconvert(), "place"_a.noconvert(),
           "before"_a.noconvert(), "after"_a.noconvert(), "speaker"_a.noconvert(),
           "allowed"_a.noconvert(), "workspace"_a.noconvert(), "out"_a.noconvert());

@@ -108,7 +108,7 @@ def test_full_changes_forget_what_they_do_not_name():
     catalog.apply(said(2, [7, 9], speaker="Bea", full=True))
     allowed = catalog.allowed(ANY, None, 0.0, None)
     assert found(catalog) == [7, 9] and chain(catalog, 7) == [7, 9]
-    assert catalog.speakers_named(["ana"], allowed) == []
+    assert catalog.speakers_named(["ana"], catalog.speakers(allowed)) == []
     catalog.apply(changes(3, full=True))
     assert found(catalog) == []
 
@@ -261,22 +261,22 @@ def test_speakers_are_named_by_any_word_of_their_name():
     speakers = ["Ana Lima", "Bea Lima", None, "D'Arcy"]
     catalog = catalog_of(said(1, range(1, 5), speaker=speakers))
     allowed = catalog.allowed(ANY, None, 0.0, None)
-    speaker = catalog.places().speaker
+    speaker, among = catalog.places().speaker, catalog.speakers(allowed)
 
     def named(*words):
-        return np.flatnonzero(np.isin(speaker, catalog.speakers_named(words, allowed))).tolist()
+        return np.flatnonzero(np.isin(speaker, catalog.speakers_named(words, among))).tolist()
 
     assert named("ana") == [1] and named("lima") == [1, 2] and named("what", "bea") == [2]
     assert named("an") == named() == named("user") == []
-    assert catalog.speakers_named(["ana"], np.zeros_like(allowed)) == []
+    assert catalog.speakers_named(["ana"], catalog.speakers(np.zeros_like(allowed))) == []
 
 
 def test_i_names_the_user_without_a_name_and_nobody_else():
     catalog = catalog_of(said(1, [1, 2, 3], speaker=[None, None, "I"], role=["user", "ai", "user"]))
     allowed = catalog.allowed(ANY, None, 0.0, None)
     speaker = catalog.places().speaker
-    assert speaker[1] in catalog.speakers_named(["my"], allowed)
-    assert speaker[2] not in catalog.speakers_named(["i", "my", "ai"], allowed)
+    assert speaker[1] in catalog.speakers_named(["my"], catalog.speakers(allowed))
+    assert speaker[2] not in catalog.speakers_named(["i", "my", "ai"], catalog.speakers(allowed))
 
 
 def test_a_speaker_is_a_name_or_a_role_without_one():

@@ -13,8 +13,8 @@ from edgemem import kernels, kernels_candidates
 from edgemem.kernels import Bm25Query
 from tests.kernelkit import DIMS, every_way, needs_native, whole_numbers
 
-every_best_dots = every_way("best_dots", "best_dots")
-every_best_dots_i8 = every_way("best_dots_i8", "best_dots")
+every_similarities = every_way("similarities", "similarities")
+every_similarities_i8 = every_way("similarities_i8", "similarities")
 every_beside = every_way("beside", "beside")
 every_word_features = every_way("word_features", "word_features")
 
@@ -23,7 +23,7 @@ def ints(*numbers):
     return np.array(numbers, np.int64)
 
 
-# The best of a memory's rows
+# How near a memory is
 
 
 def chains(rng, n, memories):
@@ -37,64 +37,72 @@ def chains(rng, n, memories):
     return first, next, of
 
 
-def best_of(rows, of, wanted, query):
+def nearness(rows, of, wanted, columns, query, offset, scale, limit):
     """The definition, slowly."""
     products = rows.astype(np.float64) @ query
-    known = [of[w] if 0 <= w < len(of) else [] for w in wanted]
-    return [max((products[r] for r in mine), default=-math.inf) for mine in known]
+
+    def near(memory):
+        mine = [products[r] for r in of[memory]] if 0 <= memory < len(of) else []
+        return min(max((max(mine) + offset) * scale, -limit), limit) if mine else 0.0
+
+    return [[near(memory) for memory in row[:columns]] for row in wanted]
 
 
-@every_best_dots
+@every_similarities
 @pytest.mark.parametrize("dim", DIMS)
-def test_every_width_gives_the_best_of_a_memorys_rows(best_dots, dim):
+def test_every_width_gives_the_best_of_a_memorys_rows(similarities, dim):
     rows, query = whole_numbers(dim, 30, dim), whole_numbers(dim + 1, dim)
     first, next, of = chains(np.random.default_rng(dim), 30, 12)
-    wanted = ints(11, 0, 3, 3, 12, -1, 2**40, *range(12))
-    found = best_dots(rows, first, next, wanted, query)
+    wanted = ints(11, 0, 3, 3, 12, -1, 2**40, *range(12))[:, None]
+    given_ = (1, query, 0.0, 1.0, math.inf)
+    found = similarities(rows, first, next, wanted, *given_)
     assert found.dtype == np.float32
-    assert found.tolist() == best_of(rows, of, wanted, query)
+    assert found.tolist() == nearness(rows, of, wanted, *given_)
 
 
-@every_best_dots
+@every_similarities
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_any_chains_give_the_best_of_a_memorys_rows(best_dots, data):
+def test_any_chains_give_the_defined_similarities(similarities, data):
     n, memories = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 20))
     dim, seed = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 2**32))
+    m, width = data.draw(st.integers(0, 20)), data.draw(st.integers(1, 4))
+    rng = np.random.default_rng(seed)
     rows, query = whole_numbers(seed, n, dim), whole_numbers(seed + 1, dim)
-    first, next, of = chains(np.random.default_rng(seed), n, memories)
-    wanted = np.array(data.draw(st.lists(st.integers(-2, memories + 2), max_size=40)), np.int64)
-    found = best_dots(rows, first, next, wanted, query)
-    assert found.tolist() == best_of(rows, of, wanted, query)
+    first, next, of = chains(rng, n, memories)
+    wanted = rng.integers(-2, memories + 2, (m, width))
+    columns = data.draw(st.integers(1, width))
+    offset, limit = data.draw(st.integers(-5, 5)), data.draw(st.sampled_from([0.0, 3.0, math.inf]))
+    given_ = (columns, query, offset, data.draw(st.sampled_from([0.5, 1.0, 4.0])), limit)
+    found = similarities(rows, first, next, wanted, *given_)
+    assert found.shape == (m, columns)
+    assert found.tolist() == nearness(rows, of, wanted, *given_)
 
 
-@every_best_dots_i8
-def test_int8_rows_count_with_their_scales(best_dots):
+@every_similarities_i8
+def test_int8_rows_count_with_their_scales(similarities):
     floats = np.random.default_rng(1).standard_normal((40, 33)).astype(np.float32)
     rows, scales = kernels.quantize_i8(floats)
     first, next, of = chains(np.random.default_rng(2), 40, 15)
-    query = floats[0].copy()
-    found = best_dots(rows, scales, first, next, np.arange(15), query)
-    exact = best_of(rows * scales[:, None].astype(np.float64), of, range(15), query)
+    wanted, given_ = np.arange(15)[:, None], (1, floats[0].copy(), 0.5, 2.0, 20.0)
+    found = similarities(rows, scales, first, next, wanted, *given_)
+    exact = nearness(rows * scales[:, None].astype(np.float64), of, wanted, *given_)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
 
 
-@every_best_dots
-def test_a_chain_ends_before_what_is_no_row_or_does_not_ascend(best_dots):
-    rows, one = np.arange(6, dtype=np.float32)[:, None], np.ones(1, np.float32)
-    next = ints(1, 0, 2, 9, -5, 6)
-    first = ints(0, 2, 3, 4, 5, 6, -1)
-    assert best_dots(rows, first, next, np.arange(7), one).tolist() == [
-        *(1, 2, 3, 4, 5),
-        *(-math.inf, -math.inf),
-    ]
+@every_similarities
+def test_a_chain_ends_before_what_is_no_row_or_does_not_ascend(similarities):
+    rows, one = np.arange(1, 7, dtype=np.float32)[:, None], np.ones(1, np.float32)
+    first, next = ints(0, 2, 3, 4, 5, 6, -1), ints(1, 0, 2, 9, -5, 6)
+    found = similarities(rows, first, next, np.arange(7)[:, None], 1, one, 0.0, 1.0, 9.0)
+    assert found[:, 0].tolist() == [2, 3, 4, 5, 6, 0, 0]
 
 
-@every_best_dots
-def test_a_nan_is_passed_over(best_dots):
+@every_similarities
+def test_a_nan_is_passed_over(similarities):
     rows, one = np.array([[np.nan], [2], [np.nan]], np.float32), np.ones(1, np.float32)
-    found = best_dots(rows, ints(0, 2), ints(1, -1, -1), np.arange(2), one)
-    assert found.tolist() == [2, -math.inf]
+    given_ = (ints(0, 2), ints(1, -1, -1), np.arange(2)[:, None], 1, one, 0.0, 1.0, 9.0)
+    assert similarities(rows, *given_).tolist() == [[2], [0]]
 
 
 # Which memories
@@ -158,7 +166,6 @@ MEMORIES = {
     "speaker": np.ones(3, np.int32),
     "allowed": np.array([False, True, True]),
 }
-OUTSIDE = "a position lies outside its buffer, or a parameter outside its range"
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("native", marks=needs_native)])
@@ -169,11 +176,11 @@ OUTSIDE = "a position lies outside its buffer, or a parameter outside its range"
         ({"before": ints(0)}, "before has 1 entries for 3 memories"),
         ({"speaker": ints(0, 1, 2)}, "speaker must be a 1-d int32 array, not 1-d int64"),
         ({"allowed": np.ones(3, np.bool_)}, "memory 0 is nobody: allowed[0] must be there, and"),
-        ({"proposals": ints(3)}, OUTSIDE),
-        ({"proposals": ints(-1)}, OUTSIDE),
-        ({"place": ints(0, 3, 2)}, OUTSIDE),
-        ({"before": ints(0, -1, 1)}, OUTSIDE),
-        ({"after": ints(0, 9, 0)}, OUTSIDE),
+        ({"proposals": ints(3)}, "proposals are 3 to 3; allowed are 0 to 2"),
+        ({"proposals": ints(-1)}, "proposals are -1 to -1; allowed are 0 to 2"),
+        ({"place": ints(0, 3, 2)}, "place are 0 to 3; allowed are 0 to 2"),
+        ({"before": ints(0, -1, 1)}, "before are -1 to 1; allowed are 0 to 2"),
+        ({"after": ints(0, 9, 0)}, "after are 0 to 9; allowed are 0 to 2"),
     ],
 )
 def test_wrong_memories_are_refused(monkeypatch, backend, change, message):
@@ -274,14 +281,14 @@ ONE = {
         ({"around": ints(1, 2)[None]}, "around has 2 columns; 7 are needed"),
         ({"session": np.ones(2)}, "session must be a 1-d int64 array, not 1-d float64"),
         ({"slot": ints(-1, 0)}, "slot must be a 1-d int32 array, not 1-d int64"),
-        ({"idf": np.ones(2)}, "idf has 2 numbers for 1 terms"),
+        ({"idf": np.ones(2)}, "idf has 2 entries for 1 terms"),
         ({"scores": np.ones(2, np.float32)}, "scores has 2 entries for 1 documents"),
         ({"timed": np.ones(2, np.bool_)}, "timed has 2 entries for 1 documents"),
         ({"max_length": -1}, "max_length is -1; it must be 0 or more"),
-        ({"session": ints(0)}, OUTSIDE),
-        ({"around": ints(-1, 0, 0, 0, 0, 0, 0)[None]}, OUTSIDE),
-        ({"slot": np.array([-1, 1], np.int32)}, OUTSIDE),
-        ({"slot": np.array([-1, -2], np.int32)}, OUTSIDE),
+        ({"session": ints(0)}, "candidates are 1 to 1; allowed are 0 to 0"),
+        ({"around": ints(-1, *[0] * 6)[None]}, "candidates are -1 to -1; allowed are 0 to 1"),
+        ({"slot": np.array([-1, 1], np.int32)}, "slots are -1 to 1; allowed are -1 to 0"),
+        ({"slot": np.array([-1, -2], np.int32)}, "slots are -2 to -1; allowed are -1 to 0"),
     ],
 )
 def test_wrong_words_are_refused(monkeypatch, backend, change, message):
@@ -294,22 +301,31 @@ def test_wrong_words_are_refused(monkeypatch, backend, change, message):
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.parametrize("backend", ["numpy", pytest.param("native", marks=needs_native)])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"rows": np.ones((3, 4))}, "rows must be a 2-d float32 array, not 2-d float64"),
         ({"first": ints(0).astype(np.int32)}, "first must be a 1-d int64 array, not 1-d int32"),
         ({"next": ints(0)}, "next has 1 entries for 3 rows"),
-        ({"wanted": [0]}, "wanted must be a 1-d int64 array, not list"),
+        ({"wanted": [[0]]}, "wanted must be a 2-d int64 array, not list"),
+        ({"columns": 0}, "columns is 0; it must be 1 or more"),
+        ({"columns": 3}, "columns is 3; wanted has 2"),
+        ({"scale": 0.0}, "scale is 0.0, limit 9.0; they must be above 0, and 0 or more"),
+        ({"scale": math.nan}, "scale is nan, limit 9.0"),
+        ({"limit": -1.0}, "scale is 1.0, limit -1.0"),
         ({"query": np.ones(5, np.float32)}, "query has 5 numbers, rows have 4"),
     ],
 )
-def test_wrong_chains_are_refused(change, message):
+def test_wrong_chains_are_refused(monkeypatch, backend, change, message):
+    if backend == "numpy":
+        monkeypatch.setattr(kernels_candidates, "_native", None)
     right = {"rows": np.ones((3, 4), np.float32), "query": np.ones(4, np.float32)}
-    right |= {"first": ints(0), "next": ints(1, -1, -1), "wanted": ints(0)}
-    assert kernels_candidates.best_dots(**right).tolist() == [4]
+    right |= {"first": ints(0), "next": ints(1, -1, -1), "wanted": ints(0, 0)[None]}
+    right |= {"columns": 1, "offset": 0.0, "scale": 1.0, "limit": 9.0}
+    assert kernels_candidates.similarities(**right).tolist() == [[4]]
     with pytest.raises(ValueError) as error:
-        kernels_candidates.best_dots(**{**right, **change})
+        kernels_candidates.similarities(**{**right, **change})
     assert str(error.value).startswith(message)
 
 
@@ -323,14 +339,15 @@ def test_the_native_module_checks_its_buffers_itself():
     for small in ((bytes_[:2], room), (bytes_, room[:2])):
         with pytest.raises(ValueError, match="do not fit"):
             _native.beside(ints(1, 2), *columns, *small)
-    rows, one = np.ones((2, 3), np.float32), np.empty(1, np.float32)
+    rows, one = np.ones((2, 3), np.float32), np.empty((1, 1), np.float32)
     for next, query, out in (
         (ints(-1), rows[0], one),
-        (ints(-1, -1), one, one),
+        (ints(-1, -1), one[0], one),
         (ints(-1, -1), rows[0], one[:0]),
+        (ints(-1, -1), rows[0], np.empty((1, 2), np.float32)),
     ):
         with pytest.raises(ValueError, match="do not fit"):
-            _native.best_dots(rows, ints(0), next, ints(0), query, 0, out)
+            _native.similarities(rows, ints(0), next, ints(0)[None], query, 0.0, 1.0, 1.0, 0, out)
     query = ONE["query"]
     postings = [query.docs, query.starts, query.sizes]
     given_ = [ONE["around"], ONE["session"], ONE["slot"], *postings, ONE["idf"], ONE["scores"]]

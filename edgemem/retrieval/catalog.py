@@ -192,12 +192,16 @@ class Catalog:
         """The code of a user, -1 if none of the memories is theirs."""
         return self._codes["user"].find(user_id)
 
-    def speakers_named(self, query_words: Iterable[str], allowed: BoolArray) -> list[int]:
-        """The codes of the speakers whose name has one of these words (lower case), among those
-        who said what is allowed; "I" and "my" name the user who has no name."""
+    def speakers(self, memories: BoolArray) -> frozenset[int]:
+        """The codes of those who said some memories, (end,) bool."""
+        said = np.bincount(self._column["speaker"], weights=memories)
+        return frozenset(np.flatnonzero(said).tolist())
+
+    def speakers_named(self, query_words: Iterable[str], among: Collection[int]) -> list[int]:
+        """The codes of the speakers whose name has one of these words (lower case), among some;
+        "I" and "my" name the user who has no name."""
         codes = {code for word in query_words for code in self._names.get(word, ())}
-        speaker = self._column["speaker"]
-        return sorted(code for code in codes if (allowed & (speaker == code)).any())
+        return sorted(code for code in codes if code in among)
 
     def _grow(self, end: int) -> None:
         if end <= self.end:

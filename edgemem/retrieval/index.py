@@ -424,14 +424,13 @@ class VectorIndex:
             held = (slots >= 0) & (slots < upto)
             held[held] = (view.labels[slots[held]] == labels[held]) & view.allowed[slots[held]]
             slots, scores = slots[held], scores[held]
-            if len(np.unique(view.rowids[slots])) >= k:
+            if len(set(view.rowids[slots].tolist())) >= k:
                 if len(tail):
                     scores = np.append(scores, view.rows.dots(tail, query[None])[:, 0])
                     slots = np.append(slots, tail)
                 best = np.argsort(-scores, kind="stable")
-                ids = view.rowids[slots[best]]
-                first = np.sort(np.unique(ids, return_index=True)[1])[:k]
-                return ids[first], scores[best[first]]
+                ids, scores = _distinct(view.rowids[slots[best]], scores[best])
+                return ids[:k], scores[:k]
             wanted *= 4
         return None
 
@@ -475,8 +474,15 @@ def _best_memories(
     wanted = k
     while True:
         positions, scores = rows.topk(query, wanted, allowed)
-        ids = rowids[positions]
-        first = np.sort(np.unique(ids, return_index=True)[1])[:k]
-        if len(first) == k or len(positions) < wanted:
-            return ids[first], scores[first]
+        ids, scores = _distinct(rowids[positions], scores)
+        if len(ids) >= k or len(positions) < wanted:
+            return ids[:k], scores[:k]
         wanted *= 4
+
+
+def _distinct(ids: IntArray, scores: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Memories and scores, best first, without those that came before."""
+    if len(set(ids.tolist())) == len(ids):  # as a rule, and quicker than to sort them
+        return ids, scores
+    first = np.sort(np.unique(ids, return_index=True)[1])
+    return ids[first], scores[first]

@@ -67,13 +67,15 @@ class Candidates:
 class _Sight:
     """What searches of one scope see of one generation, all that takes time for every memory.
 
-    allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors. It
-    holds from the time `since` until one of these memories ends at `until`, Unix seconds.
+    allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors;
+    speakers: the codes of those who said them. It holds from the time `since` until one of these
+    memories ends at `until`, Unix seconds.
     """
 
     allowed: BoolArray
     seen: Seen
     table: View
+    speakers: frozenset[int]
     since: float
     until: float
 
@@ -174,7 +176,7 @@ class Memories:
             lexical = self._postings.view(terms, sight.seen)
             timed = self._timed_slots() if asks_when(query) else None
             view = self.vectors.view(sight.table)
-            named = self._catalog.speakers_named(words(query), allowed)
+            named = self._catalog.speakers_named(words(query), sight.speakers)
             generation = self.generation
         metric = self._metric(scope, view, generation)
         matches = lexical.search(wanted)
@@ -184,11 +186,9 @@ class Memories:
             proposals, places.place, places.before, places.after, places.speaker, allowed
         )
         found = around[:, 0].copy()
-        similarity = similarities(view.table, vector, metric, around[:, :2].ravel())
-        said = matches.features(around, places.session, timed, MAX_TOKENS)
         features = np.zeros((len(found), len(FEATURES)), np.float32)
-        features[:, :2] = similarity.reshape(-1, 2)
-        features[:, 2:8] = said
+        features[:, :2] = similarities(view.table, vector, metric, around, 2)
+        features[:, 2:8] = matches.features(around, places.session, timed, MAX_TOKENS)
         if named:
             speaker = places.speaker[found]
             features[:, 8] = -0.5
@@ -210,6 +210,7 @@ class Memories:
                 allowed,
                 self._postings.seen(allowed),
                 self.vectors.view(allowed).table,
+                self._catalog.speakers(allowed),
                 now,
                 self._catalog.soonest_end(allowed),
             )
@@ -264,23 +265,19 @@ class Memories:
 
 
 def similarities(
-    table: View, vector: FloatArray, metric: Metric | None, rowids: IntArray
+    table: View, vector: FloatArray, metric: Metric | None, memories: IntArray, columns: int = 1
 ) -> FloatArray:
-    """(n,) of the memories with these numbers, the best of each one's vectors; 0 if it has none.
+    """(m, columns) of the memories with these numbers (m, w), the best of each one's vectors; 0 if
+    it has none.
 
     The centred inner product under the metric, in units of the query's whitened norm; without a
     metric the cosine.
     """
     if metric is None:
-        similar = table.best_dots(rowids, vector)
-        return np.where(np.isneginf(similar), np.float32(0), similar)
+        return table.similarities(memories, columns, vector)
     image, offset, norm = metric_query(vector, metric.mean, metric.inverse_diagonal, metric.A.T)
     if norm == 0:
-        return np.zeros(len(rowids), np.float32)
-    similar = table.best_dots(rowids, image)
-    none = np.isneginf(similar)
-    similar += np.float32(offset)
-    similar /= np.float32(norm)
-    similar.clip(-MAX_SIMILARITY, MAX_SIMILARITY, out=similar)
-    similar[none] = 0
-    return similar
+        return np.zeros((len(memories), columns), np.float32)
+    return table.similarities(
+        memories, columns, image, offset=offset, scale=1 / norm, limit=MAX_SIMILARITY
+    )

@@ -228,8 +228,7 @@ class Postings:
         """What one search sees of these terms, each once. The terms are the store's
         (`tokens.word_terms`). allowed: as for `seen`, or what that gave."""
         seen = allowed if isinstance(allowed, Seen) else self.seen(allowed)
-        spans = self._spans_of(terms)
-        starts, sizes = np.array(spans, np.int64).reshape(-1, 2).T.copy()
+        starts, sizes = self._spans_of(terms)
         query = Bm25Query(
             self._pool["slots"],
             self._pool["counts"],
@@ -245,15 +244,21 @@ class Postings:
     def having(self, terms: Sequence[str]) -> BoolArray:
         """By slot, whether it has any of these terms. See `Matches.features`."""
         marked = np.zeros(self._slots.size, np.bool_)
-        for start, size in self._spans_of(terms):
+        starts, sizes = self._spans_of(terms)
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
             marked[self._pool["slots"][start : start + size]] = True
         return marked
 
-    def _spans_of(self, terms: Iterable[str]) -> list[tuple[int, int]]:
-        """Where the postings of terms lie: start and size, of an unknown term (0, 0)."""
-        starts, sizes = self._terms["start"], self._terms["size"]
-        ids = [self._term_ids.get(term, -1) for term in terms]
-        return [(int(starts[i]), int(sizes[i])) if i >= 0 else (0, 0) for i in ids]
+    def _spans_of(self, terms: Iterable[str]) -> tuple[IntArray, IntArray]:
+        """Where the postings of terms lie: starts and sizes, of an unknown term 0 and 0."""
+        ids = np.array([self._term_ids.get(term, -1) for term in terms], np.int64)
+        known = ids >= 0
+        if known.all():
+            return self._terms["start"][ids], self._terms["size"][ids]
+        starts, sizes = np.zeros((2, len(ids)), np.int64)
+        starts[known] = self._terms["start"][ids[known]]
+        sizes[known] = self._terms["size"][ids[known]]
+        return starts, sizes
 
     def _drop(self, docs: IntArray) -> None:
         docs = np.unique(docs[(docs > 0) & (docs < self.doc_end)])

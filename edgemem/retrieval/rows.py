@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.kernels import dots, dots_i8, quantize_i8, scan_topk, scan_topk_i8
-from edgemem.kernels_candidates import best_dots, best_dots_i8
+from edgemem.kernels_candidates import similarities, similarities_i8
 
 __all__ = ["Dtype", "Float32Rows", "Int8Rows", "Rows", "rows_type"]
 
@@ -65,11 +65,19 @@ class Float32Rows:
         """As `kernels.dots`."""
         return dots(self.rows, positions, queries)
 
-    def best_dots(
-        self, first: IntArray, next: IntArray, wanted: IntArray, query: FloatArray
+    def similarities(
+        self,
+        first: IntArray,
+        next: IntArray,
+        wanted: IntArray,
+        columns: int,
+        query: FloatArray,
+        offset: float,
+        scale: float,
+        limit: float,
     ) -> FloatArray:
-        """As `kernels_candidates.best_dots`."""
-        return best_dots(self.rows, first, next, wanted, query)
+        """As `kernels_candidates.similarities`."""
+        return similarities(self.rows, first, next, wanted, columns, query, offset, scale, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +120,21 @@ class Int8Rows:
         """As `kernels.dots_i8`."""
         return dots_i8(self.rows, self.scales, positions, queries)
 
-    def best_dots(
-        self, first: IntArray, next: IntArray, wanted: IntArray, query: FloatArray
+    def similarities(
+        self,
+        first: IntArray,
+        next: IntArray,
+        wanted: IntArray,
+        columns: int,
+        query: FloatArray,
+        offset: float,
+        scale: float,
+        limit: float,
     ) -> FloatArray:
-        """As `kernels_candidates.best_dots_i8`."""
-        return best_dots_i8(self.rows, self.scales, first, next, wanted, query)
+        """As `kernels_candidates.similarities_i8`."""
+        return similarities_i8(
+            self.rows, self.scales, first, next, wanted, columns, query, offset, scale, limit
+        )
 
 
 Rows = Float32Rows | Int8Rows

@@ -64,10 +64,20 @@ class View:
         positions = np.flatnonzero(mine)
         return Vectors(self.rows, positions, self.labels[positions])
 
-    def best_dots(self, rowids: IntArray, query: FloatArray) -> FloatArray:
-        """(m,) of the memories with these numbers, the largest inner product of each one's vectors
-        with a query; -inf for one that has no vector here, or is unknown."""
-        return self.rows.best_dots(self._first, self._next, rowids, query)
+    def similarities(
+        self,
+        memories: IntArray,
+        columns: int,
+        query: FloatArray,
+        *,
+        offset: float = 0.0,
+        scale: float = 1.0,
+        limit: float = np.inf,
+    ) -> FloatArray:
+        """As `kernels_candidates.similarities`, of the memories (m, w) with these numbers."""
+        return self.rows.similarities(
+            self._first, self._next, memories, columns, query, offset, scale, limit
+        )
 
 
 class VectorTable:

@@ -254,29 +254,38 @@ EDGEMEM_API int32_t edgemem_bm25(const int32_t *docs, const uint16_t *counts, in
                                  int64_t k, double *idf, float *scores, int64_t *top_docs,
                                  float *top_scores, int64_t *found);
 
-/* The largest inner product of each memory's rows with a query; a memory may have several rows.
+/* How near each memory is to a query: (p + offset) * scale, kept within +-limit, p the largest inner
+ * product of its rows with the query; a memory may have several. 0 for a memory without rows.
  *
  * rows      n * dim floats; n may be 0
  * first     memories numbers: the row that a memory's chain begins with. memories may be 0
  * next      n numbers: the row after this one in its chain. A chain ascends, and ends before a number
  *           that does not or that is no row's, such as -1
- * wanted    m numbers of memories, in any order, repeated or not; m may be 0
+ * wanted    m * width numbers of memories, in any order, repeated or not; m may be 0. One that is not
+ *           0 to memories - 1, or whose first row is not 0 to n - 1, has no rows
+ * columns   how many of the width numbers are wanted: the first ones, 1 to width
  * query     dim floats
- * out       m floats; -infinity for a memory without rows: one whose first row is not 0 to n - 1, or
- *           that is not 0 to memories - 1. A NaN is passed over
+ * scale     above 0
+ * limit     0 or more
+ * out       m * columns floats. A product that is NaN is passed over
  *
- * Cost O(rows of the memories wanted * dim).
+ * The cosine: unit rows and query, 0, 1, 1. The centred inner product under a metric: what
+ * edgemem_metric_query gives, with 1 / norm for scale. Cost O(rows of the memories wanted * dim).
  */
-EDGEMEM_API int32_t edgemem_best_dots(const float *rows, int64_t n, int64_t dim,
-                                      const int64_t *first, int64_t memories, const int64_t *next,
-                                      const int64_t *wanted, int64_t m, const float *query,
-                                      int32_t isa, float *out);
-
-/* edgemem_best_dots over int8 rows, each product times the scale of its row. */
-EDGEMEM_API int32_t edgemem_best_dots_i8(const int8_t *rows, const float *scales, int64_t n,
-                                         int64_t dim, const int64_t *first, int64_t memories,
+EDGEMEM_API int32_t edgemem_similarities(const float *rows, int64_t n, int64_t dim,
+                                         const int64_t *first, int64_t memories,
                                          const int64_t *next, const int64_t *wanted, int64_t m,
-                                         const float *query, int32_t isa, float *out);
+                                         int64_t width, int64_t columns, const float *query,
+                                         float offset, float scale, float limit, int32_t isa,
+                                         float *out);
+
+/* edgemem_similarities over int8 rows, each product times the scale of its row. */
+EDGEMEM_API int32_t edgemem_similarities_i8(const int8_t *rows, const float *scales, int64_t n,
+                                            int64_t dim, const int64_t *first, int64_t memories,
+                                            const int64_t *next, const int64_t *wanted, int64_t m,
+                                            int64_t width, int64_t columns, const float *query,
+                                            float offset, float scale, float limit, int32_t isa,
+                                            float *out);
 
 /* The candidates of a search: what was proposed and what was said beside it in the conversation.
  *

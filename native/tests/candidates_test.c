@@ -2,7 +2,7 @@
  * Exits 0 and prints "ok", or names the line that failed. */
 #include "check.h"
 
-struct best {
+struct near {
     const float *rows;
     const int8_t *bytes;
     const float *scales;
@@ -10,59 +10,73 @@ struct best {
     const int64_t *first;
     int64_t memories;
     const int64_t *next, *wanted;
-    int64_t m;
+    int64_t m, width, columns;
     const float *query;
+    float offset, scale, limit;
     int32_t isa;
     float *out;
 };
 
-static int32_t call_best(const struct best *a) {
-    return edgemem_best_dots(a->rows, a->n, a->dim, a->first, a->memories, a->next, a->wanted,
-                             a->m, a->query, a->isa, a->out);
+static int32_t call_near(const struct near *a) {
+    return edgemem_similarities(a->rows, a->n, a->dim, a->first, a->memories, a->next, a->wanted,
+                                a->m, a->width, a->columns, a->query, a->offset, a->scale,
+                                a->limit, a->isa, a->out);
 }
 
-struct best_i8 {
-    struct best of;
+struct near_i8 {
+    struct near of;
 };
 
-static int32_t call_best_i8(const struct best_i8 *a) {
-    const struct best *b = &a->of;
-    return edgemem_best_dots_i8(b->bytes, b->scales, b->n, b->dim, b->first, b->memories, b->next,
-                                b->wanted, b->m, b->query, b->isa, b->out);
+static int32_t call_near_i8(const struct near_i8 *a) {
+    const struct near *b = &a->of;
+    return edgemem_similarities_i8(b->bytes, b->scales, b->n, b->dim, b->first, b->memories,
+                                   b->next, b->wanted, b->m, b->width, b->columns, b->query,
+                                   b->offset, b->scale, b->limit, b->isa, b->out);
 }
 
-static int best_with(int32_t isa) {
+static int near_with(int32_t isa) {
     const float rows[3 * 2] = {1, 2, 3, 4, -5, -6}, query[2] = {1, 1}, scales[3] = {1, 2, 1};
     const int8_t bytes[3 * 2] = {1, 2, 3, 4, -5, -6};
     const int64_t first[4] = {-1, 0, 2, 9}, next[3] = {1, 0, -1}, wanted[5] = {2, 1, 0, 3, 4};
     float out[5] = {7, 7, 7, 7, 7};
-    const struct best call = {rows, bytes, scales, 3, 2,     first, 4,
-                              next, wanted, 5, query, isa, out};
-    const struct best_i8 call_i8 = {call};
+    const struct near call = {rows, bytes, scales, 3, 2,   first, 4,  next, wanted,
+                              5,    1,     1,      query, 1, 0.5f,  6, isa,  out};
+    const struct near_i8 call_i8 = {call};
 
-    REFUSED(ERR_SIZE, best, call, n, -1);
-    REFUSED(ERR_SIZE, best, call, n, INT64_MAX);
-    REFUSED(ERR_SIZE, best, call, dim, 0);
-    REFUSED(ERR_SIZE, best, call, memories, -1);
-    REFUSED(ERR_SIZE, best, call, m, -1);
-    REFUSED(ERR_NULL, best, call, rows, NULL);
-    REFUSED(ERR_NULL, best, call, first, NULL);
-    REFUSED(ERR_NULL, best, call, next, NULL);
-    REFUSED(ERR_NULL, best, call, wanted, NULL);
-    REFUSED(ERR_NULL, best, call, query, NULL);
-    REFUSED(ERR_NULL, best, call, out, NULL);
-    REFUSED(ERR_ISA, best, call, isa, 99);
-    REFUSED(ERR_SIZE, best_i8, call_i8, of.dim, EDGEMEM_MAX_DIM_I8 + 1);
-    REFUSED(ERR_NULL, best_i8, call_i8, of.bytes, NULL);
-    REFUSED(ERR_NULL, best_i8, call_i8, of.scales, NULL);
-    REFUSED(ERR_ISA, best_i8, call_i8, of.isa, 99);
+    REFUSED(ERR_SIZE, near, call, n, -1);
+    REFUSED(ERR_SIZE, near, call, n, INT64_MAX);
+    REFUSED(ERR_SIZE, near, call, dim, 0);
+    REFUSED(ERR_SIZE, near, call, memories, -1);
+    REFUSED(ERR_SIZE, near, call, m, -1);
+    REFUSED(ERR_SIZE, near, call, m, INT64_MAX);
+    REFUSED(ERR_SIZE, near, call, width, 0);
+    REFUSED(ERR_SIZE, near, call, columns, 0);
+    REFUSED(ERR_SIZE, near, call, columns, 2);
+    REFUSED(ERR_RANGE, near, call, scale, 0);
+    REFUSED(ERR_RANGE, near, call, scale, NAN);
+    REFUSED(ERR_RANGE, near, call, limit, -1);
+    REFUSED(ERR_NULL, near, call, rows, NULL);
+    REFUSED(ERR_NULL, near, call, first, NULL);
+    REFUSED(ERR_NULL, near, call, next, NULL);
+    REFUSED(ERR_NULL, near, call, wanted, NULL);
+    REFUSED(ERR_NULL, near, call, query, NULL);
+    REFUSED(ERR_NULL, near, call, out, NULL);
+    REFUSED(ERR_ISA, near, call, isa, 99);
+    REFUSED(ERR_SIZE, near_i8, call_i8, of.dim, EDGEMEM_MAX_DIM_I8 + 1);
+    REFUSED(ERR_NULL, near_i8, call_i8, of.bytes, NULL);
+    REFUSED(ERR_NULL, near_i8, call_i8, of.scales, NULL);
+    REFUSED(ERR_ISA, near_i8, call_i8, of.isa, 99);
     CHECK(out[0] == 7 && out[4] == 7);
 
-    CHECK(call_best(&call) == EDGEMEM_OK && out[0] == -11 && out[1] == 7);
-    CHECK(isinf(out[2]) && isinf(out[3]) && isinf(out[4]) && out[4] < 0);
-    CHECK(call_best_i8(&call_i8) == EDGEMEM_OK && out[0] == -11 && out[1] == 14);
-    CHECK(edgemem_best_dots(NULL, 0, 2, NULL, 0, NULL, wanted, 1, query, isa, out) == EDGEMEM_OK);
-    CHECK(isinf(out[0]));
+    CHECK(call_near(&call) == EDGEMEM_OK && out[0] == -5 && out[1] == 4);
+    CHECK(out[2] == 0 && out[3] == 0 && out[4] == 0);
+    CHECK(call_near_i8(&call_i8) == EDGEMEM_OK && out[0] == -5 && out[1] == 6);
+    CHECK(edgemem_similarities(rows, 3, 2, first, 4, next, wanted, 2, 2, 1, query, 0, 1, 9, isa,
+                               out) == EDGEMEM_OK);
+    CHECK(out[0] == -9 && out[1] == 0 && out[2] == 0);
+    CHECK(edgemem_similarities(NULL, 0, 2, NULL, 0, NULL, wanted, 1, 1, 1, query, 0, 1, 9, isa,
+                               out) == EDGEMEM_OK);
+    CHECK(out[0] == 0);
     return 0;
 }
 
@@ -220,7 +234,7 @@ int main(void) {
     int i;
 
     for (i = 0; i < 3; ++i) {
-        if (best_with(isas[i])) {
+        if (near_with(isas[i])) {
             return 1;
         }
     }

@@ -277,13 +277,13 @@ static void fuzz_candidates(int64_t n, int64_t dim, int32_t isa) {
     int64_t *place = numbers_below(memories, memories), *before, *after, *session, *starts;
     int32_t *speaker = NEW(int32_t, memories), *slot = NEW(int32_t, memories), *docs, *lengths;
     uint8_t *allowed = NEW(uint8_t, memories);
-    float *best = NEW(float, m), *scores = floats(slots, 0), *said;
+    float *near = NEW(float, m), *scores = floats(slots, 0), *said;
     double *idf = NEW(double, terms);
 
-    CHECK(edgemem_best_dots(rows, n, dim, first, memories, next, proposals, m, query, isa, best) ==
-          EDGEMEM_OK);
+    CHECK(edgemem_similarities(rows, n, dim, first, memories, next, proposals, m, 1, 1, query, 0.5f,
+                               2, 9, isa, near) == EDGEMEM_OK);
     for (i = 0; i < m; ++i) {
-        CHECK(!isnan(best[i]) && (first[proposals[i]] < n || isinf(best[i])));
+        CHECK(near[i] >= -9 && near[i] <= 9 && (first[proposals[i]] < n || near[i] == 0));
     }
     before = numbers_below(memories, memories);
     after = numbers_below(memories, memories);
