@@ -18,6 +18,7 @@ deletion marks: a search must see one state of the store, so it filters by its o
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -293,7 +294,8 @@ class VectorIndex:
         query = np.ascontiguousarray(query, np.float32)
         if query.shape != (self.dim,):
             raise ValueError(f"query has shape {query.shape}; this index needs ({self.dim},)")
-        if not np.isfinite(query).all():
+        # The product is quicker to look at, and finite for any vector of a sensible length.
+        if not math.isfinite(query.dot(query)) and not np.isfinite(query).all():
             raise ValueError("query holds a NaN or an infinity")
         if k < 1:
             raise ValueError(f"k is {k}; it must be 1 or more")
@@ -402,7 +404,9 @@ class VectorIndex:
         if share == 0:
             return None
         # The more of the graph may not be found, the less evenly what may lies around the query.
-        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share) + 16
+        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share)
+        if share < 1 or view.repeats:
+            wanted += 16
         while wanted <= min(MAX_PROPOSALS, graph.count):
             if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
                 return None
@@ -414,22 +418,21 @@ class VectorIndex:
                 return None
             finally:
                 self._graph_lock.release()
-            labels, distances = (given[0] for given in proposed)
-            order = np.argsort(labels)
-            labels, scores = labels[order].astype(np.int64), 1 - distances[order]
+            # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
+            labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
             if view.labels[upto - 1] - view.labels[0] == upto - 1:  # none is missing
                 slots = labels - view.labels[0]
             else:
                 slots = np.searchsorted(view.labels[:upto], labels)
-            held = (slots >= 0) & (slots < upto)
-            held[held] = (view.labels[slots[held]] == labels[held]) & view.allowed[slots[held]]
-            slots, scores = slots[held], scores[held]
-            if len(set(view.rowids[slots].tolist())) >= k:
+            slots = np.minimum(np.maximum(slots, 0), upto - 1)
+            held = (view.labels[slots] == labels) & view.allowed[slots]
+            ids, scores = _distinct(view.rowids[slots[held]], scores[held])
+            if len(ids) >= k:
                 if len(tail):
+                    ids = np.append(ids, view.rowids[tail])
                     scores = np.append(scores, view.rows.dots(tail, query[None])[:, 0])
-                    slots = np.append(slots, tail)
-                best = np.argsort(-scores, kind="stable")
-                ids, scores = _distinct(view.rowids[slots[best]], scores[best])
+                    best = np.argsort(-scores, kind="stable")
+                    ids, scores = _distinct(ids[best], scores[best])
                 return ids[:k], scores[:k]
             wanted *= 4
         return None

@@ -46,7 +46,7 @@ class View:
     """What one search sees, whatever happens to the table meanwhile.
 
     rows: n vectors. labels, rowids: (n,). allowed: (n,) bool, what it may find, of what is `live`;
-    count: how many that are.
+    count: how many that are. repeats: whether a memory may have several vectors.
     """
 
     rows: Rows
@@ -55,6 +55,7 @@ class View:
     allowed: BoolArray
     count: int
     live: BoolArray
+    repeats: bool
     _next: IntArray
     _first: IntArray
 
@@ -94,6 +95,7 @@ class VectorTable:
         # Grows when rows moved to other positions.
         self.moves = 0
         self._highest_label = -1  # ever held
+        self._repeats = False  # whether a memory has had several vectors
         self._first = np.empty(0, np.int64)  # of each memory number, its first vector's position
         vectors = self._type.of(np.empty((0, dim), np.float32)).columns()
         self._of_vectors = tuple(vectors)  # the names of their columns
@@ -167,6 +169,7 @@ class VectorTable:
             allowed,
             int(np.count_nonzero(allowed)),
             live,
+            self._repeats,
             self.column("next"),
             self._first,
         )
@@ -263,5 +266,6 @@ class VectorTable:
         at, rowids = at[order], rowids[order]
         same = rowids[1:] == rowids[:-1]
         self._column["next"][at[:-1][same]] = at[1:][same]
+        self._repeats |= bool(same.any())
         leads = np.concatenate([np.ones(min(1, len(at)), np.bool_), ~same])
         self._first[rowids[leads]] = at[leads]
