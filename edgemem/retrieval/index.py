@@ -53,7 +53,7 @@ GRAPH_WAIT_S = 0.005
 SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
 
 
-@dataclass
+@dataclass(eq=False)
 class _Graph:
     """An hnswlib index. last_label: it holds every row that was live up to here; count: rows."""
 
@@ -120,6 +120,7 @@ class VectorIndex:
         self._worker: threading.Thread | None = None
         self._worker_failed = False  # then it is not started again
         self._closed = False
+        self._keeps_up: tuple[_Graph, int, int] | None = None  # the last graph that was looked at
 
     def __len__(self) -> int:
         """Live vectors."""
@@ -325,9 +326,12 @@ class VectorIndex:
             return
         graph = self._graph
         if graph is not None:
+            if self._keeps_up == (graph, graph.count, self.generation):
+                return
             ghosts = self._ghosts(graph)
             tail = self._table.live_count - (graph.count - ghosts)
             if tail <= MAX_TAIL and ghosts <= MAX_GHOST_SHARE * graph.count:
+                self._keeps_up = (graph, graph.count, self.generation)
                 return
         # Not a daemon: the interpreter would kill it inside C++. It stops when the program ends.
         worker = threading.Thread(target=self._work, name="edgemem-hnsw")
@@ -420,13 +424,18 @@ class VectorIndex:
                 self._graph_lock.release()
             # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
             labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
+            # Columns of the table are far from any cache: only those are looked at that must be.
             if view.labels[upto - 1] - view.labels[0] == upto - 1:  # none is missing
                 slots = labels - view.labels[0]
+                held = (slots >= 0) & (slots < upto)
             else:
-                slots = np.searchsorted(view.labels[:upto], labels)
-            slots = np.minimum(np.maximum(slots, 0), upto - 1)
-            held = (view.labels[slots] == labels) & view.allowed[slots]
-            ids, scores = _distinct(view.rowids[slots[held]], scores[held])
+                slots = np.minimum(np.searchsorted(view.labels[:upto], labels), upto - 1)
+                held = view.labels[slots] == labels
+            if view.count - len(tail) < upto:
+                held[held] = view.allowed[slots[held]]
+            if not held.all():
+                slots, scores = slots[held], scores[held]
+            ids, scores = _distinct(view.rowids[slots], scores)
             if len(ids) >= k:
                 if len(tail):
                     ids = np.append(ids, view.rowids[tail])
