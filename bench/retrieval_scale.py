@@ -41,7 +41,7 @@ from rich.progress import Progress
 from bench import report
 from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
 from bench.synthetic import DIM, Corpus, Query, corpus, queries
-from edgemem.kernels import scan_topk, scan_topk_numpy
+from edgemem.kernels import scan_topk_numpy
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
@@ -144,7 +144,7 @@ def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]
 
     def vectors(query: Query) -> IntArray:
         proposed, _, _ = memories.vectors.view(view.table).search(query.vector, PROPOSALS)
-        scores = similarities(view.table, query.vector, metric, proposed)
+        scores = similarities(view.table, query.vector, metric, proposed[:, None])[:, 0]
         return proposed[np.argsort(-scores, kind="stable")[:K]]
 
     return {
@@ -223,7 +223,7 @@ def recalls(
     shares = []
     for query, best in zip(asked, found, strict=True):
         image = query.vector if metric is None else metric.query(query.vector).image
-        exact = table.rowids[scan_topk(table.rows, image, K)[0]]
+        exact = table.rowids[table.rows.topk(image, K, None)[0]]
         nearest, _ = index.exact_search(query.vector, K, allowed)
         proposed, _, _ = index.search(query.vector, PROPOSALS, allowed)
         shares.append([np.isin(exact, best).mean(), np.isin(nearest, proposed).mean()])

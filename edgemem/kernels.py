@@ -56,7 +56,7 @@ __all__ = [
     "scan_topk_numpy",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 ISA_AUTO = 0
@@ -109,10 +109,17 @@ def scan_topk(
     all). Returns positions (m,) int64 and scores (m,) float32, m = min(k, rows that count). Equal
     scores: lower position first. A row whose inner product is NaN scores -inf. Cost O(n·d).
     """
+    check_count("k", k)
+    if _native is not None:
+        # The native module refuses by itself what does not fit. The checks say it better, but take
+        # as long as a scan of a few hundred rows, here and below.
+        try:
+            return _scan_topk_native(rows, query, k, mask)
+        except (AttributeError, TypeError, ValueError):
+            check_scan(rows, query, k, mask)
+            raise
     check_scan(rows, query, k, mask)
-    if _native is None:
-        return kernels_numpy.scan_topk(rows, query, k, mask)
-    return _scan_topk_native(rows, query, k, mask)
+    return kernels_numpy.scan_topk(rows, query, k, mask)
 
 
 def scan_topk_numpy(
@@ -352,12 +359,20 @@ def rank(
     (m,) float32, and of the k best, best first, positions int64 and scores float32. A NaN scores
     -inf; equal scores: lower position first. Sums are in float64. Cost O(m·f + m·log k).
     """
+    check_count("k", k)
+    if _native is not None:
+        try:
+            return _rank_native(features, weights, bias, k)
+        except (TypeError, ValueError):
+            _check_rank(features, weights)
+            raise
+    _check_rank(features, weights)
+    return kernels_numpy.rank(features, weights, bias, k)
+
+
+def _check_rank(features: Any, weights: Any) -> None:
     check_rows("features", features)
     check_numbers("weights", weights, features.shape[1], "features")
-    check_count("k", k)
-    if _native is None:
-        return kernels_numpy.rank(features, weights, bias, k)
-    return _rank_native(features, weights, bias, k)
 
 
 def _rank_native(
@@ -403,10 +418,15 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
     Source: Robertson and Zaragoza 2009, eq. 3.15; departs from their idf by Lucene's 1 +, which
     keeps the weight of a term that most documents have above 0.
     """
+    check_count("k", k)
+    if _native is not None:
+        try:
+            return _bm25_native(query, k, scores)
+        except (TypeError, ValueError):
+            check_bm25(query, k, scores)
+            raise
     check_bm25(query, k, scores)
-    if _native is None:
-        return kernels_numpy.bm25(query, k, scores)
-    return _bm25_native(query, k, scores)
+    return kernels_numpy.bm25(query, k, scores)
 
 
 def _bm25_native(

@@ -1,7 +1,8 @@
 """The retrieval kernels in NumPy: the specification that the native ones are tested against.
 
-Knows arrays only. Checks nothing but the documents of `bm25`: edgemem/kernels.py does, says what
-each function takes and returns, and chooses between these and the native ones. Where sums are of
+Knows arrays only. Checks nothing but the documents of `bm25`: edgemem/kernels.py and
+edgemem/kernels_candidates.py do, say what each function takes and returns, and choose between these
+and the native ones. Where sums are of
 floats the two may differ in the last bits, because they add in another order, and then in the order
 of rows that are that close. The metric's are those of retrieval/metric.py.
 """
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
 __all__ = [
+    "beside",
     "bm25",
     "dots",
     "dots_i8",
@@ -29,6 +31,9 @@ __all__ = [
     "rank",
     "scan_topk",
     "scan_topk_i8",
+    "similarities",
+    "similarities_i8",
+    "word_features",
 ]
 
 FloatArray = NDArray[np.float32]
@@ -161,6 +166,120 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
         scores[docs] += weight * counts / (counts + (base + slope * lengths))
     found = np.flatnonzero(scores > 0)
     return *_best(found, scores[found], k), idf
+
+
+def similarities(
+    rows: FloatArray,
+    first: IntArray,
+    next: IntArray,
+    wanted: IntArray,
+    columns: int,
+    query: FloatArray,
+    offset: float,
+    scale: float,
+    limit: float,
+) -> FloatArray:
+    memories = wanted[:, :columns].ravel()
+    positions, owners = _chained(len(rows), first, next, memories)
+    products = dots(rows, positions, query[None])[:, 0]
+    best = _scaled_best(products, owners, len(memories), offset, scale, limit)
+    return best.reshape(-1, columns)
+
+
+def similarities_i8(
+    rows: ByteArray,
+    scales: FloatArray,
+    first: IntArray,
+    next: IntArray,
+    wanted: IntArray,
+    columns: int,
+    query: FloatArray,
+    offset: float,
+    scale: float,
+    limit: float,
+) -> FloatArray:
+    memories = wanted[:, :columns].ravel()
+    positions, owners = _chained(len(rows), first, next, memories)
+    products = dots_i8(rows, scales, positions, query[None])[:, 0]
+    best = _scaled_best(products, owners, len(memories), offset, scale, limit)
+    return best.reshape(-1, columns)
+
+
+def _chained(
+    n: int, first: IntArray, next: IntArray, wanted: IntArray
+) -> tuple[IntArray, IntArray]:
+    """The rows of all wanted memories, and for each which of these it belongs to."""
+    of = np.flatnonzero((wanted >= 0) & (wanted < len(first)))
+    at, before = first[wanted[of]], np.full(len(of), -1)
+    positions, owners = [at[:0]], [of[:0]]
+    while len(held := np.flatnonzero((at > before) & (at < n))):
+        before, of = at[held], of[held]
+        positions.append(before)
+        owners.append(of)
+        at = next[before]
+    return np.concatenate(positions), np.concatenate(owners)
+
+
+def _scaled_best(
+    products: FloatArray, owners: IntArray, m: int, offset: float, scale: float, limit: float
+) -> FloatArray:
+    best = np.full(m, -np.inf, np.float32)
+    np.fmax.at(best, owners, products)
+    scaled = np.clip((best + np.float32(offset)) * np.float32(scale), -limit, limit)
+    return np.where(np.isneginf(best), 0, scaled).astype(np.float32)
+
+
+def beside(
+    proposals: IntArray,
+    place: IntArray,
+    before: IntArray,
+    after: IntArray,
+    speaker: NDArray[np.int32],
+    allowed: BoolArray,
+) -> IntArray:
+    found = proposals[allowed[proposals]]
+    sides = np.concatenate([found, before[place[found]], after[place[found]]])
+    found = np.unique(sides[allowed[sides]])
+    at = place[found]
+    left, right = before[at], after[at]
+    replied = (np.where(speaker[at] != speaker[side], side, 0) for side in (left, right))
+    around = np.stack([found, *replied, left, right, before[left], after[right]], axis=1)
+    return np.where(allowed[around], around, 0)
+
+
+def word_features(
+    around: IntArray,
+    session: IntArray,
+    slot: NDArray[np.int32],
+    query: Bm25Query,
+    idf: DoubleArray,
+    scores: FloatArray,
+    timed: BoolArray | None,
+    max_length: int,
+) -> FloatArray:
+    known = (around >= 0) & (around < len(slot))
+    slots = np.full(around.shape, -1)
+    slots[known] = slot[around[known]]
+    bm25 = np.append(scores, np.float32(0))[slots]  # slot -1 is that 0
+    own = slots[:, 0]
+    features = np.zeros((len(around), 6), np.float32)
+    features[:, 0] = bm25[:, 0]
+    features[:, 1] = bm25[:, 3:].sum(axis=1)
+    having = [
+        (np.isin(slots[:, :3], query.docs[start : start + size]) & (bm25[:, :3] > 0)).any(axis=1)
+        for start, size in zip(query.starts.tolist(), query.sizes.tolist(), strict=True)
+    ]
+    if having:
+        features[:, 2] = np.stack(having, axis=1) @ (idf / idf.sum())
+    sessions, at = np.unique(session[around[:, 0]], return_inverse=True)
+    best = np.zeros(len(sessions), np.float32)
+    np.maximum.at(best, at, bm25[:, 0])
+    features[:, 3] = best[at]
+    lengths = np.append(query.lengths, np.int32(0))[own]
+    features[:, 4] = np.log1p(np.minimum(lengths, max_length).astype(np.float32))
+    if timed is not None:
+        features[:, 5] = np.append(timed, False)[own]
+    return features
 
 
 def _best(positions: IntArray, scores: FloatArray, k: int) -> tuple[IntArray, FloatArray]:

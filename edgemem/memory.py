@@ -374,11 +374,7 @@ class Memory:
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
-        hits = tuple(
-            Hit(**vars(items[s.rowid]), score=s.score, parts=s.parts)
-            for s in scored
-            if s.rowid in items
-        )
+        hits = tuple(Hit.of(items[s.rowid], s.score, s.parts) for s in scored if s.rowid in items)
         ended = time.perf_counter()
         return SearchResults(
             hits,

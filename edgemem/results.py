@@ -114,6 +114,13 @@ class Hit(MemoryItem):
     score: float
     parts: Mapping[str, float] | None = None
 
+    @classmethod
+    def of(cls, item: MemoryItem, score: float, parts: Mapping[str, float] | None = None) -> Hit:
+        """A memory that was found."""
+        hit = cls.__new__(cls)  # a frozen dataclass calls a function for each of its fields
+        vars(hit).update(vars(item), score=score, parts=parts)
+        return hit
+
     def to_dict(self) -> dict[str, Any]:
         out = super().to_dict()
         if self.parts is None:

@@ -30,7 +30,7 @@ _END = re.compile(
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 NEGATION = re.compile(r"\b(?:not|no|never|none|neither|nor|cannot|without)\b|n['’]t\b", re.I)
 _ENDING = re.compile(r"(?:ing|es|ed|s)$")
-_POSSESSIVE = re.compile(r"['’]s$")
+_POSSESSIVE = ("'s", "’s")
 
 STOP_WORDS = frozenset(
     """a about above after again all also am an and any are as at be because been before being below
@@ -51,7 +51,7 @@ def sentences(text: str) -> list[str]:
 
 def words(text: str) -> list[str]:
     """Lower-case words and numbers in order, possessive endings dropped."""
-    return [_POSSESSIVE.sub("", w) for w in _WORD.findall(text.lower())]
+    return [w[:-2] if w.endswith(_POSSESSIVE) else w for w in _WORD.findall(text.lower())]
 
 
 def content_words(text: str) -> list[str]:

@@ -204,6 +204,85 @@ static int64_t bm25(Array<const int32_t, 1> docs, Array<const uint16_t, 1> count
     return found;
 }
 
+// What both ways to hold rows share; how many memories are wanted.
+template <typename Number>
+static int64_t wanted_of(const Array<const Number, 2> &rows, const Array<const int64_t, 1> &next,
+                         const Array<const int64_t, 2> &wanted, const Array<const float, 1> &query,
+                         const Array<float, 2> &out) {
+    need(rows_of(next) == rows_of(rows) && rows_of(query) == columns_of(rows) &&
+             rows_of(out) == rows_of(wanted) && columns_of(out) <= columns_of(wanted),
+         "next, query or out do not fit rows and wanted");
+    return rows_of(wanted);
+}
+
+static void similarities(Array<const float, 2> rows, Array<const int64_t, 1> first,
+                         Array<const int64_t, 1> next, Array<const int64_t, 2> wanted,
+                         Array<const float, 1> query, float offset, float scale, float limit,
+                         int32_t isa, Array<float, 2> out) {
+    const int64_t m = wanted_of(rows, next, wanted, query, out);
+    run([&] {
+        return edgemem_similarities(rows.data(), rows_of(rows), columns_of(rows), first.data(),
+                                    rows_of(first), next.data(), wanted.data(), m,
+                                    columns_of(wanted), columns_of(out), query.data(), offset,
+                                    scale, limit, isa, out.data());
+    });
+}
+
+static void similarities_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
+                            Array<const int64_t, 1> first, Array<const int64_t, 1> next,
+                            Array<const int64_t, 2> wanted, Array<const float, 1> query,
+                            float offset, float scale, float limit, int32_t isa,
+                            Array<float, 2> out) {
+    const int64_t m = wanted_of(rows, next, wanted, query, out);
+    need(rows_of(scales) == rows_of(rows), "scales do not fit rows");
+    run([&] {
+        return edgemem_similarities_i8(rows.data(), scales.data(), rows_of(rows), columns_of(rows),
+                                       first.data(), rows_of(first), next.data(), wanted.data(), m,
+                                       columns_of(wanted), columns_of(out), query.data(), offset,
+                                       scale, limit, isa, out.data());
+    });
+}
+
+static int64_t beside(Array<const int64_t, 1> proposals, Array<const int64_t, 1> place,
+                      Array<const int64_t, 1> before, Array<const int64_t, 1> after,
+                      Array<const int32_t, 1> speaker, Array<const bool, 1> allowed,
+                      Array<uint8_t, 1> workspace, Array<int64_t, 2> out) {
+    const int64_t m = rows_of(proposals), n = rows_of(place);
+    need(rows_of(before) == n && rows_of(after) == n && rows_of(speaker) == n &&
+             rows_of(allowed) == n && rows_of(workspace) >= n &&
+             rows_of(out) >= std::min(3 * m, n) && columns_of(out) == 7,
+         "before, after, speaker, allowed, workspace or out do not fit proposals and place");
+    int64_t found = 0;
+    run([&] {
+        return edgemem_beside(proposals.data(), m, place.data(), before.data(), after.data(),
+                              speaker.data(), reinterpret_cast<const uint8_t *>(allowed.data()), n,
+                              workspace.data(), out.data(), &found);
+    });
+    return found;
+}
+
+static void word_features(Array<const int64_t, 2> around, Array<const int64_t, 1> session,
+                          Array<const int32_t, 1> slot, Array<const int32_t, 1> docs,
+                          Array<const int64_t, 1> starts, Array<const int64_t, 1> sizes,
+                          Array<const double, 1> idf, Array<const float, 1> scores,
+                          Array<const int32_t, 1> lengths, Mask timed, int64_t max_length,
+                          Array<int64_t, 1> order, Array<uint8_t, 1> having,
+                          Array<float, 2> out) {
+    const int64_t m = rows_of(around), terms = rows_of(starts), slots = rows_of(scores);
+    need(columns_of(around) == 7 && rows_of(sizes) == terms && rows_of(idf) == terms &&
+             rows_of(lengths) == slots && (!timed || rows_of(*timed) == slots) &&
+             rows_of(order) >= 2 * m && rows_of(having) >= (m + 2) * terms && rows_of(out) == m &&
+             columns_of(out) == 6,
+         "around, sizes, idf, lengths, timed, order, having or out do not fit");
+    run([&] {
+        return edgemem_word_features(around.data(), m, session.data(), rows_of(session),
+                                     slot.data(), rows_of(slot), docs.data(), rows_of(docs),
+                                     starts.data(), sizes.data(), terms, idf.data(),
+                                     scores.data(), lengths.data(), bytes_of(timed), slots,
+                                     max_length, order.data(), having.data(), out.data());
+    });
+}
+
 // No argument is converted: a copy would take what is written to it along.
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
@@ -238,4 +317,18 @@ NB_MODULE(_native, m) {
           "sizes"_a.noconvert(), "lengths"_a.noconvert(), "allowed"_a.noconvert().none(),
           "n_allowed"_a, "average_length"_a, "k1"_a, "b"_a, "k"_a, "idf"_a.noconvert(),
           "scores"_a.noconvert(), "top_docs"_a.noconvert(), "top_scores"_a.noconvert());
+    m.def("similarities", &similarities, "rows"_a.noconvert(), "first"_a.noconvert(),
+          "next"_a.noconvert(), "wanted"_a.noconvert(), "query"_a.noconvert(), "offset"_a,
+          "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
+    m.def("similarities_i8", &similarities_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
+          "first"_a.noconvert(), "next"_a.noconvert(), "wanted"_a.noconvert(),
+          "query"_a.noconvert(), "offset"_a, "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
+    m.def("beside", &beside, "proposals"_a.noconvert(), "place"_a.noconvert(),
+          "before"_a.noconvert(), "after"_a.noconvert(), "speaker"_a.noconvert(),
+          "allowed"_a.noconvert(), "workspace"_a.noconvert(), "out"_a.noconvert());
+    m.def("word_features", &word_features, "around"_a.noconvert(), "session"_a.noconvert(),
+          "slot"_a.noconvert(), "docs"_a.noconvert(), "starts"_a.noconvert(),
+          "sizes"_a.noconvert(), "idf"_a.noconvert(), "scores"_a.noconvert(),
+          "lengths"_a.noconvert(), "timed"_a.noconvert().none(), "max_length"_a,
+          "order"_a.noconvert(), "having"_a.noconvert(), "out"_a.noconvert());
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgemem import kernels, kernels_numpy
+from edgemem import kernels, kernels_candidates, kernels_numpy
 
 needs_native = pytest.mark.skipif(
     kernels.backend != "native", reason=f"no native module: {kernels.backend_detail}"
@@ -15,7 +15,7 @@ needs_native = pytest.mark.skipif(
 DIMS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 384, 385]
 
 # These have one loop for all instruction sets.
-ONE_LOOP = ["bm25", "quantize_i8", "rank"]
+ONE_LOOP = ["beside", "bm25", "quantize_i8", "rank", "word_features"]
 
 
 def every_way(name, argument):
@@ -35,7 +35,8 @@ def every_way(name, argument):
 
 
 def native(name, isa):
-    call = getattr(kernels, f"_{name}_native")
+    owner = kernels if hasattr(kernels, name) else kernels_candidates
+    call = getattr(owner, f"_{name}_native")
     return call if name in ONE_LOOP else lambda *arguments: call(*arguments, isa)
 
 

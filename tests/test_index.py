@@ -244,6 +244,27 @@ def test_hnsw_finds_what_the_exact_scan_finds():
     index.close()
 
 
+def test_equal_scores_of_the_graph_come_by_label_also_beside_newer_rows():
+    index = VectorIndex(DIM, crossover=0)
+    twins = np.repeat(unit(40), 3, axis=0)
+    index.apply(changes(1, range(1, 121), vectors=twins))
+    assert index.build_hnsw()
+    assert rowids_of(index, twins[30], 3) == [31, 32, 33]
+    index.apply(changes(2, range(121, 124), vectors=twins[30:33]))
+    assert rowids_of(index, twins[30], 6) == [31, 32, 33, 121, 122, 123]
+    index.close()
+
+
+def test_a_memory_with_many_near_vectors_leaves_room_for_k_others():
+    index = VectorIndex(DIM, crossover=0)
+    vectors = np.concatenate([np.repeat(unit(1), 30, axis=0), unit(50, 7)])
+    index.apply(changes(1, range(1, 81), [1] * 30 + list(range(2, 52)), vectors))
+    assert index.build_hnsw()
+    found = rowids_of(index, vectors[0], 5)
+    assert found == index.exact_search(vectors[0], 5, EVERYTHING)[0].tolist() and found[0] == 1
+    index.close()
+
+
 def test_rows_that_the_graph_lacks_are_found_at_once():
     index, _ = filled(500)
     assert index.build_hnsw()

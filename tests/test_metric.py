@@ -371,7 +371,7 @@ def test_a_metric_survives_its_bytes(seed, n, d, max_rank):
     assert again.count == metric.count
     for name in ("mean", "inverse_diagonal", "A"):
         before, after = getattr(metric, name), getattr(again, name)
-        assert after.dtype == np.float32 and after.flags.c_contiguous and after.flags.writeable
+        assert after.dtype == np.float32 and after.flags.f_contiguous and after.flags.writeable
         assert after.shape == before.shape and np.array_equal(after, before)
 
 

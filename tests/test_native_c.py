@@ -47,9 +47,9 @@ def build(request, tmp_path_factory):
     yield run
 
 
-@pytest.mark.parametrize("program", ["tests/abi_test.c", "tests/metric_test.c"])
+@pytest.mark.parametrize("program", ["abi_test", "metric_test", "candidates_test"])
 def test_every_function_and_error_of_the_abi(build, program):
-    assert build(program).startswith("ok ")
+    assert build(f"tests/{program}.c").startswith("ok ")
 
 
 def test_odd_inputs_of_all_sizes(build):

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storekit import T1, T2, add, memory
-from wordkit import Texts, plain_bm25, terms_of
+from wordkit import Texts, plain_bm25, scores_of
 
 from edgemem.retrieval.postings import Matches, Postings
 from edgemem.store import Store
-from edgemem.store.tokens import stored_postings, tokenize
+from edgemem.store.tokens import stored_postings, tokenize, word_terms
 
 WORDS = "tea milk oslo cello naïve running plays 2024 東京 rain snow sun".split()
 
@@ -39,8 +39,8 @@ def assert_plain(found: Matches, k: int, texts: Texts, terms: list[str], seen: s
     assert pairs == sorted(pairs)
     everyone = [*range(-1, max(texts, default=0) + 5), 2**40]
     expected = [scores.get(d, 0.0) for d in everyone]
-    np.testing.assert_allclose(found.scores_of(everyone), expected, rtol=1e-5)
-    assert found.scores_of(docs).tolist() == found.scores.tolist()
+    np.testing.assert_allclose(scores_of(found, everyone), expected, rtol=1e-5)
+    assert scores_of(found, docs) == found.scores.tolist()
 
 
 def mask_of(seen: set[int], postings: Postings) -> np.ndarray:
@@ -63,7 +63,7 @@ def test_the_ranking_is_plain_bm25s_whatever_came_and_went(data: st.DataObject) 
         postings.apply(removed, list(new), tokenize(list(new.values())))
         texts = {d: t for d, t in texts.items() if d not in removed} | new
     assert len(postings) == len(texts)
-    terms = terms_of(data.draw(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4)))
+    terms = word_terms(data.draw(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4)))
     k = data.draw(st.integers(1, 30))
     assert_plain(postings.view(terms).search(k), k, texts, terms, set(texts))
     seen = data.draw(st.sets(st.integers(1, 30)))
@@ -87,7 +87,7 @@ def test_many_changes_one_by_one_keep_to_plain_bm25() -> None:
         texts = {d: t for d, t in texts.items() if d not in removed} | new
         if step % 20 == 0:
             seen = {int(d) for d in texts if rng.random() < 0.7}
-            terms = terms_of(list(rng.choice(WORDS, 3, replace=False)))
+            terms = word_terms(list(rng.choice(WORDS, 3, replace=False)))
             found = postings.view(terms, mask_of(seen, postings)).search(10)
             assert_plain(found, 10, texts, terms, seen)
 
@@ -123,7 +123,7 @@ def test_a_cold_start_gives_what_the_changes_gave(tmp_path: Path, kind: str) -> 
             cold = Postings.of(stored_postings(connection))
     assert len(cold) == len(hot) == len(texts)
     for words in (["tea"], ["milk", "plays", "sun"], ["naïve", "東京", "2024", "unknown"]):
-        terms = terms_of(words)
+        terms = word_terms(words)
         for k in (1, 3, 100):
             one, other = hot.view(terms).search(k), cold.view(terms).search(k)
             assert_plain(one, k, texts, terms, set(texts))
@@ -155,7 +155,7 @@ def test_the_words_of_other_users_weigh_nothing() -> None:
     assert found.docs.tolist() == expected.docs.tolist()
     assert found.scores.tolist() == expected.scores.tolist()
     assert found.idf.tolist() == expected.idf.tolist()
-    assert not found.scores_of(list(others)).any()
+    assert not any(scores_of(found, list(others)))
 
 
 def test_equal_scores_come_by_document_also_after_an_update() -> None:
@@ -186,7 +186,7 @@ def test_nothing_is_found_where_nothing_is() -> None:
     for postings in (Postings(), filled({1: "", 2: "!"}), filled({1: "tea"})):
         found = postings.view(["milk"]).search(3)
         assert len(found.docs) == len(found.scores) == 0 and len(found.idf) == 1
-        assert found.scores_of([0, 1, 2]).tolist() == [0, 0, 0]
+        assert scores_of(found, [0, 1, 2]) == [0, 0, 0]
         assert len(postings.view([]).search(3).idf) == 0
     nobody = np.zeros(2, np.bool_)
     assert len(filled({1: "tea"}).view(["tea"], nobody).search(3).docs) == 0
@@ -245,8 +245,8 @@ def test_searches_in_other_threads_see_whole_changes() -> None:
             with lock:
                 view = postings.view(["milk", "tea"])
             found = view.search(400)
-            weights = found.scores_of(found.docs)
-            if len(found.docs) != 300 or weights.tolist() != found.scores.tolist():
+            weights = scores_of(found, found.docs)
+            if len(found.docs) != 300 or weights != found.scores.tolist():
                 wrong.append(found)
 
     threads = [threading.Thread(target=search) for _ in range(3)]

@@ -90,11 +90,19 @@ def test_a_count_is_cut_at_what_its_type_holds(store: Store) -> None:
     assert tokenize(["tea " * 70_000]) == [{"tea": 70_000}]
 
 
-def test_a_query_word_gives_its_terms() -> None:
-    assert word_terms("playing") == ("plai",)
-    assert set(word_terms("o'neil")) == {"o", "neil"}
-    assert word_terms("so-so") == ("so",)
-    assert word_terms("!") == word_terms("") == ()
+def test_words_of_a_query_give_their_terms_each_once() -> None:
+    assert word_terms(["playing"]) == ["plai"]
+    assert set(word_terms(["o'neil"])) == {"o", "neil"}
+    assert word_terms(["so-so", "plays", "playing"]) == ["so", "plai"]
+    assert word_terms(["!"]) == word_terms([""]) == word_terms([]) == []
+
+
+def test_more_words_than_are_kept_give_the_same_terms_again() -> None:
+    many = [f"word{n}" for n in range(tokens_module.KEPT_WORDS - 10)]
+    assert word_terms(many) == many
+    assert word_terms(["tea", *(f"other{n}" for n in range(20))])[:2] == ["tea", "other0"]
+    assert len(tokens_module._terms_of) <= tokens_module.KEPT_WORDS
+    assert word_terms([*many[:3], "playing"]) == [*many[:3], "plai"]
 
 
 def test_a_text_that_cannot_be_encoded_is_refused_and_the_next_one_is_not() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from edgemem.store.tokens import tokenize, word_terms
+from edgemem.retrieval.postings import Matches
+from edgemem.store.tokens import tokenize
 
 Texts = dict[int, str]
 
 
-def terms_of(words: list[str]) -> list[str]:
-    return list(dict.fromkeys(term for word in words for term in word_terms(word)))
+def scores_of(found: Matches, docs: Sequence[int]) -> list[float]:
+    """What any documents score; 0 for one that is not there."""
+    slots = [found._slot_of[d] if 0 <= d < len(found._slot_of) else -1 for d in docs]
+    return [float(found._by_slot[slot]) if slot >= 0 else 0.0 for slot in slots]
 
 
 def plain_bm25(

@@ -69,17 +69,6 @@ class Places:
     speaker: NDArray[np.int32]
     asks: BoolArray
 
-    def neighbours(self, memories: IntArray) -> tuple[IntArray, IntArray]:
-        """The memories of the turns before and after those; NOBODY where there is none."""
-        place = self.place[memories]
-        return self.before[place], self.after[place]
-
-    def replied(self, memories: IntArray, others: IntArray) -> BoolArray:
-        """Whether those beside them were said by somebody else: question and answer, not a list of
-        what one person says."""
-        differ: BoolArray = self.speaker[self.place[memories]] != self.speaker[others]
-        return differ
-
 
 class Codes:
     """Small numbers for the strings of one column, so that comparing 100,000 of them is quick."""
@@ -203,12 +192,16 @@ class Catalog:
         """The code of a user, -1 if none of the memories is theirs."""
         return self._codes["user"].find(user_id)
 
-    def speakers_named(self, query_words: Iterable[str], allowed: BoolArray) -> list[int]:
-        """The codes of the speakers whose name has one of these words (lower case), among those
-        who said what is allowed; "I" and "my" name the user who has no name."""
+    def speakers(self, memories: BoolArray) -> frozenset[int]:
+        """The codes of those who said some memories, (end,) bool."""
+        said = np.bincount(self._column["speaker"], weights=memories)
+        return frozenset(np.flatnonzero(said).tolist())
+
+    def speakers_named(self, query_words: Iterable[str], among: Collection[int]) -> list[int]:
+        """The codes of the speakers whose name has one of these words (lower case), among some;
+        "I" and "my" name the user who has no name."""
         codes = {code for word in query_words for code in self._names.get(word, ())}
-        speaker = self._column["speaker"]
-        return sorted(code for code in codes if (allowed & (speaker == code)).any())
+        return sorted(code for code in codes if code in among)
 
     def _grow(self, end: int) -> None:
         if end <= self.end:

@@ -30,11 +30,12 @@ FEATURES = (
     "bm25_around",  # summed over the two turns before and the two after it
     "coverage",  # the share of the query's idf that it and the turns beside it have
     "session",  # the best bm25 of a candidate in the same session
-    "speaker",  # +-1/2 where the query names somebody who speaks here: whether they said it
-    "question",  # 1 if it only asks
     "length",  # log(1 + tokens), 64 at most
     "time",  # 1 if the query asks when, and it says so
+    "speaker",  # +-1/2 where the query names somebody who speaks here: whether they said it
+    "question",  # 1 if it only asks
 )
+"""First what the vectors say, then the columns of `kernels_candidates.word_features`."""
 
 RELEVANT = 0.01
 """A memory with at least this score is worth answering from.

@@ -18,6 +18,7 @@ deletion marks: a search must see one state of the store, so it filters by its o
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -52,7 +53,7 @@ GRAPH_WAIT_S = 0.005
 SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
 
 
-@dataclass
+@dataclass(eq=False)
 class _Graph:
     """An hnswlib index. last_label: it holds every row that was live up to here; count: rows."""
 
@@ -119,6 +120,7 @@ class VectorIndex:
         self._worker: threading.Thread | None = None
         self._worker_failed = False  # then it is not started again
         self._closed = False
+        self._keeps_up: tuple[_Graph, int, int] | None = None  # the last graph that was looked at
 
     def __len__(self) -> int:
         """Live vectors."""
@@ -293,7 +295,8 @@ class VectorIndex:
         query = np.ascontiguousarray(query, np.float32)
         if query.shape != (self.dim,):
             raise ValueError(f"query has shape {query.shape}; this index needs ({self.dim},)")
-        if not np.isfinite(query).all():
+        # The product is quicker to look at, and finite for any vector of a sensible length.
+        if not math.isfinite(query.dot(query)) and not np.isfinite(query).all():
             raise ValueError("query holds a NaN or an infinity")
         if k < 1:
             raise ValueError(f"k is {k}; it must be 1 or more")
@@ -323,9 +326,12 @@ class VectorIndex:
             return
         graph = self._graph
         if graph is not None:
+            if self._keeps_up == (graph, graph.count, self.generation):
+                return
             ghosts = self._ghosts(graph)
             tail = self._table.live_count - (graph.count - ghosts)
             if tail <= MAX_TAIL and ghosts <= MAX_GHOST_SHARE * graph.count:
+                self._keeps_up = (graph, graph.count, self.generation)
                 return
         # Not a daemon: the interpreter would kill it inside C++. It stops when the program ends.
         worker = threading.Thread(target=self._work, name="edgemem-hnsw")
@@ -402,7 +408,9 @@ class VectorIndex:
         if share == 0:
             return None
         # The more of the graph may not be found, the less evenly what may lies around the query.
-        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share) + 16
+        wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share)
+        if share < 1 or view.repeats:
+            wanted += 16
         while wanted <= min(MAX_PROPOSALS, graph.count):
             if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
                 return None
@@ -414,24 +422,27 @@ class VectorIndex:
                 return None
             finally:
                 self._graph_lock.release()
-            labels, distances = (given[0] for given in proposed)
-            order = np.argsort(labels)
-            labels, scores = labels[order].astype(np.int64), 1 - distances[order]
+            # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
+            labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
+            # Columns of the table are far from any cache: only those are looked at that must be.
             if view.labels[upto - 1] - view.labels[0] == upto - 1:  # none is missing
                 slots = labels - view.labels[0]
+                held = (slots >= 0) & (slots < upto)
             else:
-                slots = np.searchsorted(view.labels[:upto], labels)
-            held = (slots >= 0) & (slots < upto)
-            held[held] = (view.labels[slots[held]] == labels[held]) & view.allowed[slots[held]]
-            slots, scores = slots[held], scores[held]
-            if len(np.unique(view.rowids[slots])) >= k:
+                slots = np.minimum(np.searchsorted(view.labels[:upto], labels), upto - 1)
+                held = view.labels[slots] == labels
+            if view.count - len(tail) < upto:
+                held[held] = view.allowed[slots[held]]
+            if not held.all():
+                slots, scores = slots[held], scores[held]
+            ids, scores = _distinct(view.rowids[slots], scores)
+            if len(ids) >= k:
                 if len(tail):
+                    ids = np.append(ids, view.rowids[tail])
                     scores = np.append(scores, view.rows.dots(tail, query[None])[:, 0])
-                    slots = np.append(slots, tail)
-                best = np.argsort(-scores, kind="stable")
-                ids = view.rowids[slots[best]]
-                first = np.sort(np.unique(ids, return_index=True)[1])[:k]
-                return ids[first], scores[best[first]]
+                    best = np.argsort(-scores, kind="stable")
+                    ids, scores = _distinct(ids[best], scores[best])
+                return ids[:k], scores[:k]
             wanted *= 4
         return None
 
@@ -475,8 +486,15 @@ def _best_memories(
     wanted = k
     while True:
         positions, scores = rows.topk(query, wanted, allowed)
-        ids = rowids[positions]
-        first = np.sort(np.unique(ids, return_index=True)[1])[:k]
-        if len(first) == k or len(positions) < wanted:
-            return ids[first], scores[first]
+        ids, scores = _distinct(rowids[positions], scores)
+        if len(ids) >= k or len(positions) < wanted:
+            return ids[:k], scores[:k]
         wanted *= 4
+
+
+def _distinct(ids: IntArray, scores: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Memories and scores, best first, without those that came before."""
+    if len(set(ids.tolist())) == len(ids):  # as a rule, and quicker than to sort them
+        return ids, scores
+    first = np.sort(np.unique(ids, return_index=True)[1])
+    return ids[first], scores[first]

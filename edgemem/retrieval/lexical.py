@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from edgemem.stages.dates import absolute, day_text
-from edgemem.store.tokens import tokenize, word_terms
+from edgemem.store.tokens import word_terms
 from edgemem.text import content_words, words
 
 __all__ = [
@@ -67,9 +67,7 @@ def query_terms(query: str, now: float) -> list[str]:
     in its day.
     """
     dated, _ = absolute(query, datetime.fromtimestamp(now, UTC).isoformat())
-    # One call for all: what takes time is calling SQLite's tokenizer.
-    found = tokenize(query_words(dated))
-    return list(dict.fromkeys(term for terms in found for term in terms))
+    return word_terms(query_words(dated))
 
 
 def asks_when(query: str) -> bool:
@@ -81,4 +79,4 @@ def asks_when(query: str) -> bool:
 def time_terms() -> list[str]:
     """The terms by which a text says when something was or will be. Months and years are not among
     them: every indexed text ends with its day."""
-    return list(dict.fromkeys(term for word in _TIMES.split() for term in word_terms(word)))
+    return word_terms(_TIMES.split())

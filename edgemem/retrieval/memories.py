@@ -17,9 +17,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.kernels import metric_query
+from edgemem.kernels_candidates import beside
 from edgemem.results import Scope
 from edgemem.retrieval import metricfile
-from edgemem.retrieval.catalog import NOBODY, Catalog
+from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.fusion import FEATURES, Weights, shipped
 from edgemem.retrieval.index import IndexView, VectorIndex
 from edgemem.retrieval.lexical import asks_when, query_terms, time_terms
@@ -65,13 +67,15 @@ class Candidates:
 class _Sight:
     """What searches of one scope see of one generation, all that takes time for every memory.
 
-    allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors. It
-    holds from the time `since` until one of these memories ends at `until`, Unix seconds.
+    allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors;
+    speakers: the codes of those who said them. It holds from the time `since` until one of these
+    memories ends at `until`, Unix seconds.
     """
 
     allowed: BoolArray
     seen: Seen
     table: View
+    speakers: frozenset[int]
     since: float
     until: float
 
@@ -91,6 +95,7 @@ class Memories:
         self._lock = threading.Lock()
         self._catalog = Catalog()
         self._postings = Postings()
+        self._timed: BoolArray | None = None  # of _timed_slots, until something is applied
         self._sights: OrderedDict[tuple[Scope, frozenset[str] | None], _Sight] = OrderedDict()
 
     @property
@@ -124,6 +129,7 @@ class Memories:
             if changes.generation < self.generation and not changes.full:
                 return
             self._sights.clear()
+            self._timed = None
             self.vectors.apply(changes)
             self._catalog.apply(changes)
             if changes.postings is not None:
@@ -168,46 +174,27 @@ class Memories:
             sight = self._sight(scope, kinds, now, rowids)
             allowed, places = sight.allowed, self._catalog.places()
             lexical = self._postings.view(terms, sight.seen)
-            timed = self._postings.having(time_terms()) if asks_when(query) else None
+            timed = self._timed_slots() if asks_when(query) else None
             view = self.vectors.view(sight.table)
-            named = self._catalog.speakers_named(words(query), allowed)
+            named = self._catalog.speakers_named(words(query), sight.speakers)
             generation = self.generation
         metric = self._metric(scope, view, generation)
         matches = lexical.search(wanted)
         near, _, _ = view.search(vector, wanted)
-        found = _distinct(near, matches.docs)
-        beside = np.concatenate(places.neighbours(found))
-        found = _distinct(found, beside[allowed[beside]])
+        proposals = np.concatenate([near, matches.docs])
+        around = beside(
+            proposals, places.place, places.before, places.after, places.speaker, allowed
+        )
+        found = around[:, 0].copy()
         features = np.zeros((len(found), len(FEATURES)), np.float32)
-        column = dict(zip(FEATURES, features.T, strict=True))
-        # Each candidate, the turns of somebody else beside it, and all turns one and two steps
-        # away: NOBODY where there is none that may be seen.
-        before, after = places.neighbours(found)
-        around = [np.where(places.replied(found, x), x, NOBODY) for x in (before, after)]
-        far = places.before[before], places.after[after]
-        spread = np.stack([found, *around, before, after, *far])
-        spread[~allowed[spread]] = NOBODY
-
-        # Most of those said before and after are candidates too.
-        each, at = _numbered(spread[:3])
-        similarity = similarities(view.table, vector, metric, each)
-        column["similarity"][:], column["similarity_before"][:] = similarity[at[:2]]
-        if terms:
-            bm25 = matches.scores_of(spread)
-            column["bm25"][:] = bm25[0]
-            column["bm25_around"][:] = bm25[3:].sum(axis=0)
-            covered = matches.has(each)[at].any(axis=0).astype(np.float64)
-            column["coverage"][:] = covered @ (matches.idf / matches.idf.sum())
-            sessions, at = _numbered(places.session[found])
-            best = np.zeros(len(sessions), np.float32)
-            np.maximum.at(best, at, bm25[0])
-            column["session"][:] = best[at]
+        features[:, :2] = similarities(view.table, vector, metric, around, 2)
+        features[:, 2:8] = matches.features(around, places.session, timed, MAX_TOKENS)
         if named:
-            column["speaker"][:] = np.where(np.isin(places.speaker[found], named), 0.5, -0.5)
-        column["question"][:] = places.asks[found]
-        column["length"][:] = np.log1p(np.minimum(matches.lengths_of(found), MAX_TOKENS))
-        if timed is not None:
-            column["time"][:] = matches.among(timed, found)
+            speaker = places.speaker[found]
+            features[:, 8] = -0.5
+            for code in named:
+                features[speaker == code, 8] = 0.5
+        features[:, 9] = places.asks[found]
         weights = shipped()["cosine" if metric is None else "metric"]
         return Candidates(found, features, weights, places.place[found])
 
@@ -223,6 +210,7 @@ class Memories:
                 allowed,
                 self._postings.seen(allowed),
                 self.vectors.view(allowed).table,
+                self._catalog.speakers(allowed),
                 now,
                 self._catalog.soonest_end(allowed),
             )
@@ -232,6 +220,13 @@ class Memories:
             if len(self._sights) > KEPT_SIGHTS:
                 self._sights.popitem(last=False)
         return sight
+
+    def _timed_slots(self) -> BoolArray:
+        """The documents that say when something was, see `Postings.having`. The caller holds the
+        lock."""
+        if self._timed is None:
+            self._timed = self._postings.having(time_terms())
+        return self._timed
 
     def _metric(self, scope: Scope, view: IndexView, generation: int) -> Metric | None:
         """The metric of the user who is searched for, where they have one."""
@@ -270,38 +265,19 @@ class Memories:
 
 
 def similarities(
-    table: View, vector: FloatArray, metric: Metric | None, rowids: IntArray
+    table: View, vector: FloatArray, metric: Metric | None, memories: IntArray, columns: int = 1
 ) -> FloatArray:
-    """(n,) of the memories with these numbers, the best of each one's vectors; 0 if it has none.
+    """(m, columns) of the memories with these numbers (m, w), the best of each one's vectors; 0 if
+    it has none.
 
     The centred inner product under the metric, in units of the query's whitened norm; without a
     metric the cosine.
     """
-    similar = np.full(len(rowids), -np.inf, np.float32)
-    positions, owners = table.positions(rowids)
     if metric is None:
-        found = table.rows.dots(positions, vector[None])[:, 0]
-    else:
-        asked = metric.query(vector)
-        found = table.rows.dots(positions, asked.image[None])[:, 0]
-        found = (found + asked.offset) / asked.norm if asked.norm > 0 else found * 0
-        found = np.clip(found, -MAX_SIMILARITY, MAX_SIMILARITY)
-    np.maximum.at(similar, owners, found.astype(np.float32))
-    similar[np.isneginf(similar)] = 0
-    return similar
-
-
-def _distinct(*numbers: IntArray) -> IntArray:
-    """All of these, each once, ascending. np.unique takes several times as long for a few."""
-    together = np.concatenate(numbers)
-    together.sort()
-    first = np.ones(len(together), np.bool_)
-    np.not_equal(together[1:], together[:-1], out=first[1:])
-    return together[first]
-
-
-def _numbered(numbers: IntArray) -> tuple[IntArray, IntArray]:
-    """Each of these numbers once, ascending, and where each of them is there: np.unique and its
-    inverse, quicker for numbers that ascend over long stretches."""
-    each = _distinct(numbers.ravel())
-    return each, each.searchsorted(numbers)
+        return table.similarities(memories, columns, vector)
+    image, offset, norm = metric_query(vector, metric.mean, metric.inverse_diagonal, metric.A.T)
+    if norm == 0:
+        return np.zeros((len(memories), columns), np.float32)
+    return table.similarities(
+        memories, columns, image, offset=offset, scale=1 / norm, limit=MAX_SIMILARITY
+    )

@@ -106,7 +106,8 @@ class Metric:
     """Σ⁻¹ = diag(inverse_diagonal) − A Aᵀ around `mean`. See the module for the formulas.
 
     count: rows it was fitted on. mean: μ (d,), inverse_diagonal: D⁻¹ (d,) > 0, A: (d, r), all
-    float32 and C-contiguous. A is unique up to a rotation of its columns.
+    float32; A lies column after column (Fortran's order), as the kernels take it. It is unique up
+    to a rotation of its columns.
     """
 
     count: int
@@ -198,9 +199,8 @@ class Metric:
                 "does not match; fit it again"
             )
         numbers = np.frombuffer(body, "<f4", offset=_HEADER.size).astype(np.float32)
-        return cls(
-            count, numbers[:dim], numbers[dim : 2 * dim], numbers[2 * dim :].reshape(dim, -1)
-        )
+        A = np.asfortranarray(numbers[2 * dim :].reshape(dim, -1))
+        return cls(count, numbers[:dim], numbers[dim : 2 * dim], A)
 
 
 def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
@@ -301,7 +301,10 @@ class Moments:
             inverse_diagonal = 1 / (variance + c * variance.mean())
             A = _correction(covariance, inverse_diagonal, tau, min(max_rank, count - 1))
         return Metric(
-            count, *(np.ascontiguousarray(x, np.float32) for x in (mean, inverse_diagonal, A))
+            count,
+            mean.astype(np.float32),
+            inverse_diagonal.astype(np.float32),
+            A.astype(np.float32, order="F"),
         )
 
     def _moments_of(self, rows: NDArray[Any]) -> tuple[int, Float64Array, Float64Array]:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from edgemem.kernels import Bm25Query, bm25
+from edgemem.kernels_candidates import word_features
 
 if TYPE_CHECKING:
     from edgemem.store.tokens import StoredPostings
@@ -85,51 +86,17 @@ class Matches:
     scores: FloatArray
     idf: NDArray[np.float64]
     _query: Bm25Query
-    _by_slot: FloatArray  # and a 0 at its end
+    _by_slot: FloatArray
     _slot_of: NDArray[np.int32]
 
-    def scores_of(self, docs: ArrayLike) -> FloatArray:
-        """float32 BM25 of any documents, in the shape of `docs`; 0 for one without the terms, that
-        may not be seen, or that is not there."""
-        scores: FloatArray = self._by_slot[self._slots_of(docs)]
-        return scores
-
-    def lengths_of(self, docs: ArrayLike) -> NDArray[np.int32]:
-        """int32, the tokens of any documents; 0 of one that is not there."""
-        slots = self._slots_of(docs)
-        return np.where(slots >= 0, self._query.lengths[slots], np.int32(0))
-
-    def has(self, docs: ArrayLike) -> BoolArray:
-        """(…, t) bool, which of the terms asked for are in any documents. O(m·t·log n) for m."""
-        slots = self._slots_of(docs).astype(np.int32)
-        query = self._query
-        found = np.zeros((*slots.shape, len(query.starts)), np.bool_)
-        for term, (start, size) in enumerate(
-            zip(query.starts.tolist(), query.sizes.tolist(), strict=True)
-        ):
-            if size:
-                having = query.docs[start : start + size]  # ascending
-                at = np.minimum(having.searchsorted(slots), size - 1)
-                np.equal(having[at], slots, out=found[..., term])
-        return found
-
-    def among(self, by_slot: BoolArray, docs: ArrayLike) -> BoolArray:
-        """Which of any documents are marked; by_slot: of `Postings.having`, at the same time."""
-        slots = self._slots_of(docs)
-        marked: BoolArray = (slots >= 0) & by_slot[slots]
-        return marked
-
-    def _slots_of(self, docs: ArrayLike) -> NDArray[np.signedinteger[Any]]:
-        """The slots of documents, -1 for one that is not there."""
-        wanted, slot_of = np.asarray(docs, np.int64), self._slot_of
-        if not wanted.size:
-            return wanted
-        if wanted.min() >= 0 and wanted.max() < len(slot_of):  # as a rule
-            return slot_of[wanted]
-        known = (wanted >= 0) & (wanted < len(slot_of))
-        slots = np.full(wanted.shape, -1, np.int64)
-        slots[known] = slot_of[wanted[known]]
-        return slots
+    def features(
+        self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
+    ) -> FloatArray:
+        """As `kernels_candidates.word_features`. timed: of `Postings.having`, at the same time."""
+        query, by_slot = self._query, self._by_slot
+        return word_features(
+            around, session, self._slot_of, query, self.idf, by_slot, timed, max_length
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +119,7 @@ class View:
 
     def search(self, k: int) -> Matches:
         """The k documents with the best BM25. Raises ValueError if k < 1."""
-        scored = np.empty(len(self._of) + 1, np.float32)
-        scored[-1] = 0  # for the slot -1
-        by_slot = scored[:-1]
+        by_slot = np.empty(len(self._of), np.float32)
         slots, scores, idf = bm25(self._query, k, by_slot)
         if not self._ascending and len(slots):
             # The kernel told equal scores by slot. All that tie with the last one are looked at.
@@ -162,7 +127,7 @@ class View:
             slots = np.concatenate([slots[scores > scores[-1]], tied])
             slots = slots[np.lexsort((self._of[slots], -by_slot[slots]))][:k]
             scores = by_slot[slots]
-        return Matches(self._of[slots], scores, idf, self._query, scored, self._slot_of)
+        return Matches(self._of[slots], scores, idf, self._query, by_slot, self._slot_of)
 
 
 class Postings:
@@ -263,8 +228,7 @@ class Postings:
         """What one search sees of these terms, each once. The terms are the store's
         (`tokens.word_terms`). allowed: as for `seen`, or what that gave."""
         seen = allowed if isinstance(allowed, Seen) else self.seen(allowed)
-        spans = self._spans_of(terms)
-        starts, sizes = np.array(spans, np.int64).reshape(-1, 2).T.copy()
+        starts, sizes = self._spans_of(terms)
         query = Bm25Query(
             self._pool["slots"],
             self._pool["counts"],
@@ -278,17 +242,23 @@ class Postings:
         return View(query, self._slots["of"], self._docs["slot"], self._ascending)
 
     def having(self, terms: Sequence[str]) -> BoolArray:
-        """By slot, whether it has any of these terms. See `Matches.among`."""
+        """By slot, whether it has any of these terms. See `Matches.features`."""
         marked = np.zeros(self._slots.size, np.bool_)
-        for start, size in self._spans_of(terms):
+        starts, sizes = self._spans_of(terms)
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
             marked[self._pool["slots"][start : start + size]] = True
         return marked
 
-    def _spans_of(self, terms: Iterable[str]) -> list[tuple[int, int]]:
-        """Where the postings of terms lie: start and size, of an unknown term (0, 0)."""
-        starts, sizes = self._terms["start"], self._terms["size"]
-        ids = [self._term_ids.get(term, -1) for term in terms]
-        return [(int(starts[i]), int(sizes[i])) if i >= 0 else (0, 0) for i in ids]
+    def _spans_of(self, terms: Iterable[str]) -> tuple[IntArray, IntArray]:
+        """Where the postings of terms lie: starts and sizes, of an unknown term 0 and 0."""
+        ids = np.array([self._term_ids.get(term, -1) for term in terms], np.int64)
+        known = ids >= 0
+        if known.all():
+            return self._terms["start"][ids], self._terms["size"][ids]
+        starts, sizes = np.zeros((2, len(ids)), np.int64)
+        starts[known] = self._terms["start"][ids[known]]
+        sizes[known] = self._terms["size"][ids[known]]
+        return starts, sizes
 
     def _drop(self, docs: IntArray) -> None:
         docs = np.unique(docs[(docs > 0) & (docs < self.doc_end)])

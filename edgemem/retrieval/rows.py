@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.kernels import dots, dots_i8, quantize_i8, scan_topk, scan_topk_i8
+from edgemem.kernels_candidates import similarities, similarities_i8
 
 __all__ = ["Dtype", "Float32Rows", "Int8Rows", "Rows", "rows_type"]
 
@@ -64,6 +65,20 @@ class Float32Rows:
         """As `kernels.dots`."""
         return dots(self.rows, positions, queries)
 
+    def similarities(
+        self,
+        first: IntArray,
+        next: IntArray,
+        wanted: IntArray,
+        columns: int,
+        query: FloatArray,
+        offset: float,
+        scale: float,
+        limit: float,
+    ) -> FloatArray:
+        """As `kernels_candidates.similarities`."""
+        return similarities(self.rows, first, next, wanted, columns, query, offset, scale, limit)
+
 
 @dataclass(frozen=True, slots=True)
 class Int8Rows:
@@ -104,6 +119,22 @@ class Int8Rows:
     def dots(self, positions: IntArray, queries: FloatArray) -> FloatArray:
         """As `kernels.dots_i8`."""
         return dots_i8(self.rows, self.scales, positions, queries)
+
+    def similarities(
+        self,
+        first: IntArray,
+        next: IntArray,
+        wanted: IntArray,
+        columns: int,
+        query: FloatArray,
+        offset: float,
+        scale: float,
+        limit: float,
+    ) -> FloatArray:
+        """As `kernels_candidates.similarities_i8`."""
+        return similarities_i8(
+            self.rows, self.scales, first, next, wanted, columns, query, offset, scale, limit
+        )
 
 
 Rows = Float32Rows | Int8Rows

@@ -5,15 +5,15 @@ Knows the store's readers and the memories in memory; no model.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
-from edgemem.results import Scope, utc_now
+from edgemem.results import Scope, to_utc
 from edgemem.retrieval.fusion import parts_of
 from edgemem.retrieval.memories import Memories
 from edgemem.store import Store
@@ -22,8 +22,7 @@ from edgemem.store.filters import Where
 __all__ = ["Scored", "find", "refresh"]
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """A memory that was found: its row in the store, its score and, if asked for, its parts."""
 
     rowid: int
@@ -66,14 +65,14 @@ def find(
     the facts taken from it either the turn or the facts are found, whichever comes first.
     """
     refresh(store, memories)
-    now = utc_now()
+    now = time.time()
     candidates = memories.candidates(
         query,
         vector,
         scope=scope,
         kinds=kinds,
-        rowids=store.rowids(scope, where=where, kinds=kinds, now=now) if where else None,
-        now=datetime.fromisoformat(now).timestamp(),
+        rowids=store.rowids(scope, where=where, kinds=kinds, now=to_utc(now)) if where else None,
+        now=now,
         k=k,
     )
     found: list[Scored] = []

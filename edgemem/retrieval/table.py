@@ -46,7 +46,7 @@ class View:
     """What one search sees, whatever happens to the table meanwhile.
 
     rows: n vectors. labels, rowids: (n,). allowed: (n,) bool, what it may find, of what is `live`;
-    count: how many that are.
+    count: how many that are. repeats: whether a memory may have several vectors.
     """
 
     rows: Rows
@@ -55,6 +55,7 @@ class View:
     allowed: BoolArray
     count: int
     live: BoolArray
+    repeats: bool
     _next: IntArray
     _first: IntArray
 
@@ -64,25 +65,20 @@ class View:
         positions = np.flatnonzero(mine)
         return Vectors(self.rows, positions, self.labels[positions])
 
-    def positions(self, rowids: IntArray) -> tuple[IntArray, IntArray]:
-        """Where the vectors of memories are: positions (v,), and for each which of `rowids` (v,).
-
-        A memory that has no vector here, or is unknown, gives none.
-        """
-        of = np.flatnonzero((rowids >= 0) & (rowids < len(self._first)))
-        at = self._first[rowids[of]]
-        positions, owners = [], []
-        while True:
-            held = np.flatnonzero((at >= 0) & (at < len(self.rows)))
-            if not len(held):
-                break
-            at, of = at[held], of[held]
-            positions.append(at)
-            owners.append(of)
-            at = self._next[at]
-        if len(positions) == 1:
-            return positions[0], owners[0]
-        return np.concatenate([at[:0], *positions]), np.concatenate([of[:0], *owners])
+    def similarities(
+        self,
+        memories: IntArray,
+        columns: int,
+        query: FloatArray,
+        *,
+        offset: float = 0.0,
+        scale: float = 1.0,
+        limit: float = np.inf,
+    ) -> FloatArray:
+        """As `kernels_candidates.similarities`, of the memories (m, w) with these numbers."""
+        return self.rows.similarities(
+            self._first, self._next, memories, columns, query, offset, scale, limit
+        )
 
 
 class VectorTable:
@@ -99,6 +95,7 @@ class VectorTable:
         # Grows when rows moved to other positions.
         self.moves = 0
         self._highest_label = -1  # ever held
+        self._repeats = False  # whether a memory has had several vectors
         self._first = np.empty(0, np.int64)  # of each memory number, its first vector's position
         vectors = self._type.of(np.empty((0, dim), np.float32)).columns()
         self._of_vectors = tuple(vectors)  # the names of their columns
@@ -172,6 +169,7 @@ class VectorTable:
             allowed,
             int(np.count_nonzero(allowed)),
             live,
+            self._repeats,
             self.column("next"),
             self._first,
         )
@@ -268,5 +266,6 @@ class VectorTable:
         at, rowids = at[order], rowids[order]
         same = rowids[1:] == rowids[:-1]
         self._column["next"][at[:-1][same]] = at[1:][same]
+        self._repeats |= bool(same.any())
         leads = np.concatenate([np.ones(min(1, len(at)), np.bool_), ~same])
         self._first[rowids[leads]] = at[leads]

@@ -81,6 +81,18 @@ class PendingItem:
     next_try_at: str | None
 
 
+_decoder = json.JSONDecoder()
+
+
+def _loads(text: str) -> Any:
+    """As json.loads, in half the time where there is no blank around it."""
+    try:
+        value, end = _decoder.raw_decode(text)
+    except ValueError:
+        end = -1
+    return value if end == len(text) else json.loads(text)
+
+
 def pack_json(value: Mapping[str, Any], what: str) -> str:
     """Compact JSON text. Raises InputError if JSON cannot hold the value; what: for the message."""
     try:
@@ -107,7 +119,7 @@ def _is_deep(value: Any, left: int = MAX_DEPTH) -> bool:
 def unpack_json(text: object, what: str) -> dict[str, Any]:
     """The dict behind a JSON column. Raises StoreCorrupt if there is none."""
     try:
-        value = json.loads(text)  # type: ignore[arg-type]
+        value = _loads(text)  # type: ignore[arg-type]
     except (TypeError, ValueError, RecursionError) as exc:
         raise damaged(f"the {what} is no JSON: {str(text)[:80]!r}") from exc
     if not isinstance(value, dict):
@@ -117,6 +129,8 @@ def unpack_json(text: object, what: str) -> dict[str, Any]:
 
 def unpack_ids(text: object) -> tuple[str, ...]:
     """A JSON list of ids, as SQL's json_group_array gives it."""
+    if isinstance(text, str) and text[:2] == '["' and text[-2:] == '"]' and "\\" not in text:
+        return tuple(text[2:-2].split('","'))  # without an escape, every quote is JSON's own
     try:
         return tuple(json.loads(text))  # type: ignore[arg-type]
     except (TypeError, ValueError) as exc:
@@ -162,9 +176,9 @@ def unix_seconds(text: str) -> float:
         raise damaged(f"{text!r} is no time") from exc
 
 
-SOURCES = (  # the ids of the turns of a memory m, as JSON
+SOURCES = (  # the ids of the turns of a memory m, as JSON; in its index's order: no sorting
     "(SELECT json_group_array(id) FROM (SELECT t.id FROM memory_sources s JOIN turns t "
-    "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY t.rowid))"
+    "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY s.turn))"
 )
 MEMORY_COLUMNS = (
     "m.rowid, m.id, m.memory, m.kind, m.created_at, m.updated_at, m.user_id, m.agent_id, "

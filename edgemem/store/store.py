@@ -179,13 +179,12 @@ class Store:
 
     def generation(self) -> int:
         """The number of committed writes; a cache is stale when it differs from its own."""
-        with self._read_lock, sqlite_errors(self._name):
-            self._require_open()
-            return reading.generation(self._reader)
+        with self._one_read() as connection:
+            return reading.generation(connection)
 
     def meta(self, key: str) -> str | None:
         """A setting of the store: embedder_model, embedder_dim, created_at, …; None if unset."""
-        with self._snapshot() as connection:
+        with self._one_read() as connection:
             return reading.meta(connection, key)
 
     def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> dict[str, MemoryItem]:
@@ -195,7 +194,7 @@ class Store:
 
     def by_rowids(self, rowids: Iterable[int]) -> dict[int, MemoryItem]:
         """Memories that are not deleted by rowid, in the order asked for."""
-        with self._snapshot() as connection:
+        with self._one_read() as connection:
             return reading.by_rowids(connection, rowids)
 
     def list(
@@ -345,6 +344,13 @@ class Store:
     def _require_open(self) -> None:
         if self._closed:
             raise StoreError(f"the store {self._name} is closed; open it again")
+
+    @contextmanager
+    def _one_read(self) -> Iterator[sqlite3.Connection]:
+        """For a single SELECT, which is a snapshot by itself."""
+        with self._read_lock, sqlite_errors(self._name):
+            self._require_open()
+            yield self._reader
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:

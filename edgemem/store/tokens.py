@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,10 @@ MAX_ROWID = 2**31 - 1
 MAX_COUNT = 2**16 - 1
 AT_ONCE = 1_000_000  # occurrences that are read as text before they become numbers
 
+KEPT_WORDS = 4096
+
 _scratch_lock = threading.Lock()
+_terms_of: dict[str, tuple[str, ...] | None] = {}  # of words, see word_terms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +71,19 @@ def tokenize(texts: Sequence[str]) -> list[dict[str, int]]:
     return found
 
 
-@lru_cache(maxsize=4096)
-def word_terms(word: str) -> tuple[str, ...]:
-    """The terms of a query's word, each once: one as a rule, two of "o'neil", none of "!"."""
-    return tuple(tokenize([word])[0])
+def word_terms(words: Sequence[str]) -> list[str]:
+    """The terms of a query's words, each once: "o'neil" has two, "!" none.
+
+    The words of one query come again in the next, so the last few thousand are kept.
+    """
+    found = {word: _terms_of.get(word) for word in words}
+    new = [word for word, terms in found.items() if terms is None]
+    if new:
+        if len(_terms_of) + len(new) > KEPT_WORDS:
+            _terms_of.clear()
+        found.update(zip(new, map(tuple, tokenize(new)), strict=True))
+        _terms_of.update((word, found[word]) for word in new)
+    return list(dict.fromkeys(term for terms in found.values() for term in terms or ()))
 
 
 @cache

@@ -27,7 +27,7 @@
 #  define EDGEMEM_API
 #endif
 
-#define EDGEMEM_ABI_VERSION 2
+#define EDGEMEM_ABI_VERSION 3
 
 /* What a call returns. */
 #define EDGEMEM_OK 0
@@ -253,6 +253,89 @@ EDGEMEM_API int32_t edgemem_bm25(const int32_t *docs, const uint16_t *counts, in
                                  int64_t n_allowed, double average_length, double k1, double b,
                                  int64_t k, double *idf, float *scores, int64_t *top_docs,
                                  float *top_scores, int64_t *found);
+
+/* How near each memory is to a query: (p + offset) * scale, kept within +-limit, p the largest inner
+ * product of its rows with the query; a memory may have several. 0 for a memory without rows.
+ *
+ * rows      n * dim floats; n may be 0
+ * first     memories numbers: the row that a memory's chain begins with. memories may be 0
+ * next      n numbers: the row after this one in its chain. A chain ascends, and ends before a number
+ *           that does not or that is no row's, such as -1
+ * wanted    m * width numbers of memories, in any order, repeated or not; m may be 0. One that is not
+ *           0 to memories - 1, or whose first row is not 0 to n - 1, has no rows
+ * columns   how many of the width numbers are wanted: the first ones, 1 to width
+ * query     dim floats
+ * scale     above 0
+ * limit     0 or more
+ * out       m * columns floats. A product that is NaN is passed over
+ *
+ * The cosine: unit rows and query, 0, 1, 1. The centred inner product under a metric: what
+ * edgemem_metric_query gives, with 1 / norm for scale. Cost O(rows of the memories wanted * dim).
+ */
+EDGEMEM_API int32_t edgemem_similarities(const float *rows, int64_t n, int64_t dim,
+                                         const int64_t *first, int64_t memories,
+                                         const int64_t *next, const int64_t *wanted, int64_t m,
+                                         int64_t width, int64_t columns, const float *query,
+                                         float offset, float scale, float limit, int32_t isa,
+                                         float *out);
+
+/* edgemem_similarities over int8 rows, each product times the scale of its row. */
+EDGEMEM_API int32_t edgemem_similarities_i8(const int8_t *rows, const float *scales, int64_t n,
+                                            int64_t dim, const int64_t *first, int64_t memories,
+                                            const int64_t *next, const int64_t *wanted, int64_t m,
+                                            int64_t width, int64_t columns, const float *query,
+                                            float offset, float scale, float limit, int32_t isa,
+                                            float *out);
+
+/* The candidates of a search: what was proposed and what was said beside it in the conversation.
+ *
+ * proposals      m numbers of memories, in any order, repeated or not; m may be 0
+ * place          n numbers: the turn's memory that each was taken from, else itself. n >= 1
+ * before, after  n numbers each: of a turn's memory, the turn said just before and after; 0: none
+ * speaker        n numbers: who said it
+ * allowed        n bytes, a memory may be found where its byte is not 0. Memory 0 is nobody: its byte
+ *                must be 0
+ * workspace      n bytes
+ * out            room for min(3 * m, n) * 7 numbers; receives for each candidate, by ascending
+ *                number: itself; the memories before and after its place if somebody else said them;
+ *                these two whoever said them; the one before the one before, and after the one
+ *                after. 0 where there is none or it is not allowed
+ * found          receives how many candidates there are
+ *
+ * Candidates are the proposals and the memories before and after their places, as far as allowed.
+ * Cost O(n + m); the n is one pass over bytes.
+ */
+EDGEMEM_API int32_t edgemem_beside(const int64_t *proposals, int64_t m, const int64_t *place,
+                                   const int64_t *before, const int64_t *after,
+                                   const int32_t *speaker, const uint8_t *allowed, int64_t n,
+                                   uint8_t *workspace, int64_t *out, int64_t *found);
+
+/* What the words of a query say of each candidate.
+ *
+ * around      m * 7 numbers, as edgemem_beside gives them: candidates ascend; m may be 0
+ * session     n numbers: the session of each memory; n above every candidate
+ * slot        memories numbers, -1 to slots - 1: the document of each memory; -1: it has none, as any
+ *             memory beyond them
+ * docs, starts, sizes, terms, postings, lengths
+ *             as for edgemem_bm25, lengths and scores of `slots` documents; here the documents of a
+ *             term must ascend
+ * idf, scores as edgemem_bm25 gives them. A document with the score 0 has none of the terms
+ * timed       slots bytes, not 0 for a document that says when; NULL: none does
+ * max_length  of a document's tokens, how many count
+ * order       workspace, 2 * m numbers
+ * having      workspace, (m + 2) * terms bytes
+ * out         m * 6 floats; receives for each candidate: its score; the sum of those of the last four
+ *             around it; the share of the idf that it and the next two around it have; the best score
+ *             of a candidate in its session; ln(1 + its length); 1 if it is timed, else 0
+ *
+ * Cost O(m * (log m + terms * log postings)).
+ */
+EDGEMEM_API int32_t edgemem_word_features(
+    const int64_t *around, int64_t m, const int64_t *session, int64_t n, const int32_t *slot,
+    int64_t memories, const int32_t *docs, int64_t postings, const int64_t *starts,
+    const int64_t *sizes, int64_t terms, const double *idf, const float *scores,
+    const int32_t *lengths, const uint8_t *timed, int64_t slots, int64_t max_length,
+    int64_t *order, uint8_t *having, float *out);
 
 #ifdef __cplusplus
 }

@@ -28,7 +28,7 @@ static uint32_t below(uint32_t limit) {
 }
 
 /* Buffers live for one round. Their starts lie up to seven elements behind malloc's. */
-enum { MAX_BUFFERS = 64 };
+enum { MAX_BUFFERS = 96 };
 static void *buffers[MAX_BUFFERS];
 static int n_buffers;
 
@@ -261,6 +261,76 @@ static void fuzz_bm25(int64_t n) {
     }
 }
 
+static int64_t *numbers_below(int64_t elements, int64_t limit) {
+    int64_t *numbers = NEW(int64_t, elements), i;
+    for (i = 0; i < elements; ++i) {
+        numbers[i] = below((uint32_t)limit);
+    }
+    return numbers;
+}
+
+static void fuzz_candidates(int64_t n, int64_t dim, int32_t isa) {
+    const int64_t m = below(30), memories = 1 + below(60), slots = below(60), terms = below(4);
+    const float *rows = floats(n * dim, 1), *query = floats(dim, 1);
+    int64_t *first = numbers_below(memories, n + 3), *next = numbers_below(n, n + 3);
+    int64_t *proposals = numbers_below(m, memories), *out, *sizes, found = -1, i;
+    int64_t *place = numbers_below(memories, memories), *before, *after, *session, *starts;
+    int32_t *speaker = NEW(int32_t, memories), *slot = NEW(int32_t, memories), *docs, *lengths;
+    uint8_t *allowed = NEW(uint8_t, memories);
+    float *near = NEW(float, m), *scores = floats(slots, 0), *said;
+    double *idf = NEW(double, terms);
+
+    CHECK(edgemem_similarities(rows, n, dim, first, memories, next, proposals, m, 1, 1, query, 0.5f,
+                               2, 9, isa, near) == EDGEMEM_OK);
+    for (i = 0; i < m; ++i) {
+        CHECK(near[i] >= -9 && near[i] <= 9 && (first[proposals[i]] < n || near[i] == 0));
+    }
+    before = numbers_below(memories, memories);
+    after = numbers_below(memories, memories);
+    for (i = 0; i < memories; ++i) {
+        speaker[i] = (int32_t)below(3);
+        allowed[i] = (uint8_t)(i && below(3) ? 1 + below(255) : 0);
+        slot[i] = (int32_t)below((uint32_t)slots + 1) - 1;
+    }
+    out = NEW(int64_t, least(3 * m, memories) * 7);
+    CHECK(edgemem_beside(proposals, m, place, before, after, speaker, allowed, memories,
+                         NEW(uint8_t, memories), out, &found) == EDGEMEM_OK);
+    CHECK(found >= 0 && found <= least(3 * m, memories));
+    for (i = 0; i < found * 7; ++i) {
+        CHECK(out[i] >= 0 && out[i] < memories && (!out[i] || allowed[out[i]]));
+        CHECK(i % 7 || (out[i] && (!i || out[i] > out[i - 7])));
+    }
+
+    session = numbers_below(memories, 5);
+    docs = NEW(int32_t, terms * slots);
+    lengths = NEW(int32_t, slots);
+    starts = NEW(int64_t, terms);
+    sizes = NEW(int64_t, terms);
+    for (i = 0; i < slots; ++i) {
+        lengths[i] = (int32_t)below(100);
+    }
+    for (i = 0; i < terms; ++i) {
+        int64_t end = starts[i] = i * slots;
+        int32_t doc;
+        for (doc = 0; doc < slots; ++doc) {
+            if (below(3)) {
+                docs[end++] = doc;
+            }
+        }
+        sizes[i] = end - starts[i];
+        idf[i] = 1 + below(3);
+    }
+    said = NEW(float, found * 6);
+    CHECK(edgemem_word_features(out, found, session, memories, slot, memories, docs, terms * slots,
+                                starts, sizes, terms, idf, scores, lengths, NULL, slots, 64,
+                                NEW(int64_t, 2 * found), NEW(uint8_t, (found + 2) * terms),
+                                said) == EDGEMEM_OK);
+    for (i = 0; i < found; ++i) {
+        CHECK(said[i * 6 + 2] >= 0 && said[i * 6 + 2] <= 1 && said[i * 6 + 5] == 0);
+        CHECK(said[i * 6 + 3] >= said[i * 6] && said[i * 6 + 4] >= 0);
+    }
+}
+
 int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 3000;
     if (argc > 2) {
@@ -281,6 +351,7 @@ int main(int argc, char **argv) {
         fuzz_i8(n, dim, mask, counted, isa, wild);
         fuzz_metric(n, dim, isa, wild);
         fuzz_rank(n, wild);
+        fuzz_candidates(n, dim, isa);
         fuzz_bm25(below(10) ? n : below(300));
         while (n_buffers) {
             free(buffers[--n_buffers]);
