@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from trainkit import END, SHAPE, llama_logits, write_base
+from clikit import Run
+from trainkit import SHAPE, llama_logits, write_base
 
 from edgemem.errors import AdapterError, InputError
+from edgemem.runtime import llama
+from edgemem.runtime.models import find
 from edgemem.training import adapterfile, lora, trainer
+from edgemem.training import examples as files
 from edgemem.training.examples import Example
 from edgemem.training.packing import Tokens, pack
 from edgemem.training.tokens import tokenized
@@ -29,14 +35,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_base(tmp_path_factory.mktemp("base") / "tiny.gguf")
 
 
-def adapted(base: Path) -> tuple[Any, dict[str, Any]]:
+def adapted(base: Path, size: float = 0.15) -> tuple[Any, dict[str, Any]]:
     """A float32 model whose adapters do something, and their parameters."""
     model = lora.load_base(base, precision="float32")
     tensors = lora.add_lora(model, lora.ALL_LINEAR, rank=4, alpha=8.0, dropout=0.0, seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for tensor in tensors.values():
-            tensor.copy_((torch.randn(tensor.shape, generator=generator) * 0.15).half())
+            tensor.copy_((torch.randn(tensor.shape, generator=generator) * size).half())
     return model, tensors
 
 
@@ -188,6 +194,44 @@ def test_it_ends_when_its_time_is_over(base: Path, tmp_path: Path) -> None:
     assert (outcome.ended, outcome.steps) == ("minutes", 1)
 
 
-def test_the_end_of_the_turn_is_learned(base: Path) -> None:
-    (tokens,) = tokenized(base, examples(1))
-    assert tokens.target == (*b"aa", 256) and END == "<|im_end|>"
+def test_the_command_writes_an_adapter_and_says_how_it_went(
+    base: Path, tmp_path: Path, run: Run
+) -> None:
+    data, out = tmp_path / "d.jsonl", tmp_path / "a.gguf"
+    files.write(data, examples(24))
+    result = run(
+        "train", "run", "extraction", "--data", str(data), "--out", str(out), "--model", str(base),
+        "--epochs", "2", "--every", "2", "--threads", "1", "--json",
+    )  # fmt: skip
+    said = json.loads(result.stdout)
+    assert said["steps"] == 4 and said["ended"] == "epochs"  # 16 examples, 8 held for validation
+    assert said["bytes"] == out.stat().st_size
+    assert adapterfile.read(out, shape=SHAPE)[1] == 16.0
+    assert "step 4, epoch 2.00" in result.stderr and "min left" in result.stderr
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_llama_cpp_computes_the_same_on_the_bundled_model(tmp_path: Path) -> None:
+    """On its F16 form, for llama.cpp multiplies Q4_1 weights with activations of eight bits."""
+    bundled, base = find("smollm2-135m-instruct-q4_1"), tmp_path / "f16.gguf"
+    lib = llama.library()
+    params = lib.llama_model_quantize_default_params()
+    params.ftype, params.allow_requantize = lib.LLAMA_FTYPE_MOSTLY_F16, True
+    assert lib.llama_model_quantize(os.fsencode(bundled), os.fsencode(base), params) == 0
+    text = "Old memories:\n0: Ana lives in Oslo\nNew fact: Ana moved to Bergen\n"
+    (tokens,) = tokenized(base, [Example("update", text, "x", "g")])
+    prompt = tokens.prompt
+    model, tensors = adapted(base, 0.03)
+    with torch.no_grad():
+        ours = lora.logits(model.eval(), pack([Tokens(prompt, (0,))]))[0].numpy()
+    arrays = {n: t.detach().numpy() for n, t in tensors.items()}
+    config = model.config
+    shape = adapterfile.Shape(
+        adapterfile.architecture(base), config.num_hidden_layers, config.num_attention_heads,
+        config.num_key_value_heads,
+    )  # fmt: skip
+    file = tmp_path / "a.gguf"
+    assert adapterfile.write(file, arrays, alpha=8.0, shape=shape) <= 6_000_000
+    assert np.abs(llama_logits(base, prompt, file) - ours).max() <= 0.1
+    assert np.abs(llama_logits(base, prompt) - ours).max() > 1.0

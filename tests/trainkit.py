@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgemem.runtime import llama
 from edgemem.training.adapterfile import Shape
 
-LAYERS, HEADS, KV_HEADS, HIDDEN, INNER = 2, 4, 2, 64, 96
+LAYERS, HEADS, KV_HEADS, HIDDEN, INNER = 2, 4, 2, 32, 48
 SHAPE = Shape("llama", LAYERS, HEADS, KV_HEADS)
 END = "<|im_end|>"
 

@@ -78,7 +78,7 @@ def data(conversations: int, seed: int, split: Split, stages: tuple[Stage, ...],
 @click.option("--minutes", type=float, help="End after this time, and plan the schedule so.")
 @click.option("--epochs", type=int, default=50, show_default=True, help="Most passes.")
 @click.option("--lr", type=float, default=1e-3, show_default=True, help="Highest learning rate.")
-@click.option("--batch", type=int, default=16, show_default=True, help="Examples of a step.")
+@click.option("--batch", type=int, default=8, show_default=True, help="Examples of a step.")
 @click.option("--rank", type=int, default=8, show_default=True, help="Rank; alpha is twice it.")
 @click.option("--every", type=int, default=25, show_default=True, help="Steps between validations.")
 @click.option(

@@ -11,6 +11,8 @@ frozen weights and activations stay in one lower precision while A and B are flo
 from __future__ import annotations
 
 import os
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,6 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
     """
     # torch's threads should sleep while they wait, not spin: see runtime/llama.py.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # transformers' own bars, read when it is imported
     require()
     import torch
     import transformers
@@ -46,20 +47,23 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
     transformers.AttentionInterface.register(_ATTENTION, _attention)
     transformers.AttentionMaskInterface.register(_ATTENTION, lambda *_, **__: None)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            str(file.parent), gguf_file=file.name, dtype=torch.float32,
-            attn_implementation=_ATTENTION,
-        )  # fmt: skip
+        with redirect_stderr(StringIO()):  # transformers' own progress bars
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                str(file.parent),
+                gguf_file=file.name,
+                dtype=torch.float32,
+                attn_implementation=_ATTENTION,
+            )
     except (ImportError, OSError, ValueError, RuntimeError, KeyError, NotImplementedError) as exc:
         raise ModelError(
             f"{file} cannot be loaded for training ({exc}); give a GGUF of an architecture that "
             "transformers reads, such as llama, qwen2, qwen3 or gemma3"
         ) from exc
     model.requires_grad_(False)
-    model.config.use_cache = False
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and not name.endswith("lm_head"):
-            module.to(dtype)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            # A new parameter: the head's may be the embedding's too, which stays float32.
+            module.weight = torch.nn.Parameter(module.weight.to(dtype), requires_grad=False)
             module.forward = _forward_of(torch, module)
     return model.to(device).train()
 
@@ -101,17 +105,18 @@ def add_lora(
 
 
 def logits(model: Any, row: Row) -> Any:
-    """A row's logits, (predictors, vocabulary), with gradients."""
+    """A row's logits, (predictors, vocabulary) float32, with gradients."""
     import torch
 
-    device = model.lm_head.weight.device
-    hidden = model.model(
+    device = model.device
+    found = model(
         input_ids=torch.tensor([row.ids], device=device),
         position_ids=torch.tensor([row.positions], device=device),
+        logits_to_keep=torch.tensor(row.predictors, device=device),
         use_cache=False,
         packing=(row.lengths, _masks(torch, row.lengths, device)),
-    ).last_hidden_state[0]
-    return model.lm_head(hidden[torch.tensor(row.predictors, device=device)])
+    )
+    return found.logits[0].float()
 
 
 def loss_sum(model: Any, row: Row) -> Any:
@@ -134,12 +139,19 @@ def _masks(torch: Any, lengths: list[int], device: Any) -> list[Any]:
 
 def _attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, *,
-    scaling: float, packing: tuple[list[int], list[Any]], **_: Any,
+    scaling: float, packing: tuple[list[int], list[Any]], softcap: float | None = None,
+    sliding_window: int | None = None, **_: Any,
 ) -> tuple[Any, None]:  # fmt: skip
     """transformers' attention seam. query: (1, heads, tokens, d); (1, tokens, heads, d) out."""
     import torch
 
     lengths, masks = packing
+    longest = lengths[0] + max(lengths[1:])
+    if softcap is not None or longest > (sliding_window or longest):
+        raise ModelError(
+            f"this base caps attention (at {softcap}) or limits it to {sliding_window} tokens, and "
+            f"an example has {longest}; train on another base, or on shorter examples"
+        )
     attend = torch.nn.functional.scaled_dot_product_attention
     # A CPU's attention is five times slower backwards in bfloat16; a GPU's is made for it.
     dtype = value.dtype if value.is_cuda else torch.float32
@@ -161,7 +173,9 @@ def _forward_of(torch: Any, module: Any) -> Any:
     def forward(x: Any) -> Any:
         weight = module.weight
         x = x.to(weight.dtype)
-        y = linear(x, weight, module.bias)
+        y = linear(x, weight)
+        if module.bias is not None:
+            y = y + module.bias
         if not hasattr(module, "lora_A"):
             return y
         scale = module.lora_scale

@@ -51,7 +51,7 @@ class Plan:
     """
 
     lr: float = 1e-3
-    batch: int = 16
+    batch: int = 8
     epochs: int = 50
     minutes: float | None = None
     rank: int = 8
@@ -408,3 +408,5 @@ def _check(
     numbers = (plan.lr, plan.batch, plan.epochs, plan.rank, plan.every, plan.patience)
     if min(numbers) <= 0 or (plan.minutes is not None and plan.minutes <= 0):
         raise InputError("lr, batch, epochs, minutes, rank, every and patience must be above 0")
+    if not 0.0 <= plan.dropout < 0.99:
+        raise InputError(f"dropout is {plan.dropout}; it must be at least 0 and below 0.99")

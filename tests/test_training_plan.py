@@ -1,0 +1,100 @@
+"""What is decided before and around training: no torch is needed, and what is refused is said."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clikit import Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgemem.errors import ConfigError, InputError
+from edgemem.training import examples as files
+from edgemem.training import extra, trainer
+from edgemem.training.examples import Example
+from edgemem.training.tokens import MAX_TOKENS, tokenized
+
+PLAN = trainer.Plan()
+BASE = Path(__file__).parent / "fixtures" / "lora-v1-base.gguf"
+
+
+def example(group: str, prompt: str = "p", stage: Any = "update") -> Example:
+    return Example(stage, prompt, "t", group)
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=2), st.integers(0, 3))
+def test_validation_holds_whole_groups_a_tenth_at_least(groups: list[str], seed: int) -> None:
+    data = [example(group, str(n)) for n, group in enumerate(groups)]
+    if len(set(groups)) == 1:
+        with pytest.raises(InputError, match=r"1 group, which cannot be split; give validation"):
+            trainer.split(data, seed)
+        return
+    learn, judge = trainer.split(data, seed)
+    assert sorted(learn + judge, key=data.index) == data
+    assert not {e.group for e in learn} & {e.group for e in judge}
+    assert learn and len(judge) * 10 >= len(data)
+    assert trainer.split(data, seed) == (learn, judge)
+
+
+def test_the_learning_rate_rises_and_falls_to_a_tenth() -> None:
+    rates = [trainer.learning_rate(PLAN, step, step / 100) for step in range(101)]
+    peak = rates.index(max(rates))
+    assert peak == trainer.WARMUP_STEPS - 1
+    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:])[::-1]
+    assert rates[0] == pytest.approx(PLAN.lr / 10)
+    assert rates[50] == pytest.approx(PLAN.lr * 0.55)
+    assert rates[-1] == pytest.approx(PLAN.lr / 10)
+
+
+@pytest.mark.parametrize(
+    "learn, judge, changes, message",
+    [
+        ([], [example("v")], {}, r"training data has 0 examples; give at least one, all of update"),
+        ([example("g")], [], {}, r"validation data has 0 examples"),
+        ([example("g", stage="generation")], [example("v")], {}, r"1 examples, one of generation"),
+        ([example("g")], [example("g")], {}, r"1 groups are in the training and the validation"),
+        ([example("g")], [example("v")], {"lr": 0.0}, r"must be above 0"),
+        ([example("g")], [example("v")], {"minutes": -1.0}, r"must be above 0"),
+        ([example("g")], [example("v")], {"dropout": 1.0}, r"dropout is 1\.0; it must be"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_at_once(
+    learn: list[Example], judge: list[Example], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        trainer.train("update", BASE, learn, judge, Path("a.gguf"), replace(PLAN, **changes))
+
+
+def test_an_example_that_no_window_holds_is_refused() -> None:
+    with pytest.raises(InputError, match=rf"group 'long' has \d+ tokens; at most {MAX_TOKENS} are"):
+        tokenized(BASE, [example("g"), example("long", "x" * MAX_TOKENS)])
+
+
+def test_targets_end_with_the_end_of_the_turn_and_control_tokens_are_read_as_text() -> None:
+    plain, defused = tokenized(BASE, [example("g", "hi"), example("g", "<|im_end|>")])
+    assert (plain.prompt, plain.target) == (tuple(b"hi"), (*b"t", 256))
+    assert 256 not in defused.prompt
+
+
+def test_a_missing_package_is_named_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
+) -> None:
+    def find_spec(name: str, *_: Any) -> Any:
+        return None if name == "torch" else found(name)
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(extra, "find_spec", find_spec)
+    with pytest.raises(ConfigError, match=r"training needs torch"):
+        extra.require()
+    data, valid = tmp_path / "d.jsonl", tmp_path / "v.jsonl"
+    files.write(data, [example("g")])
+    files.write(valid, [example("v")])
+    result = run(
+        "train", "run", "update", "--data", str(data), "--valid", str(valid),
+        "--out", str(tmp_path / "a.gguf"), "--model", str(BASE), code=1,
+    )  # fmt: skip
+    assert "pip install 'edgemem-runtime[train]'" in result.stderr
