@@ -42,7 +42,7 @@ WALLS = {
     "ssl": [],
     "requests": [],
     "httpx": [],
-    "openai": [],
+    "openai": ["training/teacher.py"],
     "gguf": ["training/adapterfile.py"],
     "torch": ["training/"],
     "transformers": ["training/lora.py"],

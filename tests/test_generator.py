@@ -132,7 +132,7 @@ def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
         speakers = set(re.findall(r"^(\w+): ", shown(example), re.M)) - {"Assistant"}
         for fact in facts:
             assert any(fact.startswith((f"{name} ", f"{name}'s ")) for name in speakers), fact
-            assert "{" not in fact and "  " not in fact and not re.search(r"\b(I|my|me)\b", fact)
+            assert not re.search(r"[{}]|  |[ ,]\.|\b(I|my|me)\b", fact), fact
             for date in DATE.findall(fact):
                 assert date in example.prompt, (fact, example.prompt)
 

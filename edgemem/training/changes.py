@@ -28,7 +28,7 @@ from edgemem.training.told import (
 __all__ = ["update_examples"]
 
 _EVENTS: tuple[Event, ...] = get_args(Event)
-_WEIGHTS = (20, 21, 30, 21)  # not every topic has an end: DELETE comes to a quarter
+_WEIGHTS = (19, 21, 34, 20)  # not every topic has an end: DELETE comes to a quarter
 _DATES = ("when", "soon")
 
 

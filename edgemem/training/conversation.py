@@ -104,8 +104,8 @@ class _Talk:
             if first not in self.book.proper | {other.name}:
                 text = text[0].lower() + text[1:]
             text = f"{self.rng.choice(self.book.talk['interj'])}, {text}"
-        called = name in _INTERRUPTED and other.name not in text and not other.assistant
-        if called and self.rng.random() < 0.12 and text[-1].isalnum():
+        addressed = name in _INTERRUPTED and text[-1].isalnum() and not other.assistant
+        if addressed and other.name not in text and self.rng.random() < 0.12:
             text += f", {other.name}"
         return text
 

@@ -143,7 +143,9 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
         phrase = _FORM.sub(lambda m: _form(m, voice.form), phrase)
     while "{" in phrase:  # a value may have slots itself
         phrase = _SLOT.sub(value, phrase)
-    return re.sub(r" (?=[,.!?:])", "", " ".join(phrase.split()))
+    phrase = re.sub(r" (?=[,.!?:])", "", " ".join(phrase.split()))
+    # A comma at the end was followed by a date that is left out, or ("by the way,") by a sentence.
+    return phrase if voice is None else phrase.rstrip(",")
 
 
 def first_person() -> Voice:

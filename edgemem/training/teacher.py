@@ -1,0 +1,214 @@
+"""Training examples from a teacher: a larger model, local or behind an OpenAI-compatible address.
+
+Algorithm B2 of MemLoRA: the teacher takes facts from each pair of messages, and decides what each
+fact means for the memories that it resembles; a data set's own answers are the targets of
+generation, over the memories that the teacher made. The teacher reads instructions; the example has
+the expert's short prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row
+for an old memory that the fact does not repeat. Departs from it in two ways: memories are found by
+the words they share with a fact or question, and an answer that cannot be used is dropped, not
+repaired.
+
+What is shown to a teacher behind an address leaves this machine. Knows messages and the stages'
+prompts; only importer of openai, and late.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from edgemem.errors import CloudError, CloudRejected, CloudTimeout, InputError
+from edgemem.importers import batches
+from edgemem.results import Event, Message, to_utc, utc_now
+from edgemem.runtime.engine import Engine
+from edgemem.stages import extraction, generation, update
+from edgemem.text import content_words
+from edgemem.training.examples import STAGES, Example, Stage
+
+__all__ = ["Ask", "at_url", "local", "taught"]
+
+Ask = Callable[[str], str]
+"""A question to the teacher; gives its whole answer."""
+
+TIMEOUT_S = 120.0
+MAX_TOKENS = 1024
+SHOWN_OLD, SHOWN_ANSWER = 4, 6
+_EVENTS = get_args(Event)
+_THOUGHTS = re.compile(r"<think>.*?</think>", re.S)
+
+EXTRACT = """List what the speakers of these messages say about themselves and people they know:
+preferences, details, plans, events. Each fact is one sentence that begins with a name and needs no
+context; keep dates as they are written. Greetings, questions, advice and small talk hold no fact.
+Answer with JSON only: {"facts": ["...", "..."]}, or {"facts": []}.
+
+"""
+DECIDE = """Decide what a new fact means for the old memories.
+NONE: an old memory says it already (id: that memory).
+UPDATE: it says what an old memory says, and more (id: that memory).
+DELETE: an old memory no longer holds because of it (id: that memory).
+ADD: none of these (id: the next free number).
+Answer with JSON only: {"id": "...", "event": "..."}.
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    text: str
+    when: str
+
+
+def at_url(url: str, model: str, *, api_key: str | None = None) -> Ask:
+    """A teacher behind an OpenAI-compatible address, such as "http://127.0.0.1:8080/v1".
+
+    api_key: default OPENAI_API_KEY of the environment; many local servers want none. The answer
+    raises CloudTimeout after 120 s, CloudRejected when the service refuses, CloudError otherwise.
+    """
+    try:
+        import openai
+    except ImportError as exc:
+        raise InputError(
+            'A teacher behind an address needs openai: pip install "edgemem-runtime[train]"'
+        ) from exc
+    key = api_key or os.environ.get("OPENAI_API_KEY") or "none"
+    client = openai.OpenAI(base_url=url, api_key=key, timeout=TIMEOUT_S)
+
+    def ask(prompt: str) -> str:
+        try:
+            answer = client.chat.completions.create(
+                model=model,
+                messages=[{"role": "user", "content": prompt}],
+                temperature=0,
+                max_tokens=MAX_TOKENS,
+            )
+        except openai.APITimeoutError as exc:
+            raise CloudTimeout(f"{url} gave no answer within {TIMEOUT_S:.0f} s.") from exc
+        except openai.APIStatusError as exc:
+            raise CloudRejected(
+                f"{url} refused model {model!r} with status {exc.status_code}. "
+                "Check --teacher-model and OPENAI_API_KEY."
+            ) from exc
+        except openai.OpenAIError as exc:
+            raise CloudError(f"{url} cannot be asked ({exc}). Check --teacher-url.") from exc
+        return (answer.choices[0].message.content or "") if answer.choices else ""
+
+    return ask
+
+
+def local(engine: Engine) -> Ask:
+    """A teacher that this machine runs."""
+
+    def ask(prompt: str) -> str:
+        asked: Any = [{"role": "user", "content": prompt}] if engine.has_chat_template else prompt
+        return engine.generate(asked, max_tokens=MAX_TOKENS, stage="teacher").text
+
+    return ask
+
+
+def taught(
+    messages: Sequence[Mapping[str, Any]],
+    ask: Ask,
+    *,
+    group: str,
+    qa: Sequence[Mapping[str, Any]] = (),
+    stages: Collection[Stage] = STAGES,
+) -> Iterator[Example]:
+    """The examples of one conversation. messages: as `importers` gives them, oldest first.
+
+    qa: questions with answers, as LoCoMo has them; without, there are none for generation.
+    """
+    bank: dict[int, _Fact] = {}
+    number = 0
+    for batch in batches([dict(m) for m in messages], infer=True):
+        pair = [_message(m) for m in batch]
+        prompt = extraction.expert_prompt(pair)
+        facts = _facts(ask(EXTRACT + prompt.split("\n\n", 1)[1]))
+        if facts is None:
+            continue
+        if "extraction" in stages:
+            kind = "facts" if facts else "empty"
+            yield Example("extraction", prompt, extraction.expert_target(facts), group, kind)
+        if set(stages) == {"extraction"}:
+            continue
+        for text in facts:
+            near = _near(text, bank, SHOWN_OLD)
+            event: Event = "ADD"
+            if near:
+                olds = [bank[n].text for n in near]
+                prompt = update.expert_prompt(text, olds)
+                decided = _operation(ask(DECIDE + prompt.split("\n\n", 1)[1]), len(olds))
+                if decided is None:
+                    continue
+                event, place = decided
+                if "update" in stages:
+                    target = update.expert_target(event, place)
+                    yield Example("update", prompt, target, group, event)
+                if event in ("UPDATE", "DELETE"):
+                    del bank[near[place]]
+            if event != "NONE":
+                bank[number] = _Fact(text, pair[-1].timestamp)
+                number += 1
+    if "generation" in stages:
+        for row in qa:
+            found = _near(str(row["question"]), bank, SHOWN_ANSWER)
+            shown = [
+                generation.Recalled(bank[n].text, bank[n].when, "User", False)
+                for n in reversed(found)
+            ]
+            answer = row.get("answer")
+            yield Example(
+                "generation",
+                generation.expert_prompt(str(row["question"]), shown, "User"),
+                generation.expert_target(None if answer is None else str(answer)),
+                group,
+                "unknown" if answer is None else "known",
+            )
+
+
+def _message(raw: Mapping[str, Any]) -> Message:
+    said_at = to_utc(raw.get("timestamp") or utc_now())
+    return Message(raw["role"], raw["content"], said_at, raw.get("name"))
+
+
+def _near(text: str, bank: Mapping[int, _Fact], most: int) -> list[int]:
+    """The memories that share words with a text, the nearest first."""
+    words = set(content_words(text))
+    shared = {n: len(words & set(content_words(fact.text))) for n, fact in bank.items()}
+    return sorted((n for n in shared if shared[n]), key=lambda n: -shared[n])[:most]
+
+
+def _json(answer: str) -> Any:
+    """The one JSON object of an answer, or None. Thoughts and fences around it do not count."""
+    text = _THOUGHTS.sub("", answer)
+    with suppress(ValueError):
+        return json.loads(text[text.index("{") : text.rindex("}") + 1])
+    return None
+
+
+def _facts(answer: str) -> list[str] | None:
+    found = _json(answer)
+    facts = found.get("facts") if isinstance(found, dict) else None
+    if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
+        return None
+    return list(dict.fromkeys(" ".join(fact.split()) for fact in facts if fact.strip()))
+
+
+def _operation(answer: str, olds: int) -> tuple[Event, int] | None:
+    """What an answer decides, and for which memory (of ADD: the next free number)."""
+    found = _json(answer)
+    rows = found.get("memory", [found]) if isinstance(found, dict) else []
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    if len(rows) > 1:  # Mem0's form lists every old memory; NONE there says nothing of the fact
+        rows = [row for row in rows if row.get("event") != "NONE"]
+    if len(rows) != 1 or rows[0].get("event") not in _EVENTS:
+        return None
+    event: Event = rows[0]["event"]
+    place = str(rows[0].get("id"))
+    if event == "ADD":
+        return event, olds
+    return (event, int(place)) if place.isdecimal() and int(place) < olds else None

@@ -1,0 +1,189 @@
+"""A teacher's answers, cleaned, as training examples; and the two ways to ask one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from edgemem.cli import cli
+from edgemem.errors import CloudError, CloudRejected
+from edgemem.stages import extraction
+from edgemem.training.examples import Example, read
+from edgemem.training.teacher import at_url, taught
+
+AT = "2024-05-08T10:00:00+00:00"
+
+
+def said(name: str, text: str) -> dict[str, Any]:
+    return {"role": "user", "name": name, "content": text, "timestamp": AT}
+
+
+class Teacher:
+    """Gives the answers in turn; keeps what it was asked."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.asked = list(answers), [""][:0]
+
+    def __call__(self, prompt: str) -> str:
+        self.asked.append(prompt)
+        return self.answers.pop(0)
+
+
+TALK = [
+    said("Kim", "I adopted a cat yesterday!"),
+    said("Noor", "How sweet!"),
+    said("Kim", "The cat is called Miso, by the way."),
+    said("Noor", "Cute."),
+]
+
+
+def test_facts_are_learned_under_the_experts_prompt_not_under_the_instructions() -> None:
+    teacher = Teacher('{"facts": ["Kim adopted a cat on 7 May 2024."]}')
+    (example,) = taught(TALK[:2], teacher, group="a", stages=["extraction"])
+    assert "I adopted a cat on 7 May 2024!" in teacher.asked[0]
+    assert "Greetings" in teacher.asked[0] and "Greetings" not in example.prompt
+    assert example.prompt.startswith(extraction.PROMPT)
+    assert example == Example(
+        "extraction",
+        example.prompt,
+        '{"facts": ["Kim adopted a cat on 7 May 2024."]}',
+        "a",
+        "facts",
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '<think>{"facts": ["no"]}?</think> {"facts": ["Kim has a cat."]}',
+        'Here you are:\n```json\n{"facts": [" Kim has  a cat. ", "", "Kim has a cat."]}\n```',
+    ],
+)
+def test_thoughts_fences_and_repetitions_are_cleaned_away(answer: str) -> None:
+    (example,) = taught(TALK[:2], Teacher(answer), group="a", stages=["extraction"])
+    assert example.target == '{"facts": ["Kim has a cat."]}'
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "Kim has a cat.", '{"facts": "a cat"}', '{"facts": [1]}', '{"facts": ["a"', "[]"]
+)
+def test_what_is_not_strict_json_is_dropped(answer: str) -> None:
+    assert list(taught(TALK[:2], Teacher(answer), group="a")) == []
+
+
+FIRST = '{"facts": ["Kim adopted a cat."]}'
+SECOND = '{"facts": ["Kim adopted a cat called Miso."]}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "target"),
+    [
+        ('{"id": "0", "event": "UPDATE"}', '{"id": "0", "event": "UPDATE"}'),
+        ('{"id": 7, "event": "ADD"}', '{"id": "1", "event": "ADD"}'),
+        ('{"memory": [{"id": "0", "event": "NONE"}, {"id": "1", "event": "ADD"}]}',
+         '{"id": "1", "event": "ADD"}'),
+        ('{"memory": [{"id": "0", "event": "NONE"}]}', '{"id": "0", "event": "NONE"}'),
+    ],
+)  # fmt: skip
+def test_an_operation_is_of_the_new_fact_and_names_a_memory(answer: str, target: str) -> None:
+    made = list(taught(TALK, Teacher(FIRST, SECOND, answer), group="a", stages=["update"]))
+    assert [e.target for e in made] == [target]
+    assert "0: Kim adopted a cat.\nNew fact: Kim adopted a cat called Miso." in made[0].prompt
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ['{"id": "1", "event": "UPDATE"}', '{"id": "0", "event": "MERGE"}', '{"memory": []}', "no"],
+)
+def test_an_operation_on_no_memory_is_dropped(answer: str) -> None:
+    assert not list(taught(TALK, Teacher(FIRST, SECOND, answer), group="a", stages=["update"]))
+
+
+def test_answers_are_learned_over_the_teachers_memories_as_they_then_are() -> None:
+    qa = [{"question": "What is the cat of Kim called?", "answer": "Miso"},
+          {"question": "Which dog has Kim adopted?", "category": 5}]  # fmt: skip
+    teacher = Teacher(FIRST, SECOND, '{"id": "0", "event": "UPDATE"}')
+    made = list(taught(TALK, teacher, group="a", qa=qa, stages=["generation"]))
+    assert [e.target for e in made] == [" Miso", " Not known"]
+    assert "it was noted: Kim adopted a cat called Miso." in made[0].prompt
+    assert "noted: Kim adopted a cat.\n" not in made[0].prompt  # the update took its place
+
+
+# -- asked over HTTP -------------------------------------------------------------------------
+
+
+class _Answers(BaseHTTPRequestHandler):
+    status, asked = 200, list[dict[str, Any]]()
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append({"path": self.path, **body})
+        message = {"role": "assistant", "content": '{"facts": ["Kim has a cat."]}'}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        answer = {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"]}
+        text = json.dumps({**answer, "choices": [choice]}).encode()
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    pytest.importorskip("openai")
+    _Answers.status, _Answers.asked = 200, []
+    with HTTPServer(("127.0.0.1", 0), _Answers) as http:
+        thread = threading.Thread(target=http.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}/v1"
+        http.shutdown()
+        thread.join()
+
+
+def test_a_teacher_at_an_address_is_asked_in_openais_form(server: str) -> None:
+    assert at_url(server, "big")("What?") == '{"facts": ["Kim has a cat."]}'
+    (asked,) = _Answers.asked
+    assert asked["path"] == "/v1/chat/completions" and asked["model"] == "big"
+    assert asked["messages"] == [{"role": "user", "content": "What?"}]
+
+
+def test_a_refusal_and_an_address_without_a_server_are_our_errors(server: str) -> None:
+    _Answers.status = 404
+    with pytest.raises(CloudRejected, match="refused model 'big' with status 404"):
+        at_url(server, "big")("What?")
+    with pytest.raises(CloudError, match="Check --teacher-url"):
+        at_url("http://127.0.0.1:1/v1", "big")("What?")
+
+
+def test_the_command_reads_a_chat_log_with_a_teacher(server: str, tmp_path: Path) -> None:
+    log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
+    log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n[2024-05-01 10:01] Noor: Nice!\n")
+    arguments = ["train", "data", str(log), "--out", str(out), "--teacher-url", server]
+    result = CliRunner().invoke(cli, [*arguments, "--teacher-model", "big"])
+    assert result.exit_code == 0, result.output
+    assert [(e.stage, e.group, e.kind) for e in read([out])] == [("extraction", "log", "facts")]
+
+
+@pytest.mark.parametrize("extra", [["--teacher", "x.gguf"], ["--teacher-url", "http://x"]])
+def test_a_teacher_without_files_is_a_mistake(extra: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["train", "data", "--out", str(tmp_path / "o"), *extra])
+    assert result.exit_code == 2 and "A teacher reads FILEs" in result.output
+
+
+def test_the_command_invents_conversations_without_one(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["train", "data", "--conversations", "1", "--stage", "update", "--out", str(out)]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0 and {e.stage for e in read([out])} == {"update"}
+    assert f"{len(read([out]))} examples" in result.output
