@@ -1,6 +1,6 @@
-"""What do adapters cost? Switching, reloading, decoding, memory, kept prefixes, grammars.
+"""What do adapters cost? Switching, reloading, decoding, memory; and what do kept prefixes save?
 
-    python -m bench.adapters --json OUT [--experts NAME] [--interleavings 1000] [--rounds 5]
+    python -m bench.adapters --json OUT [--experts NAME] [--interleavings 1000] [--rounds 3]
 
 The adapters are those of a set of experts, if there is one; else random ones of the same shape: q
 and v (r = 8) for extraction and update, all linear maps for generation. Random numbers cost what
@@ -12,9 +12,11 @@ trained ones do, but answer nothing. One row for each question:
 - decode, prefill: tokens a second of each stage's adapters against none, in turns;
 - memory: growth of the resident set when all are loaded and used;
 - prefix: time to first token after a beginning of 300 tokens that is kept, against a cold one;
-- grammar: what following a JSON schema adds to the time of a token;
 - contamination: of random interleavings of stages, adapters and prompts, how many gave other logits
   than a cold run, by a single bit.
+
+The summary also has what bench/tuned.py says of a JSON schema's price in decoding, and of the
+tuned model's prefill.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from bench import report
 from bench.random_adapters import ALL_LINEAR, QV, write_adapter
+from bench.tuned import grammar_overhead, prefill_ratio_tuned
 from edgemem.runtime import experts, models
 from edgemem.runtime.engine import Engine
 
@@ -45,24 +49,12 @@ SENTENCES = (
     "I am allergic to hazelnuts and to cats.",
     "On Fridays I teach chess at the library.",
 )
-TALK = (
-    'Read what is said and write down what it tells of the speaker as JSON, such as {"facts": '
-    '["Ana lives in Oslo"]}, or {"facts": []} if it tells nothing.\n\n'
-    'Ana: I live in Oslo.\n{"facts": ["Ana lives in Oslo"]}\n\n'
-    'Ana: What about you?\n{"facts": []}\n\n'
-    'Ana: My brother keeps bees.\n{"facts": ["Ana\'s brother keeps bees"]}\n\n'
-)
-SCHEMA = {
-    "type": "object",
-    "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 2}},
-    "required": ["facts"],
-}
 
 Row = dict[str, Any]
 
 
 def words(seed: int, count: int) -> str:
-    """A text that no other seed begins with."""
+    """A text of its own for each seed."""
     chance = random.Random(seed)
     some = "river stone lamp garden winter letter bread cloud train window song paper hill".split()
     return " ".join(chance.choice(some) for _ in range(count))
@@ -99,7 +91,7 @@ def bind_all(engine: Engine, files: Mapping[str, tuple[Path, float]]) -> None:
 
 def memory(files: Mapping[str, tuple[Path, float]]) -> tuple[Row, Engine]:
     """The growth of the resident set; the engine is for the other questions."""
-    engine = Engine.load()
+    engine = Engine.load(tuned=False)
     prompt = words(1, 200)
     for _ in range(2):
         engine.generate(prompt, max_tokens=4)
@@ -205,35 +197,6 @@ def prefix(engine: Engine, stage: str, rounds: int) -> Row:
     }
 
 
-def grammar(engine: Engine, rounds: int) -> Row:
-    """Seconds of a token with the schema against without it, where both write the same text."""
-    ratios, free_ms, schema_ms = [], [], []
-    for turn in range(rounds):
-        for sentence in SENTENCES:
-            prompt = f"{TALK}Kim: {sentence}\n"
-            how: list[tuple[Mapping[str, Any] | None, list[float]]] = [
-                (None, free_ms),
-                (SCHEMA, schema_ms),
-            ]
-            took = []
-            for schema, found in how if turn % 2 else reversed(how):
-                engine.generate(prompt, max_tokens=1, stage="grammar")  # the prefix is kept
-                done = engine.generate(
-                    prompt, max_tokens=24, stop=("\n",), schema=schema, stage="grammar"
-                )
-                found.append(1e3 / done.tokens_per_s)
-                took.append((schema is None, 1e3 / done.tokens_per_s))
-            by = dict(took)
-            ratios.append(by[False] / by[True])
-    return {
-        "what": "grammar",
-        "answers": len(ratios),
-        "free_ms_per_token": median(free_ms),
-        "schema_ms_per_token": median(schema_ms),
-        "overhead": median(ratios) - 1.0,
-    }
-
-
 def contamination(engine: Engine, stages: Sequence[str], interleavings: int) -> Row:
     """Logits after a prompt, compared as bytes with those of a run from its first token."""
     sets: list[dict[str, float]] = [{}, *({s: 1.0} for s in stages), {stages[0]: 0.5}]
@@ -279,34 +242,32 @@ def contamination(engine: Engine, stages: Sequence[str], interleavings: int) -> 
 # -- all of them -------------------------------------------------------------------------------
 
 
+def told(question: str, answer: Callable[[], Any]) -> Any:
+    started = time.perf_counter()
+    found = answer()
+    seconds = time.perf_counter() - started
+    print(f"{question}: {seconds:.0f} s", file=sys.stderr)
+    return found
+
+
 def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
     with tempfile.TemporaryDirectory() as folder:
         what, files = adapter_files(Path(folder), name)
         stages = list(files)
-        rows: list[Row] = []
-
-        def told(question: str, answer: Callable[[], Any]) -> Any:
-            started = time.perf_counter()
-            found = answer()
-            seconds = time.perf_counter() - started
-            print(f"{question}: {seconds:.0f} s", file=sys.stderr)
-            return found
-
         memory_row, engine = told("memory", lambda: memory(files))
         with engine:
             switch_row = told("switch", lambda: switch(engine, stages[:2], 200))
             file = files[stages[0]][0]
             reload_row = told("reload", lambda: reload(engine.path, file, rounds))
             speed_rows = told("speed", lambda: speed(engine, stages, rounds))
-            prefix_rows = [
-                told(f"prefix {s}", lambda s=s: prefix(engine, s, rounds)) for s in stages
-            ]
-            grammar_row = told("grammar", lambda: grammar(engine, rounds))
+            prefix_rows = [told(f"prefix {s}", partial(prefix, engine, s, rounds)) for s in stages]
+            overhead = told("grammar", lambda: grammar_overhead(engine))
             contamination_row = told(
                 "contamination", lambda: contamination(engine, stages, interleavings)
             )
-        rows = [memory_row, switch_row, reload_row, *speed_rows, *prefix_rows]
-        rows += [grammar_row, contamination_row]
+        rows: list[Row] = [memory_row, switch_row, reload_row, *speed_rows, *prefix_rows]
+        rows.append(contamination_row)
+    tuned = told("tuned", prefill_ratio_tuned)
     qv = [r["decode_ratio"] for r in speed_rows if r["stage"] in ("extraction", "update")]
     summary = {
         "model": models.DEFAULT_LLM,
@@ -317,7 +278,8 @@ def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
         "contaminations": contamination_row["contaminations"],
         "interleavings": interleavings,
         "prefix_ttft_ratio": min(r["ratio"] for r in prefix_rows),
-        "grammar_overhead": grammar_row["overhead"],
+        "grammar_overhead": overhead,
+        "prefill_ratio_tuned": tuned,
         "adapters_rss_mb": memory_row["rss_mb"],
         "decode_ratio_qv": median(r for r in qv if r is not None),
     }
@@ -330,7 +292,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--experts", default=experts.DEFAULT, metavar="NAME", help="a set's name")
     parser.add_argument("--interleavings", type=int, default=1000, metavar="N")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     if options.interleavings < 1 or options.rounds < 1:

@@ -306,18 +306,15 @@ def test_an_activated_adapter_is_off_without_its_tokens_and_on_from_their_last_p
     assert sets == sorted(sets)
 
 
-def test_activated_adapters_interleave_with_others_to_the_bit(engine, files, tmp_path, logits_seen):
-    file = with_invocation(engine, tmp_path / "late.gguf", " go:")
+@pytest.mark.parametrize("invocation", [" go:", ":"])
+def test_activated_adapters_interleave_with_others_to_the_bit(
+    engine, tmp_path, logits_seen, invocation
+):
+    """Also where a single token comes before the invocation, or is all of it."""
+    file = with_invocation(engine, tmp_path / "late.gguf", invocation)
     engine.load_adapter("late", file)
-    prompts = [
-        LONG + "Then go: it",
-        LONG + "Then go:",
-        "Now go: it",
-        " go: it",
-        LONG + "Then",
-        LONG + "Now go: it go: on",
-    ]
-    sets = [{}, {"late": 1.0}, {"late": 1.0, "one": 0.5}, {"one": 0.5}]
+    prompts = [LONG + "Then go: it", LONG + "Then go:", "Now:", "Now go: it", " go: it"]
+    sets = [{}, {"late": 1.0}, {"late": 1.0, "one": 0.5}]
     cold = {}
     for i, scales in enumerate(sets):
         engine.bind("cold", scales)
@@ -326,7 +323,7 @@ def test_activated_adapters_interleave_with_others_to_the_bit(engine, files, tmp
     for i, scales in enumerate(sets):
         engine.bind(str(i), scales)
     chance = random.Random(3)
-    for _ in range(50):
+    for _ in range(40):
         i, prompt = chance.randrange(len(sets)), chance.choice(prompts)
         assert first_logits(engine, logits_seen, str(i), prompt)[0] == cold[i, prompt]
 

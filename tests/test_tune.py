@@ -123,6 +123,18 @@ def test_a_tuning_is_stored_and_used(tuned: Tuning, source: Path) -> None:
 
 
 @pytest.mark.models
+def test_a_reused_prefix_of_the_tuned_model_equals_a_fresh_one_to_the_bit(tuned: Tuning) -> None:
+    head = "The Lisbon office opens at nine. " * 20
+    with Engine.load() as engine:
+        engine.generate(head + "Where is it?", max_tokens=1, stage="fresh")
+        fresh = engine._logits().tobytes()
+        engine.generate(head + "When?", max_tokens=1, stage="again")
+        reused = engine.generate(head + "Where is it?", max_tokens=1, stage="again")
+        assert reused.cached_tokens > 100
+        assert engine._logits().tobytes() == fresh
+
+
+@pytest.mark.models
 def test_it_is_not_used_where_it_is_not_wanted(tuned: Tuning, source: Path) -> None:
     for wanted in ({"tuned": False}, {"n_gpu_layers": 1}, {"path": source}):
         with Engine.load(**wanted) as engine:

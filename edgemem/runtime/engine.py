@@ -21,7 +21,6 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -30,13 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.runtime import llama, models, tune
+from edgemem.runtime import llama, models, prefixfile, tune
 from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
 from edgemem.runtime.spans import Spans
+from edgemem.runtime.stage import Stage
 from edgemem.runtime.streams import Generation, Options, Reason, Stream, check_numbers, held_back
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
@@ -49,7 +49,14 @@ class Engine:
     """A loaded model. Safe to call from several threads: one generation runs at a time."""
 
     def __init__(
-        self, model: Any, context: Any, path: Path, n_gpu_layers: int, prefix_bytes: int
+        self,
+        model: Any,
+        context: Any,
+        path: Path,
+        n_gpu_layers: int,
+        flash_attention: bool,
+        prefix_bytes: int,
+        buffers: Mapping[str, int],
     ) -> None:
         lib = llama.library()
         self._lib, self._model, self._context = lib, model, context
@@ -60,7 +67,8 @@ class Engine:
         self._grammars: dict[str, bytes] = {}
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
-        self.n_gpu_layers = n_gpu_layers
+        self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
+        self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
         self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch)
         self._switch_s = 0.0
@@ -105,15 +113,16 @@ class Engine:
         if tunable and (tuning := tune.stored(file)) is not None:
             file = tuning.path
             threads, threads_batch = tuning.n_threads, tuning.n_threads_batch
-        model, context = llama.open_model(
-            file,
-            n_ctx=n_ctx,
-            n_threads=n_threads or threads,
-            n_threads_batch=n_threads_batch or n_threads or threads_batch,
-            n_gpu_layers=n_gpu_layers,
-            flash_attention=flash_attention,
-        )
-        return cls(model, context, file, n_gpu_layers, prefix_bytes)
+        with llama.counted_buffers() as buffers:
+            model, context = llama.open_model(
+                file,
+                n_ctx=n_ctx,
+                n_threads=n_threads or threads,
+                n_threads_batch=n_threads_batch or n_threads or threads_batch,
+                n_gpu_layers=n_gpu_layers,
+                flash_attention=flash_attention,
+            )
+        return cls(model, context, file, n_gpu_layers, flash_attention, prefix_bytes, buffers)
 
     # -- text and tokens ---------------------------------------------------------------------
 
@@ -124,6 +133,15 @@ class Engine:
     @property
     def has_chat_template(self) -> bool:
         return self._vocabulary.has_chat_template
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of each part: weights (of the file, mapped), kv and compute and output (buffers of
+        the context), adapters, prefixes (kept for stages that do not run)."""
+        return {
+            **self._fixed,
+            "adapters": sum(adapter.bytes for adapter in self._adapters.all()),
+            "prefixes": self._prefixes.bytes,
+        }
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text, without BOS. special: read control tokens written in the text.
@@ -166,6 +184,37 @@ class Engine:
         """
         with self._mine():
             self._adapters.bind(stage, scales)
+
+    def warm(self, stage: str, beginning: Prompt, *, folder: Path | None = None) -> int:
+        """Compute what a stage's prompts begin with, so that the next one starts from there.
+
+        folder: keep it in files there, for other processes (prefixfile.py; a set of several
+        adapters is not kept). They hold what the text says: none of the user's belongs into it.
+        Returns the tokens that are held now. Raises as `stream` does.
+        """
+        tokens = self._vocabulary.prompt_tokens(beginning)
+        self._check_length(len(tokens), 1)
+        with self._mine():
+            prompt = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            held = self._prefixes.enter(stage, prompt)
+            members, same = self._adapters.identity, self._same
+            if folder is None or (what := prefixfile.describe(prompt, members, same)) is None:
+                self._prefixes.decode(prompt[held:])
+                return len(tokens)
+            state = prefixfile.read(folder, what)
+            if state is None or not self._prefixes.restore(prompt, state):
+                self._prefixes.decode(prompt[len(self._prefixes.held) :])
+                prefixfile.write(folder, what, self._prefixes.state())
+        return len(tokens)
+
+    def _same(self) -> dict[str, Any]:
+        """What two processes must have in common for one to use the other's KV."""
+        return {
+            "model": models.known_sha256(self.path),
+            "build": build_info(),
+            "gpu_layers": self.n_gpu_layers,
+            "flash_attention": self.flash_attention,
+        }
 
     def drop_prefixes(self) -> None:
         """Forget the KV of all earlier prompts, and with it what they said."""
@@ -224,15 +273,7 @@ class Engine:
         stop = (stop,) if isinstance(stop, str) else tuple(stop)
         check_numbers(max_tokens, temperature, top_p, repeat_penalty, stop, deadline_s)
         tokens = self._vocabulary.prompt_tokens(prompt)
-        needed = len(tokens) + (max_tokens or 1)
-        if needed > self.n_ctx:
-            raise ContextOverflow(
-                f"the prompt has {len(tokens)} tokens and {max_tokens or 1} are to follow: "
-                f"{needed} in all, but n_ctx is {self.n_ctx}; shorten the prompt, ask for fewer "
-                "tokens, or load the model with a larger n_ctx",
-                prompt_tokens=needed,
-                n_ctx=self.n_ctx,
-            )
+        self._check_length(len(tokens), max_tokens or 1)
         if schema is not None and within is not None:
             raise InputError("give schema or within, not both")
         limit = max_tokens or self.n_ctx - len(tokens)
@@ -344,6 +385,17 @@ class Engine:
                 self._lib.llama_sampler_free(sampler)
             self._release()
 
+    def _check_length(self, prompt_tokens: int, more: int) -> None:
+        needed = prompt_tokens + more
+        if needed > self.n_ctx:
+            raise ContextOverflow(
+                f"the prompt has {prompt_tokens} tokens and {more} are to follow: "
+                f"{needed} in all, but n_ctx is {self.n_ctx}; shorten the prompt, ask for fewer "
+                "tokens, or load the model with a larger n_ctx",
+                prompt_tokens=needed,
+                n_ctx=self.n_ctx,
+            )
+
     def _spans(self, texts: Sequence[str], stop: Sequence[str]) -> Spans:
         piece = self._vocabulary.piece
         # A token that is the stop text, though some models put a space before any text.
@@ -423,31 +475,3 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of an engine, with its adapters and its prefix; see `Engine.stage`."""
-
-    engine: Engine
-    name: str
-
-    @property
-    def expert(self) -> bool:
-        return self.engine.expert(self.name)
-
-    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation:
-        """`Engine.generate` in this stage."""
-        options["stage"] = self.name
-        return self.engine.generate(prompt, **options)
-
-    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
-        """`Engine.stream` in this stage."""
-        options["stage"] = self.name
-        return self.engine.stream(prompt, **options)
-
-    def __enter__(self) -> Stage:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is to be undone: the next stage's adapters are switched to when it runs."""

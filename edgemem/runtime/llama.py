@@ -9,8 +9,10 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from edgemem.runtime.gguf import check_header
 __all__ = [
     "build_info",
     "chat_formatter",
+    "counted_buffers",
     "forget_errors",
     "grammar",
     "last_errors",
@@ -28,10 +31,12 @@ __all__ = [
 ]
 
 N_BATCH = 512
+_BUFFER = re.compile(rb"(KV|compute|output) buffer size = +([\d.]+) MiB")
 
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
 _log_lines: list[str] = []
+_counting: list[dict[str, int]] = []  # those who want to know what is allocated
 
 
 def library() -> Any:
@@ -48,6 +53,10 @@ def library() -> Any:
 
         @lib.llama_log_callback  # type: ignore[untyped-decorator]
         def log(level: int, text: bytes, _user: object) -> None:
+            if level == 2 and (found := _BUFFER.search(text)):  # GGML_LOG_LEVEL_INFO
+                kind, size = found[1].decode().lower(), int(float(found[2]) * 2**20)
+                for kinds in _counting:
+                    kinds[kind] = kinds.get(kind, 0) + size
             if level == 4:  # GGML_LOG_LEVEL_ERROR
                 _log_lines.append(text.decode("utf-8", "replace").strip())
                 del _log_lines[:-8]
@@ -104,6 +113,20 @@ def open_model(
             "try a smaller n_ctx"
         )
     return model, context
+
+
+@contextmanager
+def counted_buffers() -> Iterator[dict[str, int]]:
+    """Bytes by kind ("kv", "compute", "output") of the buffers that llama.cpp makes meanwhile.
+
+    It tells them in its log alone. Contexts that other threads make meanwhile are counted too.
+    """
+    kinds: dict[str, int] = {}
+    _counting.append(kinds)
+    try:
+        yield kinds
+    finally:
+        _counting[:] = [c for c in _counting if c is not kinds]
 
 
 def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:

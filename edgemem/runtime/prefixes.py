@@ -86,7 +86,7 @@ class Prefixes:
         reusable = {s: _reusable(held, prompt) for s, (held, _) in self._saved.items()}
         best = max(reversed(reusable), key=lambda s: (reusable[s], s == slot), default=slot)
         if reusable.get(best, 0) > _reusable(self.held, prompt):
-            self._bring_back(*self._saved[best])
+            self.restore(*self._saved[best])
             self._saved.move_to_end(best)
         self._saved.pop(slot, None)  # the context has the stage's newest now
         self._cut(_reusable(self.held, prompt))
@@ -123,6 +123,22 @@ class Prefixes:
             done += len(part)
         return None
 
+    def state(self) -> NDArray[np.uint8]:
+        """What the context holds, as llama.cpp writes it; empty if it cannot."""
+        size = self._lib.llama_state_seq_get_size(self._context, 0)
+        state = np.empty(size, np.uint8)
+        got = self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, 0)
+        return state if got == size else state[:0]
+
+    def restore(self, held: Sequence[Keyed], state: NDArray[np.uint8]) -> bool:
+        """Put a state in place of what the context holds; whether llama.cpp took it."""
+        self._clear()
+        if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
+            self.held = list(held)
+            return True
+        self._clear()
+        return False
+
     def forget(self, sets: Collection[int]) -> None:
         """Drop what was computed with any of these sets."""
         for slot, (held, _) in list(self._saved.items()):
@@ -151,20 +167,10 @@ class Prefixes:
         """Keep a copy of what the context holds."""
         if self._slot is not None and self.held:
             size = self._lib.llama_state_seq_get_size(self._context, 0)
-            if size <= self._budget:
-                state = np.empty(size, np.uint8)
-                got = self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, 0)
-                if got == size:
-                    self._saved[self._slot] = (list(self.held), state)
+            if size <= self._budget and len(state := self.state()):
+                self._saved[self._slot] = (list(self.held), state)
         while self.bytes > self._budget:
             self._saved.popitem(last=False)
-
-    def _bring_back(self, held: Sequence[Keyed], state: NDArray[np.uint8]) -> None:
-        self._clear()
-        if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
-            self.held = list(held)
-        else:
-            self._clear()
 
     def _clear(self) -> None:
         self.held = []
