@@ -28,7 +28,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group()
 def train() -> None:
-    """Train the stages' experts: their data, and the training itself (extra `train`)."""
+    """Train the stages' experts: their data, and the training itself."""
 
 
 @train.command()
