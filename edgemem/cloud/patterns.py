@@ -57,7 +57,9 @@ _AT = r"(?:@|\s?[\[({<]\s?at\s?[\])}>]\s?|\sat\s)"
 _DOT = r"(?:\.|\s?[\[({<]\s?dot\s?[\])}>]\s?|\sdot\s)"
 _EMAIL = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@(?:(?:[\w-]+\.)+[^\W\d_]{2,24}(?![\w-])|\[[\d.]+\])")
 # Written out to fool machines; "dot" must be said too where the "@" is the word "at".
-_SPOKEN = re.compile(rf"[\w.+-]+{_AT}[\w-]+(?:{_DOT}[\w-]+)*{_DOT}[a-z]{{2,12}}\b", re.I)
+_SPOKEN = re.compile(
+    rf"[\w.+-]+(?:{_DOT}[\w-]+){{0,3}}{_AT}[\w-]+(?:{_DOT}[\w-]+)*{_DOT}[a-z]{{2,12}}\b", re.I
+)
 
 
 def _emails(text: str) -> Found:
@@ -77,6 +79,7 @@ def _has_dot_word(text: str) -> bool:
 # -- numbers -------------------------------------------------------------------------------------
 
 _RUN = re.compile(r"(?<![\w.])(?:\d[ -]?){12,18}\d(?!\w)(?![.,-]?\d)")
+_IBAN_DIGITS = 9  # any country's have as many; a flight's number and the words after it do not
 _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])")
 
 
@@ -92,7 +95,8 @@ def _ibans(text: str) -> Found:
         # In "DE89 3704 … 00 and more" words follow; take them off one by one.
         start, end = found.span()
         while end - start >= 15:
-            if iban_is_valid(re.sub(r"[ -]", "", text[start:end])):
+            iban = re.sub(r"[ -]", "", text[start:end])
+            if sum(map(str.isdigit, iban)) >= _IBAN_DIGITS and iban_is_valid(iban):
                 yield start, end
                 break
             cut = max(text.rfind(" ", start, end), text.rfind("-", start, end))
@@ -102,14 +106,14 @@ def _ibans(text: str) -> Found:
 _EXT = r"(?:\s?(?:x|ext\.?|extension|#)\s?\d{1,6})?"
 _SEP = r"[ .\-/\u2009\u00a0\u2010\u2011\u2013]"
 _INTERNATIONAL = re.compile(
-    rf"(?<![\w.])(?:\+\s?|00{_SEP}?)[1-9](?:{_SEP}{{0,2}}\(?\d\)?){{6,14}}{_EXT}(?!\w)"
+    rf"(?<![\w.-])(?:\+\s?|00{_SEP}?)[1-9](?:{_SEP}{{0,2}}\(?\d\)?){{6,14}}{_EXT}(?!\w)"
 )
 _NATIONAL = re.compile(
     r"(?<![\w.,:/+-])(?:"
     rf"1?{_SEP}?\(\d{{2,5}}\){_SEP}{{0,2}}\d{{2,5}}(?:{_SEP}?\d{{2,5}}){{1,3}}"  # (555) 123-4567
     rf"|(?:1{_SEP})?[2-9]\d{{2}}{_SEP}[2-9]\d{{2}}{_SEP}\d{{4}}"  # 555-123-4567
     rf"|0\d{{1,4}}{_SEP}\d{{2,8}}(?:{_SEP}?\d{{2,5}}){{0,4}}"  # 020 7946 0958, 030/123456
-    r"|0[1-9]\d{8,10}"  # 07700900123
+    r"|0[1-9]\d{8,9}"  # 07700900123
     rf"){_EXT}(?![\w%])(?![.,:/-]\d)"
 )
 # After such a word, other rows of digits are numbers to call, too.
@@ -130,10 +134,10 @@ def _phones(text: str) -> Found:
         yield found.span()
     for found in _NATIONAL.finditer(text):
         digits = re.sub(r"\D", "", re.split(r"[x#e]", found.group())[0])
-        if 7 <= len(digits) <= 15 and not _DATE.match(found.group().strip()):
+        if 7 <= len(digits) <= 15 and not _DATE.fullmatch(found.group().strip()):
             yield found.span()
     for found in _CALL.finditer(text):
-        if not _DATE.match(found.group(1)):
+        if not _DATE.fullmatch(found.group(1)):
             yield found.span(1)
 
 
@@ -145,7 +149,7 @@ _TYPE = (
     r"square|sq|terrace|ter|way|close|crescent|cres|circle|cir|parkway|pkwy|highway|hwy|grove|"
     r"gardens|gdns|mews|row|hill|park|walk|quay|alley|trail|trl|plaza|loop)"
 )
-_UNIT = r"(?:(?:apt|apartment|flat|unit|suite|ste|floor|room|no)\.?\s?#?\s?\w{1,5}|#\s?\w{1,5})"
+_UNIT = r"(?i:(?:apt|apartment|flat|unit|suite|ste|floor|room|no)\.?\s?#?\s?\w{1,5}|#\s?\w{1,5})"
 _ZIP = (
     r"(?:\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}|[A-Z]\d[A-Z]\s?\d[A-Z]\d|"
     r"\d{4}\s?[A-Z]{2}|\d{4})"

@@ -70,15 +70,18 @@ _SURE = (
     ),
     re.compile(rf"\b({_FULL}),?\s+(?:(?:is|was|who is|and)\s+)?{_WHOSE}\s+{_KIN}\b"),
     re.compile(
-        r"\b(?:named|called|name is|name['’]s|names are|I am|I['’]m|this is|nicknamed|"
-        rf"introduced (?:me )?to)\s+({_FULL})"
+        r"\b(?:(?:named|called)(?: (?:him|her|it|them))?|name is|name['’]s|names are|I am|"
+        rf"I['’]m|this is|nicknamed|introduced (?:me )?to)\s+({_FULL})"
     ),
 )
 _AND = re.compile(rf"\b({_FULL})\s*(?:,|and|&|or)\s+(?:and\s+)?({_FULL})")
 _MAYBE = (
-    re.compile(rf"\b({_NAME})\s+{_SAID_OF}\b"),
-    re.compile(rf"\b({_NAME})['’]s\s+[a-z]"),
-    re.compile(rf"\b{_SAID_TO}\s*,?\s+({_NAME})\b"),
+    re.compile(rf"\b({_FULL})\s+{_SAID_OF}\b"),
+    re.compile(rf"\b({_FULL})['’]s\s+[a-z]"),
+    re.compile(rf"\b{_SAID_TO}\s*,?\s+({_FULL})\b"),
+    re.compile(
+        rf"\b(?:how|when|because|if|that|while|why|before|after|until|where|since)\s+({_FULL})\s+[a-z]"
+    ),
 )
 _MOVES = _any(
     """moved move moving went go going drove drive flew fly flight flights train trains trip travel

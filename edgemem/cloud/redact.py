@@ -100,6 +100,13 @@ _WORDS = frozenset(
 )
 
 
+# After a known first name, a word with a capital is taken for the last name.
+_SURNAME = re.compile(
+    r"(?: (?:de|da|del|la|van|von|der|den|bin|al|el))* (?!(?:I|On|In|At|And|But|The|Monday|Tuesday|"
+    r"Wednesday|Thursday|Friday|Saturday|Sunday)\b)[^\W\d_a-zà-öø-ÿ][^\W\d_]+(?:['’-][^\W\d_]+)*"
+)
+
+
 class _People:
     """Names as one pattern."""
 
@@ -128,7 +135,10 @@ class _People:
             said = match.group()
             if said.casefold() in _WORDS and not said[0].isupper():
                 continue
-            found.append(Span(*match.span(), "PERSON"))
+            end = match.end()
+            if said[0].isupper() and (surname := _SURNAME.match(text, end)):
+                end = surname.end()
+            found.append(Span(match.start(), end, "PERSON"))
         return found
 
     def whole(self, said: str) -> str:
