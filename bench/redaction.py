@@ -5,7 +5,8 @@
 Invented texts (bench/private_texts.py): a value counts as found only if no word or run of digits of
 it is left. A name is in the store, as a speaker or in one memory, before a text mentions it. False
 positives: ordinary texts of which anything was replaced, and the sentences of our own conversations
-(bench/conversations), names apart, for nobody has marked those. One row for each kind.
+(bench/conversations), names apart. The people of those conversations are listed below by hand: how
+many of them, and what else, is taken for a name. One row for each kind.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ from edgemem.cloud.people import People
 from edgemem.cloud.redact import Redacted, redact
 from edgemem.text import sentences
 
+PEOPLE = (
+    "Aled Amelie Bernard Bettina Colette Colin Denise Duarte Elin Felix Gareth Graham Hana "
+    "Hartleys Henrik Ines Ingrid Kevin Kiran Leila Leonie Lucia Margit Noemi Noor Okafor Paula Pettifer "
+    "Priya Rosa Sabine Samir Stan Sylvie Tobias"
+).split()
+PETS = ("Admiral", "Biscuit", "Pickle")  # taken or not, both are right
 CONVERSATIONS = Path(__file__).parent / "conversations"
 _PLACEHOLDER = re.compile(r"\[[A-Z]+_\d+\]")
 
@@ -68,6 +75,10 @@ def run(cases: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         wrong.update(_kinds(result))
         wrong["any"] += bool(result.values)
         taken += [f"{name} {value}" for name, value in result.values.items()]
+    people = People()
+    for text in _conversations():
+        people.read(text)
+    named = {part for name in people.names() for part in name.split()}
     said = [sentence for text in _conversations() for sentence in sentences(text)]
     talked = [result for s in said if (result := redact([s])).values]
     rows = [
@@ -80,6 +91,9 @@ def run(cases: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "recall": round(sum(found.values()) / sum(total.values()), 4),
         "worst_recall": min(row["recall"] for row in rows),
         "false_positive_rate": round(wrong["any"] / cases, 4),
+        "conversation_names_found": len(named & set(PEOPLE)),
+        "conversation_names": len(PEOPLE),
+        "conversation_no_names_taken": sorted(named - {*PEOPLE, *PETS}),
         "conversation_sentences": len(said),
         "conversation_false_positive_rate": round(len(talked) / max(1, len(said)), 4),
         "ms_per_text": round(spent / max(1, cases) * 1e3, 3),

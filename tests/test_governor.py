@@ -314,6 +314,18 @@ def test_a_receipt_is_written_before_anything_is_sent(cloud: Service, memory: Me
     assert (seen, one(memory).outcome) == (["sent"], "answered")
 
 
+def test_a_store_that_refuses_the_last_note_does_not_lose_the_answer(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        raise StoreError("locked")
+
+    monkeypatch.setattr(governing.receipts, "end_receipt", locked)
+    opened = Governor(memory, cloud.settings())
+    assert opened.ask("Well?", scope=ADA).text == "It is Oslo."
+    assert one(memory).outcome == "sent" and one(memory).cost
+
+
 def test_an_erase_takes_ids_and_hashes_out_of_the_receipts(cloud: Service, tmp_path: Path) -> None:
     path = tmp_path / "store" / "a.db"
     with quick(path) as memory:

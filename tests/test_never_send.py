@@ -128,6 +128,30 @@ def test_a_pattern_keeps_memories_and_messages(
     assert "diabetes" not in cloud.received.decode()
 
 
+def test_a_short_marked_text_stays_too(cloud: Service, memory: Memory) -> None:
+    """Too short to be told by its words, it is told by its mark."""
+    add(memory, "Diabetes, yes.", metadata={"never_send": True})
+    assert "diabetes" not in sent(cloud, memory).lower()
+
+
+def test_a_pattern_finds_the_words_that_an_edited_memory_was_taken_from(
+    cloud: Service, memory: Memory
+) -> None:
+    turn = add(memory, DIABETES)
+    fact(memory, "f", "Ada is not well", turn)
+    memory.update(turn, "I was told something last week.")
+    mark(memory, pattern="diabetes")
+    assert "not well" not in sent(cloud, memory)
+
+
+def test_a_pattern_sees_a_message_before_it_is_redacted(cloud: Service, memory: Memory) -> None:
+    add(memory, "My sister Ingrid lives in Leeds.")
+    mark(memory, pattern="Ingrid")
+    with pytest.raises(CloudRejected):
+        sent(cloud, memory, "Where does Ingrid live?")
+    assert cloud.received == b""
+
+
 def test_a_pattern_of_the_settings_counts_too(cloud: Service, memory: Memory) -> None:
     add(memory, DIABETES)
     assert "diabetes" not in sent(cloud, memory, never_send=("diabet",))

@@ -81,11 +81,16 @@ def chat(
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
         from edgemem.chat import Chat
 
-        session = _Session(memory, Chat(memory, cloud=_governor(memory), **scope), scope, as_json)
+        governor = _governor(memory)
+        session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, as_json)
         if stdin_is_terminal():
             load_typed()
             note("/help lists the commands. Ctrl-D leaves.")
-        session.run()
+        try:
+            session.run()
+        finally:
+            if governor is not None:
+                governor.close()
     if session.failed and not stdin_is_terminal():
         raise click.exceptions.Exit(1)
 

@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
@@ -25,7 +26,7 @@ from edgemem.cloud.people import People
 from edgemem.cloud.prices import Price, compression_pays, estimate_tokens, load_prices
 from edgemem.cloud.redact import Redacted, redact
 from edgemem.cloud.settings import CloudSettings
-from edgemem.errors import CloudDisabled, CloudError, CloudRejected
+from edgemem.errors import CloudDisabled, CloudError, CloudRejected, StoreError
 from edgemem.results import Hit, Scope, utc_now
 from edgemem.stages.dates import absolute, day_text
 from edgemem.stages.generation import Recalled
@@ -350,7 +351,9 @@ class Governor:
         )
 
     def _end(self, receipt: Receipt) -> Receipt:
-        with self.memory.store.transaction() as tx:
+        """Note how it ended. If the store refuses, the receipt stays as it was before the call, its
+        cost an upper bound: an answer, or the reason why there is none, is worth more."""
+        with suppress(StoreError), self.memory.store.transaction() as tx:
             receipts.end_receipt(tx, receipt)
         return receipt
 

@@ -68,6 +68,7 @@ _SURE = (
     re.compile(
         rf"\b{_KIN}s?(?:,|\s+is|\s+was|['’]s\s+name\s+is|\s+named|\s+called)?\s+({_FULL})"
     ),
+    re.compile(rf"\b{_KIN} (?:from|at|of|in) [\w' ]{{1,30}}, ({_FULL})"),
     re.compile(rf"\b({_FULL}),?\s+(?:(?:is|was|who is|and)\s+)?{_WHOSE}\s+{_KIN}\b"),
     re.compile(
         r"\b(?:(?:named|called)(?: (?:him|her|it|them))?|name is|name['’]s|names are|I am|"
@@ -92,6 +93,9 @@ _PLACE = re.compile(
     rf"{_MOVES} (?:back )?(?:to|from)|live in|based in|city of|town of|capital of)\s+({_NAME})\b"
 )
 _THE = re.compile(rf"\b(?:the|The|a|an|A|An|this|that|these|those)\s+({_NAME})\b")
+_SHORTENED = re.compile(r"['’](?:ll|re|ve|d|m)$")
+_SMALL = re.compile(r"(?<![^\W_])[^\W\d_A-ZÀ-ÖØ-Þ]{3,}(?![^\W_])")
+_NAMES_TOO = frozenset({"Will"})  # where a name is introduced; not the months, for dates tell more
 _NO_NAMES = frozenset(
     """I I'm I've I'd I'll A An The This That These Those There Then Here He She It We You They My
     Your His Her Its Our Their Me Him Us Them Who What When Where Why How Which And But Or So
@@ -99,17 +103,19 @@ _NO_NAMES = frozenset(
     Although Though However Also Just Only Not No Yes Yeah Yep Nope Ok Okay Oh Ah Wow Hey Hi
     Hello Thanks Thank Please Sorry Well Now Today Tomorrow Yesterday Tonight Last Next Every
     Each Some Any Many Most Much More All Both Few Several One Two Three Four Five Six Seven
-    Eight Nine Ten First Second Third Once Do Does Did Don't Doesn't Didn't Is Are Was Were Am
-    Be Been Being Have Has Had Can Could Will Would Shall Should May Might Must Let Let's It's
-    That's What's There's Monday Tuesday Wednesday Thursday Friday Saturday Sunday January
-    February March April May June July August September October November December Christmas
-    Easter Halloween Thanksgiving Ramadan Hanukkah Diwali English German French Spanish Italian
-    Dutch Portuguese Polish Russian Chinese Japanese Korean Arabic Hindi Turkish Greek Swedish
-    Norwegian Danish Finnish American British European African Asian Mom Mum Mama Dad Papa
-    Grandma Grandpa Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI
-    Good Great Nice Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally
-    Actually Went Got Met Saw Had Made Took Bought Started Working Going Getting Looking Having
-    Being Feeling Trying Like Love Miss New Old My""".split()
+    Eight Nine Ten Eleven Twelve Thirteen Fourteen Fifteen Sixteen Seventeen Eighteen Nineteen
+    Twenty Nobody Somebody Everybody Anybody Someone Everyone Nothing Something Everything
+    First Second Third Once Do Does Did Don't Doesn't Didn't Is Are Was Were Am Be Been Being
+    Have Has Had Can Could Will Would Shall Should May Might Must Let Let's It's That's What's
+    There's Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March
+    April May June July August September October November December Christmas Easter Halloween
+    Thanksgiving Ramadan Hanukkah Diwali English German French Spanish Italian Dutch Portuguese
+    Polish Russian Chinese Japanese Korean Arabic Hindi Turkish Greek Swedish Norwegian Danish
+    Finnish American British European African Asian Mom Mum Mama Dad Papa Grandma Grandpa
+    Granny Nana God Lord Internet Google User Assistant TV DVD USA UK EU AI Good Great Nice
+    Really Maybe Perhaps Still Even Never Always Sometimes Usually Finally Actually Went Got
+    Met Saw Had Made Took Bought Started Working Going Getting Looking Having Being Feeling
+    Trying Like Love Miss New Old My""".split()
 )
 
 
@@ -118,7 +124,7 @@ def introduced(text: str) -> tuple[set[str], Counter[str]]:
     sure: set[str] = set()
     for form in _SURE:
         for found in form.finditer(text):
-            sure |= _names(found[1])
+            sure |= _names(found[1], _NAMES_TOO)
     points: Counter[str] = Counter()
     for form in _MAYBE:
         for found in form.finditer(text):
@@ -134,20 +140,32 @@ def introduced(text: str) -> tuple[set[str], Counter[str]]:
     return sure, points
 
 
-def _names(run: str) -> set[str]:
-    """The name in a run of words with capitals, without those that start a sentence or a title."""
-    words = run.split()
-    while words and (words[0] in _NO_NAMES or words[0].casefold() == words[0]):
+def _names(run: str, allowed: frozenset[str] = frozenset()) -> set[str]:
+    """The name in a run of words with capitals, without those that start a sentence or a title.
+
+    allowed: words that are taken for names here.
+    """
+    words = [word.removesuffix("'s").removesuffix("’s") for word in run.split()]
+    while words and words[0] not in allowed and _is_no_name(words[0]):
         words.pop(0)
-    while words and (words[-1] in _NO_NAMES or words[-1].casefold() == words[-1]):
+    while words and words[-1] not in allowed and _is_no_name(words[-1]):
         words.pop()
-    words = [word.removesuffix("'s").removesuffix("’s") for word in words]
     name = " ".join(words)
-    if len(name) < 2 or any(word in _NO_NAMES for word in words):
+    if len(name) < 2 or any(word in _NO_NAMES - allowed for word in words):
         return set()
     if name.isupper() and len(name) <= 4:  # an abbreviation
         return set()
     return {name}
+
+
+def _is_no_name(word: str) -> bool:
+    return (
+        word in _NO_NAMES
+        or word.removesuffix("s") in _NO_NAMES
+        or word.casefold() == word
+        or _SHORTENED.search(word) is not None
+        or re.fullmatch(_TITLE, word) is not None
+    )
 
 
 class People:
@@ -157,6 +175,7 @@ class People:
     def __init__(self, always: Iterable[str] = ()) -> None:
         self._sure: set[str] = set(always)
         self._points: Counter[str] = Counter()
+        self._small: Counter[str] = Counter()
         self._generation = 0
 
     def learn(self, store: Store) -> None:
@@ -174,8 +193,14 @@ class People:
         sure, points = introduced(text)
         self._sure |= sure
         self._points.update(points)
+        self._small.update(_SMALL.findall(text))
 
     def names(self) -> set[str]:
-        """All names known by now."""
-        maybe = {name for name, points in self._points.items() if points > 0}
+        """All names known by now. What is mostly written small is a word, unless it was introduced
+        as a name."""
+        maybe = {
+            name
+            for name, points in self._points.items()
+            if points > 0 and self._small[name.casefold()] < max(3, points)
+        }
         return self._sure | maybe
