@@ -1,6 +1,6 @@
 """How much of what is private does redaction find, and how much does it take that is not?
 
-    python -m bench.redaction [--cases N] [--json OUT]
+    python -m bench.redaction [--cases N] [--seed S] [--json OUT]
 
 Invented texts (bench/private_texts.py): a value counts as found only if no word or run of digits of
 it is left. A name is in the store, as a speaker or in one memory, before a text mentions it. False
@@ -28,8 +28,8 @@ from edgemem.text import sentences
 
 PEOPLE = (
     "Aled Amelie Bernard Bettina Colette Colin Denise Duarte Elin Felix Gareth Graham Hana "
-    "Hartleys Henrik Ines Ingrid Kevin Kiran Leila Leonie Lucia Margit Noemi Noor Okafor Paula Pettifer "
-    "Priya Rosa Sabine Samir Stan Sylvie Tobias"
+    "Hartleys Henrik Ines Ingrid Kevin Kiran Leila Leonie Lucia Margit Noemi Noor Okafor Paula "
+    "Pettifer Priya Rosa Sabine Samir Stan Sylvie Tobias"
 ).split()
 PETS = ("Admiral", "Biscuit", "Pickle")  # taken or not, both are right
 CONVERSATIONS = Path(__file__).parent / "conversations"
@@ -57,11 +57,11 @@ def _parts(text: str) -> list[str]:
     return [part.casefold() for part in re.findall(r"[^\W_]{2,}", text)]
 
 
-def run(cases: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run(cases: int, seed: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows. cases: of private texts, and as many ordinary ones."""
     found, total, missed = Counter[str](), Counter[str](), []
     started = time.perf_counter()
-    for case in private(1, cases):
+    for case in private(seed, cases):
         text = redacted(case).texts[0]
         total[case.kind] += 1
         found[case.kind] += (ok := is_found(case, text))
@@ -70,7 +70,7 @@ def run(cases: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     spent = time.perf_counter() - started
     wrong: Counter[str] = Counter()
     taken = []
-    for case in ordinary(2, cases):
+    for case in ordinary(seed, cases):
         result = redacted(case)
         wrong.update(_kinds(result))
         wrong["any"] += bool(result.values)
@@ -131,8 +131,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--cases", type=int, default=7000, metavar="N", help="default: 7000")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="default: 1")
     options = parser.parse_args(argv)
-    summary, rows = run(options.cases)
+    summary, rows = run(options.cases, options.seed)
     report.write(options.json, summary, rows)
 
 
