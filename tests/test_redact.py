@@ -110,6 +110,13 @@ def test_an_answer_gets_its_values_back_however_they_are_written(
     assert redact(["Ana"], ["Ana"]).restore(answer) == restored
 
 
+@pytest.mark.parametrize("piece", ["a", "1", "a.", "aB1", "Ab ", "a at ", "best old ", "12 Baker "])
+def test_a_long_paste_is_read_in_time_that_grows_with_its_length(piece: str) -> None:
+    """No clock: a pattern that tries every start of a run would take minutes here."""
+    text = piece * (200_000 // len(piece))
+    assert redact([text]).restore(redact([text]).texts[0]) == text
+
+
 @given(st.text(max_size=200))
 def test_any_text_comes_back_as_it_was(text: str) -> None:
     """Without names, which come back whole."""

@@ -55,10 +55,16 @@ Found = Iterator[tuple[int, int]]
 
 _AT = r"(?:@|\s?[\[({<]\s?at\s?[\])}>]\s?|\sat\s)"
 _DOT = r"(?:\.|\s?[\[({<]\s?dot\s?[\])}>]\s?|\sdot\s)"
-_EMAIL = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]+@(?:(?:[\w-]+\.)+[^\W\d_]{2,24}(?![\w-])|\[[\d.]+\])")
+# Each run of such characters is tried once, from its start: a pasted file may be one long run.
+_LOCAL = r"[\w.!#$%&'*+/=?^`{|}~-]"
+_EMAIL = re.compile(
+    rf"(?<!{_LOCAL}){_LOCAL}+@(?:(?:[\w-]+\.)+[^\W\d_]{{2,24}}(?![\w-])|\[[\d.]+\])"
+)
 # Written out to fool machines; "dot" must be said too where the "@" is the word "at".
 _SPOKEN = re.compile(
-    rf"[\w.+-]+(?:{_DOT}[\w-]+){{0,3}}{_AT}[\w-]+(?:{_DOT}[\w-]+)*{_DOT}[a-z]{{2,12}}\b", re.I
+    rf"(?<![\w.+-])[\w+-]+(?:{_DOT}[\w+-]+){{0,4}}{_AT}"
+    rf"[\w-]+(?:{_DOT}[\w-]+){{0,4}}{_DOT}[a-z]{{2,12}}\b",
+    re.I,
 )
 
 

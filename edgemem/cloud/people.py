@@ -27,7 +27,7 @@ def _any(words: str) -> str:
 _KIN = (
     r"(?:(?:step|grand|great-?grand|god|half[- ]|ex-?|"
     + _any("best old little big older younger elder twin former new dear good close late")
-    + r"\s)*"
+    + r"\s){0,4}"
     + _any(
         """mother father mom mum mama dad papa parent brother bro sister sis son daughter child
         kid baby boy girl twin wife husband spouse partner fianc[ée]e? boyfriend girlfriend
