@@ -12,14 +12,19 @@ import re
 import time
 from collections.abc import Generator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from edgemem.errors import EdgememError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
 from edgemem.recall import Context, recall
-from edgemem.results import AddResults, Hit, Message, SearchResults, utc_now
+from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.stages import generation
 from edgemem.text import is_question
+
+if TYPE_CHECKING:
+    from edgemem.cloud.governor import CloudAnswer, Governor, Mode
 
 __all__ = ["Chat", "Reply"]
 
@@ -40,6 +45,7 @@ class Reply:
     hits: what recall found, known from the start. context: the memories shown to the model. found:
     whether anything relevant was. text, generation, changes (what was remembered), timings
     (recall_ms, ttft_s, tokens_per_s, remember_s): known once it has been iterated to its end.
+    cloud: the cloud's answer, if that is what it is; cloud_error: why the local model answered.
     """
 
     def __init__(self, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float) -> None:
@@ -49,6 +55,8 @@ class Reply:
         self.text = ""
         self.generation: Generation | None = None
         self.changes: AddResults | None = None
+        self.cloud: CloudAnswer | None = None
+        self.cloud_error: str | None = None
         self.timings: dict[str, float] = {"recall_ms": recall_ms}
         self._pieces: Generator[str, None, None] | None = None
 
@@ -70,7 +78,7 @@ class Chat:
     """A conversation of one user with the model, with memory.
 
     engine: None takes the memory's own. shown: sentences of recalled turns that the model sees, or
-    whole turns if it has an expert for answers.
+    whole turns if it has an expert for answers. cloud: may answer in the model's place.
     Raises what Memory and Engine raise.
     """
 
@@ -83,11 +91,13 @@ class Chat:
         agent_id: str | None = None,
         run_id: str | None = None,
         shown: int | None = None,
+        cloud: Governor | None = None,
     ) -> None:
         self.memory = memory
         self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
         self._engine = engine
         self._shown = shown
+        self.cloud = cloud
         self._turns: list[Message] = []
 
     @property
@@ -96,11 +106,18 @@ class Chat:
         return self._engine or self.memory.engine
 
     def send(
-        self, text: str, *, timestamp: datetime | str | float | None = None, remember: bool = True
+        self,
+        text: str,
+        *,
+        timestamp: datetime | str | float | None = None,
+        remember: bool = True,
+        cloud: Mode = "auto",
     ) -> Reply:
         """Say something; the reply streams as it is iterated.
 
         timestamp: when it is said (None: now). remember=False answers without storing anything.
+        cloud: "ask" it, "off", or let the governor decide; whatever fails there, the local model
+        answers. What the cloud says comes in one piece.
         Raises InputError on a text that cannot be stored or a time that is none.
         """
         said_at = time_of(timestamp) or utc_now()
@@ -116,16 +133,21 @@ class Chat:
         asks = is_question(text)
         context = self._context(text, hits) if asks else Context()
         reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
-        reply._pieces = self._run(reply, context, text, said_at, remember)
+        reply._pieces = self._run(reply, context, text, said_at, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
 
     def _run(
-        self, reply: Reply, context: Context, text: str, said_at: str, remember: bool
+        self, reply: Reply, context: Context, text: str, said_at: str, remember: bool, mode: Mode
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
         try:
             yield ""
+            self._ask_cloud(reply, text, mode)
+            if reply.cloud is not None:
+                pieces.append(reply.cloud.text)
+                yield reply.cloud.text
+                return
             if is_question(text) and not context.shown and _PERSONAL.search(text):
                 pieces.append(generation.NOTHING_FOUND)
                 yield generation.NOTHING_FOUND
@@ -150,6 +172,23 @@ class Chat:
                 self._turns.append(Message("assistant", reply.text, said_at))
             if remember and not self.memory.closed:
                 self._remember(reply, text, said_at)
+
+    def _ask_cloud(self, reply: Reply, text: str, mode: Mode) -> None:
+        """Ask the cloud if the governor lets it; the reply has its answer then, or why not."""
+        if self.cloud is None:
+            return
+        asks = is_question(text)
+        best = max((hit.score for hit in reply.context), default=0.0)
+        # Nobody else can know what only this memory could tell.
+        confidence = 1.0 if not asks or (not reply.found and _PERSONAL.search(text)) else best
+        why = self.cloud.decide(text, confidence, mode)
+        if why is None:
+            return
+        scope = Scope(self.user_id, self.agent_id, self.run_id)
+        try:
+            reply.cloud = self.cloud.ask(text, reply.hits if asks else (), scope=scope, why=why)
+        except EdgememError as exc:
+            reply.cloud_error = str(exc)
 
     def _context(self, question: str, hits: SearchResults) -> Context:
         expert = self.engine.expert("generation")

@@ -5,7 +5,8 @@ line. The only importer of platformdirs.
 
 A setting is taken from, first wins: the environment (`EDGEMEM_<KEY>`, for example
 `EDGEMEM_TOP_K=5`), `config.toml` in the configuration folder, the default. `EDGEMEM_HOME` names
-one folder that then holds data, cache and configuration.
+one folder that then holds data, cache and configuration. The keys of the file's `[cloud]` table are
+called `cloud.model` and so on, `EDGEMEM_CLOUD_MODEL` in the environment.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import re
 import tempfile
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
 
+from edgemem.cloud import settings as cloud_settings
+from edgemem.cloud.settings import CloudSettings
 from edgemem.errors import ConfigError
 
 __all__ = [
@@ -83,7 +86,8 @@ class Settings:
     a search holds them in memory, `float32` or `int8`; int8 takes about an eighth of the memory
     of float32 with its HNSW graph, and finds nearly the same. The store keeps float32 either way.
     tuned: `on` uses the default model as `edgemem models tune` has stored it, if it has, and lets
-    `edgemem chat` and `demo` do so at their first start; `off` does neither.
+    `edgemem chat` and `demo` do so at their first start; `off` does neither. cloud: the `[cloud]`
+    table.
     """
 
     db: Path
@@ -98,11 +102,15 @@ class Settings:
     top_k: int = 10
     vectors: Literal["float32", "int8"] = "float32"
     tuned: Literal["on", "off"] = "on"
+    cloud: CloudSettings = field(default_factory=CloudSettings)
 
-    def to_dict(self) -> dict[str, str | int | None]:
-        """The settings as JSON-able values, in the order of the fields."""
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON-able values, by key, in the order of the fields."""
+        out = {key: getattr(self, key) for key in _OWN_KEYS}
         out["db"] = str(self.db)
+        for name in cloud_settings.KEYS:
+            value = getattr(self.cloud, name)
+            out[_CLOUD + name] = list(value) if isinstance(value, tuple) else value
         return out
 
 
@@ -114,7 +122,9 @@ _RANGES = {
     "top_k": (1, 10_000),
 }
 _CHOICES = {"vectors": ("float32", "int8"), "tuned": ("on", "off")}
-_KEYS = tuple(f.name for f in fields(Settings))
+_CLOUD = f"{cloud_settings.TABLE}."
+_OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != cloud_settings.TABLE)
+_KEYS = (*_OWN_KEYS, *(_CLOUD + name for name in cloud_settings.KEYS))
 MEMORY_DB = ":memory:"
 
 
@@ -132,10 +142,11 @@ def load_settings(path: Path | None = None) -> Settings:
         if key == "db" and str(values[key]) != MEMORY_DB:
             values[key] = file.absolute().parent / values[key]
     for key in _KEYS:
-        name = f"EDGEMEM_{key.upper()}"
+        name = f"EDGEMEM_{key.upper().replace('.', '_')}"
         if text := os.environ.get(name):
             values[key] = _checked(key, _from_text(key, text), f"the environment ({name})")
-    return Settings(**values)
+    cloud = {k.removeprefix(_CLOUD): values.pop(k) for k in list(values) if k.startswith(_CLOUD)}
+    return Settings(**values, cloud=CloudSettings(**cloud))
 
 
 def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Path:
@@ -157,6 +168,8 @@ def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Pa
     checked = _checked(key, _from_text(key, value) if isinstance(value, str) else value, "the call")
     values = _read_file(file)
     values[key] = str(checked) if isinstance(checked, Path) else checked
+    if isinstance(checked, tuple):
+        values[key] = list(checked)
     _write(file, values, key)
     return file
 
@@ -183,19 +196,31 @@ def _check_key(key: str, where: str) -> None:
         )
 
 
-def _from_text(key: str, text: str) -> str | int:
-    """Text of the environment or the command line in the type that the key needs."""
-    if key in _RANGES:
+def _from_text(key: str, text: str) -> str | int | float | list[str]:
+    """Text of the environment or the command line in the type that the key needs.
+
+    A list is a JSON list, or one text a line.
+    """
+    name = key.removeprefix(_CLOUD)
+    if key in _RANGES or key.startswith(_CLOUD):
         try:
-            return int(text.strip())
-        except ValueError:
+            if key in _RANGES or name in cloud_settings.NUMBERS:
+                kind = int if key in _RANGES else cloud_settings.NUMBERS[name][0]
+                return kind(text.strip())
+            if name in cloud_settings.TEXT_LISTS and text.lstrip().startswith("["):
+                return json.loads(text)  # type: ignore[no-any-return]
+        except (ValueError, RecursionError):
             return text  # _checked says what is wrong with it
+        if name in cloud_settings.TEXT_LISTS:
+            return [line.strip() for line in text.splitlines() if line.strip()]
     return text
 
 
-def _checked(key: str, value: object, where: str) -> str | int | Path:
+def _checked(key: str, value: object, where: str) -> Any:
     """The value of a setting in its final type; ConfigError says what is wrong with it."""
     _check_key(key, where)
+    if key.startswith(_CLOUD):
+        return cloud_settings.checked(key.removeprefix(_CLOUD), value, where)
     if key in _RANGES:
         low, high = _RANGES[key]
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
@@ -244,28 +269,56 @@ def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
         ) from exc
     except OSError as exc:
         raise ConfigError(f"Cannot read the settings file {file}: {exc.strerror}.") from exc
+    values = _flat(values)
     for key, value in values.items():
         _checked(key, value, str(file))
     return values
 
 
-def _toml_line(key: str, value: str | int) -> str:
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The table `cloud` as keys `cloud.…`."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if key == cloud_settings.TABLE and isinstance(value, dict):
+            out.update({_CLOUD + name: inner for name, inner in value.items()})
+        else:
+            out[key] = value
+    return out
+
+
+def _toml_line(key: str, value: Any) -> str:
     # JSON's quoting is TOML's for all but DEL, which TOML wants escaped. Non-ASCII text must stay
     # as it is: JSON would escape it as surrogate pairs, which TOML refuses.
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return f"{key} = {text}"
+    return f"{key.removeprefix(_CLOUD)} = {text}"
+
+
+def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[str]:
+    """The lines with that of `changed` replaced, added or dropped, in its own table."""
+    cloudy = changed.startswith(_CLOUD)
+    heads = [i for i, line in enumerate(lines) if re.match(r"\s*\[", line)]
+    start, end = 0, heads[0] if heads else len(lines)
+    new = [_toml_line(changed, values[changed])] if changed in values else []
+    if cloudy:
+        ours = [i for i in heads if re.match(rf"\s*\[\s*{cloud_settings.TABLE}\s*\]", lines[i])]
+        if not ours:
+            return [*lines, f"[{cloud_settings.TABLE}]", *new] if new else lines
+        start, end = ours[0] + 1, min([i for i in heads if i > ours[0]], default=len(lines))
+    name = re.escape(changed.removeprefix(_CLOUD))
+    kept = [line for line in lines[start:end] if not re.match(rf"\s*{name}\s*=", line)]
+    return [*lines[:start], *kept, *new, *lines[end:]]
 
 
 def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
     """Replace the file by one that holds `values`, keeping every line but that of `changed`."""
     try:
         old = file.read_text(encoding="utf-8") if file.exists() else ""
-        lines = [x for x in old.splitlines() if not re.match(rf"\s*{changed}\s*=", x)]
-        if changed in values:
-            lines.append(_toml_line(changed, values[changed]))
-        text = "".join(f"{line}\n" for line in lines)
+        text = "".join(f"{line}\n" for line in _edited(old.splitlines(), values, changed))
         if not _holds(text, values):  # quoted keys or values over several lines: write it plainly
-            text = "".join(f"{_toml_line(k, v)}\n" for k, v in values.items())
+            own = [_toml_line(k, v) for k, v in values.items() if not k.startswith(_CLOUD)]
+            cloud = [_toml_line(k, v) for k, v in values.items() if k.startswith(_CLOUD)]
+            head = [f"[{cloud_settings.TABLE}]"] if cloud else []
+            text = "".join(f"{line}\n" for line in [*own, *head, *cloud])
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".config-", suffix=".toml")
         try:
@@ -286,6 +339,6 @@ def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
 
 def _holds(text: str, values: Mapping[str, Any]) -> bool:
     try:
-        return tomllib.loads(text) == values
+        return _flat(tomllib.loads(text)) == values
     except tomllib.TOMLDecodeError:
         return False

@@ -93,7 +93,11 @@ class StoreFull(StoreError):
 
 
 class CloudError(EdgememError):
-    """A cloud call that did not give an answer."""
+    """A cloud call that did not give an answer. may_be_billed: whether it may cost all the same."""
+
+    def __init__(self, message: str, *, may_be_billed: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_billed = may_be_billed
 
 
 class CloudDisabled(CloudError):
@@ -105,4 +109,4 @@ class CloudTimeout(CloudError):
 
 
 class CloudRejected(CloudError):
-    """A cloud call that the service refused."""
+    """A cloud call that was refused: by the service, by the budget, or because of `never_send`."""

@@ -53,11 +53,12 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 
 
 def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
-    groups = {"models", "config", "demo-answer"}
+    groups = {"models", "config", "cloud", "demo-answer"}
     for command in subcommands():
         shown = run(*command.split(), "--help").stdout
         assert ("--json" in shown) == (command not in groups), command
-        assert ("--db" in shown) == (command.split()[0] not in {"models", "config"}), command
+        alone = command == "cloud" or command.split()[0] in {"models", "config"}
+        assert ("--db" in shown) == (not alone), command
 
 
 def test_version_names_models_backend_and_llama_build(run: Run) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from edgemem.cli import admin, chatting, demo, files, memories, training
+from edgemem.cli import admin, chatting, cloud, demo, files, memories, training
 from edgemem.cli.output import one_line_errors
 
 __all__ = ["cli", "main"]
@@ -55,7 +55,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
 def cli() -> None:
     """Private, long-term memory for small models on your own device.
 
-    Nothing leaves this machine. `edgemem demo` shows what it does; `edgemem chat` talks with it.
+    Nothing leaves this machine, unless you set up a cloud. `edgemem demo` shows what it does;
+    `edgemem chat` talks with it.
     """
 
 
@@ -77,6 +78,7 @@ for _command in (
     admin.doctor,
     admin.models,
     admin.config,
+    cloud.cloud,
     training.train,
 ):
     cli.add_command(_command)

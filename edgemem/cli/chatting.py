@@ -40,6 +40,7 @@ from edgemem.errors import EdgememError, InputError
 
 if TYPE_CHECKING:
     from edgemem.chat import Chat, Reply
+    from edgemem.cloud.governor import Governor, Mode
     from edgemem.memory import Memory
     from edgemem.results import MemoryItem
 
@@ -52,6 +53,7 @@ HELP = """\
 /why               show the memories that the last answer was made from, and their scores
 /forget WORDS|N    find memories (or take those numbered in the last list), show what would go
                    with them, ask, and erase it for good
+/cloud MESSAGE     let the cloud answer this once, if one is set up
 /help              show this
 /quit              leave (so does Ctrl-D; Ctrl-C stops an answer, and leaves at the prompt)"""
 
@@ -86,13 +88,31 @@ def chat(
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
         from edgemem.chat import Chat
 
-        session = _Session(memory, Chat(memory, **scope), scope, as_json)
+        governor = _governor(memory)
+        session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, as_json)
         if stdin_is_terminal():
             load_typed()
             note("/help lists the commands. Ctrl-D leaves.")
-        session.run()
+        try:
+            session.run()
+        finally:
+            if governor is not None:
+                governor.close()
     if session.failed and not stdin_is_terminal():
         raise click.exceptions.Exit(1)
+
+
+def _governor(memory: Memory) -> Governor | None:
+    """The cloud's governor, if a cloud is set up."""
+    if not memory.settings.cloud.enabled:
+        return None
+    from edgemem.cloud.governor import Governor
+
+    try:
+        return Governor(memory)
+    except EdgememError as exc:
+        note(f"No cloud: {exc}")
+        return None
 
 
 class _Session:
@@ -107,6 +127,7 @@ class _Session:
             "/memories": self.memories,
             "/why": self.why,
             "/forget": self.forget,
+            "/cloud": self.cloud,
             "/help": lambda _: click.echo(HELP, err=as_json or not stdin_is_terminal()),
         }
 
@@ -144,9 +165,9 @@ class _Session:
             raise InputError(f"There is no command {command!r}. Allowed: {known}.")
         self.commands[command](rest.strip())
 
-    def answer(self, text: str) -> None:
+    def answer(self, text: str, cloud: Mode = "auto") -> None:
         self.reply = None
-        self.reply = reply = self.chat.send(text)
+        self.reply = reply = self.chat.send(text, cloud=cloud)
         shown = False
         try:
             for piece in reply:
@@ -159,6 +180,10 @@ class _Session:
         finally:
             if shown:
                 click.echo()
+        if reply.cloud is not None:
+            note(f"  (from the cloud: {reply.cloud.receipt.model}, {reply.cloud.why})")
+        if reply.cloud_error is not None:
+            note(f"  (answered here: {reply.cloud_error})")
         if self.as_json:
             _print_line(_reply_dict(reply))
         if reply.changes is not None:
@@ -169,6 +194,14 @@ class _Session:
             pending_note(reply.changes.pending)
 
     # -- slash commands --------------------------------------------------------------------------
+
+    def cloud(self, text: str) -> None:
+        from edgemem.cloud.governor import require_enabled
+
+        require_enabled(self.memory.settings.cloud)
+        if not text:
+            raise InputError("/cloud needs a message to ask the cloud.")
+        self.answer(text, "ask")
 
     def memories(self, words: str) -> None:
         if words:
@@ -280,5 +313,7 @@ def _reply_dict(reply: Reply) -> dict[str, Any]:
         "reply": reply.text,
         "found": reply.found,
         "results": [hit.to_dict() for hit in reply.context],
+        "cloud": None if reply.cloud is None else reply.cloud.receipt.to_dict(),
+        "cloud_error": reply.cloud_error,
         "timings": dict(reply.timings),
     }

@@ -81,6 +81,7 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
             "INSERT OR REPLACE INTO erased (memory, generation) SELECT value, ? FROM json_each(?)",
             (tx.generation, rowids),
         )
+        _purge_receipts(connection, ids)
         mentioned = as_json([*ids, *turn_ids])
         connection.execute(
             "DELETE FROM pending WHERE id IN (SELECT p.id FROM pending p, json_tree(p.payload) j "
@@ -95,13 +96,33 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
     return ids
 
 
+def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> None:
+    """Take erased memories out of the receipts, and the hashes of what may have quoted them.
+
+    The user's questions are erased too, so every hash of that user goes; time and cost stay.
+    """
+    gone = as_json(memory_ids)
+    connection.execute(
+        "UPDATE receipts SET sent_sha256 = NULL, memory_ids = (SELECT json_group_array(value) "
+        f"FROM json_each(memory_ids) WHERE value NOT {LISTED}) "
+        f"WHERE EXISTS (SELECT 1 FROM json_each(memory_ids) WHERE value {LISTED})",
+        (gone, gone),
+    )
+    connection.execute(
+        "UPDATE receipts SET sent_sha256 = NULL WHERE user_id IS NULL "
+        f"OR user_id IN (SELECT user_id FROM memories WHERE id {LISTED})",
+        (gone,),
+    )
+
+
 def reset_rows(tx: Transaction) -> None:
-    """Erase every turn, memory, history row and piece of pending work, and meta not in
-    _KEPT_META. The generation goes on and no rowid or label is used again."""
+    """Erase every turn, memory, history row, piece of pending work, receipt and never_send mark,
+    and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
     with tx.step() as connection:
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
-            "memory_sources", "vectors", "history", "pending", "erased", "memories", "turns"
+            "memory_sources", "vectors", "history", "pending", "erased", "memories", "turns",
+            "receipts", "never_send",
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))

@@ -2,7 +2,8 @@
 
 Knows the columns of every table that a user would want to keep; must not know files or formats
 around the rows. Vectors are not exported: they are made again from the memories' text, perhaps by
-another embedding model. Rowids, generations and tombstones belong to one file and stay there.
+another embedding model. Rowids, generations, tombstones and receipts belong to one file and stay
+there.
 """
 
 from __future__ import annotations
@@ -51,13 +52,17 @@ _TABLES: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("uid", "task", "created_at"),
         (*_SCOPE, "last_error", "next_try_at"),
     ),
+    # Without these, what may not leave could leave from an imported store.
+    "never_send": ("never_send", "id", ("uid", "created_at"), (*_SCOPE, "pattern")),
 }
 _OTHERS = {
     "turn": ("metadata",),
     "memory": ("metadata",),
     "history": ("is_deleted",),
     "pending": ("payload", "attempts"),
+    "never_send": (),
 }
+_KEY = {"pending": "uid", "never_send": "uid"}
 
 
 def _columns(type_: str) -> tuple[str, ...]:
@@ -66,8 +71,8 @@ def _columns(type_: str) -> tuple[str, ...]:
 
 
 def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """Every turn, memory (deleted ones too), history row and piece of pending work, in that order
-    and each in the order of its making. The caller holds a snapshot."""
+    """Every turn, memory (deleted too), history row, piece of pending work and never_send mark, in
+    that order and each in the order of its making. The caller holds a snapshot."""
     for type_, (table, order, _, _) in _TABLES.items():
         names = _columns(type_)
         sources = f", {SOURCES}" if type_ == "memory" else ""
@@ -133,7 +138,7 @@ def _import_batch(
         stored = dict.fromkeys(_TABLES, 0)
         for row in batch:
             type_ = row["type"]
-            key = row["uid" if type_ == "pending" else "id"]
+            key = row[_KEY.get(type_, "id")]
             if key not in known[type_] and not _is_orphan(tx, row):
                 known[type_].add(key)
                 _import_row(tx, type_, row, vectors)
@@ -147,7 +152,7 @@ def _wants_vectors(row: Mapping[str, Any]) -> bool:
 
 
 def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> set[str]:
-    key = "uid" if type_ == "pending" else "id"
+    key = _KEY.get(type_, "id")
     ids = [row[key] for row in batch if row["type"] == type_]
     with tx.step() as connection:
         return {
@@ -218,6 +223,10 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
             raise refuse(f"({type_}) has no count in {name!r}")
         else:
             out[name] = int(value)
+    if type_ == "never_send":
+        given = [name for name in (*_SCOPE, "pattern") if out[name] is not None]
+        if not given or ("pattern" in given and len(given) > 1):
+            raise refuse("(never_send) must name either a scope or a pattern")
     if type_ == "memory":
         out["sources"] = sources = row.get("sources", ())
         if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):

@@ -20,9 +20,13 @@ from edgemem.results import utc_now
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "backup_path", "inspect", "migrate"]
 
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
-TABLES = frozenset(
-    {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
-    | {"memories_fts", "memories_live"}
+# What each migration adds: a file of version n has those of the first n.
+TABLES = (
+    frozenset(
+        {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
+        | {"memories_fts", "memories_live"}
+    ),
+    frozenset({"receipts", "never_send"}),
 )
 
 
@@ -108,7 +112,35 @@ _STATEMENTS_1 = (
     ) STRICT""",
 )
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migration_1]
+# Receipts of cloud calls hold ids, counts and a hash: no text. What may never be sent: a scope
+# (absent parts match everything) or a pattern.
+_STATEMENTS_CLOUD = (
+    """CREATE TABLE receipts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uid TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL,
+        endpoint TEXT NOT NULL, model TEXT NOT NULL,
+        user_id TEXT, agent_id TEXT, run_id TEXT, memory_ids TEXT NOT NULL,
+        tokens_before INTEGER NOT NULL, tokens_after INTEGER NOT NULL, compress_s REAL NOT NULL,
+        sent_bytes INTEGER NOT NULL, sent_sha256 TEXT, cost REAL,
+        outcome TEXT NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER,
+        seconds REAL, attempts INTEGER
+    ) STRICT""",
+    "CREATE INDEX idx_receipts_created_at ON receipts (created_at)",
+    """CREATE TABLE never_send (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uid TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL,
+        user_id TEXT, agent_id TEXT, run_id TEXT, pattern TEXT,
+        CHECK ((pattern IS NULL) <> (coalesce(user_id, agent_id, run_id) IS NULL))
+    ) STRICT""",
+)
+
+
+def _migration_cloud(connection: sqlite3.Connection) -> None:
+    for statement in _STATEMENTS_CLOUD:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migration_1, _migration_cloud]
 
 
 def inspect(connection: sqlite3.Connection, path: str) -> int:
@@ -130,8 +162,9 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
             f"{path} has schema version {version} and this edgemem knows versions up to "
             f"{len(MIGRATIONS)}; upgrade edgemem-runtime to open it"
         )
-    if version < 1 or not names >= TABLES:
-        missing = ", ".join(sorted(TABLES - names)) or "none"
+    wanted = frozenset[str]().union(*TABLES[:version])
+    if version < 1 or not names >= wanted:
+        missing = ", ".join(sorted(wanted - names)) or "none"
         raise StoreCorrupt(
             f"{path} is damaged: schema version {version}, missing tables: {missing}; "
             "go back to a backup copy"

@@ -9,7 +9,7 @@ the words they share with a fact or question, and an answer that cannot be used 
 repaired.
 
 What is shown to a teacher behind an address leaves this machine. Knows messages and the stages'
-prompts; only importer of openai, and late.
+prompts; the cloud's client asks.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from edgemem.errors import CloudError, CloudRejected, CloudTimeout, InputError
+from edgemem.cloud.client import Client
+from edgemem.cloud.settings import CloudSettings, checked
+from edgemem.errors import CloudError
 from edgemem.importers import batches
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
@@ -66,36 +69,31 @@ class _Fact:
 def at_url(url: str, model: str, *, api_key: str | None = None) -> Ask:
     """A teacher behind an OpenAI-compatible address, such as "http://127.0.0.1:8080/v1".
 
-    api_key: default OPENAI_API_KEY of the environment; many local servers want none. The answer
-    raises CloudTimeout after 120 s, CloudRejected when the service refuses, CloudError otherwise.
+    api_key: default OPENAI_API_KEY of the environment; many local servers want none. Raises
+    ConfigError on an address that is none. The answer raises CloudTimeout after 120 s,
+    CloudRejected when the service refuses, CloudDisabled without `openai`, CloudError otherwise.
     """
-    try:
-        import openai
-    except ImportError as exc:
-        raise InputError(
-            'A teacher behind an address needs openai: pip install "edgemem-runtime[train]"'
-        ) from exc
-    key = api_key or os.environ.get("OPENAI_API_KEY") or "none"
-    client = openai.OpenAI(base_url=url, api_key=key, timeout=TIMEOUT_S)
+    where = "--teacher-url"
+    settings = CloudSettings(
+        base_url=checked("base_url", url, where),
+        model=checked("model", model, "--teacher-model"),
+        timeout_s=TIMEOUT_S,
+        max_tokens=MAX_TOKENS,
+    )
+    client = Client(settings, api_key or os.environ.get("OPENAI_API_KEY"))
 
     def ask(prompt: str) -> str:
+        parameters = {
+            "model": model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": 0,
+            "max_tokens": MAX_TOKENS,
+        }
+        key = str(uuid.uuid4())
         try:
-            answer = client.chat.completions.create(
-                model=model,
-                messages=[{"role": "user", "content": prompt}],
-                temperature=0,
-                max_tokens=MAX_TOKENS,
-            )
-        except openai.APITimeoutError as exc:
-            raise CloudTimeout(f"{url} gave no answer within {TIMEOUT_S:.0f} s.") from exc
-        except openai.APIStatusError as exc:
-            raise CloudRejected(
-                f"{url} refused model {model!r} with status {exc.status_code}. "
-                "Check --teacher-model and OPENAI_API_KEY."
-            ) from exc
-        except openai.OpenAIError as exc:
-            raise CloudError(f"{url} cannot be asked ({exc}). Check --teacher-url.") from exc
-        return (answer.choices[0].message.content or "") if answer.choices else ""
+            return client.send(parameters, key, client.build(parameters, key)).text
+        except CloudError as exc:
+            raise type(exc)(f"The teacher {model} at {url} gave no answer: {exc}") from exc
 
     return ask
 

@@ -389,9 +389,7 @@ def _identity(
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _check(
-    stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan
-) -> None:
+def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan) -> None:
     for what, given in (("training", examples), ("validation", valid)):
         wrong = next((e.stage for e in given if e.stage != stage), None)
         if not given or wrong:

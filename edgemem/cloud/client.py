@@ -1,0 +1,379 @@
+"""One request to an OpenAI-compatible service, and its answer. The only importer of `openai`.
+
+Knows HTTP's failures and which of them may be tried again; must not know memories, budgets or what
+the text means. Imported late: the client takes half a second to load and is in the extra `cloud`.
+
+What `build` shows is what `send` sends, byte for byte, or nothing is sent. Only the headers of
+ALLOWED go out: the client's own would tell the system, the processor and Python's version. No
+redirect is followed, no variable of OPENAI_* is heeded, and proxies only for https.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from edgemem.cloud.settings import CloudSettings, is_near
+from edgemem.errors import CloudDisabled, CloudError, CloudRejected, CloudTimeout
+
+__all__ = ["ALLOWED", "MAX_ANSWER_BYTES", "Client", "Reply", "Request"]
+
+MAX_ANSWER_BYTES = 1_000_000
+ALLOWED = frozenset(
+    {"host", "content-length", "content-type", "accept", "accept-encoding", "connection"}
+    | {"user-agent", "authorization", "idempotency-key", "x-stainless-raw-response"}
+)
+_BACKOFF_S = 0.5  # before the first retry, unless the service says; doubled each time
+_MAX_TOKENS_TOLD = 1_000_000_000
+_NEVER_REACHED = ("ConnectError", "ConnectTimeout")  # of the HTTP library: nothing was sent
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What goes over the wire. headers: with the key, which `shown` hides."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def shown(self) -> str:
+        """The request as text, the key left out; the body as it is."""
+        lines = [f"{self.method} {self.url}"]
+        for name, value in self.headers:
+            hidden = name.lower() == "authorization"
+            lines.append(f"{name}: {'(the key)' if hidden else value}")
+        return "\n".join([*lines, "", self.body.decode("utf-8")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer. prompt_tokens, completion_tokens: as the service counted, None if it did not."""
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    seconds: float
+    attempts: int
+
+
+class Client:
+    """A connection to the service of the settings; close it when done. One call at a time.
+
+    key: None for a service without keys. The first call loads `openai`, and raises CloudDisabled
+    if it is not installed.
+    """
+
+    def __init__(self, settings: CloudSettings, key: str | None) -> None:
+        self._settings = settings
+        self._key = key
+        self._openai: Any = None
+        self._stop: type[Exception] = CloudError
+        self._connected: Any = None
+        # A call that came too late may still run in its thread, beside the next one.
+        self._call = threading.local()
+
+    def build(self, parameters: Mapping[str, Any], key: str) -> Request:
+        """The request that `send` would send, nothing sent. key: of the turn, told the service so
+        that the same turn sent twice may count once."""
+        self._call.allowed = None
+        create = self._created(parameters, key)
+        with suppress(self._stop), create:
+            pass
+        seen: Request = self._call.seen
+        return seen
+
+    def send(self, parameters: Mapping[str, Any], key: str, allowed: Request) -> Reply:
+        """Ask, with retries where the service has surely done nothing, until `timeout_s`.
+
+        allowed: what `build` gave; anything else is not sent. Tried again: a connection that was
+        never made, and 429 or 503 with their Retry-After. Raises CloudTimeout, CloudRejected or
+        CloudError; `may_be_billed` tells whether the service may have answered all the same.
+        """
+        started = time.monotonic()
+        deadline = started + self._settings.timeout_s
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                body = self._patiently(parameters, key, allowed, deadline)
+                seconds = time.monotonic() - started
+                return _reply(body, seconds, attempts)
+            except _Again as again:
+                wait = again.after_s
+                if wait is None:
+                    wait = _BACKOFF_S * 2.0 ** (attempts - 1)
+                if attempts > self._settings.max_retries or time.monotonic() + wait >= deadline:
+                    raise again.error from again
+                time.sleep(wait)
+
+    def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            with suppress(Exception):  # whatever the library's sockets say at their end
+                connected.close()
+
+    # -- one try ---------------------------------------------------------------------------------
+
+    def _patiently(
+        self, parameters: Mapping[str, Any], key: str, allowed: Request, deadline: float
+    ) -> bytes:
+        """The body of the answer, or an error at the deadline.
+
+        In a thread of its own: the client's timeout is for each read, so a service that sends a
+        byte now and then would never time out, nor does a name that is being looked up.
+        """
+        box: list[bytes | BaseException] = []
+
+        def work() -> None:
+            try:
+                box.append(self._try(parameters, key, allowed, deadline))
+            except BaseException as exc:
+                box.append(exc)
+
+        thread = threading.Thread(target=work, name="edgemem-cloud", daemon=True)
+        thread.start()
+        try:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            if not box:  # late, or the user pressed Ctrl-C
+                self.close()
+        if not box:
+            raise self._late()
+        if isinstance(box[0], BaseException):
+            raise box[0]
+        return box[0]
+
+    def _late(self) -> CloudTimeout:
+        return CloudTimeout(
+            f"the cloud did not answer within {self._settings.timeout_s:g} s; try again, or raise "
+            "the setting cloud.timeout_s",
+            may_be_billed=True,
+        )
+
+    def _try(
+        self, parameters: Mapping[str, Any], key: str, allowed: Request, deadline: float
+    ) -> bytes:
+        self._call.allowed = allowed
+        create = self._created(parameters, key)
+        try:
+            with create as response:
+                return self._read(response, deadline)
+        except (CloudError, _Again):
+            raise
+        except self._stop as stop:
+            raise stop.args[0] from None
+        except self._openai.APITimeoutError as exc:
+            if type(exc.__cause__).__name__ in _NEVER_REACHED:
+                raise _Again(_unreachable(self._settings, exc)) from exc
+            raise self._late() from exc
+        except self._openai.APIConnectionError as exc:
+            if type(exc.__cause__).__name__ in _NEVER_REACHED:
+                raise _Again(_unreachable(self._settings, exc)) from exc
+            raise _broken_off(exc.__cause__ or exc) from exc
+        except Exception as exc:  # the HTTP library's own, while the body is read
+            raise (self._late() if "Timeout" in type(exc).__name__ else _broken_off(exc)) from exc
+
+    def _read(self, response: Any, deadline: float) -> bytes:
+        body = bytearray()
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > MAX_ANSWER_BYTES:
+                raise CloudError(
+                    f"the cloud's answer is longer than {MAX_ANSWER_BYTES:,} bytes and was not "
+                    "read to its end; this is no usual service",
+                    may_be_billed=True,
+                )
+            if time.monotonic() > deadline:
+                raise self._late()
+        return bytes(body)
+
+    def _created(self, parameters: Mapping[str, Any], key: str) -> Any:
+        if self._connected is None:
+            self._connected = self._connect()
+        completions = self._connected.chat.completions.with_streaming_response
+        return completions.create(
+            **parameters,
+            extra_headers={
+                "Idempotency-Key": key,
+                "User-Agent": "edgemem",
+                "Accept-Encoding": "identity",
+            },
+        )
+
+    def _connect(self) -> Any:
+        if self._openai is None:
+            try:
+                import openai
+            except ImportError as exc:
+                raise CloudDisabled(
+                    "the cloud needs the package openai: pip install 'edgemem-runtime[cloud]'"
+                ) from exc
+            self._openai = openai
+            # Raised from a hook, it passes through the client as it is.
+            self._stop = type("_Stop", (openai.OpenAIError,), {})
+        url = self._settings.base_url
+        assert url is not None
+        return self._openai.OpenAI(
+            api_key=self._key or "none",
+            base_url=url,
+            timeout=self._settings.timeout_s,
+            max_retries=0,
+            http_client=self._openai.DefaultHttpxClient(
+                follow_redirects=False,
+                trust_env=not is_near(url),
+                event_hooks={"request": [self._outgoing], "response": [self._incoming]},
+            ),
+        )
+
+    def _outgoing(self, request: Any) -> None:
+        """The client's last look at a request: drop what tells of the machine, compare, let go."""
+        for name in [name for name in request.headers if name.lower() not in ALLOWED]:
+            del request.headers[name]
+        if self._key is None:
+            del request.headers["authorization"]
+        headers = tuple((name, value) for name, value in request.headers.items())
+        self._call.seen = Request(request.method, str(request.url), headers, request.read())
+        if self._call.allowed is None:
+            raise self._stop(CloudError("shown, and not sent"))
+        if self._call.seen != self._call.allowed:
+            raise self._stop(
+                CloudError("the request is not the one that was shown, and was not sent")
+            )
+
+    def _incoming(self, response: Any) -> None:
+        """Refuse everything but a plain 200 before its body is read."""
+        status = int(response.status_code)
+        if status == 200 and response.headers.get("content-encoding", "identity") == "identity":
+            return
+        raise self._stop(_refusal(status, response.headers))
+
+
+class _Again(Exception):
+    """A try that surely cost nothing. after_s: when the service says to come back."""
+
+    def __init__(self, error: CloudError, after_s: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error, self.after_s = error, after_s
+
+
+def _refusal(status: int, headers: Mapping[str, str]) -> Exception:
+    if 300 <= status < 400:
+        return CloudRejected(
+            f"the cloud sends on to another address (status {status}), which is not followed, for "
+            "the key would go there; correct the setting cloud.base_url"
+        )
+    if status in (429, 503):
+        after_s = _after_s(headers.get("retry-after"))
+        said = "" if after_s is None else f", and says to wait {after_s:.0f} s"
+        error = CloudRejected(
+            f"the cloud is busy or its limit is reached (status {status}{said}); try again later"
+        )
+        # Without a time to wait, 503 may come from something between, after the answer was made.
+        if status == 429 or after_s is not None:
+            return _Again(error, after_s)
+        return CloudRejected(str(error), may_be_billed=True)
+    if status in (401, 403):
+        return CloudRejected(
+            f"the cloud refused the key (status {status}); check the variable that "
+            "cloud.api_key_env names"
+        )
+    if status == 404:
+        return CloudRejected(
+            "the cloud knows no such model or address (status 404); check cloud.base_url and "
+            "cloud.model"
+        )
+    if status in (408, 504):
+        return CloudTimeout(
+            f"the cloud gave up waiting (status {status}); try again later", may_be_billed=True
+        )
+    if 400 <= status < 500:
+        return CloudRejected(
+            f"the cloud refused the request (status {status}); check cloud.model and "
+            "cloud.max_tokens_name"
+        )
+    if status >= 500:
+        return CloudError(f"the cloud failed (status {status}); try later", may_be_billed=True)
+    return CloudError(
+        f"the cloud answered in a form that was not asked for (status {status}, encoding "
+        f"{headers.get('content-encoding', 'none')!r:.40}); check cloud.base_url",
+        may_be_billed=True,
+    )
+
+
+def _after_s(text: str | None) -> float | None:
+    """Retry-After in seconds: a number, or a date. None if it is neither."""
+    if text is None:
+        return None
+    try:
+        return min(max(0.0, float(text)), 1e6)
+    except ValueError:
+        pass
+    try:
+        date = email.utils.parsedate_to_datetime(text)
+        return max(0.0, date.timestamp() - time.time())
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _broken_off(exc: BaseException) -> CloudError:
+    return CloudError(
+        f"the cloud's answer broke off ({type(exc).__name__}); try again later",
+        may_be_billed=True,
+    )
+
+
+def _unreachable(settings: CloudSettings, exc: BaseException) -> CloudError:
+    cause = type(exc.__cause__ or exc).__name__
+    return CloudError(
+        f"the cloud at {settings.base_url} cannot be reached ({cause}); check the network and "
+        "cloud.base_url"
+    )
+
+
+def _reply(body: bytes, seconds: float, attempts: int) -> Reply:
+    """The answer in a body. Raises CloudError on one that holds none."""
+    try:
+        found = json.loads(body)
+        choice = found["choices"][0]
+        text, reason = choice["message"]["content"], choice.get("finish_reason")
+        refused = choice["message"].get("refusal")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as exc:
+        raise CloudError(
+            f"the cloud's answer is not what a chat completion looks like ({type(exc).__name__}); "
+            "check that cloud.base_url is an OpenAI-compatible service",
+            may_be_billed=True,
+        ) from exc
+    if refused or reason == "content_filter":
+        raise CloudRejected("the cloud declined to answer this", may_be_billed=True)
+    text = _clean(text) if isinstance(text, str) else ""
+    if not text:
+        raise CloudError("the cloud gave an empty answer", may_be_billed=True)
+    usage = found.get("usage")
+    told = usage if isinstance(usage, dict) else {}
+    return Reply(
+        text=text,
+        finish_reason=reason if isinstance(reason, str) else "",
+        prompt_tokens=_count(told.get("prompt_tokens")),
+        completion_tokens=_count(told.get("completion_tokens")),
+        seconds=seconds,
+        attempts=attempts,
+    )
+
+
+def _clean(text: str) -> str:
+    """Without NULs and halves of surrogate pairs, which no store takes."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()
+
+
+def _count(value: object) -> int | None:
+    fits = isinstance(value, int) and not isinstance(value, bool)
+    return value if fits and 0 <= value <= _MAX_TOKENS_TOLD else None  # type: ignore[operator,return-value]

@@ -1,0 +1,388 @@
+"""The governor: whether a message goes to the cloud, what of it, at what cost, and the receipt.
+
+decide → choose what may leave → redact → compress if it pays → budget → show → send → receipt →
+answer, its placeholders put back. Knows a Memory's store and the settings; must not know HTTP
+(`client.py`) or the command line. Off until configured; whatever goes wrong is one CloudError,
+after which the local model answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgemem.cloud.client import Client, Reply, Request
+from edgemem.cloud.never import Guard, guard, matches
+from edgemem.cloud.people import People
+from edgemem.cloud.prices import Price, compression_pays, estimate_tokens, load_prices
+from edgemem.cloud.redact import Redacted, redact
+from edgemem.cloud.settings import CloudSettings
+from edgemem.errors import CloudDisabled, CloudError, CloudRejected, StoreError
+from edgemem.results import Hit, Scope, utc_now
+from edgemem.stages.dates import absolute, day_text
+from edgemem.stages.generation import Recalled
+from edgemem.store import Store, receipts
+from edgemem.store.receipts import Receipt
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["CloudAnswer", "Compress", "Governor", "Mode", "Outgoing", "require_enabled", "status"]
+
+Mode = Literal["ask", "auto", "off"]
+
+Compress = Callable[[str, str, int, Sequence[str]], str]
+"""(context, question, target_tokens, texts to keep) to a shorter context."""
+
+SHOWN = 8  # memories in one call
+_SYSTEM = (
+    "You answer a person from their own notes. Texts such as [PERSON_1] or [PHONE_2] stand for "
+    "names and numbers that you are not told: repeat them as they are, brackets included. Answer "
+    "in one or two short sentences. If the notes do not tell, say so, or answer from general "
+    "knowledge."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One call, ready to be sent and not sent yet.
+
+    request: the exact bytes. memory_ids: what of the store is in it. tokens_before, tokens_after:
+    of the memories, estimated, before and after compression (compress_s seconds; 0 if it was not
+    tried). cost_at_most: in the price table's currency, None without a price.
+    """
+
+    uid: str
+    why: str
+    request: Request
+    parameters: dict[str, Any]
+    redacted: Redacted
+    scope: Scope
+    memory_ids: tuple[str, ...]
+    tokens_before: int
+    tokens_after: int
+    compress_s: float
+    cost_at_most: float | None
+
+    @property
+    def sha256(self) -> str:
+        """Of the request's body, in hexadecimal."""
+        return hashlib.sha256(self.request.body).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudAnswer:
+    """An answer from the cloud. text: with the private parts put back. why: it was asked."""
+
+    text: str
+    why: str
+    receipt: Receipt
+
+
+def require_enabled(settings: CloudSettings) -> None:
+    """Raise CloudDisabled, saying how to switch the cloud on, unless it is."""
+    if not settings.enabled:
+        raise CloudDisabled(
+            "the cloud is off, and nothing is sent; to switch it on: `edgemem config set "
+            "cloud.base_url https://api.openai.com/v1`, `edgemem config set cloud.model "
+            "gpt-4o-mini`, `edgemem config set cloud.api_key_env OPENAI_API_KEY`"
+        )
+
+
+def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
+    """What is configured, whether its key is there, and what this month has cost so far."""
+    price = load_prices().get(settings.model or "")
+    name = settings.api_key_env
+    return {
+        "base_url": settings.base_url,
+        "model": settings.model,
+        "api_key_env": name,
+        "key": "none needed" if name is None else "set" if os.environ.get(name) else "missing",
+        "input_price_per_million": None if price is None else price.input * 1e6,
+        "output_price_per_million": None if price is None else price.output * 1e6,
+        "monthly_budget": settings.monthly_budget,
+        "spent_this_month": receipts.spent_since(store, _month()),
+        "calls": len(receipts.receipts(store)),
+        "never_send": len(receipts.marks(store)) + len(settings.never_send),
+    }
+
+
+class Governor:
+    """Stands between a Memory and the cloud. Safe to call from several threads; close it when done.
+
+    settings: None takes the memory's own. compress: None sends memories as they are. count_tokens:
+    None estimates. on_show: called with each request before it is sent; if it raises, nothing is.
+    Raises CloudDisabled if no cloud is configured or its key is missing.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        settings: CloudSettings | None = None,
+        *,
+        compress: Compress | None = None,
+        count_tokens: Callable[[str], int] | None = None,
+        on_show: Callable[[Outgoing], None] | None = None,
+    ) -> None:
+        self.memory = memory
+        self.settings = settings or memory.settings.cloud
+        require_enabled(self.settings)
+        self._compress, self._count = compress, count_tokens or estimate_tokens
+        self._on_show = on_show
+        self._prices = load_prices()
+        self._people = People(self.settings.names)
+        self._client = Client(self.settings, _key(self.settings))
+        self._lock = threading.RLock()
+
+    @property
+    def price(self) -> Price | None:
+        """Of the model's tokens, None if the table does not have it."""
+        return self._prices.get(self.settings.model or "")
+
+    def decide(self, text: str, confidence: float, mode: Mode = "auto") -> str | None:
+        """Why a message goes to the cloud: the user asks, a rule, little confidence. None: not.
+
+        confidence: of the local answer, in [0, 1]: the score of the best memory.
+        """
+        if mode not in ("ask", "auto", "off"):
+            raise ValueError(f"mode is {mode!r}; give 'ask', 'auto' or 'off'")
+        if mode != "auto":
+            return "asked" if mode == "ask" else None
+        if any(matches(pattern, text) for pattern in self.settings.ask_when):
+            return "rule"
+        return "low confidence" if confidence < self.settings.min_confidence else None
+
+    def ask(
+        self, question: str, hits: Sequence[Hit] = (), *, scope: Scope, why: str = "asked"
+    ) -> CloudAnswer:
+        """Prepare, show and send. Raises CloudError and its kinds."""
+        return self.send(self.prepare(question, hits, scope=scope, why=why))
+
+    def prepare(
+        self, question: str, hits: Sequence[Hit] = (), *, scope: Scope, why: str = "asked"
+    ) -> Outgoing:
+        """What would be sent for a message, nothing sent.
+
+        hits: of a search, best first; those that may not leave are left out. scope: whose chat it
+        is. Raises CloudRejected if the message itself may not leave.
+        """
+        with self._lock:
+            rules = guard(self.memory.store, self.settings.never_send)
+            rules.check([question], scope)
+            lines, ids = self._notes(question, hits, rules)
+            self._people.learn(self.memory.store)
+            self._people.read(question)
+            redacted = redact([*lines, question], self._people.names())
+            context, asked = "\n".join(redacted.texts[:-1]), redacted.texts[-1]
+            before = self._count(context)
+            context, compress_s = self._shortened(context, asked, before, redacted)
+            rules.check([context, asked, redacted.restore(context)], scope)
+            parameters = self._parameters(context, asked)
+            uid = uuid.uuid4().hex
+            return Outgoing(
+                uid=uid,
+                why=why,
+                request=self._client.build(parameters, uid),
+                parameters=parameters,
+                redacted=redacted,
+                scope=scope,
+                memory_ids=ids,
+                tokens_before=before,
+                tokens_after=self._count(context),
+                compress_s=compress_s,
+                cost_at_most=self._cost_at_most(parameters),
+            )
+
+    def send(self, outgoing: Outgoing) -> CloudAnswer:
+        """Show and send a call, once: a receipt is written first, and a second time is refused.
+
+        Raises CloudRejected if the budget does not allow it, CloudError and its kinds otherwise.
+        """
+        with self._lock:
+            if self._on_show is not None:
+                self._on_show(outgoing)
+            receipt = self._begin(outgoing)
+            started = time.monotonic()
+            try:
+                reply = self._client.send(outgoing.parameters, outgoing.uid, outgoing.request)
+            except BaseException as exc:
+                billed = not isinstance(exc, CloudError) or exc.may_be_billed
+                self._end(
+                    replace(
+                        receipt,
+                        outcome="unknown" if billed else "refused",
+                        cost=receipt.cost if billed or receipt.cost is None else 0.0,
+                        seconds=time.monotonic() - started,
+                    )
+                )
+                raise
+            receipt = self._end(self._answered(receipt, reply))
+            return CloudAnswer(
+                text=outgoing.redacted.restore(reply.text), why=outgoing.why, receipt=receipt
+            )
+
+    def close(self) -> None:
+        """Close the connections to the service."""
+        self._client.close()
+
+    def __enter__(self) -> Governor:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- what is sent ----------------------------------------------------------------------------
+
+    def _notes(
+        self, question: str, hits: Sequence[Hit], rules: Guard
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """Dated lines of what may leave, and the ids of the memories they are of."""
+        from edgemem.recall import recall
+
+        allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
+        free = [hit for hit in hits if hit.id in allowed]
+        context = recall(self.memory, question, free, most=SHOWN, whole=True)
+        lines = [_note(shown) for shown in context.shown]
+        return [line for line in lines if rules.allows(line)], tuple(h.id for h in context.hits)
+
+    def _shortened(
+        self, context: str, question: str, tokens: int, redacted: Redacted
+    ) -> tuple[str, float]:
+        """The context, compressed where that pays; and the seconds it took."""
+        target = self.settings.context_tokens
+        pays = self._compress is not None and compression_pays(
+            tokens,
+            target,
+            price=self.price,
+            rate_s=receipts.compress_rate(self.memory.store),
+            second_price=self.settings.second_price,
+        )
+        if self._compress is None or not pays:
+            return context, 0.0
+        started = time.perf_counter()
+        keep = [name for name in redacted.values if name in context]
+        shorter = self._compress(context, question, target, keep)
+        return shorter, time.perf_counter() - started
+
+    def _parameters(self, context: str, question: str) -> dict[str, Any]:
+        notes = f"My notes:\n{context}\n\n" if context else ""
+        return {
+            "model": self.settings.model,
+            "messages": [
+                {"role": "system", "content": _SYSTEM},
+                {"role": "user", "content": f"{notes}{question}"},
+            ],
+            self.settings.max_tokens_name: self.settings.max_tokens,
+        }
+
+    # -- cost and receipts -----------------------------------------------------------------------
+
+    def _cost_at_most(self, parameters: dict[str, Any]) -> float | None:
+        if self.price is None:
+            if self.settings.monthly_budget is None:
+                return None
+            raise CloudRejected(
+                f"a budget is set, and the price of {self.settings.model!r} is not known, so "
+                "nothing is sent; write it to prices.toml in the configuration folder, or unset "
+                "cloud.monthly_budget"
+            )
+        read = sum(self._count(message["content"]) + 8 for message in parameters["messages"])
+        return read * self.price.input + self.settings.max_tokens * self.price.output
+
+    def _begin(self, outgoing: Outgoing) -> Receipt:
+        """The receipt of a call about to be made, if the budget allows it."""
+        assert self.settings.base_url is not None and self.settings.model is not None
+        receipt = Receipt(
+            uid=outgoing.uid,
+            created_at=utc_now(),
+            endpoint=self.settings.base_url,
+            model=self.settings.model,
+            user_id=outgoing.scope.user_id,
+            agent_id=outgoing.scope.agent_id,
+            run_id=outgoing.scope.run_id,
+            memory_ids=outgoing.memory_ids,
+            tokens_before=outgoing.tokens_before,
+            tokens_after=outgoing.tokens_after,
+            compress_s=outgoing.compress_s,
+            sent_bytes=len(outgoing.request.body),
+            sent_sha256=outgoing.sha256,
+            cost=outgoing.cost_at_most,
+        )
+        budget = self.settings.monthly_budget
+        with self.memory.store.transaction() as tx:
+            if budget is not None and outgoing.cost_at_most is not None:
+                spent = receipts.spent_since(tx, _month())
+                if spent + outgoing.cost_at_most > budget:
+                    raise CloudRejected(
+                        f"the budget of this month is {budget:g}, {spent:.4f} of it is spent, and "
+                        f"this call may cost {outgoing.cost_at_most:.4f}; it was not sent. Raise "
+                        "cloud.monthly_budget, or wait for the next month"
+                    )
+            receipts.add_receipt(tx, receipt)
+        return receipt
+
+    def _answered(self, receipt: Receipt, reply: Reply) -> Receipt:
+        cost, price = receipt.cost, self.price
+        if price is not None and None not in (reply.prompt_tokens, reply.completion_tokens):
+            cost = (reply.prompt_tokens or 0) * price.input
+            cost += (reply.completion_tokens or 0) * price.output
+        return replace(
+            receipt,
+            outcome="answered",
+            cost=cost,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            seconds=reply.seconds,
+            attempts=reply.attempts,
+        )
+
+    def _end(self, receipt: Receipt) -> Receipt:
+        """Note how it ended. If the store refuses, the receipt stays as it was before the call, its
+        cost an upper bound: an answer, or the reason why there is none, is worth more."""
+        with suppress(StoreError), self.memory.store.transaction() as tx:
+            receipts.end_receipt(tx, receipt)
+        return receipt
+
+
+def _note(memory: Recalled) -> str:
+    """A memory in one line, its relative dates written out."""
+    text = " ".join(memory.text.split())
+    if memory.when is None:
+        return f"- {memory.speaker}: {text}"
+    day = day_text(datetime.fromisoformat(memory.when).date())
+    return f"- {day}, {memory.speaker}: {absolute(text, memory.when)[0]}"
+
+
+def _key(settings: CloudSettings) -> str | None:
+    name = settings.api_key_env
+    if name is None:
+        return None
+    key = os.environ.get(name, "").strip()
+    if not key or not key.isprintable() or not key.isascii():
+        raise CloudDisabled(
+            f"the environment variable {name}, which cloud.api_key_env names, holds no key; set "
+            "it, or `edgemem config unset cloud.api_key_env` for a service without keys"
+        )
+    return key
+
+
+def _month() -> str:
+    """When this calendar month began, as stored text."""
+    now = datetime.now(UTC)
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0).isoformat(
+        timespec="milliseconds"
+    )

@@ -1,0 +1,425 @@
+"""The governor: when it asks, what it sends, what it costs, what is noted, and when it fails."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cloudkit import Service, answer, service, sleep
+from fake_engine import FakeEngine
+from memorykit import bytes_beside, quick
+
+from edgemem.chat import Chat
+from edgemem.cloud import governor as governing
+from edgemem.cloud.governor import Governor, Outgoing
+from edgemem.cloud.prices import Price, compression_pays, estimate_tokens, load_prices
+from edgemem.cloud.settings import CloudSettings
+from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
+from edgemem.memory import Memory
+from edgemem.results import Hit, Scope
+from edgemem.store.receipts import Receipt, receipts
+
+ADA = Scope("ada")
+
+
+@pytest.fixture
+def cloud() -> Iterator[Service]:
+    with service() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with quick() as opened:
+        opened.add(
+            [
+                {"role": "user", "content": "My sister Ingrid Lund lives at 12 Mill Road, Leeds."},
+                {"role": "user", "content": "Call Ingrid on 0113 496 0000, or ingrid@example.org."},
+            ],
+            user_id="ada",
+            timestamp="2024-05-01T10:00:00+00:00",
+            infer=False,
+        )
+        yield opened
+
+
+def hits(memory: Memory) -> list[Hit]:
+    return [Hit(**vars(item), score=0.9) for item in memory.get_all()]
+
+
+def one(memory: Memory) -> Receipt:
+    (receipt,) = receipts(memory.store)
+    return receipt
+
+
+# -- whether -----------------------------------------------------------------------------------
+
+
+def test_without_settings_it_is_off_and_says_how_to_switch_it_on(memory: Memory) -> None:
+    with pytest.raises(CloudDisabled) as caught:
+        Governor(memory)
+    for step in ("cloud.base_url", "cloud.model", "cloud.api_key_env", "edgemem config set"):
+        assert step in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, "", "  ", "key\nX-Evil: 1", "ключ"])
+def test_a_key_that_is_none_is_said_and_not_repeated(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("MY_KEY", value)
+    settings = CloudSettings(base_url="http://localhost/v1", model="m", api_key_env="MY_KEY")
+    with pytest.raises(CloudDisabled, match=r"MY_KEY.*holds no key") as caught:
+        Governor(memory, settings)
+    assert "Evil" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "confidence", "mode", "why"),
+    [
+        ("hello", 1.0, "ask", "asked"),
+        ("hello", 0.0, "off", None),
+        ("translate this", 0.0, "off", None),
+        ("hello", 0.5, "auto", None),
+        ("hello", 0.4, "auto", "low confidence"),
+        ("please translate this", 1.0, "auto", "rule"),
+    ],
+)
+def test_it_asks_when_the_user_a_rule_or_low_confidence_says_so(
+    cloud: Service, memory: Memory, text: str, confidence: float, mode: str, why: str | None
+) -> None:
+    settings = cloud.settings(min_confidence=0.5, ask_when=("translat",))
+    assert Governor(memory, settings).decide(text, confidence, mode) == why  # type: ignore[arg-type]
+
+
+def test_by_default_nothing_goes_unasked_and_no_mode_is_invented(
+    cloud: Service, memory: Memory
+) -> None:
+    opened = Governor(memory, cloud.settings())
+    assert opened.decide("anything", 0.0) is None
+    with pytest.raises(ValueError, match="give 'ask', 'auto' or 'off'"):
+        opened.decide("x", 0.0, "always")  # type: ignore[arg-type]
+
+
+# -- what --------------------------------------------------------------------------------------
+
+
+def test_private_parts_stay_and_come_back_in_the_answer(cloud: Service, memory: Memory) -> None:
+    cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives at [ADDRESS_1], [Phone 1]."))
+    found = Governor(memory, cloud.settings()).ask(
+        "Where does Ingrid live?", hits(memory), scope=ADA
+    )
+    assert found.text == "Ingrid Lund lives at 12 Mill Road, Leeds, 0113 496 0000."
+    out = cloud.received.decode().lower()
+    for private in ("ingrid", "lund", "mill road", "0113", "example.org"):
+        assert private not in out
+    assert "where does [person_1] live?" in out and "1 may 2024" in out
+
+
+def test_no_id_of_the_store_leaves(cloud: Service, memory: Memory) -> None:
+    Governor(memory, cloud.settings()).ask("Where does Ingrid live?", hits(memory), scope=ADA)
+    out = cloud.received.decode()
+    for item in memory.get_all():
+        assert item.id not in out and item.sources[0] not in out
+    assert "ada" not in out.split("\r\n\r\n")[1]
+
+
+def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(
+    cloud: Service, memory: Memory
+) -> None:
+    shown: list[bytes] = []
+    opened = Governor(
+        memory, cloud.settings(), on_show=lambda outgoing: shown.append(outgoing.request.body)
+    )
+    outgoing = opened.prepare("Where does Ingrid live?", hits(memory), scope=ADA)
+    assert cloud.received == b"" and receipts(memory.store) == [] and shown == []
+    opened.send(outgoing)
+    assert shown == [outgoing.request.body] == [call.body for call in cloud.calls]
+
+
+def test_a_hook_that_raises_stops_the_call(cloud: Service, memory: Memory) -> None:
+    def no(_: Outgoing) -> None:
+        raise CloudRejected("the user said no")
+
+    with pytest.raises(CloudRejected, match="said no"):
+        Governor(memory, cloud.settings(), on_show=no).ask("Well?", scope=ADA)
+    assert cloud.received == b"" and receipts(memory.store) == []
+
+
+def test_a_placeholder_of_the_users_own_is_not_mistaken(cloud: Service, memory: Memory) -> None:
+    cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] and [PERSON_2]"))
+    found = Governor(memory, cloud.settings()).ask("Is [PERSON_1] Ingrid?", scope=ADA)
+    assert found.text == "[PERSON_1] and Ingrid Lund"
+
+
+def test_a_long_context_is_compressed_and_placeholders_are_kept(
+    cloud: Service, memory: Memory
+) -> None:
+    asked: list[tuple[str, str, int, list[str]]] = []
+
+    def compress(context: str, question: str, target: int, keep: object) -> str:
+        asked.append((context, question, target, list(keep)))  # type: ignore[call-overload]
+        return "short"
+
+    for number in range(8):
+        memory.add(f"Ingrid said number {number}, {'and so on ' * 30}", user_id="ada", infer=False)
+    opened = Governor(memory, cloud.settings(context_tokens=100), compress=compress)
+    opened.ask("What did Ingrid say?", hits(memory), scope=ADA)
+    ((context, question, target, keep),) = asked
+    assert "Ingrid" not in context + question and target == 100
+    assert keep and all(name in context for name in keep)
+    assert "short" in cloud.messages() and "and so on" not in cloud.messages()
+    receipt = one(memory)
+    assert receipt.tokens_before > 100 > receipt.tokens_after and receipt.compress_s > 0
+
+
+def test_compression_is_skipped_when_it_does_not_pay() -> None:
+    price = Price(1e-6, 0.0)
+    pays = {"price": price, "second_price": 0.001}
+    assert not compression_pays(500, 500, rate_s=None, **pays)
+    assert compression_pays(1000, 500, rate_s=None, **pays)  # never measured: tried
+    assert compression_pays(1000, 500, rate_s=1e-6, **pays)  # 1 ms for 0.0005
+    assert not compression_pays(1000, 500, rate_s=1e-2, **pays)  # 10 s for 0.0005
+    assert compression_pays(1000, 500, rate_s=1e-2, price=price, second_price=0.0)
+    assert compression_pays(1000, 500, rate_s=1.0, price=None, second_price=1.0)
+
+
+def test_a_compressor_that_was_too_slow_is_not_asked_again(cloud: Service, memory: Memory) -> None:
+    asked: list[str] = []
+
+    def compress(context: str, *_: object) -> str:
+        asked.append(context)
+        return "short"
+
+    memory.add("so " * 200, user_id="ada", infer=False)
+    dear = cloud.settings(context_tokens=64, second_price=1000.0)  # whatever time it took
+    opened = Governor(memory, dear, compress=compress)
+    for _ in range(2):
+        opened.ask("So?", hits(memory), scope=ADA)
+    assert len(asked) == 1
+
+
+# -- cost and receipts -------------------------------------------------------------------------
+
+
+def test_each_call_leaves_a_receipt_without_text(cloud: Service, memory: Memory) -> None:
+    outgoing = Governor(memory, cloud.settings()).prepare("Where?", hits(memory), scope=ADA)
+    Governor(memory, cloud.settings()).send(outgoing)
+    receipt = one(memory)
+    assert receipt.outcome == "answered" and receipt.attempts == 1
+    assert set(receipt.memory_ids) == {item.id for item in memory.get_all()}
+    assert receipt.sent_sha256 == hashlib.sha256(cloud.calls[0].body).hexdigest()
+    assert receipt.sent_bytes == len(cloud.calls[0].body)
+    assert (receipt.prompt_tokens, receipt.completion_tokens) == (40, 5)
+    assert receipt.cost == pytest.approx(40 * 0.15e-6 + 5 * 0.6e-6)
+    text = json.dumps(receipt.to_dict())
+    for word in ("Ingrid", "Mill", "Where", "PERSON"):
+        assert word not in text
+
+
+def test_the_estimate_is_not_below_the_cost_it_stands_for(cloud: Service, memory: Memory) -> None:
+    opened = Governor(memory, cloud.settings())
+    outgoing = opened.prepare("Where?", hits(memory), scope=ADA)
+    price = load_prices()["gpt-4o-mini"]
+    read = estimate_tokens(outgoing.request.body.decode())
+    assert outgoing.cost_at_most is not None
+    assert 512 * price.output < outgoing.cost_at_most < 512 * price.output + 2 * read * price.input
+
+
+def test_the_budget_is_kept_and_counts_what_may_have_been_billed(
+    cloud: Service, memory: Memory
+) -> None:
+    most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).cost_at_most
+    assert most is not None
+    opened = Governor(memory, cloud.settings(monthly_budget=2.5 * most))
+    cloud.behaviour = lambda call: call.reply(b"garbled")
+    for _ in range(2):
+        with pytest.raises(CloudError, match="not what a chat"):
+            opened.ask("Well?", scope=ADA)
+    assert [r.outcome for r in receipts(memory.store)] == ["unknown"] * 2
+    with pytest.raises(CloudRejected, match=r"budget of this month.*was not sent"):
+        opened.ask("Well?", scope=ADA)
+    assert len(cloud.calls) == 2 and len(receipts(memory.store)) == 2
+
+
+def test_what_was_refused_costs_nothing(cloud: Service, memory: Memory) -> None:
+    cloud.behaviour = lambda call: call.reply(b"", 401)
+    with pytest.raises(CloudRejected):
+        Governor(memory, cloud.settings()).ask("Well?", scope=ADA)
+    assert (one(memory).outcome, one(memory).cost) == ("refused", 0.0)
+
+
+def test_a_budget_needs_a_price(cloud: Service, memory: Memory, home: Path) -> None:
+    settings = CloudSettings(base_url=cloud.base_url, model="our-own", monthly_budget=1.0)
+    with pytest.raises(CloudRejected, match="price of 'our-own' is not known"):
+        Governor(memory, settings).prepare("Well?", scope=ADA)
+    home.mkdir()
+    (home / "prices.toml").write_text('["our-own"]\ninput = 0\noutput = 0\n')
+    assert Governor(memory, settings).ask("Well?", scope=ADA).receipt.cost == 0.0
+    (home / "prices.toml").write_text('["our-own"]\ninput = "cheap"\n')
+    with pytest.raises(ConfigError, match=r"'our-own' in .*prices\.toml"):
+        Governor(memory, settings)
+
+
+def test_two_at_once_cannot_overspend(cloud: Service, memory: Memory) -> None:
+    most = Governor(memory, cloud.settings()).prepare("Well?", scope=ADA).cost_at_most
+    assert most is not None
+    cloud.behaviour = lambda call: (sleep(0.3)(call), call.reply(answer(usage=None)))  # type: ignore[func-returns-value]
+    settings = cloud.settings(monthly_budget=1.5 * most)
+    refused: list[str] = []
+
+    def ask() -> None:
+        try:
+            Governor(memory, settings).ask("Well?", scope=ADA)
+        except CloudRejected as exc:
+            refused.append(str(exc))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(cloud.calls), len(refused)) == (1, 3)
+
+
+def test_one_prepared_call_is_sent_once(cloud: Service, memory: Memory) -> None:
+    opened = Governor(memory, cloud.settings())
+    outgoing = opened.prepare("Well?", scope=ADA)
+    opened.send(outgoing)
+    with pytest.raises(StoreError, match="was made before"):
+        opened.send(outgoing)
+    assert len(cloud.calls) == 1
+    assert cloud.calls[0].header("idempotency-key") == outgoing.uid
+
+
+def test_a_receipt_is_written_before_anything_is_sent(cloud: Service, memory: Memory) -> None:
+    seen: list[str] = []
+
+    def look(call: object) -> None:
+        seen.append(one(memory).outcome)
+        call.reply(answer())  # type: ignore[attr-defined]
+
+    cloud.behaviour = look
+    Governor(memory, cloud.settings()).ask("Well?", scope=ADA)
+    assert (seen, one(memory).outcome) == (["sent"], "answered")
+
+
+def test_a_store_that_refuses_the_last_note_does_not_lose_the_answer(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object) -> None:
+        raise StoreError("locked")
+
+    monkeypatch.setattr(governing.receipts, "end_receipt", locked)
+    opened = Governor(memory, cloud.settings())
+    assert opened.ask("Well?", scope=ADA).text == "It is Oslo."
+    assert one(memory).outcome == "sent" and one(memory).cost
+
+
+def test_an_erase_takes_ids_and_hashes_out_of_the_receipts(cloud: Service, tmp_path: Path) -> None:
+    path = tmp_path / "store" / "a.db"
+    with quick(path) as memory:
+        first = memory.add("My cat Tom sleeps.", user_id="ada", infer=False)[0].id
+        second = memory.add("I like green tea.", user_id="ada", infer=False)[0].id
+        other = memory.add("I live in Oslo.", user_id="bob", infer=False)[0].id
+        opened = Governor(memory, cloud.settings())
+        opened.ask("So?", hits(memory)[:2], scope=ADA)
+        opened.ask("And?", hits(memory)[2:], scope=Scope("bob"))
+        hashes = [r.sent_sha256 for r in receipts(memory.store)]
+        memory.erase(first)
+        ours, theirs = receipts(memory.store)
+        assert ours.memory_ids == (second,) and ours.sent_sha256 is None and ours.cost
+        assert theirs.memory_ids == (other,) and theirs.sent_sha256 == hashes[1]
+        memory.store.check()
+        for gone in (first, hashes[0]):
+            assert gone is not None and gone.encode() not in bytes_beside(path)
+        memory.reset()
+        assert receipts(memory.store) == []
+
+
+# -- prices ------------------------------------------------------------------------------------
+
+
+def test_a_token_is_rather_counted_too_often(embedder: object) -> None:
+    """Against the embedder's own tokenizer, on texts of many kinds."""
+    tokenizer = embedder._tokenizer  # type: ignore[attr-defined]
+    for text in (
+        "I moved to Oslo and work at the harbour, since the 3rd of May 2024.",
+        "Ich wohne in der Hauptstraße; 私は東京に住んでいます。 Привет!",
+        "https://example.org/a?b=c {\"x\": [1, 2, 3]} def f(x): return x**2",
+        "internationalisation antidisestablishmentarianism 1234567890",
+    ):  # fmt: skip
+        assert estimate_tokens(text) >= len(tokenizer.encode(text, add_special_tokens=False).ids)
+    assert estimate_tokens("") == 0
+
+
+# -- in a chat ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def talk(cloud: Service, embedder: object) -> Iterator[Chat]:
+    fake = FakeEngine(pieces=("Local ", "answer."))
+    with Memory(":memory:", engine=fake, embedder=embedder) as memory:  # type: ignore[arg-type]
+        yield Chat(memory, cloud=Governor(memory, cloud.settings(timeout_s=1.0)))
+
+
+def turns(chat: Chat) -> list[str]:
+    return [t.content for t in chat.memory.store.recent_turns(limit=100)]
+
+
+@pytest.mark.models
+def test_asked_the_cloud_answers_and_the_turn_is_remembered(talk: Chat, cloud: Service) -> None:
+    "".join(talk.send("My sister Ingrid lives in Leeds."))
+    cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives in Leeds."))
+    reply = talk.send("Where does my sister Ingrid live?", cloud="ask")
+    assert "".join(reply) == reply.text == "Ingrid lives in Leeds."
+    assert reply.cloud is not None and reply.cloud.why == "asked" and reply.cloud_error is None
+    assert "Leeds" in cloud.messages() and "Ingrid" not in cloud.messages()
+    assert turns(talk)[-2:] == ["Where does my sister Ingrid live?", "Ingrid lives in Leeds."]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_unasked_nothing_leaves(talk: Chat, cloud: Service, mode: str) -> None:
+    assert "".join(talk.send("Good morning to you!", cloud=mode)) == "Local answer."  # type: ignore[arg-type]
+    assert cloud.received == b""
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("fault", ["slow", "refused", "garbled", "forbidden", "locked"])
+def test_a_failing_cloud_loses_no_turn_and_the_local_model_answers(
+    talk: Chat, cloud: Service, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "slow":
+        cloud.behaviour = sleep(3)
+    elif fault == "refused":
+        cloud.behaviour = lambda call: call.reply(b"", 403)
+    elif fault == "garbled":
+        cloud.behaviour = lambda call: call.reply(b"<html>", content_type="text/html")
+    elif fault == "forbidden":
+        assert talk.cloud is not None
+        talk.cloud.settings = cloud.settings(never_send=("tell",))
+    else:
+        monkeypatch.setattr(
+            governing.receipts, "add_receipt", lambda *_: (_ for _ in ()).throw(StoreError("no"))
+        )
+    reply = talk.send("Please tell me a story.", cloud="ask")
+    assert "".join(reply) == "Local answer."
+    assert reply.cloud is None and reply.cloud_error
+    assert turns(talk) == ["Please tell me a story.", "Local answer."]
+
+
+@pytest.mark.models
+def test_a_chat_whose_reply_is_dropped_asks_nobody(talk: Chat, cloud: Service) -> None:
+    talk.send("Hello there, friend.", cloud="ask").close()
+    assert cloud.received == b"" and turns(talk) == ["Hello there, friend."]
