@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.runtime import llama, models
+from edgemem.runtime import llama, models, scoring
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
@@ -152,6 +152,21 @@ class Engine:
     def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as `generate` would send it."""
         return len(self._vocabulary.prompt_tokens(prompt))
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """(n, 2) characters of each token of a text; see scoring.offsets."""
+        return scoring.offsets(self, text)
+
+    def log_probs(self, prompt: str, continuation: str) -> NDArray[np.float32]:
+        """log p of each token of a text that follows a prompt: (n,) float32, natural logarithm.
+
+        The two are tokenized apart, so begin the continuation with its space. After an empty
+        prompt the first token follows BOS, or the token the model has for it.
+        Raises InputError on half of a surrogate pair, ContextOverflow when both exceed n_ctx.
+        """
+        before = self._vocabulary.prompt_tokens(prompt) if prompt else [self._vocabulary.bos]
+        tokens = before + self.tokenize(continuation)
+        return scoring.log_probs(self, tokens, len(before))
 
     # -- generation --------------------------------------------------------------------------
 

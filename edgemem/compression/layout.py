@@ -1,0 +1,186 @@
+"""How a text may be cut: turns, sentences, whole words, and what is never cut inside.
+
+Knows characters and regular expressions; knows no tokens, no scores and no model. The word lists
+are English; text of other languages is cut at its own sentence marks and spaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.text import NEGATION, sentence_starts
+
+__all__ = ["Layout", "lay_out", "masks"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+
+# What stands before a turn's words: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "01/05/24, 9:12 - Ana: ",
+# 'On 8 May 2023, Ana said: ', "On 8 May 2023, it was noted: ".
+_HEAD = re.compile(
+    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,:\- \t]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*|On [^,:\n]{5,20}, )?"
+    r"(?:\w[\w.'’\-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s)|(?<=\]))[ \t]*"
+)
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
+    r"Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_UNIT = (
+    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
+    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
+    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
+    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
+    r"(?:st|nd|rd|th))"
+)
+_WHOLE = re.compile(
+    r"```.*?```|`[^`\n]+`|(?:https?://|www\.)\S+"
+    rf"|\b(?:\d{{1,2}}(?:st|nd|rd|th)?(?: of)? )?{_MONTH}\.?(?: \d{{1,2}}(?:st|nd|rd|th)?\b)?"
+    r"(?:,? \d{4}\b)?(?<=\d)"  # a month alone is a word, or "may"
+    r"|\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}\b"
+    rf"|[$€£¥]?[+-]?\b\d[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)",
+    re.S,
+)
+# The paper names "but, because, although" and keeps the rest for an appendix that has no list.
+_KEYWORD = re.compile(
+    r"\b(?:but|because|although|though|however|therefore|thus|hence|since|so|if|unless|until|while|"
+    r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
+    r"probably|must|should|cannot|not|never|no)\b|n['’]t\b",
+    re.I,
+)
+_DIGIT = re.compile(r"\d+")
+_NAME = re.compile(r"(?<![.!?…:\"] )(?<!^)(?<!\n)\b[A-Z][\w'’]+")
+_PUNCTUATION = (("\n", 1.5), (".", 1.4), ("?", 1.4), ("!", 1.4), (":", 1.3))
+KEYWORD_MASK, DIGIT_MASK, NAME_MASK = 1.2, 1.4, 1.3
+_MOST_NO_JSON = 64  # brackets that begin no JSON before the others are believed to begin none
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A text in units, which are kept or dropped whole: words, and runs of words that belong together.
+
+    starts, ends: (u,) characters of each unit, ascending, without the spaces between. sentence: (u,)
+    number of the unit's sentence. turn: (s,) number of the sentence's turn. head: (u,) whether the
+    unit stands before a turn's words (a date, a speaker), and so goes with any of them. fixed: (u,)
+    whether a kept sentence keeps it: a negation and the words beside it.
+    """
+
+    text: str
+    starts: IntArray
+    ends: IntArray
+    sentence: IntArray
+    turn: IntArray
+    head: BoolArray
+    fixed: BoolArray
+
+    def unit_of(self, ends: IntArray) -> IntArray:
+        """The unit that holds the character before each position; a space's is the one before it."""
+        return np.maximum(np.searchsorted(self.starts, ends, "left") - 1, 0)
+
+    def units_over(self, spans: Iterable[tuple[int, int]]) -> BoolArray:
+        """(u,) which units have a character in one of the spans."""
+        return _over(self.starts, self.ends, list(spans))
+
+
+def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
+    """Cut a text into turns (its lines), sentences and units.
+
+    whole: spans [start, end) of characters that are not to be cut inside, beside those found here:
+    code, URLs, JSON, dates, numbers with their units.
+    """
+    found = [match.span() for match in _WHOLE.finditer(text)]
+    spans = _merged([*found, *_json_spans(text), *whole])
+    words = np.array([m.span() for m in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
+    inside = np.zeros(len(words), bool)  # whether a span goes on from the word before
+    for start, end in spans:
+        first = int(np.searchsorted(words[:, 1], start, "right"))
+        inside[first + 1 : int(np.searchsorted(words[:, 0], end, "left"))] = True
+    begins = np.flatnonzero(~inside)
+    starts = words[begins, 0]
+    ends = words[np.append(begins[1:], len(words)) - 1, 1] if len(words) else starts
+
+    new_turn = _begun_at(starts, ends, [m.end() for m in re.finditer("\n", text)])
+    new_sentence = new_turn | _begun_at(starts, ends, sentence_starts(text))
+    sentence = np.cumsum(new_sentence)
+    turn = np.cumsum(new_turn)[np.flatnonzero(np.diff(sentence, prepend=-1))]
+
+    opening = [*starts[:1].tolist(), *starts[new_turn].tolist()]
+    heads = [m.span() for at in opening if (m := _HEAD.match(text, at))]
+    negated = _over(starts, ends, [m.span() for m in NEGATION.finditer(text)])
+    fixed = negated.copy()
+    fixed[1:] |= negated[:-1]
+    fixed[:-1] |= negated[1:]
+    return Layout(text, starts, ends, sentence, turn, _over(starts, ends, heads), fixed)
+
+
+def masks(text: str, offsets: IntArray) -> FloatArray:
+    """max(M_syntax, M_content) of eq. 4 for each token: (n,) float32, 1.0 where nothing applies.
+
+    offsets: (n, 2) characters [start, end) of each token. Keywords 1.2, structural punctuation 1.3
+    (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
+    Source: CoreMem 3.3; its lists are "relegated to Appendix E", which has none.
+    """
+    of_char = np.ones(len(text) + 1, np.float32)
+    for mark, value in _PUNCTUATION:
+        at = text.find(mark)
+        while at >= 0:
+            of_char[at] = value
+            at = text.find(mark, at + 1)
+    for pattern, value in ((_KEYWORD, KEYWORD_MASK), (_NAME, NAME_MASK), (_DIGIT, DIGIT_MASK)):
+        for match in pattern.finditer(text):
+            start, end = match.span()
+            np.maximum(of_char[start:end], value, out=of_char[start:end])
+    if not len(offsets):
+        return np.ones(0, np.float32)
+    edges = np.minimum(offsets, len(text)).reshape(-1)
+    return np.maximum(np.maximum.reduceat(of_char, edges)[::2], 1.0)
+
+
+def _over(starts: IntArray, ends: IntArray, spans: Sequence[tuple[int, int]]) -> BoolArray:
+    over = np.zeros(len(starts), bool)
+    for start, end in spans:
+        over[np.searchsorted(ends, start, "right") : np.searchsorted(starts, end, "left")] = True
+    return over
+
+
+def _begun_at(starts: IntArray, ends: IntArray, places: Sequence[int]) -> BoolArray:
+    """Which units, but the first, are the first at or after a place that lies inside no unit."""
+    at = np.asarray(places, np.int64)
+    following = np.searchsorted(starts, at, "left")
+    before = ends[following - 1] if len(ends) else at
+    begun = np.zeros(len(starts) + 1, bool)
+    begun[following[(following > 0) & (before <= at)]] = True
+    return begun[:-1]
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if out and start < out[-1][1]:
+            out[-1] = out[-1][0], max(end, out[-1][1])
+        elif end > start:
+            out.append((start, end))
+    return out
+
+
+def _json_spans(text: str) -> list[tuple[int, int]]:
+    """Objects and lists that parse; a bracketed date or word does not."""
+    found, at, failed = [], 0, 0
+    decoder = json.JSONDecoder()
+    opening = re.compile(r"[{\[](?=\s*[\[{\"\-\dtfn\]}])")
+    while failed < _MOST_NO_JSON and (match := opening.search(text, at)):
+        try:
+            _, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            failed, at = failed + 1, match.end()
+        else:
+            found.append((match.start(), end))
+            at = end
+    return found
