@@ -29,7 +29,8 @@ def test_what_is_generated_is_the_likeliest(engine: Engine) -> None:
 def test_probabilities_of_all_tokens_add_up_to_one(small: Engine) -> None:
     tokens = small.tokenize(PROMPT)
     total = sum(
-        math.exp(scoring.log_probs(small, [*tokens, t], len(tokens))[0]) for t in range(0, 49152, 97)
+        math.exp(scoring.log_probs(small, [*tokens, t], len(tokens))[0])
+        for t in range(0, 49152, 97)
     )
     assert 0 < total < 1
     logs = scoring.log_probs(small, [*tokens, 0], len(tokens))
@@ -95,7 +96,7 @@ def test_tokens_cover_a_text_in_order(engine: Engine, text: str) -> None:
     if not len(spans):
         return  # no text, or only bytes that the vocabulary lacks
     starts, ends = spans.T
-    assert (0 <= starts).all() and (starts < ends).all() and (ends <= len(text)).all()
+    assert (starts >= 0).all() and (starts < ends).all() and (ends <= len(text)).all()
     assert (starts[1:] >= starts[:-1]).all() and (ends[1:] >= ends[:-1]).all()
     pieces = [engine._vocabulary.piece(t) for t in engine.tokenize(text)]
     for (start, end), piece in zip(spans.tolist(), pieces, strict=True):

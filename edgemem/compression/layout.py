@@ -22,11 +22,12 @@ IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
-# What stands before a turn's words: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "01/05/24, 9:12 - Ana: ",
-# 'On 8 May 2023, Ana said: ', "On 8 May 2023, it was noted: ".
+# What stands before a turn's words, if anything: a time in brackets, as logs have it, or in words,
+# and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, Ana said: ".
 _HEAD = re.compile(
-    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,:\- \t]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*|On [^,:\n]{5,20}, )?"
-    r"(?:\w[\w.'’\-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s)|(?<=\]))[ \t]*"
+    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
+    r"|On [^,:\n]{5,20}, )?"
+    r"(?:\w[\w.'’-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s)|(?<=\]))[ \t]*"
 )
 _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
@@ -39,37 +40,44 @@ _UNIT = (
     r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
     r"(?:st|nd|rd|th))"
 )
-_WHOLE = re.compile(
-    r"```.*?```|`[^`\n]+`|(?:https?://|www\.)\S+"
-    rf"|\b(?:\d{{1,2}}(?:st|nd|rd|th)?(?: of)? )?{_MONTH}\.?(?: \d{{1,2}}(?:st|nd|rd|th)?\b)?"
-    r"(?:,? \d{4}\b)?(?<=\d)"  # a month alone is a word, or "may"
-    r"|\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-    rf"|\b\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}\b"
-    rf"|[$€£¥]?[+-]?\b\d[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)",
-    re.S,
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+# Never cut inside: each pattern, and a text without which it need not be tried.
+_WHOLE = (
+    ("`", re.compile(r"```.*?```|`[^`\n]+`", re.S)),
+    ("://", re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.I)),
+    ("www.", re.compile(r"\bwww\.\S+")),
+    (
+        "",  # dates with a month's name; a month alone is a word, or "may"
+        re.compile(
+            rf"(?<!\w)(?:{_DAY}(?: of)? {_MONTH}\b\.?(?:,? \d{{4}}\b)?"
+            rf"|{_MONTH}\b\.? {_DAY}\b(?:,? \d{{4}}\b)?|{_MONTH}\b\.?,? \d{{4}}\b)"
+        ),
+    ),
+    ("", re.compile(r"(?<!\d)\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
+    ("", re.compile(rf"(?<![\w.,:/])\d[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)")),
 )
 # The paper names "but, because, although" and keeps the rest for an appendix that has no list.
-_KEYWORD = re.compile(
+_KEYWORD = re.compile(  # in lower case
     r"\b(?:but|because|although|though|however|therefore|thus|hence|since|so|if|unless|until|while|"
     r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
-    r"probably|must|should|cannot|not|never|no)\b|n['’]t\b",
-    re.I,
+    r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
 )
-_DIGIT = re.compile(r"\d+")
 _NAME = re.compile(r"(?<![.!?…:\"] )(?<!^)(?<!\n)\b[A-Z][\w'’]+")
-_PUNCTUATION = (("\n", 1.5), (".", 1.4), ("?", 1.4), ("!", 1.4), (":", 1.3))
-KEYWORD_MASK, DIGIT_MASK, NAME_MASK = 1.2, 1.4, 1.3
+_OF_CHAR = np.ones(129, np.float32)  # by ASCII code; the last is any other character
+for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3)):
+    _OF_CHAR[[ord(mark) for mark in _marks]] = _value
+_KEYWORD_MASK, _NAME_MASK = 1.2, 1.3
 _MOST_NO_JSON = 64  # brackets that begin no JSON before the others are believed to begin none
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A text in units, which are kept or dropped whole: words, and runs of words that belong together.
+    """A text in units, which are kept or dropped whole: words, and runs that belong together.
 
-    starts, ends: (u,) characters of each unit, ascending, without the spaces between. sentence: (u,)
-    number of the unit's sentence. turn: (s,) number of the sentence's turn. head: (u,) whether the
-    unit stands before a turn's words (a date, a speaker), and so goes with any of them. fixed: (u,)
-    whether a kept sentence keeps it: a negation and the words beside it.
+    starts, ends: (u,) characters of each unit, ascending, without the spaces between. sentence:
+    (u,) number of the unit's sentence. turn: (s,) number of the sentence's turn. head: (u,) whether
+    the unit stands before a turn's words (a date, a speaker), and so goes with any of them. fixed:
+    (u,) whether a kept sentence keeps it: a negation and the words beside it.
     """
 
     text: str
@@ -81,7 +89,7 @@ class Layout:
     fixed: BoolArray
 
     def unit_of(self, ends: IntArray) -> IntArray:
-        """The unit that holds the character before each position; a space's is the one before it."""
+        """The unit that holds the character before each position, or else the unit before it."""
         return np.maximum(np.searchsorted(self.starts, ends, "left") - 1, 0)
 
     def units_over(self, spans: Iterable[tuple[int, int]]) -> BoolArray:
@@ -95,13 +103,13 @@ def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
     whole: spans [start, end) of characters that are not to be cut inside, beside those found here:
     code, URLs, JSON, dates, numbers with their units.
     """
-    found = [match.span() for match in _WHOLE.finditer(text)]
+    found = [m.span() for mark, p in _WHOLE if mark in text for m in p.finditer(text)]
     spans = _merged([*found, *_json_spans(text), *whole])
     words = np.array([m.span() for m in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
-    inside = np.zeros(len(words), bool)  # whether a span goes on from the word before
-    for start, end in spans:
-        first = int(np.searchsorted(words[:, 1], start, "right"))
-        inside[first + 1 : int(np.searchsorted(words[:, 0], end, "left"))] = True
+    at = np.array(spans, np.int64).reshape(-1, 2)
+    first = np.searchsorted(words[:, 1], at[:, 0], "right")
+    last = np.searchsorted(words[:, 0], at[:, 1], "left")
+    inside = _ranges(first + 1, last, len(words))  # whether a span goes on from the word before
     begins = np.flatnonzero(~inside)
     starts = words[begins, 0]
     ends = words[np.append(begins[1:], len(words)) - 1, 1] if len(words) else starts
@@ -127,27 +135,31 @@ def masks(text: str, offsets: IntArray) -> FloatArray:
     (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
     Source: CoreMem 3.3; its lists are "relegated to Appendix E", which has none.
     """
-    of_char = np.ones(len(text) + 1, np.float32)
-    for mark, value in _PUNCTUATION:
-        at = text.find(mark)
-        while at >= 0:
-            of_char[at] = value
-            at = text.find(mark, at + 1)
-    for pattern, value in ((_KEYWORD, KEYWORD_MASK), (_NAME, NAME_MASK), (_DIGIT, DIGIT_MASK)):
-        for match in pattern.finditer(text):
-            start, end = match.span()
-            np.maximum(of_char[start:end], value, out=of_char[start:end])
+    codes = np.frombuffer(f"{text} ".encode("utf-32-le"), np.uint32)
+    of_char = _OF_CHAR[np.minimum(codes, 128)]
+    lower = text.lower()
+    if len(lower) != len(text):
+        lower = text  # İ becomes two characters
+    for pattern, where, value in ((_KEYWORD, lower, _KEYWORD_MASK), (_NAME, text, _NAME_MASK)):
+        for match in pattern.finditer(where):
+            part = of_char[match.start() : match.end()]
+            np.maximum(part, value, out=part)
     if not len(offsets):
         return np.ones(0, np.float32)
-    edges = np.minimum(offsets, len(text)).reshape(-1)
-    return np.maximum(np.maximum.reduceat(of_char, edges)[::2], 1.0)
+    return np.maximum.reduceat(of_char, offsets.reshape(-1))[::2]
 
 
 def _over(starts: IntArray, ends: IntArray, spans: Sequence[tuple[int, int]]) -> BoolArray:
-    over = np.zeros(len(starts), bool)
-    for start, end in spans:
-        over[np.searchsorted(ends, start, "right") : np.searchsorted(starts, end, "left")] = True
-    return over
+    at = np.asarray(spans, np.int64).reshape(-1, 2)
+    first = np.searchsorted(ends, at[:, 0], "right")
+    return _ranges(first, np.searchsorted(starts, at[:, 1], "left"), len(starts))
+
+
+def _ranges(first: IntArray, last: IntArray, n: int) -> BoolArray:
+    """Which of n positions lie in one of the ranges [first, last)."""
+    some = first < last
+    steps = np.bincount(first[some], minlength=n + 1) - np.bincount(last[some], minlength=n + 1)
+    return np.cumsum(steps)[:n] > 0
 
 
 def _begun_at(starts: IntArray, ends: IntArray, places: Sequence[int]) -> BoolArray:
