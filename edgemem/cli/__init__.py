@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from edgemem.cli import admin, chatting, demo, files, memories
+from edgemem.cli import admin, chatting, compressing, demo, files, memories
 from edgemem.cli.output import one_line_errors
 
 __all__ = ["cli", "main"]
@@ -73,6 +73,7 @@ for _command in (
     memories.history,
     files.export,
     files.import_files,
+    compressing.compress,
     admin.reindex,
     admin.doctor,
     admin.models,

@@ -116,8 +116,8 @@ def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
 
     new_turn = _begun_at(starts, ends, [m.end() for m in re.finditer("\n", text)])
     new_sentence = new_turn | _begun_at(starts, ends, sentence_starts(text))
-    sentence = np.cumsum(new_sentence)
-    turn = np.cumsum(new_turn)[np.flatnonzero(np.diff(sentence, prepend=-1))]
+    sentence = np.cumsum(new_sentence, dtype=np.int64)
+    turn = np.cumsum(new_turn, dtype=np.int64)[np.flatnonzero(np.diff(sentence, prepend=-1))]
 
     opening = [*starts[:1].tolist(), *starts[new_turn].tolist()]
     heads = [m.span() for at in opening if (m := _HEAD.match(text, at))]

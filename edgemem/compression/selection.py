@@ -28,6 +28,7 @@ KERNEL = 5
 ENDS = 3  # tokens at either end of a sentence that are never pruned
 SHORT = 8  # tokens of a sentence that is not pruned at all
 GAP = 3  # units
+SQUEEZED = 0.5  # share of a sentence's middle that must fit, or else it is left out
 OLDEST = 0.6  # M_decay of the oldest turn; the most recent has 1.0
 
 
@@ -52,7 +53,8 @@ def pool(scores: FloatArray, segment: IntArray) -> FloatArray:
     at = np.arange(n)
     start, end = np.maximum(at - half, first), np.minimum(at + half + 1, last)
     sums = np.concatenate([[0.0], np.cumsum(scores, dtype=np.float64)])
-    return ((sums[end] - sums[start]) / np.maximum(end - start, 1)).astype(np.float32)
+    means: FloatArray = ((sums[end] - sums[start]) / np.maximum(end - start, 1)).astype(np.float32)
+    return means
 
 
 def turn_decay(turn: IntArray) -> FloatArray:
@@ -60,7 +62,8 @@ def turn_decay(turn: IntArray) -> FloatArray:
     last = int(turn.max(initial=0))
     if last == 0:
         return np.ones(len(turn), np.float32)
-    return (OLDEST + (1 - OLDEST) * turn / last).astype(np.float32)
+    decay: FloatArray = (OLDEST + (1 - OLDEST) * turn / last).astype(np.float32)
+    return decay
 
 
 def unit_means(scores: FloatArray, unit: IntArray, n_units: int) -> FloatArray:
@@ -88,8 +91,8 @@ def select(
     they cost, with what stands before their turn.
 
     Sentences are taken greedily by the mean score of what is left of them. One that does not fit
-    whole loses more of its middle, if then it fits. Gaps of at most 3 units between kept ones are
-    filled with what is left of the budget, the highest scores first.
+    whole loses more of its middle, but at most half, or else it is left out. Gaps of at most 3
+    units between kept ones are filled with what is left of the budget, the highest scores first.
     Source: CoreMem 3.3; departs from its Algorithm 2, whose filled gaps exceed the budget.
     """
     sentence, head = layout.sentence, layout.head
@@ -120,12 +123,12 @@ def select(
     left = budget - int(costs[kept].sum())
     for s in order.tolist():
         room = left - (0 if opened[turns[s]] else heads[turns[s]])
-        if leasts[s] > room:
-            continue
         part = slice(bounds[s], bounds[s + 1])
         if wholes[s] <= room:
             chosen = stay[part] | kept[part]
         else:
+            if room < leasts[s] + SQUEEZED * (wholes[s] - leasts[s]):
+                continue
             chosen = _fitting(scores[part], costs[part], safe[part] & body[part], stay[part], room)
         opened[turns[s]] = True
         kept[part] |= chosen
@@ -159,7 +162,7 @@ def within(
                 f"what is to be kept takes {tokens} tokens, and the budget is {budget}; give a "
                 "larger budget, or keep less"
             )
-        aim = max(0, aim - (tokens - budget))
+        aim -= max(1, aim * (tokens - budget) // tokens)
 
 
 def join(layout: Layout, kept: BoolArray) -> str:
@@ -198,7 +201,8 @@ def _protected(layout: Layout, costs: IntArray) -> BoolArray:
     from_start = before - before[starts][layout.sentence]
     to_end = after[ends][layout.sentence] - after
     short = (length <= SHORT)[layout.sentence]
-    return short | (from_start < ENDS) | (to_end < ENDS) | layout.fixed
+    protected: BoolArray = short | (from_start < ENDS) | (to_end < ENDS) | layout.fixed
+    return protected
 
 
 def _lowest(

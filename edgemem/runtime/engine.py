@@ -161,12 +161,15 @@ class Engine:
         """log p of each token of a text that follows a prompt: (n,) float32, natural logarithm.
 
         The two are tokenized apart, so begin the continuation with its space. After an empty
-        prompt the first token follows BOS, or the token the model has for it.
+        prompt the first token follows BOS, or EOS where there is none.
         Raises InputError on half of a surrogate pair, ContextOverflow when both exceed n_ctx.
         """
         before = self._vocabulary.prompt_tokens(prompt) if prompt else [self._vocabulary.bos]
-        tokens = before + self.tokenize(continuation)
-        return scoring.log_probs(self, tokens, len(before))
+        return scoring.log_probs(self, before + self.tokenize(continuation), len(before))
+
+    def text_log_probs(self, text: str) -> NDArray[np.float32]:
+        """log p of each token of a text of any length; see scoring.text_log_probs."""
+        return scoring.text_log_probs(self, text)
 
     # -- generation --------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """How likely given text is to a loaded model, and where its tokens lie in the text.
 
-Reads what an Engine holds and decodes with logits for many tokens at once. Knows tokens; generates nothing.
+Reads what an Engine holds and decodes with logits for many tokens at once. Knows tokens; generates
+nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from edgemem.runtime import llama
 if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
 
-__all__ = ["log_probs", "offsets"]
+__all__ = ["log_probs", "offsets", "text_log_probs"]
 
 ROWS = 64  # of logits kept at once: 12 MB for SmolLM2, 67 MB for Gemma 3's vocabulary of 262,144
+OVERLAP = 64  # tokens that a window shows before those it scores, where a text exceeds the window
 _STAGE = "scoring"  # whose prefix is kept: texts that begin alike follow each other
 
 
@@ -56,6 +58,22 @@ def log_probs(engine: Engine, tokens: list[int], start: int) -> NDArray[np.float
     finally:
         engine._owner = None
         engine._lock.release()
+    return found
+
+
+def text_log_probs(engine: Engine, text: str) -> NDArray[np.float32]:
+    """log p of each token of a text, the first after BOS: (n,) float32, natural log.
+
+    A text longer than n_ctx is scored in windows that overlap by 64 tokens. Errors as `log_probs`.
+    """
+    tokens, bos = engine.tokenize(text), engine._vocabulary.bos
+    found = np.empty(len(tokens), np.float32)
+    start = 0
+    while start < len(tokens):
+        first = max(0, start - OVERLAP)
+        end = min(len(tokens), first + engine.n_ctx - 1)
+        found[start:end] = log_probs(engine, [bos, *tokens[first:end]], 1 + start - first)
+        start = end
     return found
 
 
