@@ -16,7 +16,7 @@ from edgemem.cli.output import json_option, note, plural, print_json, read_stdin
 if TYPE_CHECKING:
     from edgemem.compression.selection import Tokenize
 
-__all__ = ["compress"]
+__all__ = ["compress", "print_struck"]
 
 
 @click.command()
@@ -87,7 +87,7 @@ def compress(
         print_json(found.to_dict())
         return
     if show:
-        _show(text, [(span.start, span.end) for span in found.spans])
+        print_struck(text, [(span.start, span.end) for span in found.spans])
     else:
         click.echo(found.compressed_prompt)
     note(
@@ -106,7 +106,7 @@ def _read(file: str) -> str:
         ) from exc
 
 
-def _show(text: str, kept: Sequence[tuple[int, int]]) -> None:
+def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
     """The text with what lies outside the kept spans struck through and dim."""
     from rich.console import Console
     from rich.text import Text

@@ -27,7 +27,7 @@ BoolArray = NDArray[np.bool_]
 _HEAD = re.compile(
     r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
     r"|On [^,:\n]{5,20}, )?"
-    r"(?:\w[\w.'’-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s)|(?<=\]))[ \t]*"
+    r"(?:\w[\w.'’-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s|\Z)|(?<=\]))[ \t]*"
 )
 _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
