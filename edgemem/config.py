@@ -76,23 +76,28 @@ class Settings:
     """What the user can set.
 
     db: the store's file, or `:memory:`. user_id: whose memories the command line works on.
-    model, embedder: a name of the models' manifest, or a path. n_ctx: tokens of context window.
+    model, embedder: a name of the models' manifest, or a path. experts: the set of adapters that
+    the model works with, by name or by its folder, or `none`. n_ctx: tokens of context window.
     n_threads: None lets each model choose. n_gpu_layers: -1 means all. context_turns: earlier turns
     shown to the model when it takes facts from a new one. top_k: memories per search. vectors: how
     a search holds them in memory, `float32` or `int8`; int8 takes about an eighth of the memory
     of float32 with its HNSW graph, and finds nearly the same. The store keeps float32 either way.
+    tuned: `on` uses the default model as `edgemem models tune` has stored it, if it has, and lets
+    `edgemem chat` and `demo` do so at their first start; `off` does neither.
     """
 
     db: Path
     user_id: str = "default"
     model: str = "smollm2-135m-instruct-q4_1"
     embedder: str = "minilm-l6-v2-int8"
+    experts: str = "open"
     n_ctx: int = 2048
     n_threads: int | None = None
     n_gpu_layers: int = 0
     context_turns: int = 0
     top_k: int = 10
     vectors: Literal["float32", "int8"] = "float32"
+    tuned: Literal["on", "off"] = "on"
 
     def to_dict(self) -> dict[str, str | int | None]:
         """The settings as JSON-able values, in the order of the fields."""
@@ -108,7 +113,7 @@ _RANGES = {
     "context_turns": (0, 1000),
     "top_k": (1, 10_000),
 }
-_CHOICES = {"vectors": ("float32", "int8")}
+_CHOICES = {"vectors": ("float32", "int8"), "tuned": ("on", "off")}
 _KEYS = tuple(f.name for f in fields(Settings))
 MEMORY_DB = ":memory:"
 
@@ -145,9 +150,10 @@ def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Pa
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
         # A relative path typed by the user means the working folder, not the file's.
         value = os.path.abspath(_expanded(str(value), "the call"))
-    elif key in ("model", "embedder"):  # a model's name, or a file
-        file_of_model = _expanded(str(value), "the call")
-        value = os.path.abspath(file_of_model) if file_of_model.is_file() else value
+    elif key in ("model", "embedder", "experts"):  # a name, or a file, or a set's folder
+        place = _expanded(str(value), "the call")
+        is_set = key == "experts" and place.is_dir() and place.name != str(value)
+        value = os.path.abspath(place) if place.is_file() or is_set else value
     checked = _checked(key, _from_text(key, value) if isinstance(value, str) else value, "the call")
     values = _read_file(file)
     values[key] = str(checked) if isinstance(checked, Path) else checked

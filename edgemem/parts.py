@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from edgemem import cachefile
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, StoreError, StoreFull
-from edgemem.retrieval import cachefile
 from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.search import refresh
+from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.store import Store
@@ -49,14 +50,24 @@ class Parts:
             raise StoreError("this Memory is closed; open it again with Memory(path)")
 
     def engine(self) -> Engine:
-        """The language model. Raises ModelNotFound, ModelError."""
+        """The language model, with its experts. Raises ModelNotFound, ModelError."""
         with self._lock:
             self.require_open()
             if self._engine is None:
                 s = self.settings
-                self._engine = Engine.load(
-                    s.model, n_ctx=s.n_ctx, n_threads=s.n_threads, n_gpu_layers=s.n_gpu_layers
+                engine = Engine.load(
+                    s.model,
+                    n_ctx=s.n_ctx,
+                    n_threads=s.n_threads,
+                    n_gpu_layers=s.n_gpu_layers,
+                    tuned=s.tuned == "on",
                 )
+                try:
+                    experts.load_chosen(engine, s.experts)
+                except BaseException:
+                    engine.close()
+                    raise
+                self._engine = engine
             return self._engine
 
     def any_embedder(self) -> Embedder:

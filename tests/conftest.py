@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from clikit import Run, invoke
 
+from edgemem.runtime import tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def untuned() -> Iterator[None]:
+    """The bundled model is loaded as it is, even where the user has tuned it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tune, "stored", lambda source: None)
+        yield
 
 
 @pytest.fixture(scope="session")

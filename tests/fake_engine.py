@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from edgemem.runtime.engine import Generation, Stream
@@ -19,6 +20,7 @@ class FakeEngine:
     name = "fake"
     n_ctx = 2048
     has_chat_template = True
+    path = Path(__file__)  # no model that experts are for
 
     def __init__(
         self,

@@ -312,7 +312,8 @@ def test_at_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path) -> N
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "TERM": "dumb"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "TERM": "dumb"}
+        | {"EDGEMEM_TUNED": "off"},
         start_new_session=True,
     )
     os.close(slave)

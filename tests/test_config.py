@@ -106,7 +106,8 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         load_settings()
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
-        "n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors. Correct or remove it."
+        "experts, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, tuned. Correct or "
+        "remove it."
     )
 
 
@@ -180,6 +181,20 @@ def test_set_value_rewrites_what_it_cannot_edit_by_line(home):
     write(home, '"top_k" = 5\nuser_id = """a\nb"""\n')
     set_value("top_k", 6)
     assert tomllib.loads((home / "config.toml").read_text()) == {"top_k": 6, "user_id": "a\nb"}
+
+
+def test_a_folder_of_experts_that_is_set_means_the_working_folder_and_a_name_stays(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "open").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_settings().experts == "open"
+    set_value("experts", "open")
+    assert load_settings().experts == "open"
+    set_value("experts", "./open")
+    assert load_settings().experts == str(tmp_path / "open")
+    monkeypatch.setenv("EDGEMEM_EXPERTS", "none")
+    assert load_settings().experts == "none"
 
 
 def test_a_relative_db_that_is_set_means_the_working_folder(tmp_path, monkeypatch):

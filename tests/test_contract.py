@@ -43,8 +43,9 @@ WALLS = {
     "requests": [],
     "httpx": [],
     "openai": [],
-    "torch": [],
-    "transformers": [],
+    "gguf": ["training/adapterfile.py"],
+    "torch": ["training/"],
+    "transformers": ["training/lora.py"],
 }
 
 

@@ -22,6 +22,9 @@ class Saying:
         self.answer, self.finish_reason = answer, finish_reason
         self.prompts = []
 
+    def expert(self, stage):
+        return False
+
     def generate(self, prompt, *, max_tokens, schema, stage):
         assert stage == "extraction"
         self.prompts.append(prompt)
@@ -221,10 +224,9 @@ def test_garbage_of_the_model_is_a_value_error(garbage):
     ("text", "found"),
     [
         ('{"facts": ["Ana has a dog", "Ana has a', ["Ana has a dog"]),
-        ('{"facts": ["Ana has a dog"', []),
+        ('{"facts": ["Ana has a dog"', ["Ana has a dog"]),
         ('{"facts": ["Ana said \\"hi\\"", "x', ['Ana said "hi"']),
-        ('{"facts": ["Ana has a\\x", "Ana has a dog", "x', ["Ana has a dog"]),
-        ('{"facts": ["Ana has a\t", "Ana has a dog", "x', ["Ana has a dog"]),
+        ('{"facts": ["Ana has a dog", "Ana has a\t", "x', ["Ana has a dog"]),
         ('{"fa', []),
         ("", []),
     ],

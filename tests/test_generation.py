@@ -16,6 +16,9 @@ class Recorder:
     def __init__(self, n_ctx=2048, has_chat_template=True):
         self.n_ctx, self.has_chat_template = n_ctx, has_chat_template
 
+    def expert(self, stage):
+        return False
+
     def count_tokens(self, prompt):
         return len(str(prompt).split())
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from indexkit import DIM, MODEL, changes, damaged, filled, rowids_of, search, unit
 
-from edgemem.retrieval import cachefile
+from edgemem import cachefile
 from edgemem.retrieval.index import VectorIndex
 
 

@@ -9,9 +9,8 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import bytes_beside, quick, texts
 
-from edgemem import Memory
+from edgemem import Memory, cachefile
 from edgemem.errors import StoreFull
-from edgemem.retrieval import cachefile
 from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.memories import Memories
 

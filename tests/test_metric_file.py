@@ -11,9 +11,10 @@ import pytest
 from indexkit import DIM, MODEL, changes, damaged, unit
 from memorykit import quick
 
+from edgemem import cachefile
 from edgemem.config import load_settings
 from edgemem.results import Scope
-from edgemem.retrieval import cachefile, metricfile, whitening
+from edgemem.retrieval import metricfile, whitening
 from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.metric import Moments
 from edgemem.retrieval.whitening import EVERYBODY, Whitening

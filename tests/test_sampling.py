@@ -48,15 +48,30 @@ def test_a_refused_token_is_never_chosen(logits, seed, temperature, data):
         assert logits[chosen] == logits[mask].max()
 
 
-def test_the_favourite_is_asked_about_alone():
+@pytest.mark.parametrize(
+    ("rank", "asked_about"),
+    [
+        (0, [1]),
+        (1, [1, 64]),
+        (63, [1, 64]),
+        (64, [1, 64, 512]),
+        (512, [1, 64, 512, 4096]),
+        (4095, [1, 64, 512, 4096]),
+        (4096, [1, 64, 512, 4096, 5000]),
+        (4999, [1, 64, 512, 4096, 5000]),
+    ],
+)
+def test_ever_more_are_asked_about_while_all_are_refused(rank, asked_about):
+    logits = np.random.default_rng(rank).permutation(5000).astype(np.float32)
+    only = int(np.argsort(-logits)[rank])
     asked = []
 
     def allowed(ids):
         asked.append(len(ids))
-        return ids == 500
+        return ids == only
 
-    assert choose(np.arange(1000, dtype=np.float32), allowed=allowed) == 500
-    assert asked == [1, 64, 1000]
+    assert choose(logits, allowed=allowed) == only
+    assert asked == asked_about
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])

@@ -35,7 +35,7 @@ def test_probabilities_of_all_tokens_add_up_to_one(small: Engine) -> None:
     assert 0 < total < 1
     logs = scoring.log_probs(small, [*tokens, 0], len(tokens))
     logits = np.ctypeslib.as_array(
-        small._lib.llama_get_logits_ith(small._context, 0), shape=(small._vocabulary.size,)
+        small._lib.llama_get_logits_ith(small._context, -1), shape=(small._vocabulary.size,)
     ).astype(np.float64)
     assert logs[0] == pytest.approx(logits[0] - np.log(np.exp(logits).sum()), abs=1e-4)
 

@@ -15,6 +15,10 @@ class Saying:
     """An engine whose answer is known."""
 
     has_chat_template = True
+    experts = frozenset()
+
+    def expert(self, stage):
+        return stage in self.experts
 
     def __init__(self, text):
         self.text = text if isinstance(text, str) else json.dumps(text)
@@ -220,6 +224,9 @@ class Narrow:
 
     def __init__(self, room):
         self.room, self.answered = room, []
+
+    def expert(self, stage):
+        return False
 
     def generate(self, prompt, *, schema, **_):
         count = schema["properties"]["memory"]["minItems"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from edgemem.cli import admin, chatting, compressing, demo, files, memories
+from edgemem.cli import admin, chatting, compressing, demo, files, memories, training
 from edgemem.cli.output import one_line_errors
 
 __all__ = ["cli", "main"]
@@ -78,6 +78,7 @@ for _command in (
     admin.doctor,
     admin.models,
     admin.config,
+    training.train,
 ):
     cli.add_command(_command)
 

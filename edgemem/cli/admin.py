@@ -6,7 +6,8 @@ Knows how the state of an installation and of a store is shown, not how it is fo
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,11 +22,17 @@ from edgemem.cli.output import (
     print_changes,
     print_json,
     progress,
+    stderr_is_terminal,
+    stdin_is_terminal,
     working,
 )
-from edgemem.config import config_file, load_settings, set_value, unset_value
+from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
+from edgemem.errors import ModelError
 
-__all__ = ["config", "doctor", "models", "print_version", "reindex"]
+if TYPE_CHECKING:
+    from edgemem.runtime.tune import Tuning
+
+__all__ = ["config", "doctor", "models", "print_version", "reindex", "tune_first"]
 
 
 def print_version() -> None:
@@ -198,6 +205,53 @@ def models_pull(name: str, as_json: bool) -> None:
         print_json({"results": [{"name": name, "path": str(path)}]})
     else:
         click.echo(path)
+
+
+@models.command("tune")
+@json_option
+def models_tune(as_json: bool) -> None:
+    """Find the form and the threads that run the default model fastest here, and store them.
+
+    Takes some seconds, and 150 MB in the cache folder. `edgemem config set tuned off` ends its use.
+    """
+    tuning = _tune()
+    if as_json:
+        print_json({"results": [{**asdict(tuning), "path": str(tuning.path)}]})
+        return
+    click.echo("form\tthreads\tprefill tokens/s\tdecode tokens/s")
+    for speed in tuning.speeds:
+        prefill, decode = speed.prefill_tokens_per_s, speed.decode_tokens_per_s
+        click.echo(f"{speed.form}\t{speed.n_threads}\t{prefill:.0f}\t{decode:.0f}")
+    note(
+        f"Chosen: {tuning.form}, {plural(tuning.n_threads_batch, 'thread')} for prefill and "
+        f"{tuning.n_threads} for decoding. Stored in {tuning.path}."
+    )
+
+
+def _tune() -> Tuning:
+    from edgemem.runtime.tune import tune
+
+    with progress("Tuning the model", 100) as advance:
+        return tune(advance)
+
+
+def tune_first(settings: Settings) -> None:
+    """Tune the default model if that is what settings load, it never was, and a person is there.
+
+    Only for commands that a person talks with. A model that cannot be tuned is used as it is.
+    """
+    from edgemem.runtime import models, tune
+
+    wanted = settings.tuned == "on" and settings.model == models.DEFAULT_LLM
+    if not wanted or settings.n_gpu_layers or not (stdin_is_terminal() and stderr_is_terminal()):
+        return
+    if tune.stored(models.find(models.DEFAULT_LLM)) is not None:
+        return
+    note("Tuning the model for this machine, once; `edgemem config set tuned off` ends it.")
+    try:
+        _tune()
+    except ModelError as exc:
+        note(f"Not tuned: {exc}")
 
 
 # -- config --------------------------------------------------------------------------------------

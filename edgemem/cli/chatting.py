@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem.cli.admin import tune_first
 from edgemem.cli.output import (
     db_option,
     erase_preview,
+    experts_option,
     json_option,
+    licence_note,
     note,
     one_line,
     open_memory,
@@ -55,11 +58,13 @@ HELP = """\
 
 @click.command()
 @click.option("--model", metavar="NAME", help="A model's name or file.  [default: setting `model`]")
+@experts_option
 @scope_options
 @db_option
 @json_option
 def chat(
     model: str | None,
+    experts: str | None,
     user_id: str | None,
     agent_id: str | None,
     run_id: str | None,
@@ -71,8 +76,10 @@ def chat(
     Piped in, each line is one message. With --json each answer, and each memory of a list, is
     one line of JSON.
     """
-    settings = settings_with(model=model)
+    settings = settings_with(model=model, experts=experts)
+    licence_note(settings)
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
+    tune_first(settings)
     with open_memory(db, settings) as memory:
         if stdin_is_terminal():
             note("Loading the model …")

@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemem.cli.output import db_option, json_option, one_line, open_memory, print_json, when
+from edgemem.cli.admin import tune_first
+from edgemem.cli.output import (
+    db_option,
+    experts_option,
+    json_option,
+    licence_note,
+    one_line,
+    open_memory,
+    print_json,
+    settings_with,
+    when,
+)
 from edgemem.importers import Demo, read_demo
 
 if TYPE_CHECKING:
@@ -48,8 +59,9 @@ conversation_option = click.option(
 @click.command()
 @conversation_option
 @click.option("--db", metavar="FILE", help="Keep the store in this new file.  [default: discard]")
+@experts_option
 @json_option
-def demo(conversation: str | None, db: str | None, as_json: bool) -> None:
+def demo(conversation: str | None, db: str | None, experts: str | None, as_json: bool) -> None:
     """Play a conversation of several weeks, then answer questions about it from a new process.
 
     Shows what was taken from each pair of messages, which memories were added, changed or
@@ -64,11 +76,14 @@ def demo(conversation: str | None, db: str | None, as_json: bool) -> None:
             "must not mix with yours, and a second process reads it."
         )
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    settings = settings_with(experts=experts)
+    licence_note(settings)
+    tune_first(settings)
     started = time.perf_counter()
     with _conversation_file(conversation) as file, _store_file(db) as store:
         script = read_demo(file)
-        play(script, store, console)
-        rows, child_rss = answer_questions(file, store, console)
+        play(script, store, console, experts)
+        rows, child_rss = answer_questions(file, store, console, experts)
     seconds = time.perf_counter() - started
     peaks = [peak for peak in (peak_rss_mb(), child_rss) if peak is not None]
     right = sum(row["right"] for row in rows)
@@ -105,11 +120,11 @@ def _store_file(given: str | None) -> Iterator[str]:
 # -- playing -------------------------------------------------------------------------------------
 
 
-def play(script: Demo, store: str, console: Console) -> None:
+def play(script: Demo, store: str, console: Console, experts: str | None = None) -> None:
     """Put every session through `Memory.add`, pair by pair, and show what came of it."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
-    with open_memory(store) as memory:
+    with open_memory(store, settings_with(experts=experts)) as memory:
         with console.status("Loading the models …"):
             memory.engine  # noqa: B018  # loads it
         for number, session in enumerate(script.sessions, 1):
@@ -151,12 +166,13 @@ def _show_changes(console: Console, changes: AddResults) -> None:
 
 
 def answer_questions(
-    conversation: str, store: str, console: Console
+    conversation: str, store: str, console: Console, experts: str | None = None
 ) -> tuple[list[dict[str, Any]], float | None]:
     """Ask every question in a new process on the same file; its rows and its peak memory."""
     console.rule("a new process opens the same file and answers")
     command = [sys.executable, "-m", "edgemem", "demo-answer", "--db", store]
     command += ["--conversation", conversation]
+    command += [] if experts is None else ["--experts", experts]
     rows: list[dict[str, Any]] = []
     peak = None
     with (
@@ -216,13 +232,14 @@ def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
 @click.command("demo-answer", hidden=True)
 @conversation_option
 @db_option
-def demo_answer(conversation: str | None, db: str | None) -> None:
+@experts_option
+def demo_answer(conversation: str | None, db: str | None, experts: str | None) -> None:
     """Answer a conversation's questions from a store; one line of JSON each, then the peak RSS."""
     from edgemem.chat import Chat
 
     with _conversation_file(conversation) as file:
         script = read_demo(file)
-    with open_memory(db) as memory:
+    with open_memory(db, settings_with(experts=experts)) as memory:
         for question in script.questions:
             started = time.perf_counter()
             # Each question stands alone: the sessions are what it is to be answered from.

@@ -17,7 +17,9 @@ import click
 from edgemem import importers
 from edgemem.cli.output import (
     db_option,
+    experts_option,
     json_option,
+    licence_note,
     note,
     open_memory,
     pending_note,
@@ -78,6 +80,7 @@ def export(file: str, db: str | None, as_json: bool) -> None:
     help="edgemem: an export; locomo: LoCoMo's JSON; chat: a plain chat log.",
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
+@experts_option
 @scope_options
 @db_option
 @json_option
@@ -85,6 +88,7 @@ def import_files(
     paths: tuple[str, ...],
     shape: str,
     no_infer: bool,
+    experts: str | None,
     user_id: str | None,
     agent_id: str | None,
     run_id: str | None,
@@ -96,7 +100,9 @@ def import_files(
     Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's. An
     import that was stopped may be run again: what is there already is passed over.
     """
-    settings = settings_with()
+    settings = settings_with(experts=experts)
+    if not no_infer:
+        licence_note(settings)
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
     if "edgemem" in shapes and (no_infer or (user_id, agent_id, run_id) != (None, None, None)):

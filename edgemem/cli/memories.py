@@ -12,8 +12,10 @@ import click
 from edgemem.cli.output import (
     db_option,
     erase_preview,
+    experts_option,
     json_object,
     json_option,
+    licence_note,
     no_memory,
     note,
     one_line,
@@ -40,6 +42,7 @@ __all__ = ["add", "delete", "erase", "get", "history", "list_memories", "search"
 @click.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--no-infer", is_flag=True, help="Store as given: no model, no facts taken.")
+@experts_option
 @click.option("--role", default="user", show_default=True, help="Who says it.")
 @click.option("--name", help="The speaker's name.")
 @click.option("--timestamp", metavar="TIME", help="When it was said, ISO-8601.  [default: now]")
@@ -53,6 +56,7 @@ __all__ = ["add", "delete", "erase", "get", "history", "list_memories", "search"
 def add(
     texts: tuple[str, ...],
     no_infer: bool,
+    experts: str | None,
     role: str,
     name: str | None,
     timestamp: str | None,
@@ -74,7 +78,9 @@ def add(
         texts = (read_stdin().rstrip("\r\n"),)
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
-    settings = settings_with()
+    settings = settings_with(experts=experts)
+    if not no_infer:
+        licence_note(settings)
     with open_memory(db, settings) as memory, working("Remembering …"):
         changes = memory.add(
             messages,

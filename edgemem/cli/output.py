@@ -27,8 +27,10 @@ __all__ = [
     "Advance",
     "db_option",
     "erase_preview",
+    "experts_option",
     "json_object",
     "json_option",
+    "licence_note",
     "no_memory",
     "note",
     "one_line",
@@ -45,6 +47,7 @@ __all__ = [
     "scope_options",
     "settings_with",
     "show_preview",
+    "stderr_is_terminal",
     "stdin_is_terminal",
     "text_of",
     "when",
@@ -85,6 +88,11 @@ db_option = click.option(
     "--db", metavar="FILE", help="The store's file.  [default: the setting `db`]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+experts_option = click.option(
+    "--experts",
+    metavar="NAME",
+    help="The model's experts: a set's name or folder, or none.  [default: setting `experts`]",
+)
 
 
 def scope_options(command: F) -> F:
@@ -116,6 +124,19 @@ def who(scope: Mapping[str, Any]) -> str:
 def settings_with(**given: Any) -> Settings:
     """The settings in force, with those options that were given in their place."""
     return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
+
+
+def licence_note(settings: Settings) -> None:
+    """Before experts are loaded that not everybody may use for everything: say so.
+
+    Raises AdapterError if there is no such set.
+    """
+    from edgemem.runtime import experts
+
+    if settings.experts not in (experts.DEFAULT, experts.NO_EXPERTS):
+        chosen = experts.find(settings.experts)
+        if not chosen.permissive:
+            note(f"The experts {chosen.name!r} are licensed {chosen.licence}: {chosen.data}")
 
 
 @contextmanager
@@ -291,3 +312,7 @@ def read_stdin() -> str:
 
 def stdin_is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def stderr_is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

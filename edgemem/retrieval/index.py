@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edgemem.retrieval import cachefile
+from edgemem import cachefile
 from edgemem.retrieval.rows import Dtype, Rows
 from edgemem.retrieval.table import BoolArray, FloatArray, IntArray, VectorTable, View
 

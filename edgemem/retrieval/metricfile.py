@@ -2,7 +2,7 @@
 
 Knows metrics and their moments, and that they tell of the vectors they were fitted on: a file is
 written without a trace of vectors that are gone, and whoever erases one removes the file. Like the
-HNSW file it is a cache (retrieval/cachefile.py has the stamp and the writing): what is damaged, or
+HNSW file it is a cache (cachefile.py has the stamp and the writing): what is damaged, or
 of another store, model, kind of vectors or layout, is refused as a whole.
 
 The data is a NumPy .npz: `keys`, a JSON list of user ids (null: everybody); of the i-th key
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.retrieval import cachefile
+from edgemem import cachefile
 from edgemem.retrieval.metric import Metric, Moments
 from edgemem.retrieval.rows import Dtype
 from edgemem.retrieval.whitening import Fitted, Key, Vectors, Whitening

@@ -4,89 +4,56 @@ Knows tokens, grammars and stop strings; knows nothing about memories. Uses llam
 functions directly (llama.py loads them): the high-level `Llama.generate` matches cached prefixes by
 token ids alone, re-loads the model to switch an adapter, and cuts silently.
 
-Prompts become tokens in vocabulary.py. Each `stage` keeps the KV of its last prompt (prefixes.py),
-so that its fixed beginning is computed once. Flash attention is off: with it, logits depend on
-where a prompt was split, and a reused prefix would no longer equal a fresh one.
+Prompts become tokens in vocabulary.py. A `stage` may have LoRA adapters bound to it (adapters.py),
+which its prompts are then computed with; and it keeps the KV of its last prompt (prefixes.py), so
+that its fixed beginning is computed once. Flash attention is off: with it, logits depend on where a
+prompt was split, and a reused prefix would no longer equal a fresh one.
 """
 
 from __future__ import annotations
 
 import codecs
-import ctypes
 import json
 import math
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.runtime import llama, models, scoring
+from edgemem.runtime import llama, models, scoring, tune
+from edgemem.runtime.adapters import Adapter, Adapters
+from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
 from edgemem.runtime.spans import Spans
+from edgemem.runtime.streams import Generation, Options, Reason, Stream, check_numbers, held_back
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
-__all__ = ["Engine", "Generation", "Prompt", "Stream", "build_info"]
+__all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stage", "Stream", "build_info"]
 
-Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]
-
-_TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A finished answer and what it took. cached_tokens: prompt tokens whose KV was reused."""
-
-    text: str
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    ttft_s: float
-    tokens_per_s: float
-    finish_reason: Literal["stop", "length", "cancelled"]
-
-
-class Stream:
-    """The pieces of one answer as they are made; `.result` is set when they end."""
-
-    def __init__(self, pieces: Generator[str, None, Generation]) -> None:
-        self._pieces = pieces
-        self.result: Generation | None = None
-
-    def __iter__(self) -> Stream:
-        return self
-
-    def __next__(self) -> str:
-        try:
-            return next(self._pieces)
-        except StopIteration as end:
-            if end.value is not None:
-                self.result = end.value
-            raise StopIteration from None
-
-    def close(self) -> None:
-        """Stop early and let others use the engine."""
-        self._pieces.close()
+PREFIX_BYTES = 64_000_000
 
 
 class Engine:
     """A loaded model. Safe to call from several threads: one generation runs at a time."""
 
-    def __init__(self, model: Any, context: Any, path: Path, n_gpu_layers: int) -> None:
+    def __init__(
+        self, model: Any, context: Any, path: Path, n_gpu_layers: int, prefix_bytes: int
+    ) -> None:
         lib = llama.library()
         self._lib, self._model, self._context = lib, model, context
         self._vocabulary = Vocabulary(lib, model, path.name)
-        self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._unfinished: Callable[[], Generator[str, None, Generation] | None] = lambda: None
@@ -94,7 +61,9 @@ class Engine:
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
         self.n_gpu_layers = n_gpu_layers
-        self._prefixes = Prefixes(lib, context, self.n_ctx)
+        self._adapters = Adapters(lib, model, context, path)
+        self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch)
+        self._switch_s = 0.0
 
     @classmethod
     def load(
@@ -105,32 +74,46 @@ class Engine:
         n_threads: int | None = None,
         n_threads_batch: int | None = None,
         n_gpu_layers: int = 0,
+        flash_attention: bool = False,
+        tuned: bool = True,
+        prefix_bytes: int = PREFIX_BYTES,
     ) -> Engine:
         """Load a GGUF model.
 
         path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
-        n_ctx: tokens that a prompt and its answer may have together (rounded up to 256). As many
-        may be kept beside them for stages that take turns, so the KV cache may take twice that.
+        n_ctx: tokens that a prompt and its answer may have together (rounded up to 256).
+        prefix_bytes: memory for the KV of stages that take turns, beside that of the one that
+        runs (23 KB a token for the bundled model); 0 keeps none.
         n_threads: threads for decoding (default: half the cores, because decoding threads that
         wait for a busy core stall each other); n_threads_batch: for prefill (default: all cores).
+        flash_attention: a faster prefill, by about 15 %, and logits that then depend on how much of
+        a prompt was cached. tuned: use what `edgemem models tune` has stored of the bundled model,
+        if anything (tune.py): its file, and its threads where none are given.
         Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number).
         """
         if not 64 <= n_ctx < 2**31:
             raise InputError(f"n_ctx is {n_ctx}; it must be at least 64 tokens, and below 2**31")
-        for name, threads in (("n_threads", n_threads), ("n_threads_batch", n_threads_batch)):
-            if threads is not None and not 1 <= threads <= 512:
-                raise InputError(f"{name} is {threads}; it must be 1 to 512, or None")
+        for name, given in (("n_threads", n_threads), ("n_threads_batch", n_threads_batch)):
+            if given is not None and not 1 <= given <= 512:
+                raise InputError(f"{name} is {given}; it must be 1 to 512, or None")
+        if prefix_bytes < 0:
+            raise InputError(f"prefix_bytes is {prefix_bytes}; it must be 0 or more")
         file = models.find(os.fspath(path) if path is not None else models.DEFAULT_LLM)
-        affinity = getattr(os, "sched_getaffinity", None)  # Linux: the cores we may use
-        cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        cores = tune.cores()
+        threads, threads_batch = max(1, cores // 2), cores
+        tunable = tuned and path in (None, models.DEFAULT_LLM) and n_gpu_layers == 0
+        if tunable and (tuning := tune.stored(file)) is not None:
+            file = tuning.path
+            threads, threads_batch = tuning.n_threads, tuning.n_threads_batch
         model, context = llama.open_model(
             file,
             n_ctx=n_ctx,
-            n_threads=n_threads or max(1, cores // 2),
-            n_threads_batch=n_threads_batch or n_threads or cores,
+            n_threads=n_threads or threads,
+            n_threads_batch=n_threads_batch or n_threads or threads_batch,
             n_gpu_layers=n_gpu_layers,
+            flash_attention=flash_attention,
         )
-        return cls(model, context, file, n_gpu_layers)
+        return cls(model, context, file, n_gpu_layers, prefix_bytes)
 
     # -- text and tokens ---------------------------------------------------------------------
 
@@ -171,37 +154,55 @@ class Engine:
         """log p of each token of a text of any length; see scoring.text_log_probs."""
         return scoring.text_log_probs(self, text)
 
+    # -- adapters ----------------------------------------------------------------------------
+
+    def load_adapter(self, name: str, path: str | os.PathLike[str], scale: float = 1.0) -> Adapter:
+        """Load a LoRA adapter (a GGUF file) of this model; it does nothing until it is bound.
+
+        scale: multiplies the scales that it is bound with. Its size in memory is its file's.
+        Raises AdapterError, naming the tensor, on a file that does not fit this model or that
+        llama.cpp cannot run (adapterfile.py), and on a name that is in use.
+        """
+        with self._mine():
+            return self._adapters.load(name, path, scale)
+
+    def unload_adapter(self, name: str) -> None:
+        """Free an adapter and take it out of every stage. Raises AdapterError if there is none."""
+        with self._mine():
+            self._prefixes.forget(self._adapters.unload(name))
+
+    def adapters(self) -> tuple[Adapter, ...]:
+        """The loaded adapters, in the order of loading."""
+        return self._adapters.all()
+
+    def bind(self, stage: str, scales: Mapping[str, float]) -> None:
+        """Let a stage's prompts be computed with these adapters, in place of those bound before.
+
+        scales: by adapter name; several are added up, none at all (or 0) is the base model.
+        Nothing is reloaded: the switch is made when the stage runs, in some microseconds, if
+        another set was on. Raises AdapterError on an adapter that is not loaded.
+        """
+        with self._mine():
+            self._adapters.bind(stage, scales)
+
+    def drop_prefixes(self) -> None:
+        """Forget the KV of all earlier prompts, and with it what they said."""
+        with self._mine():
+            self._prefixes.clear()
+
+    def expert(self, stage: str) -> bool:
+        """Whether a stage has adapters bound, and so knows its task without examples."""
+        return self._adapters.bound(stage)
+
+    def stage(self, name: str) -> Stage:
+        """`generate` and `stream` with the stage given: `with engine.stage("update") as stage:`."""
+        return Stage(self, name)
+
     # -- generation --------------------------------------------------------------------------
 
-    def generate(
-        self,
-        prompt: Prompt,
-        *,
-        max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_p: float = 0.95,
-        repeat_penalty: float = 1.0,
-        seed: int = 0,
-        stop: Sequence[str] = (),
-        schema: Mapping[str, Any] | None = None,
-        within: Sequence[str] | None = None,
-        stage: str = "",
-        should_stop: Callable[[], bool] | None = None,
-    ) -> Generation:
-        """Run a prompt to its end; see `stream` for the arguments."""
-        stream = self.stream(
-            prompt,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            repeat_penalty=repeat_penalty,
-            seed=seed,
-            stop=stop,
-            schema=schema,
-            within=within,
-            stage=stage,
-            should_stop=should_stop,
-        )
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation:
+        """Run a prompt to its end; see `stream` for the options and the errors."""
+        stream = self.stream(prompt, **options)
         for _ in stream:
             pass
         assert stream.result is not None
@@ -221,22 +222,25 @@ class Engine:
         within: Sequence[str] | None = None,
         stage: str = "",
         should_stop: Callable[[], bool] | None = None,
+        deadline_s: float | None = None,
     ) -> Stream:
         """Start an answer and yield its text piece by piece.
 
         prompt: chat messages ({"role", "content"}, through the GGUF's template) or a plain string.
         max_tokens: most tokens of the answer; None is what the window leaves. temperature 0 takes
         the likeliest token. stop: texts that end the answer, and are no part of it. schema: a JSON
-        schema that the text is forced to follow; it is whole unless finish_reason is "length" or
-        "cancelled". within: texts; the answer is then a run of words of one of them, begun by a
-        space, ended by a stop text of one token (spans.py). stage: whose cached prefix to use (and,
-        once bound, adapters). should_stop: asked before each token. The engine is this thread's
-        until the stream ends or is closed.
+        schema that the text is forced to follow; it is whole unless finish_reason is "length",
+        "cancelled" or "deadline". within: texts; the answer is then a run of words of one of them,
+        begun by a space, ended by a stop text of one token (spans.py). stage: whose adapters and
+        cached prefix to use. should_stop: asked before each token, and between the batches of a
+        long prompt. deadline_s: seconds that the answer may take from its first `next` on, with
+        the wait for another's; what there is by then is the text, perhaps nothing. The engine is
+        this thread's until the stream ends or is closed.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
         """
         stop = (stop,) if isinstance(stop, str) else tuple(stop)
-        _check_numbers(max_tokens, temperature, top_p, repeat_penalty, stop)
+        check_numbers(max_tokens, temperature, top_p, repeat_penalty, stop, deadline_s)
         tokens = self._vocabulary.prompt_tokens(prompt)
         needed = len(tokens) + (max_tokens or 1)
         if needed > self.n_ctx:
@@ -269,7 +273,9 @@ class Engine:
 
         # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
         itself: list[weakref.ref[Generator[str, None, Generation]]] = []
-        pieces = self._run(itself, tokens, limit, grammar, spans, choose, stop, stage, should_stop)
+        pieces = self._run(
+            itself, tokens, limit, grammar, spans, choose, stop, stage, should_stop, deadline_s
+        )
         itself.append(weakref.ref(pieces))
         return Stream(pieces)
 
@@ -284,50 +290,59 @@ class Engine:
         stop: tuple[str, ...],
         stage: str,
         should_stop: Callable[[], bool] | None,
+        deadline_s: float | None,
     ) -> Generator[str, None, Generation]:
-        self._acquire()
+        deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
+
+        def over() -> Reason | None:
+            if should_stop is not None and should_stop():
+                return "cancelled"
+            return "deadline" if time.monotonic() >= deadline else None
+
+        if not self._acquire(deadline_s):
+            return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
         sampler, vocabulary = None, self._vocabulary
         try:
             self._unfinished = itself[0]
             started = time.perf_counter()
-            cached = self._prefixes.enter(stage, tokens)
-            self._decode(tokens[cached:])
+            self._switch_s = 0.0
+            prompt = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            cached = self._prefixes.enter(stage, prompt)
+            ended = self._prefixes.decode(prompt[cached:], over)
             if grammar is not None:
-                sampler = self._grammar_sampler(grammar)
-            allowed = self._allows(sampler) if sampler else None
+                sampler = grammar_sampler(self._lib, vocabulary.handle, grammar)
+            allowed = allows(self._lib, sampler) if sampler else None
             first = time.perf_counter()
-            ttft_s = first - started
+            ttft_s, switch_s = first - started, self._switch_s
             answer: list[int] = []
             if spans is not None:
                 allowed = spans.allowed(answer)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             text, sent = "", 0
-            reason: Literal["stop", "length", "cancelled"] = "length"
-            while len(answer) < limit:
-                if should_stop is not None and should_stop():
-                    reason = "cancelled"
+            while ended is None and len(answer) < limit:
+                if (ended := over()) is not None:
                     break
                 token = choose(answer, allowed)
                 if sampler:
                     self._lib.llama_sampler_accept(sampler, token)
                 if vocabulary.ends(token):
-                    reason = "stop"
+                    ended = "stop"
                     break
                 answer.append(token)
                 text += decoder.decode(vocabulary.piece(token))
                 end = min((i for s in stop if (i := text.find(s)) >= 0), default=-1)
                 if end >= 0:
-                    text, reason = text[:end], "stop"
+                    text, ended = text[:end], "stop"
                     decoder.reset()
                     break
-                ready = len(text) - _held_back(text, stop)
+                ready = len(text) - held_back(text, stop)
                 if ready > sent:
                     paused = time.perf_counter()
                     yield text[sent:ready]
                     first += time.perf_counter() - paused  # the reader's time is not ours
                     sent = ready
                 if len(answer) < limit:
-                    self._decode([token])
+                    self._prefixes.decode([(token, prompt[-1][1])])
             text += decoder.decode(b"", True)
             spent = time.perf_counter() - first
             if len(text) > sent:
@@ -339,13 +354,13 @@ class Engine:
                 cached_tokens=cached,
                 ttft_s=ttft_s,
                 tokens_per_s=len(answer) / spent if spent > 0 else 0.0,
-                finish_reason=reason,
+                finish_reason=ended or "length",
+                switch_s=switch_s,
             )
         finally:
             if sampler:
                 self._lib.llama_sampler_free(sampler)
-            self._owner = None
-            self._lock.release()
+            self._release()
 
     def _spans(self, texts: Sequence[str], stop: Sequence[str]) -> Spans:
         piece = self._vocabulary.piece
@@ -359,46 +374,34 @@ class Engine:
         quotable = [self.tokenize(f" {text}") for text in texts if text.strip()]
         return Spans(quotable, piece, ends)
 
-    def _acquire(self) -> None:
+    def _acquire(self, timeout_s: float | None = None) -> bool:
+        """Wait until the engine is this thread's; whether it became so in time."""
         if self._owner == threading.get_ident():
             raise ModelError(
                 "this thread has an unfinished stream; finish it or call its close() first"
             )
-        self._lock.acquire()
+        if not self._lock.acquire(timeout=min(timeout_s or math.inf, threading.TIMEOUT_MAX)):
+            return False
         if self._context is None:
             self._lock.release()
             raise ModelError(CLOSED)
         self._owner = threading.get_ident()
+        return True
 
-    def _decode(self, tokens: list[int]) -> None:
-        """Append tokens to the context's sequence; logits are left for the last one."""
-        batch, held = self._batch, self._prefixes.held
-        start = 0
-        while start < len(tokens):
-            part = tokens[start : start + llama.N_BATCH]
-            if len(tokens) - start == llama.N_BATCH + 1:
-                part.pop()  # a last batch of one would be computed otherwise: see prefixes.py
-            batch.n_tokens = len(part)
-            for i, token in enumerate(part):
-                batch.token[i] = token
-                batch.pos[i] = len(held) + i
-                batch.n_seq_id[i] = 1
-                batch.seq_id[i][0] = 0
-                batch.logits[i] = start + i == len(tokens) - 1
-            status = self._lib.llama_decode(self._context, batch)
-            if status != 0:
-                raise ModelError(
-                    f"llama.cpp failed to decode {len(part)} tokens at position {len(held)} "
-                    f"(status {status}; {llama.last_errors('no reason given')})"
-                )
-            held.extend(part)
-            start += len(part)
+    def _release(self) -> None:
+        self._owner = None
+        self._lock.release()
 
-    def _logits(self) -> NDArray[np.float32]:
-        pointer = self._lib.llama_get_logits_ith(self._context, -1)
-        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
+    @contextmanager
+    def _mine(self) -> Iterator[None]:
+        self._acquire()
+        try:
+            yield
+        finally:
+            self._release()
 
-    # -- JSON schemas ------------------------------------------------------------------------
+    def _switch(self, adapter_set: int) -> None:
+        self._switch_s += self._adapters.use(adapter_set)
 
     def _grammar(self, schema: Mapping[str, Any]) -> bytes:
         key = json.dumps(schema)  # not sorted: the text's keys come in the schema's order
@@ -406,34 +409,9 @@ class Engine:
             self._grammars[key] = llama.grammar(schema)
         return self._grammars[key]
 
-    def _grammar_sampler(self, grammar: bytes) -> Any:
-        sampler = self._lib.llama_sampler_init_grammar(self._vocabulary.handle, grammar, b"root")
-        if not sampler:
-            raise InputError(
-                f"llama.cpp refused the grammar made from the JSON schema: {grammar[:200]!r}"
-            )
-        return sampler
-
-    def _allows(self, sampler: Any) -> Allowed:
-        """A test of candidate tokens against the grammar.
-
-        Asking about one token costs about a millisecond, about the whole vocabulary ten: so the
-        sampler (see `pick`) asks about its favourite first.
-        """
-        lib = self._lib
-
-        def allowed(candidates: NDArray[np.intp]) -> NDArray[np.bool_]:
-            data = np.zeros(len(candidates), _TOKEN_DATA)
-            data["id"] = candidates
-            pointer = data.ctypes.data_as(lib.llama_token_data_p)
-            array = lib.llama_token_data_array(
-                data=pointer, size=len(data), selected=-1, sorted=False
-            )
-            lib.llama_sampler_apply(sampler, ctypes.byref(array))
-            fine: NDArray[np.bool_] = data["logit"] == 0.0  # refused ones are at minus infinity
-            return fine
-
-        return allowed
+    def _logits(self) -> NDArray[np.float32]:
+        pointer = self._lib.llama_get_logits_ith(self._context, -1)
+        return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
 
     # -- the rest ----------------------------------------------------------------------------
 
@@ -448,7 +426,7 @@ class Engine:
             if self._context is None:
                 return
             self._vocabulary.close()
-            self._lib.llama_batch_free(self._batch)
+            self._prefixes.close()
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._model = None
@@ -465,28 +443,29 @@ class Engine:
         self.close()
 
 
-def _check_numbers(
-    max_tokens: int | None,
-    temperature: float,
-    top_p: float,
-    repeat_penalty: float,
-    stop: tuple[str, ...],
-) -> None:
-    if max_tokens is not None and max_tokens < 1:
-        raise InputError(f"max_tokens is {max_tokens}; it must be at least 1, or None")
-    if not (temperature >= 0.0 and math.isfinite(temperature)):
-        raise InputError(f"temperature is {temperature}; it must be 0 (the likeliest) or more")
-    if not 0.0 < top_p <= 1.0:
-        raise InputError(f"top_p is {top_p}; it must be above 0 and at most 1")
-    if not (repeat_penalty > 0.0 and math.isfinite(repeat_penalty)):
-        raise InputError(f"repeat_penalty is {repeat_penalty}; it must be above 0; 1 is none")
-    if not all(stop):
-        raise InputError("a stop string is empty; give at least one character each")
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of an engine, with its adapters and its prefix; see `Engine.stage`."""
 
+    engine: Engine
+    name: str
 
-def _held_back(text: str, stop: Sequence[str]) -> int:
-    """How many last characters may be the start of a stop string, and so must wait."""
-    return max(
-        (n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])),
-        default=0,
-    )
+    @property
+    def expert(self) -> bool:
+        return self.engine.expert(self.name)
+
+    def generate(self, prompt: Prompt, **options: Unpack[Options]) -> Generation:
+        """`Engine.generate` in this stage."""
+        options["stage"] = self.name
+        return self.engine.generate(prompt, **options)
+
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
+        """`Engine.stream` in this stage."""
+        options["stage"] = self.name
+        return self.engine.stream(prompt, **options)
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is to be undone: the next stage's adapters are switched to when it runs."""

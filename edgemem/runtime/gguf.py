@@ -1,82 +1,201 @@
 """What a GGUF file says of itself, read before llama.cpp sees it.
 
-llama.cpp refuses most damaged files politely, but aborts the process on a few header values. Knows
-the file format (v2 and v3, little endian) up to the vocabulary; knows nothing of tensors.
+llama.cpp refuses most damaged files politely, but aborts the process on a few values of the header
+and dies of a tensor of some types. Knows the file format (v2 and v3, little endian) up to where a
+tensor's data lie; knows nothing of adapters or models but their layer count.
 Source: ggml/docs/gguf.md.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from edgemem.errors import ModelError
 
-__all__ = ["check_header", "header"]
+__all__ = ["Buffer", "Header", "Tensor", "Value", "check_header", "read_header", "read_only"]
 
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS, which it asserts
 _MAX_KEY_BYTES = 65_535
+_MAX_KEPT_ITEMS = 4096  # longer arrays are vocabularies
+_MAX_DIMS = 4
 _STRING, _ARRAY = 8, 9
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+
+Buffer = bytes | mmap.mmap
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the header. kind: "I" (u32), "f" (f32) … as struct writes it, "s" (string), or
+    those in brackets for an array; value: None for an array of strings, or a long one."""
+
+    kind: str
+    value: int | float | bool | str | tuple[int | float, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Where a tensor lies. shape: ggml's, the fastest dimension first; type: ggml's number;
+    start: of its data, in bytes from the beginning of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Everything before the data. bytes: where the data begin."""
+
+    values: dict[str, Value]
+    tensors: dict[str, Tensor]
+    bytes: int
 
 
 def check_header(file: Path) -> None:
     """Raise ModelError if a file is no GGUF, or has a value that would abort llama.cpp."""
     advice = "check it with `edgemem models verify`, or pull it again"
+    data = read_only(file)
+    if data[:4] != b"GGUF":
+        found = f"it begins with {data[:4]!r}" if data else "it is empty"
+        raise ModelError(
+            f"{file} is not a GGUF model: {found}; give the path of a .gguf file, or {advice}"
+        )
+    try:
+        for key, entry in _values(data, _Cursor(4)):
+            value = entry.value
+            # llama.cpp's tools write the model's parameters before the vocabulary.
+            if key.startswith("tokenizer."):
+                return
+            if not isinstance(value, int | float):
+                continue
+            layers = key.endswith(".block_count")
+            if (layers and not 1 <= value <= MAX_LAYERS) or not math.isfinite(value):
+                raise ModelError(f"{file} is damaged: its {key} is {value:g}; {advice}")
+    except ValueError:
+        return  # llama.cpp refuses such a file itself, and says why
+
+
+def read_only(file: Path) -> Buffer:
+    """A file's bytes, not yet read. Raises ModelError if it cannot be."""
     try:
         with file.open("rb") as f:
-            magic = f.read(4)
-            if magic != b"GGUF":
-                found = f"it begins with {magic!r}" if magic else "it is empty"
-                raise ModelError(
-                    f"{file} is not a GGUF model: {found}; give the path of a .gguf file, or "
-                    f"{advice}"
-                )
-            for key, value in header(f):
-                layers = key.endswith(".block_count")
-                bad = (layers and not 1 <= value <= MAX_LAYERS) or not math.isfinite(value)
-                if bad:
-                    raise ModelError(f"{file} is damaged: its {key} is {value:g}; {advice}")
+            try:
+                return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:  # an empty file
+                return b""
     except OSError as exc:
         raise ModelError(
             f"{file} cannot be read ({exc.strerror}); give the path of a .gguf file you may read"
         ) from exc
 
 
-def header(f: IO[bytes]) -> Iterator[tuple[str, float]]:
-    """The numbers of a header, in order, up to the vocabulary or the first damage.
-
-    f: a GGUF file, after its magic. Model parameters come before the vocabulary in every file that
-    llama.cpp's tools write.
-    """
-    try:
-        _, _, count = _unpack(f, "IQQ")
-        for _ in range(count):
-            (length,) = _unpack(f, "Q")
-            if length > _MAX_KEY_BYTES:
-                return
-            key = f.read(length).decode("utf-8", "replace")
-            (kind,) = _unpack(f, "I")
-            if kind == _STRING:
-                f.seek(_unpack(f, "Q")[0], 1)
-            elif kind == _ARRAY:
-                item, items = _unpack(f, "IQ")
-                if item not in _SCALARS:
-                    if key.startswith("tokenizer."):
-                        return
-                    for _ in range(items):
-                        f.seek(_unpack(f, "Q")[0], 1)
-                else:
-                    f.seek(items * struct.calcsize(_SCALARS[item]), 1)
-            else:
-                yield key, _unpack(f, _SCALARS[kind])[0]
-    except (struct.error, KeyError, OSError, OverflowError, ValueError):
-        return  # llama.cpp refuses such a file itself, and says why
+def read_header(data: Buffer) -> Header:
+    """The whole header of a GGUF file. Raises ValueError, saying what is wrong with it."""
+    if data[:4] != b"GGUF":
+        raise ValueError(f"it begins with {bytes(data[:4])!r}, not with b'GGUF'")
+    at = _Cursor(4)
+    values: dict[str, Value] = {}
+    for key, value in _values(data, at):
+        if key in values:
+            raise ValueError(f"the key {key} comes twice")
+        values[key] = value
+    (count,) = struct.unpack_from("<Q", data, 8)
+    align = values.get("general.alignment", Value("I", 32))
+    size = align.value
+    if align.kind != "I" or not isinstance(size, int) or size < 1 or size & (size - 1):
+        raise ValueError(f"general.alignment is {size!r}; it must be a power of two")
+    found = [_tensor(data, at) for _ in range(_plausible(count, data, at))]
+    start = at.position + -at.position % size
+    tensors: dict[str, Tensor] = {}
+    for name, shape, kind, offset in found:
+        if name in tensors:
+            raise ValueError(f"the tensor {name} comes twice")
+        if offset % size:
+            raise ValueError(f"the tensor {name} begins at byte {offset}, no multiple of {size}")
+        tensors[name] = Tensor(name, shape, kind, start + offset)
+    return Header(values, tensors, start)
 
 
-def _unpack(f: IO[bytes], layout: str) -> tuple[int, ...]:
+@dataclass(slots=True)
+class _Cursor:
+    position: int
+
+
+def _values(data: Buffer, at: _Cursor) -> Iterator[tuple[str, Value]]:
+    """The keys and values, in order; `at` is then behind the last. Raises ValueError on damage."""
+    version, _, count = _unpack("IQQ", data, at)
+    if version not in (2, 3):
+        raise ValueError(f"its version is {version}; 2 and 3 can be read")
+    for _ in range(_plausible(count, data, at)):
+        key = _string(data, at)
+        (kind,) = _unpack("I", data, at)
+        if kind == _STRING:
+            yield key, Value("s", _string(data, at))
+        elif kind == _ARRAY:
+            yield key, _array(key, data, at)
+        elif kind in _SCALARS:
+            yield key, Value(_SCALARS[kind], _unpack(_SCALARS[kind], data, at)[0])
+        else:
+            raise ValueError(f"the key {key} has a value of the unknown type {kind}")
+
+
+def _array(key: str, data: Buffer, at: _Cursor) -> Value:
+    kind, items = _unpack("IQ", data, at)
+    if kind == _STRING:
+        position, end = at.position, len(data) - 8
+        for _ in range(_plausible(items, data, at)):
+            if position > end:
+                raise ValueError(f"the file ends in {key}")
+            position += 8 + struct.unpack_from("<Q", data, position)[0]
+        at.position = position
+        return Value("[s]", None)
+    if kind not in _SCALARS:
+        raise ValueError(f"the key {key} has an array of the unknown type {kind}")
+    letter = _SCALARS[kind]
+    if items <= _MAX_KEPT_ITEMS:
+        return Value(f"[{letter}]", _unpack(f"{items}{letter}", data, at))
+    at.position += items * struct.calcsize(letter)
+    return Value(f"[{letter}]", None)
+
+
+def _tensor(data: Buffer, at: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+    name = _string(data, at)
+    (dims,) = _unpack("I", data, at)
+    if not 1 <= dims <= _MAX_DIMS:
+        raise ValueError(f"the tensor {name} has {dims} dimensions; 1 to {_MAX_DIMS} are allowed")
+    shape = _unpack(f"{dims}Q", data, at)
+    kind, offset = _unpack("IQ", data, at)
+    return name, tuple(int(n) for n in shape), int(kind), int(offset)
+
+
+def _string(data: Buffer, at: _Cursor) -> str:
+    (length,) = _unpack("Q", data, at)
+    start = at.position
+    if length > len(data) - start:
+        raise ValueError(f"the file ends in a text of {length} bytes at byte {start}")
+    at.position += length
+    return data[start : start + min(length, _MAX_KEY_BYTES)].decode("utf-8", "replace")
+
+
+def _plausible(count: int, data: Buffer, at: _Cursor) -> int:
+    """A count of things that take at least eight bytes each."""
+    if count > (len(data) - at.position) // 8:
+        raise ValueError(f"it speaks of {count} entries at byte {at.position}, and ends before")
+    return count
+
+
+def _unpack(layout: str, data: Buffer, at: _Cursor) -> tuple[int, ...]:
     layout = "<" + layout
-    return struct.unpack(layout, f.read(struct.calcsize(layout)))
+    try:
+        found = struct.unpack_from(layout, data, at.position)
+    except struct.error as exc:
+        raise ValueError(f"the file ends in its header, at byte {at.position}") from exc
+    at.position += struct.calcsize(layout)
+    return found

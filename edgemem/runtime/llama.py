@@ -17,7 +17,15 @@ from typing import Any
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime.gguf import check_header
 
-__all__ = ["build_info", "chat_formatter", "grammar", "last_errors", "library", "open_model"]
+__all__ = [
+    "build_info",
+    "chat_formatter",
+    "forget_errors",
+    "grammar",
+    "last_errors",
+    "library",
+    "open_model",
+]
 
 N_BATCH = 512
 
@@ -40,7 +48,7 @@ def library() -> Any:
 
         @lib.llama_log_callback  # type: ignore[untyped-decorator]
         def log(level: int, text: bytes, _user: object) -> None:
-            if level >= 4:  # GGML_LOG_LEVEL_ERROR
+            if level == 4:  # GGML_LOG_LEVEL_ERROR
                 _log_lines.append(text.decode("utf-8", "replace").strip())
                 del _log_lines[:-8]
 
@@ -50,18 +58,29 @@ def library() -> Any:
         return lib
 
 
+def forget_errors() -> None:
+    """Before a call whose complaints are to be told apart from older ones."""
+    _log_lines.clear()
+
+
 def last_errors(otherwise: str) -> str:
     """What llama.cpp last complained of."""
     return "; ".join(_log_lines) or otherwise
 
 
 def open_model(
-    file: Path, *, n_ctx: int, n_threads: int, n_threads_batch: int, n_gpu_layers: int
+    file: Path,
+    *,
+    n_ctx: int,
+    n_threads: int,
+    n_threads_batch: int,
+    n_gpu_layers: int,
+    flash_attention: bool = False,
 ) -> tuple[Any, Any]:
     """A model and a context of one sequence. Raises ModelError, naming the file and the cause."""
     check_header(file)
     lib = library()
-    _log_lines.clear()
+    forget_errors()
     model_params = lib.llama_model_default_params()
     model_params.n_gpu_layers = n_gpu_layers
     model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
@@ -74,7 +93,7 @@ def open_model(
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
     params.n_seq_max = 1
-    params.flash_attn_type = 0
+    params.flash_attn_type = int(flash_attention)
     params.n_threads = n_threads
     params.n_threads_batch = n_threads_batch
     context = lib.llama_init_from_model(model, params)

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import tempfile
 import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import edgemem
-from edgemem.config import data_dir
+from edgemem.config import cache_dir, data_dir
 from edgemem.errors import ModelError, ModelNotFound
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "entry",
     "find",
     "installed",
+    "known_sha256",
     "manifest",
     "models_dir",
     "pull",
@@ -45,6 +48,8 @@ DEFAULT_EMBEDDER = "minilm-l6-v2-int8"
 MANIFEST_FORMAT = 1
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 30.0
+_HASHES = "sha256.json"
+_MAX_HASHES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +227,36 @@ def sha256_of(path: Path) -> str:
         raise ModelError(
             f"Cannot read {path}: {exc.strerror}. Check the path and its permissions."
         ) from exc
+
+
+def known_sha256(path: Path) -> str:
+    """The sha256 of a file, from the user's cache folder if it has not changed since.
+
+    A model of 98 MB takes 70 ms to hash. Unchanged: the same path, inode, size and time of its
+    last change, to the nanosecond. Raises ModelError if the file cannot be read.
+    """
+    cache = cache_dir() / _HASHES
+    hashes: dict[str, Any] = {}
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(cache.read_text(encoding="utf-8"))
+        hashes = found if isinstance(found, dict) else {}
+    key = str(path.absolute())
+    row = hashes.pop(key, None)
+    stamp: list[int] = []
+    with suppress(OSError):
+        stat = path.stat()
+        stamp = [stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    if isinstance(row, list) and row[:-1] == stamp and isinstance(row[-1], str):
+        return row[-1]
+    digest = sha256_of(path)
+    newest = list(hashes.items())[1 - _MAX_HASHES :]
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=cache.parent, prefix=f".{_HASHES}-")
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump({**dict(newest), key: [*stamp, digest]}, out)
+        os.replace(temporary, cache)
+    return digest
 
 
 def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:

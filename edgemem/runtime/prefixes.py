@@ -1,8 +1,15 @@
-"""The KV cache of one context, shared by stages that take turns.
+"""The KV cache of one context, shared by stages and adapters that take turns.
 
 Each stage begins its prompts with the same long text, whose keys and values are worth keeping. The
 context holds one sequence, that of the stage which runs; the others' states are kept outside it
 (23 KB a token for SmolLM2-135M, a millisecond or two to put away and to bring back).
+
+What is kept belongs to the adapters that computed it: under others it is wrong (logits move by 5
+and more, the likeliest token often stays, so it is hard to notice). So a token is *keyed*: it goes
+with the number of the adapter set that computes it, and only a beginning that is equal in both is
+reused. A stage bound anew, an adapter of another scale, a reloaded one: each is another set, whose
+tokens match nothing older. A stage's last prompt is kept for each set it ran with; any other stage
+that begins alike, with the same sets, starts from a copy of it.
 
 What is reused must equal what a fresh context would compute, bit for bit (measured on Q4_1, CPU):
 
@@ -20,47 +27,122 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Prefixes"]
+from edgemem.errors import ModelError
+from edgemem.runtime import llama
+from edgemem.runtime.streams import Reason
+
+__all__ = ["Keyed", "Prefixes"]
+
+Keyed = tuple[int, int]  # a token, and the number of the adapter set that computes it
+_Slot = tuple[str, int]  # a stage, and the set of its prompt's last token
 
 
 class Prefixes:
     """Which tokens the context holds, and what other stages left. Not thread-safe.
 
-    held: tokens of the sequence in the context; whoever decodes more appends them. most_tokens:
-    tokens that are kept for stages which do not run, the least recently used ones going first.
+    budget_bytes: how much is kept for stages that do not run; the least recently used goes first.
+    use: switches to an adapter set. held: what the sequence in the context consists of.
     """
 
-    def __init__(self, lib: Any, context: Any, most_tokens: int) -> None:
-        self._lib, self._context, self._most = lib, context, most_tokens
+    def __init__(
+        self, lib: Any, context: Any, budget_bytes: int, use: Callable[[int], object]
+    ) -> None:
+        self._lib, self._context, self._budget, self._use = lib, context, budget_bytes, use
         self._memory = lib.llama_get_memory(context)
-        self._stage: str | None = None
+        self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
+        self._slot: _Slot | None = None
         self._reusable = 0  # of `held`
-        self._saved: OrderedDict[str, tuple[list[int], NDArray[np.uint8]]] = OrderedDict()
-        self.held: list[int] = []
+        self._saved: OrderedDict[_Slot, tuple[list[Keyed], NDArray[np.uint8]]] = OrderedDict()
+        self.held: list[Keyed] = []
 
-    def enter(self, stage: str, tokens: Sequence[int]) -> int:
-        """Make it the stage's turn; how many of `tokens` the context holds for it already.
+    @property
+    def kept(self) -> int:
+        """How many prefixes are kept outside the context."""
+        return len(self._saved)
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return sum(state.nbytes for _, state in self._saved.values())
+
+    def enter(self, stage: str, prompt: Sequence[Keyed]) -> int:
+        """Make it the stage's turn; how many tokens of the prompt the context holds already.
 
         The caller decodes the others, which are at least two (or all), before any of an answer.
         """
         self._cut(self._reusable)
-        if stage != self._stage:
+        slot = (stage, prompt[-1][1])
+        if slot != self._slot:
             self._put_away()
-            self._bring_back(stage)
-        common = 0
-        for ours, theirs in zip(self.held, tokens[:-2], strict=False):
-            if ours != theirs:
-                break
-            common += 1
-        self._cut(common)
-        self._reusable = len(tokens) if len(tokens) > 1 else 0
+            self._slot = slot
+        reusable = {s: _reusable(held, prompt) for s, (held, _) in self._saved.items()}
+        best = max(reversed(reusable), key=lambda s: (reusable[s], s == slot), default=slot)
+        if reusable.get(best, 0) > _reusable(self.held, prompt):
+            self._bring_back(*self._saved[best])
+            self._saved.move_to_end(best)
+        self._saved.pop(slot, None)  # the context has the stage's newest now
+        self._cut(_reusable(self.held, prompt))
+        self._reusable = _sound(prompt)
         return len(self.held)
+
+    def decode(
+        self,
+        tokens: Sequence[Keyed],
+        over: Callable[[], Reason | None] = lambda: None,
+        *,
+        every: bool = False,
+    ) -> Reason | None:
+        """Append tokens to the sequence; logits are left for the last one, or for every one.
+
+        over: asked between batches; a reason ends it there, and is returned. Raises ModelError.
+        """
+        done = 0
+        for part in _batches(tokens):
+            if done and (reason := over()) is not None:
+                return reason
+            self._use(part[0][1])
+            batch = self._batch
+            batch.n_tokens = len(part)
+            for i, (token, _) in enumerate(part):
+                batch.token[i] = token
+                batch.pos[i] = len(self.held) + i
+                batch.n_seq_id[i] = 1
+                batch.seq_id[i][0] = 0
+                batch.logits[i] = every or done + i == len(tokens) - 1
+            status = self._lib.llama_decode(self._context, batch)
+            if status != 0:
+                raise ModelError(
+                    f"llama.cpp failed to decode {len(part)} tokens at position {len(self.held)} "
+                    f"(status {status}; {llama.last_errors('no reason given')})"
+                )
+            self.held.extend(part)
+            done += len(part)
+        return None
+
+    def forget(self, sets: Collection[int]) -> None:
+        """Drop what was computed with any of these sets."""
+        for slot, (held, _) in list(self._saved.items()):
+            if any(number in sets for _, number in held):
+                del self._saved[slot]
+        if any(number in sets for _, number in self.held):
+            self._clear()
+
+    def clear(self) -> None:
+        """Drop everything, so that the next prompt is computed from its first token."""
+        self._saved.clear()
+        self._clear()
+
+    def close(self) -> None:
+        """Free the batch. Call this before the context is freed."""
+        self._lib.llama_batch_free(self._batch)
 
     def _cut(self, length: int) -> None:
         """Keep the first tokens only. Always asks: an interrupted decode left more than `held`."""
@@ -70,28 +152,63 @@ class Prefixes:
             self._clear()  # recurrent models cannot drop a tail
 
     def _put_away(self) -> None:
-        if self._stage is not None and self.held:
+        """Keep a copy of what the context holds."""
+        if self._slot is not None and self.held:
             size = self._lib.llama_state_seq_get_size(self._context, 0)
-            state = np.empty(size, np.uint8)
-            if self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, 0) == size:
-                self._saved[self._stage] = (self.held, state)
-        while sum(len(tokens) for tokens, _ in self._saved.values()) > self._most:
+            if size <= self._budget:
+                state = np.empty(size, np.uint8)
+                got = self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, 0)
+                if got == size:
+                    self._saved[self._slot] = (list(self.held), state)
+        while self.bytes > self._budget:
             self._saved.popitem(last=False)
-        self._clear()
 
-    def _bring_back(self, stage: str) -> None:
-        self._stage = stage
-        tokens, state = self._saved.pop(stage, ([], None))
-        if state is None:
-            return
+    def _bring_back(self, held: Sequence[Keyed], state: NDArray[np.uint8]) -> None:
+        self._clear()
         if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
-            self.held = tokens
+            self.held = list(held)
         else:
             self._clear()
 
     def _clear(self) -> None:
         self.held = []
         self._lib.llama_memory_clear(self._memory, False)
+
+
+def _runs(prompt: Sequence[Keyed]) -> Iterator[tuple[int, int]]:
+    """Where each run of tokens of one set begins and ends."""
+    start = 0
+    for _, run in groupby(prompt, key=itemgetter(1)):
+        end = start + sum(1 for _ in run)
+        yield start, end
+        start = end
+
+
+def _reusable(held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
+    """How much of what is held a prompt may begin with, so that none of the rest is alone."""
+    common = 0
+    for ours, theirs in zip(held, prompt[: min(_sound(prompt), len(prompt) - 1)], strict=False):
+        if ours != theirs:
+            break
+        common += 1
+    alone = any(start < common == end - 1 for start, end in _runs(prompt))
+    return common - alone
+
+
+def _sound(prompt: Sequence[Keyed]) -> int:
+    """How many tokens come before the first that has to be decoded alone."""
+    return next((start for start, end in _runs(prompt) if end - start == 1), len(prompt))
+
+
+def _batches(tokens: Sequence[Keyed]) -> Iterator[Sequence[Keyed]]:
+    """Runs of one set, cut at N_BATCH, none of them a single token if it can be helped."""
+    for start, end in _runs(tokens):
+        while start < end:
+            size = min(llama.N_BATCH, end - start)
+            if end - start == llama.N_BATCH + 1:
+                size -= 1
+            yield tokens[start : start + size]
+            start += size
 
 
 def _pointer(state: NDArray[np.uint8]) -> Any:

@@ -1,7 +1,7 @@
 """Choosing the next token from logits: NumPy only, knows no model.
 
-`pick` asks the grammar about its favourite token first and about the whole vocabulary only when
-that is refused: masking 49,000 tokens at every step would cost more than the model's own work.
+`pick` asks the grammar about its favourite token first, and about ever more of the likeliest ones
+only while all are refused: to ask about 49,000 takes half as long as the model's own step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 __all__ = ["pick", "repeat_penalised"]
 
-_FIRST_LOOK = 64
+_LOOKS = (64, 512, 4096)  # likeliest tokens asked about together, before all are
 
 
 def repeat_penalised(
@@ -46,12 +46,11 @@ def pick(
     if allowed is None or allowed(np.array([favourite]))[0]:
         return favourite
     ok = np.empty(0, np.intp)
-    if len(logits) > _FIRST_LOOK:
-        best = np.argpartition(logits, -_FIRST_LOOK)[-_FIRST_LOOK:]
-        ok = best[allowed(best)]
-    if not len(ok):
-        everything = np.arange(len(logits))
-        ok = everything[allowed(everything)]
+    for look in (*(n for n in _LOOKS if n < len(logits)), len(logits)):
+        asked = np.argpartition(logits, -look)[-look:]
+        ok = asked[allowed(asked)]
+        if len(ok):
+            break
     if not len(ok):
         raise ValueError("none of the vocabulary is allowed")
     return _choose(logits[ok], ok, temperature, top_p, rng)

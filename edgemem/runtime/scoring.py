@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, ModelError
-from edgemem.runtime import llama
 
 if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
@@ -41,23 +40,17 @@ def log_probs(engine: Engine, tokens: list[int], start: int) -> NDArray[np.float
             n_ctx=engine.n_ctx,
         )
     found = np.empty(len(tokens) - start, np.float32)
-    engine._acquire()
-    try:
-        # The token before `start` is decoded anew, with those after it: its logits are wanted.
-        at = engine._prefixes.enter(_STAGE, tokens[: start - 1])
-        while at < start - 1:
-            size = min(llama.N_BATCH, start - 1 - at)
-            size -= start - 1 - at == llama.N_BATCH + 1  # none is decoded alone: see prefixes.py
-            _decode(engine, tokens[at : at + size], wanted=False)
-            at += size
-        for at in range(start - 1, len(tokens) - 1, ROWS):
-            part = tokens[at : min(at + ROWS, len(tokens) - 1)]
-            _decode(engine, part, wanted=True)
+    with engine._mine():
+        keyed = list(zip(tokens, engine._adapters.sets(_STAGE, tokens), strict=True))
+        cached = engine._prefixes.enter(_STAGE, keyed[:start])
+        engine._prefixes.decode(keyed[cached:start])
+        if start < len(tokens):
+            found[0] = _log_p(engine, -1, tokens[start])
+        for at in range(start, len(tokens) - 1, ROWS):
+            part = keyed[at : min(at + ROWS, len(tokens) - 1)]
+            engine._prefixes.decode(part, every=True)
             for i in range(len(part)):
                 found[at + i + 1 - start] = _log_p(engine, i, tokens[at + i + 1])
-    finally:
-        engine._owner = None
-        engine._lock.release()
     return found
 
 
@@ -116,24 +109,6 @@ def _found(
         at = min(start + len(piece), len(data))
         spans[i] = start, at
     return spans[:, 0], spans[:, 1]
-
-
-def _decode(engine: Engine, tokens: list[int], *, wanted: bool) -> None:
-    batch, held = engine._batch, engine._prefixes.held
-    batch.n_tokens = len(tokens)
-    for i, token in enumerate(tokens):
-        batch.token[i] = token
-        batch.pos[i] = len(held) + i
-        batch.n_seq_id[i] = 1
-        batch.seq_id[i][0] = 0
-        batch.logits[i] = wanted
-    status = engine._lib.llama_decode(engine._context, batch)
-    if status != 0:
-        raise ModelError(
-            f"llama.cpp failed to decode {len(tokens)} tokens at position {len(held)} (status "
-            f"{status}; {llama.last_errors('no reason given')})"
-        )
-    held.extend(tokens)
 
 
 def _log_p(engine: Engine, row: int, token: int) -> float:

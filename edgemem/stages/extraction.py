@@ -22,11 +22,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from edgemem.results import Message, to_utc
+from edgemem.runtime.cut_json import close_json
 from edgemem.runtime.engine import Engine
 from edgemem.stages import dates
 from edgemem.text import (
@@ -261,27 +261,17 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def parse(text: str, *, cut: bool = False) -> list[str]:
-    """The facts of an answer. cut: it ran into max_tokens, so only its closed strings are facts.
+    """The facts of an answer. cut: it ran into max_tokens, so only its whole strings are facts.
 
-    Raises ValueError when it is not cut and not {"facts": [strings]}.
+    Raises ValueError on what is not {"facts": [strings]}, nor, if cut, the beginning of it.
     """
-    if cut:
-        facts: Any = _closed_strings(text)
-    else:
-        found = json.loads(text)
-        facts = found.get("facts") if isinstance(found, dict) else None
+    found = json.loads((close_json(text) or "{}") if cut else text)
+    facts = found.get("facts") if isinstance(found, dict) else None
+    if cut and facts is None:
+        return []  # it was cut before them
     if not isinstance(facts, list) or not all(isinstance(f, str) for f in facts):
         raise ValueError(f'expected {{"facts": [strings]}}, the model gave {text[:200]!r}')
     return [f.strip() for f in facts if f.strip()]
-
-
-def _closed_strings(text: str) -> list[str]:
-    """The strings of cut JSON that a comma or bracket follows; what is no JSON is skipped."""
-    found: list[str] = []
-    for string in re.findall(r'"(?:[^"\\]|\\.)*"(?=\s*[,\]])', text):
-        with suppress(ValueError):
-            found.append(json.loads(string))
-    return found
 
 
 def _label(message: Message) -> str:

@@ -45,7 +45,10 @@ def read(paths: Sequence[Path]) -> list[Example]:
     """The examples of JSON-lines files. Raises InputError, naming file and line."""
     found: list[Example] = []
     for path in paths:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        # Not splitlines: a text may hold a line separator that is no end of a line of JSON.
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            if not line:
+                continue
             try:
                 example = Example(**json.loads(line))
                 texts = (example.prompt, example.target, example.group, example.kind)

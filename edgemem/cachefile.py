@@ -1,13 +1,15 @@
-"""The files of an index beside a store: caches that may be thrown away at any time.
+"""Files that may be thrown away at any time: the caches beside a store, and a tuned model.
 
 Knows files and their stamp, not what is inside: hnswlib writes its data file (in place, without
-fsync, without saying that the disk is full) and crashes the process when it reads a damaged one.
-So the data is written to a temporary file, checked, synced and renamed, and a stamp beside it holds
-its size and SHA-256; both are compared before anything reads the data.
+fsync, without saying that the disk is full) and crashes the process when it reads a damaged one,
+and llama.cpp takes a damaged tensor for a whole one. So the data is written to a temporary file,
+checked, synced and renamed, and a stamp beside it holds its size and SHA-256; both are compared
+before anything reads the data.
 
     <db>.hnsw        what hnswlib wrote
     <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
     <db>.metric      what metricfile.py wrote, and its stamp likewise
+    <model>.tuned    what runtime/tune.py let llama.cpp write, and its stamp likewise
 """
 
 from __future__ import annotations
@@ -44,11 +46,12 @@ def discard(path: str | os.PathLike[str]) -> None:
 
 
 def write_temporary(
-    path: Path, write: Callable[[str], None], expected_bytes: int
+    path: Path, write: Callable[[str], None], expected_bytes: int | None
 ) -> tuple[Path, dict[str, Any]]:
     """Let `write` fill a new file beside `path`. Returns it with its size and checksum.
 
-    Raises OSError if it has another size than expected, as on a full disk, or cannot be synced.
+    expected_bytes: None if only `write` knows. Raises OSError if it has another size than that, as
+    on a full disk, or cannot be synced.
     """
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
     os.close(fd)
@@ -56,7 +59,7 @@ def write_temporary(
     try:
         write(str(temporary))
         size = temporary.stat().st_size
-        if size != expected_bytes:
+        if expected_bytes not in (None, size):
             raise OSError(f"{temporary} has {size} bytes instead of {expected_bytes}")
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())

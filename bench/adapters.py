@@ -1,0 +1,343 @@
+"""What do adapters cost? Switching, reloading, decoding, memory, kept prefixes, grammars.
+
+    python -m bench.adapters --json OUT [--experts NAME] [--interleavings 1000] [--rounds 5]
+
+The adapters are those of a set of experts, if there is one; else random ones of the same shape: q
+and v (r = 8) for extraction and update, all linear maps for generation. Random numbers cost what
+trained ones do, but answer nothing. One row for each question:
+
+- switch: microseconds of `llama_set_adapters_lora`, in generations of two stages that take turns;
+  first_decode_ms: what the graph that is built anew adds to the next prompt's first tokens;
+- reload: milliseconds to load the model anew with `lora_path`, what a switch replaces;
+- decode, prefill: tokens a second of each stage's adapters against none, in turns;
+- memory: growth of the resident set when all are loaded and used;
+- prefix: time to first token after a beginning of 300 tokens that is kept, against a cold one;
+- grammar: what following a JSON schema adds to the time of a token;
+- contamination: of random interleavings of stages, adapters and prompts, how many gave other logits
+  than a cold run, by a single bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import report
+from bench.random_adapters import ALL_LINEAR, QV, write_adapter
+from edgemem.runtime import experts, models
+from edgemem.runtime.engine import Engine
+
+STAGES = {"extraction": QV, "update": QV, "generation": ALL_LINEAR}
+STORY = "The old harbour master walked along the quay and told the children how"
+SENTENCES = (
+    "I sold my car and I cycle to the office now.",
+    "My sister Ines plays the cello in an orchestra.",
+    "We moved to Bergen in June because of the new job.",
+    "I am allergic to hazelnuts and to cats.",
+    "On Fridays I teach chess at the library.",
+)
+TALK = (
+    'Read what is said and write down what it tells of the speaker as JSON, such as {"facts": '
+    '["Ana lives in Oslo"]}, or {"facts": []} if it tells nothing.\n\n'
+    'Ana: I live in Oslo.\n{"facts": ["Ana lives in Oslo"]}\n\n'
+    'Ana: What about you?\n{"facts": []}\n\n'
+    'Ana: My brother keeps bees.\n{"facts": ["Ana\'s brother keeps bees"]}\n\n'
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {"facts": {"type": "array", "items": {"type": "string"}, "maxItems": 2}},
+    "required": ["facts"],
+}
+
+Row = dict[str, Any]
+
+
+def words(seed: int, count: int) -> str:
+    """A text that no other seed begins with."""
+    chance = random.Random(seed)
+    some = "river stone lamp garden winter letter bread cloud train window song paper hill".split()
+    return " ".join(chance.choice(some) for _ in range(count))
+
+
+def resident_mb() -> float:
+    """What this process holds now, in 10⁶ bytes (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def adapter_files(folder: Path, name: str) -> tuple[str, dict[str, tuple[Path, float]]]:
+    """What the adapters are, and the file and scale of each stage's."""
+    known = {s.name: s for s in experts.available()}
+    if name in known:
+        found = known[name]
+        return name, {e.stage: (found.folder / e.file, e.scale) for e in found.adapters}
+    if name != experts.DEFAULT:
+        raise SystemExit(f"There are no experts {name!r}. Known: {', '.join(known) or 'none'}.")
+    return "random numbers", {
+        stage: (write_adapter(folder / f"{stage}.gguf", seed, targets=targets, size=0.02), 1.0)
+        for seed, (stage, targets) in enumerate(STAGES.items())
+    }
+
+
+def bind_all(engine: Engine, files: Mapping[str, tuple[Path, float]]) -> None:
+    for stage, (file, scale) in files.items():
+        engine.load_adapter(stage, file)
+        engine.bind(stage, {stage: scale})
+
+
+# -- one question each -------------------------------------------------------------------------
+
+
+def memory(files: Mapping[str, tuple[Path, float]]) -> tuple[Row, Engine]:
+    """The growth of the resident set; the engine is for the other questions."""
+    engine = Engine.load()
+    prompt = words(1, 200)
+    for _ in range(2):
+        engine.generate(prompt, max_tokens=4)
+        engine.drop_prefixes()
+    gc.collect()
+    before = resident_mb()
+    bind_all(engine, files)
+    for stage in files:
+        engine.generate(prompt, max_tokens=4, stage=stage)
+        engine.drop_prefixes()  # what is kept of prompts is no cost of adapters
+    gc.collect()
+    row = {
+        "what": "memory",
+        "adapters": len(files),
+        "files_mb": sum(a.bytes for a in engine.adapters()) / 1e6,
+        "rss_mb": resident_mb() - before,
+    }
+    return row, engine
+
+
+def switch(engine: Engine, stages: Sequence[str], switches: int) -> Row:
+    first_us, first_ms, same_ms = [], [], []
+    for turn in range(switches):
+        done = engine.generate("One two", max_tokens=1, stage=stages[turn % len(stages)])
+        first_us.append(done.switch_s * 1e6)
+        if turn < 40:
+            first_ms.append(done.ttft_s * 1e3)
+            engine.drop_prefixes()
+            again = engine.generate("One two", max_tokens=1, stage=stages[turn % len(stages)])
+            same_ms.append(again.ttft_s * 1e3)
+            engine.drop_prefixes()
+    assert all(us > 0 for us in first_us)
+    return {
+        "what": "switch",
+        "switches": switches,
+        "us_p50": report.percentile(first_us, 50),
+        "us_p95": report.percentile(first_us, 95),
+        "first_decode_ms": median(first_ms) - median(same_ms),
+    }
+
+
+def reload(path: Path, adapter: Path, rounds: int) -> Row:
+    from llama_cpp import Llama
+
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        llama = Llama(model_path=str(path), lora_path=str(adapter), n_ctx=2048, verbose=False)
+        times.append((time.perf_counter() - started) * 1e3)
+        llama.close()
+    return {
+        "what": "reload",
+        "rounds": rounds,
+        "ms_p50": report.percentile(times, 50),
+        "ms_p95": report.percentile(times, 95),
+    }
+
+
+def speed(engine: Engine, stages: Sequence[str], rounds: int) -> list[Row]:
+    """Decode and prefill of each stage, and their ratio to no adapter's in the same round."""
+    prefill: dict[str, list[float]] = {stage: [] for stage in ["", *stages]}
+    decode: dict[str, list[float]] = {stage: [] for stage in ["", *stages]}
+    for turn in range(rounds + 1):
+        for stage in random.Random(turn).sample(list(prefill), len(prefill)):
+            engine.generate("One two", max_tokens=1, stage=stage)  # the switch is not measured here
+            engine.drop_prefixes()
+            done = engine.generate(f"{words(turn, 180)}. {STORY}", max_tokens=32, stage=stage)
+            if turn and done.completion_tokens >= 8:  # the first round warms
+                prefill[stage].append(done.prompt_tokens / done.ttft_s)
+                decode[stage].append(done.tokens_per_s)
+    rows = []
+    for stage in prefill:
+        row: Row = {"what": "speed", "stage": stage or "(no adapter)", "rounds": rounds}
+        for kind, found in (("prefill", prefill), ("decode", decode)):
+            ratios = [a / b for a, b in zip(found[stage], found[""], strict=False)]
+            row[f"{kind}_tokens_per_s"] = median(found[stage]) if found[stage] else None
+            row[f"{kind}_ratio"] = median(ratios) if ratios else None
+        rows.append(row)
+    return rows
+
+
+def prefix(engine: Engine, stage: str, rounds: int) -> Row:
+    tokens = engine.tokenize(words(7, 400))[:300]
+    text = b"".join(map(engine._vocabulary.piece, tokens)).decode()
+    cold, hit, cached = [], [], []
+    for turn in range(rounds):
+        prompt = f"{text}. {SENTENCES[turn % len(SENTENCES)]} {words(turn, 12)}"
+        engine.drop_prefixes()
+        cold.append(engine.generate(prompt, max_tokens=1, stage=stage).ttft_s * 1e3)
+        engine.generate(f"{text}! {words(99, 9)}", max_tokens=1, stage=stage)
+        engine.generate("Another stage has its turn.", max_tokens=1, stage="between")
+        done = engine.generate(prompt, max_tokens=1, stage=stage)
+        hit.append(done.ttft_s * 1e3)
+        cached.append(done.cached_tokens)
+    return {
+        "what": "prefix",
+        "stage": stage or "(no adapter)",
+        "prompt_tokens": done.prompt_tokens,
+        "cached_tokens": int(median(cached)),
+        "cold_ttft_ms": median(cold),
+        "hit_ttft_ms": median(hit),
+        "ratio": median(c / h for c, h in zip(cold, hit, strict=True)),
+    }
+
+
+def grammar(engine: Engine, rounds: int) -> Row:
+    """Seconds of a token with the schema against without it, where both write the same text."""
+    ratios, free_ms, schema_ms = [], [], []
+    for turn in range(rounds):
+        for sentence in SENTENCES:
+            prompt = f"{TALK}Kim: {sentence}\n"
+            how: list[tuple[Mapping[str, Any] | None, list[float]]] = [
+                (None, free_ms),
+                (SCHEMA, schema_ms),
+            ]
+            took = []
+            for schema, found in how if turn % 2 else reversed(how):
+                engine.generate(prompt, max_tokens=1, stage="grammar")  # the prefix is kept
+                done = engine.generate(
+                    prompt, max_tokens=24, stop=("\n",), schema=schema, stage="grammar"
+                )
+                found.append(1e3 / done.tokens_per_s)
+                took.append((schema is None, 1e3 / done.tokens_per_s))
+            by = dict(took)
+            ratios.append(by[False] / by[True])
+    return {
+        "what": "grammar",
+        "answers": len(ratios),
+        "free_ms_per_token": median(free_ms),
+        "schema_ms_per_token": median(schema_ms),
+        "overhead": median(ratios) - 1.0,
+    }
+
+
+def contamination(engine: Engine, stages: Sequence[str], interleavings: int) -> Row:
+    """Logits after a prompt, compared as bytes with those of a run from its first token."""
+    sets: list[dict[str, float]] = [{}, *({s: 1.0} for s in stages), {stages[0]: 0.5}]
+    sets.append(dict.fromkeys(stages[:2], 0.7))
+    heads = [words(31, 24), words(32, 40)]
+    prompts = [f"{head}. {tail}" for head in heads for tail in SENTENCES[:3]] + ["One two", STORY]
+    triples = [(i, p) for i in range(len(sets)) for p in range(len(prompts))]
+    chance = random.Random(1)
+    triples = chance.sample(triples, min(40, len(triples)))
+
+    def logits(stage: str, prompt: int) -> tuple[bytes, int]:
+        done = engine.generate(prompts[prompt], max_tokens=1, stage=stage)
+        return engine._logits().tobytes(), done.cached_tokens
+
+    cold = {}
+    for i, prompt in triples:
+        engine.bind("cold", sets[i])
+        engine.drop_prefixes()
+        cold[i, prompt] = logits("cold", prompt)[0]
+    engine.drop_prefixes()
+    names = ["a", "b", "c", "d"]
+    bound = dict.fromkeys(names, 0)
+    wrong = hits = 0
+    for _ in range(interleavings):
+        i, prompt = chance.choice(triples)
+        fitting = [name for name in names if bound[name] == i]
+        stage = chance.choice(fitting if fitting and chance.random() < 0.8 else names)
+        if bound[stage] != i:
+            engine.bind(stage, sets[i])
+            bound[stage] = i
+        found, cached = logits(stage, prompt)
+        wrong += found != cold[i, prompt]
+        hits += cached > 0
+    return {
+        "what": "contamination",
+        "triples": len(triples),
+        "interleavings": interleavings,
+        "with_reused_prefix": hits,
+        "contaminations": wrong,
+    }
+
+
+# -- all of them -------------------------------------------------------------------------------
+
+
+def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
+    with tempfile.TemporaryDirectory() as folder:
+        what, files = adapter_files(Path(folder), name)
+        stages = list(files)
+        rows: list[Row] = []
+
+        def told(question: str, answer: Callable[[], Any]) -> Any:
+            started = time.perf_counter()
+            found = answer()
+            seconds = time.perf_counter() - started
+            print(f"{question}: {seconds:.0f} s", file=sys.stderr)
+            return found
+
+        memory_row, engine = told("memory", lambda: memory(files))
+        with engine:
+            switch_row = told("switch", lambda: switch(engine, stages[:2], 200))
+            file = files[stages[0]][0]
+            reload_row = told("reload", lambda: reload(engine.path, file, rounds))
+            speed_rows = told("speed", lambda: speed(engine, stages, rounds))
+            prefix_rows = [
+                told(f"prefix {s}", lambda s=s: prefix(engine, s, rounds)) for s in stages
+            ]
+            grammar_row = told("grammar", lambda: grammar(engine, rounds))
+            contamination_row = told(
+                "contamination", lambda: contamination(engine, stages, interleavings)
+            )
+        rows = [memory_row, switch_row, reload_row, *speed_rows, *prefix_rows]
+        rows += [grammar_row, contamination_row]
+    qv = [r["decode_ratio"] for r in speed_rows if r["stage"] in ("extraction", "update")]
+    summary = {
+        "model": models.DEFAULT_LLM,
+        "adapters": what,
+        "switch_us_p50": switch_row["us_p50"],
+        "reload_ms_p50": reload_row["ms_p50"],
+        "switch_faster_than_reload": reload_row["ms_p50"] * 1e3 / switch_row["us_p50"],
+        "contaminations": contamination_row["contaminations"],
+        "interleavings": interleavings,
+        "prefix_ttft_ratio": min(r["ratio"] for r in prefix_rows),
+        "grammar_overhead": grammar_row["overhead"],
+        "adapters_rss_mb": memory_row["rss_mb"],
+        "decode_ratio_qv": median(r for r in qv if r is not None),
+    }
+    return summary, rows
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.adapters", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--experts", default=experts.DEFAULT, metavar="NAME", help="a set's name")
+    parser.add_argument("--interleavings", type=int, default=1000, metavar="N")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N")
+    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    options = parser.parse_args(arguments)
+    if options.interleavings < 1 or options.rounds < 1:
+        parser.error("--interleavings and --rounds must be 1 or more")
+    summary, rows = run(options.experts, options.interleavings, options.rounds)
+    report.write(options.json, summary, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""The LoRA adapters of one context: which are loaded, which stage uses which, and the switch.
+
+An adapter set is what runs at a time: none, one, or several with their scales. Each set that was
+ever used has a number, never given twice, by which prefixes.py tells whose KV is whose. Not
+thread-safe: the engine's lock is held around every call.
+
+Knows llama.cpp's adapter functions and token ids; knows nothing of prompts, nor what a stage is
+for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgemem.errors import AdapterError
+from edgemem.runtime import llama
+from edgemem.runtime.adapterfile import check_adapter
+from edgemem.runtime.gguf import Header, read_header, read_only
+
+__all__ = ["NONE", "Adapter", "Adapters"]
+
+NONE = 0  # the number of the empty set
+
+_Handle = ctypes.POINTER(ctypes.c_void_p)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A loaded adapter. scale: multiplies those that it is bound with; bytes: of its file."""
+
+    name: str
+    path: Path
+    scale: float
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """serial: its own number, for another adapter may later have the same address."""
+
+    adapter: Adapter
+    handle: Any
+    serial: int
+    invocation: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A stage's set; before the invocation tokens, if there are any, `head` is used."""
+
+    scales: Mapping[str, float]
+    set: int
+    head: int
+    invocation: tuple[int, ...]
+
+
+class Adapters:
+    """What is loaded and bound. base: the file of the model."""
+
+    def __init__(self, lib: Any, model: Any, context: Any, base: Path) -> None:
+        self._lib, self._model, self._context, self._base = lib, model, context, base
+        self._base_header: Header | None = None
+        self._loaded: dict[str, _Loaded] = {}
+        self._bound: dict[str, _Bound] = {}
+        self._sets: list[tuple[tuple[int, float], ...]] = [()]
+        self._current = NONE
+        self._serial = 0
+
+    def all(self) -> tuple[Adapter, ...]:
+        return tuple(loaded.adapter for loaded in self._loaded.values())
+
+    def load(self, name: str, path: str | os.PathLike[str], scale: float) -> Adapter:
+        """See Engine.load_adapter."""
+        if not name or name in self._loaded:
+            raise AdapterError(
+                f"the adapter's name is {name!r}; it must be one that no loaded adapter has "
+                f"({', '.join(self._loaded) or 'none is loaded'}); choose another, or unload that "
+                "one first"
+            )
+        _check_scale(name, scale)
+        file = Path(path).expanduser()
+        try:
+            data = file.read_bytes()
+        except (OSError, ValueError) as exc:
+            raise AdapterError(
+                f"{file} cannot be read ({getattr(exc, 'strerror', None) or exc}); give the path "
+                "of an adapter's .gguf file"
+            ) from exc
+        check_adapter(file, data, self._base.name, self._header())
+        llama.forget_errors()
+        handle = self._lib.llama_adapter_lora_init(self._model, os.fsencode(file))
+        if not handle:
+            raise AdapterError(
+                f"llama.cpp refused the adapter {file} ({llama.last_errors('no reason given')}); "
+                f"train or convert it again for {self._base.name}, or leave it out"
+            )
+        self._serial += 1
+        count = int(self._lib.llama_adapter_get_alora_n_invocation_tokens(handle))
+        tokens = self._lib.llama_adapter_get_alora_invocation_tokens(handle)
+        invocation = tuple(tokens[i] for i in range(count))
+        adapter = Adapter(name, file, scale, len(data), hashlib.sha256(data).hexdigest())
+        self._loaded[name] = _Loaded(adapter, handle, self._serial, invocation)
+        return adapter
+
+    def unload(self, name: str) -> frozenset[int]:
+        """Free an adapter and take it out of all stages. Returns the sets that it was part of."""
+        loaded = self._one(name)
+        for stage, bound in list(self._bound.items()):
+            if name in bound.scales:
+                self.bind(stage, {n: s for n, s in bound.scales.items() if n != name})
+        self.use(NONE)
+        del self._loaded[name]
+        self._lib.llama_adapter_lora_free(loaded.handle)
+        parts = enumerate(self._sets)
+        return frozenset(n for n, part in parts if any(s == loaded.serial for s, _ in part))
+
+    def bind(self, stage: str, scales: Mapping[str, float]) -> None:
+        """See Engine.bind."""
+        members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
+        activated = [loaded for loaded, _ in members if loaded.invocation]
+        if len(activated) > 1:
+            raise AdapterError(
+                f"stage {stage!r} would have two adapters with activation tokens "
+                f"({', '.join(a.adapter.name for a in activated)}); bind one of them at a time"
+            )
+        number = self._number(members)
+        if number == NONE:
+            self._bound.pop(stage, None)
+            return
+        invocation = activated[0].invocation if activated else ()
+        head = self._number([(loaded, s) for loaded, s in members if not loaded.invocation])
+        self._bound[stage] = _Bound(dict(scales), number, head, invocation)
+
+    def bound(self, stage: str) -> bool:
+        """Whether a stage has adapters."""
+        return stage in self._bound
+
+    def sets(self, stage: str, tokens: Sequence[int]) -> list[int]:
+        """The set that each token of a prompt is to be computed with.
+
+        An adapter with activation tokens is on from their last occurrence in the prompt, and not
+        at all without one. Source: Activated LoRA (Greenewald et al., 2025), section 3.
+        """
+        bound = self._bound.get(stage)
+        if bound is None:
+            return [NONE] * len(tokens)
+        start = _last(bound.invocation, tokens)
+        return [bound.head] * start + [bound.set] * (len(tokens) - start)
+
+    def use(self, number: int) -> float:
+        """Make a set the one that computes. Returns the seconds this took, 0 if it was on."""
+        if number == self._current:
+            return 0.0
+        handles = {loaded.serial: loaded.handle for loaded in self._loaded.values()}
+        members = self._sets[number]
+        started = time.perf_counter()
+        n = len(members)
+        pointers = (_Handle * n)(*(handles[serial] for serial, _ in members)) if n else None
+        scales = (ctypes.c_float * n)(*(scale for _, scale in members)) if n else None
+        if self._lib.llama_set_adapters_lora(self._context, pointers, n, scales) != 0:
+            raise AdapterError(f"llama.cpp could not switch to {n} adapters; load the model again")
+        self._current = number
+        return time.perf_counter() - started
+
+    def identity(self, number: int) -> tuple[tuple[str, float], ...]:
+        """The members of a set as (sha256, scale), which mean the same in another process."""
+        hashes = {loaded.serial: loaded.adapter.sha256 for loaded in self._loaded.values()}
+        return tuple((hashes[serial], scale) for serial, scale in self._sets[number])
+
+    def _one(self, name: str) -> _Loaded:
+        if name not in self._loaded:
+            raise AdapterError(
+                f"no adapter {name!r} is loaded; loaded are: {', '.join(self._loaded) or 'none'}; "
+                "load it first"
+            )
+        return self._loaded[name]
+
+    def _number(self, members: Sequence[tuple[_Loaded, float]]) -> int:
+        # In the order of loading: llama.cpp adds the members up in an order that depends on it.
+        scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
+        part = tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
+        if part not in self._sets:
+            self._sets.append(part)
+        return self._sets.index(part)
+
+    def _header(self) -> Header:
+        if self._base_header is None:
+            header = read_header(read_only(self._base))
+            if "split.count" in header.values and header.values["split.count"].value != 1:
+                raise AdapterError(
+                    f"{self._base} is one of several files of a model; adapters need it in one "
+                    "(llama.cpp's `llama-gguf-split --merge` joins them)"
+                )
+            self._base_header = header
+        return self._base_header
+
+
+def _check_scale(name: str, scale: float) -> float:
+    if not math.isfinite(scale):
+        raise AdapterError(f"the scale of the adapter {name!r} is {scale}; it must be a number")
+    return scale
+
+
+def _last(wanted: tuple[int, ...], tokens: Sequence[int]) -> int:
+    """Where `wanted` begins for the last time; the end if it does not, 0 if it is empty."""
+    if not wanted:
+        return 0
+    for start in range(len(tokens) - len(wanted), -1, -1):
+        if tuple(tokens[start : start + len(wanted)]) == wanted:
+            return start
+    return len(tokens)

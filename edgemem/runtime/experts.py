@@ -1,0 +1,185 @@
+"""Sets of trained adapters, one expert for each stage: which there are, and loading one.
+
+A set is a folder with a `manifest.toml` and GGUF files. Ours lie in `models/adapters/`, a user's
+own in the folder `adapters` of the user's models folder, or anywhere by path. Knows the manifest;
+knows neither what a stage does nor how an adapter is trained.
+Source: MemLoRA, section 3 (one small model, one LoRA expert per stage).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgemem.errors import AdapterError
+from edgemem.runtime import models
+from edgemem.runtime.engine import Engine
+
+__all__ = [
+    "DEFAULT",
+    "NO_EXPERTS",
+    "Expert",
+    "ExpertSet",
+    "available",
+    "find",
+    "load",
+    "load_chosen",
+]
+
+DEFAULT = "open"
+NO_EXPERTS = "none"
+MANIFEST_FORMAT = 1
+_MANIFEST = "manifest.toml"
+# SPDX names of licences that let anybody use a set for anything.
+_PERMISSIVE = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CC-BY-4.0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expert:
+    """One adapter of a set: what it is for, and how it was made.
+
+    stage: whose prompts it is for; two of one stage are added up. scale: what it is bound with.
+    tokens: how many it was trained on. scores: of its validation, by name.
+    """
+
+    stage: str
+    file: str
+    sha256: str
+    scale: float = 1.0
+    rank: int = 0
+    alpha: float = 0.0
+    targets: tuple[str, ...] = ()
+    command: str = ""
+    seed: int = 0
+    tokens: int = 0
+    scores: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertSet:
+    """A folder's manifest. base_sha256: the files of models that the adapters are of."""
+
+    name: str
+    licence: str
+    data: str
+    base_sha256: tuple[str, ...]
+    adapters: tuple[Expert, ...]
+    folder: Path
+
+    @property
+    def permissive(self) -> bool:
+        """Whether anybody may use it for anything; if not, the user should be told."""
+        return self.licence in _PERMISSIVE
+
+
+def available() -> list[ExpertSet]:
+    """The sets on this machine that have a name, ours and the user's (which come first).
+
+    Raises AdapterError on a manifest that cannot be read.
+    """
+    found: dict[str, ExpertSet] = {}
+    for place in _places():
+        for file in sorted(place.glob(f"*/{_MANIFEST}")):
+            found.setdefault(file.parent.name, _read(file.parent))
+    return list(found.values())
+
+
+def find(name_or_folder: str) -> ExpertSet:
+    """The set of that name, or in that folder. Raises AdapterError, naming those there are."""
+    folders = [place / name_or_folder for place in _places()]
+    if Path(name_or_folder).name != name_or_folder:
+        folders = [Path(name_or_folder).expanduser()]
+    for folder in folders:
+        if (folder / _MANIFEST).is_file():
+            return _read(folder)
+    names = ", ".join([s.name for s in available()] + [NO_EXPERTS])
+    raise AdapterError(
+        f"there are no experts {name_or_folder!r} (no {_MANIFEST} in "
+        f"{' nor in '.join(map(str, folders))}); known are: {names}. Give one of these, or the "
+        "folder of a set, with a / in it"
+    )
+
+
+def load(engine: Engine, name_or_folder: str) -> ExpertSet:
+    """Load all adapters of a set and bind them to their stages.
+
+    Stages that the set has no adapter for keep what they have. Raises AdapterError, and then
+    leaves the engine as it was, if there is no such set, it is for other models, or a file is not
+    what the manifest says.
+    """
+    chosen = find(name_or_folder)
+    base = models.known_sha256(engine.path)
+    if base not in chosen.base_sha256:
+        raise AdapterError(
+            f"the experts {chosen.name!r} are for the models with sha256 "
+            f"{', '.join(chosen.base_sha256)}, and {engine.path.name} has {base}; load one of "
+            f"those models, or go on without experts (`--experts {NO_EXPERTS}`)"
+        )
+    bound: dict[str, dict[str, float]] = {}
+    loaded: list[str] = []
+    try:
+        for expert in chosen.adapters:
+            file = chosen.folder / expert.file
+            name = f"{chosen.name}/{file.stem}"
+            adapter = engine.load_adapter(name, file)
+            loaded.append(name)
+            if adapter.sha256 != expert.sha256:
+                raise AdapterError(
+                    f"{file} is not the adapter that the manifest speaks of: its sha256 is "
+                    f"{adapter.sha256}, not {expert.sha256}; install it again, or correct "
+                    f"{chosen.folder / _MANIFEST}"
+                )
+            bound.setdefault(expert.stage, {})[name] = expert.scale
+    except BaseException:
+        for name in loaded:
+            engine.unload_adapter(name)
+        raise
+    for stage, scales in bound.items():
+        engine.bind(stage, scales)
+    return chosen
+
+
+def load_chosen(engine: Engine, setting: str) -> ExpertSet | None:
+    """Load what the setting `experts` names; None if that is no set.
+
+    The default set is passed over where it does not belong: with another model, or where it was
+    left out of an installation. Raises AdapterError as `load` does for any other.
+    """
+    if setting == NO_EXPERTS:
+        return None
+    if setting == DEFAULT:
+        if not any((place / DEFAULT / _MANIFEST).is_file() for place in _places()):
+            return None
+        if models.known_sha256(engine.path) not in find(DEFAULT).base_sha256:
+            return None
+    return load(engine, setting)
+
+
+def _places() -> tuple[Path, ...]:
+    return models.user_models_dir() / "adapters", models.models_dir() / "adapters"
+
+
+def _read(folder: Path) -> ExpertSet:
+    file = folder / _MANIFEST
+    try:
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
+        if raw.pop("format") != MANIFEST_FORMAT:
+            raise ValueError(f"its format is another than {MANIFEST_FORMAT}")
+        rows = []
+        for table in raw.pop("adapter"):
+            expert = Expert(**{**table, "targets": tuple(table.get("targets", ()))})
+            if Path(expert.file).name != expert.file:
+                raise ValueError(f"{expert.file!r} is no file of the folder")
+            if not (isinstance(expert.stage, str) and isinstance(expert.scale, int | float)):
+                raise ValueError(f"{expert.file} has a stage that is no text or a scale no number")
+            rows.append(expert)
+        base = tuple(map(str, raw.pop("base_sha256")))
+        return ExpertSet(**raw, base_sha256=base, adapters=tuple(rows), folder=folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise AdapterError(
+            f"cannot read the manifest {file}: {type(exc).__name__}: {exc}. models/README.md says "
+            "what it holds; correct it, or install edgemem-runtime again"
+        ) from exc

@@ -1,0 +1,286 @@
+"""The default model in the form, and with the threads, that this machine runs fastest.
+
+The bundled file is Q4_1, whose products llama.cpp has no fast kernel for. llama.cpp itself can
+write it anew as Q8_0, in about a second and with nearly the same answers (bench/LOG.md). Whether
+that pays, and how many threads do, is measured once (`tune`) and kept in the user's cache folder.
+
+Nothing here happens unasked. `tune` takes some six seconds and writes a file: only `edgemem models
+tune` calls it, and `edgemem chat` and `edgemem demo` at a terminal, once. Engine.load and so
+Memory only read what is `stored`, if it is whole and of this machine.
+
+Knows llama.cpp's quantizer and its clock; knows no prompts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from edgemem import cachefile
+from edgemem.config import cache_dir
+from edgemem.errors import InputError, ModelError
+from edgemem.runtime import llama, models
+
+__all__ = ["FORMS", "Speed", "Tuning", "cores", "measure", "requantise", "stored", "tune"]
+
+# llama.cpp's number of each. Q4_0 is faster still, but costs 0.18 of the mean log p of a text, and
+# three of ten likeliest tokens are others: `tune` does not take it.
+FORMS = {"q8_0": 7, "q4_0": 2}
+
+# A stage's typical call: what is new of its prompt, and its answer.
+PREFILL_TOKENS, DECODE_TOKENS = 150, 30
+# More threads, or another file, must be so much faster to be worth it: a file takes room, threads
+# take the cores of others, and these are measured while others run.
+MARGIN = 1.1
+BUDGET_S = 5.0
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What one file did with so many threads: tokens/s, medians over the rounds."""
+
+    form: str
+    n_threads: int
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What to load the default model as.
+
+    form: a key of FORMS, or "source" where the model's own file is the fastest. path: the file;
+    sha256: its hash; source_sha256: that of the file it was made from. n_threads: for decoding.
+    n_threads_batch: for prefill.
+    """
+
+    form: str
+    path: Path
+    sha256: str
+    source_sha256: str
+    n_threads: int
+    n_threads_batch: int
+    speeds: tuple[Speed, ...]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def stored(source: Path) -> Tuning | None:
+    """The tuning of the default model, if there is one; reads a stored file whole (0.2 s).
+
+    source: the file of the default model. None if nothing is stored, or if it is damaged, or was
+    made from another file, on another machine, or with another build of llama.cpp.
+    """
+    path = _path(source)
+    stamp = cachefile.read_stamp(path)
+    try:
+        if stamp is None or stamp["machine"] != _machine():
+            return None
+        if stamp["source_sha256"] != models.entry(models.DEFAULT_LLM).sha256:
+            return None
+        return Tuning(
+            form=stamp["form"],
+            path=source if stamp["form"] == "source" else path,
+            sha256=stamp["source_sha256"] if stamp["form"] == "source" else stamp["sha256"],
+            source_sha256=stamp["source_sha256"],
+            n_threads=stamp["n_threads"],
+            n_threads_batch=stamp["n_threads_batch"],
+            speeds=tuple(Speed(**speed) for speed in stamp["speeds"]),
+        )
+    except (KeyError, TypeError):  # a stamp of another program, or of another version of this one
+        return None
+
+
+def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tuning:
+    """Measure the forms of the default model, and store and return the one that is faster.
+
+    progress: called with (steps done, steps in all). budget_s: for the measuring, which takes one
+    round at least; the file is written before it. The rule: of each file the thread counts that are
+    fastest, then the file that takes the least time for 150 tokens of prefill and 30 of decode.
+    More threads must gain a tenth, and so must a file other than the source.
+    Raises ModelNotFound, and ModelError if the model is damaged or the file cannot be stored.
+    """
+    source = models.find(models.DEFAULT_LLM)
+    source_sha256 = models.sha256_of(source)
+    if source_sha256 != models.entry(models.DEFAULT_LLM).sha256:
+        raise ModelError(
+            f"{source} is not the model {models.DEFAULT_LLM}: its sha256 is {source_sha256}; see "
+            "`edgemem models verify`"
+        )
+    path = _path(source)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made, size = cachefile.write_temporary(
+            path, lambda name: requantise(source, Path(name), "q8_0"), None
+        )
+        try:
+            files = {"source": source, "q8_0": made}
+            counts = sorted({max(1, cores() // 2), cores()})
+            speeds = measure(files, counts, budget_s=budget_s, progress=progress)
+            form, n_threads, n_threads_batch = choose(speeds)
+            if form == "source":  # nothing is to be kept but the figures
+                made.unlink()
+                made, size = cachefile.write_temporary(path, lambda name: None, 0)
+            stamp = {
+                "form": form,
+                "machine": _machine(),
+                "source_sha256": source_sha256,
+                "n_threads": n_threads,
+                "n_threads_batch": n_threads_batch,
+                "speeds": [asdict(speed) for speed in speeds],
+            }
+            cachefile.publish(made, path, {**size, **stamp})
+        finally:
+            made.unlink(missing_ok=True)
+    except OSError as exc:
+        raise ModelError(
+            f"The tuned model cannot be stored as {path} ({exc.strerror or exc}). It takes 150 MB: "
+            "make room, or set EDGEMEM_HOME to another folder."
+        ) from exc
+    tuning = stored(source)
+    if tuning is None:
+        raise ModelError(f"{path} was changed while it was written; tune again")
+    return tuning
+
+
+def choose(speeds: Sequence[Speed]) -> tuple[str, int, int]:
+    """The (form, threads for decoding, threads for prefill) that `tune` describes.
+
+    speeds: each form, "source" first, with the same thread counts, the smallest first.
+    """
+
+    def best(kind: Callable[[Speed], float], form: str) -> Speed:
+        chosen, *others = (speed for speed in speeds if speed.form == form)
+        for other in others:
+            if kind(other) > MARGIN * kind(chosen):
+                chosen = other
+        return chosen
+
+    rows = []
+    for form in dict.fromkeys(speed.form for speed in speeds):
+        prefill = best(lambda s: s.prefill_tokens_per_s, form)
+        decode = best(lambda s: s.decode_tokens_per_s, form)
+        seconds = PREFILL_TOKENS / prefill.prefill_tokens_per_s
+        seconds += DECODE_TOKENS / decode.decode_tokens_per_s
+        rows.append((seconds * (1.0 if form == "source" else MARGIN), form, decode, prefill))
+    _, form, decode, prefill = min(rows, key=lambda row: row[0])
+    return form, decode.n_threads, prefill.n_threads
+
+
+def requantise(source: Path, target: Path, form: str) -> None:
+    """Write a GGUF model in another form; the same bytes whatever the number of threads.
+
+    form: a key of FORMS. Raises InputError on another, ModelError if llama.cpp cannot do it.
+    """
+    if form not in FORMS:
+        raise InputError(f"form is {form!r}; it must be one of {', '.join(FORMS)}")
+    lib = llama.library()
+    params = lib.llama_model_quantize_default_params()
+    params.ftype = FORMS[form]
+    params.allow_requantize = True
+    params.nthread = cores()
+    if lib.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)):
+        raise ModelError(
+            f"llama.cpp could not write {source.name} as {form} to {target.parent} "
+            f"({llama.last_errors('no reason given')}); check the room on the disk, and the model "
+            "with `edgemem models verify`"
+        )
+
+
+def measure(
+    files: Mapping[str, Path],
+    thread_counts: Sequence[int],
+    *,
+    prefill_tokens: int = 96,
+    decode_tokens: int = 8,
+    budget_s: float = BUDGET_S,
+    flash_attention: bool = False,
+    progress: Progress | None = None,
+) -> list[Speed]:
+    """How fast GGUF files are, side by side.
+
+    files: by the name that their rows will have. Each file is warmed up, then all take turns, with
+    each thread count, in rounds that go on until budget_s is spent (one round at least): what else
+    the machine does meets all alike. Returns the rows file by file, threads as given.
+    Raises ModelError as Engine.load does.
+    """
+    lib = llama.library()
+    timings: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    n_ctx = prefill_tokens + decode_tokens
+    with ExitStack() as opened:
+        contexts = {}
+        for name, file in files.items():
+            model, context = llama.open_model(
+                file,
+                n_ctx=n_ctx,
+                n_threads=thread_counts[-1],
+                n_threads_batch=thread_counts[-1],
+                n_gpu_layers=0,
+                flash_attention=flash_attention,
+            )
+            opened.callback(lib.llama_model_free, model)
+            opened.callback(lib.llama_free, context)
+            contexts[name] = context
+            _timed(lib, context, 32, 1)
+        started = time.perf_counter()
+        while not timings or time.perf_counter() - started < budget_s:
+            for name, context in contexts.items():
+                for count in thread_counts:
+                    lib.llama_set_n_threads(context, count, count)
+                    timing = _timed(lib, context, prefill_tokens, decode_tokens)
+                    timings.setdefault((name, count), []).append(timing)
+            if progress is not None:
+                spent = time.perf_counter() - started
+                progress(min(100, round(100 * spent / budget_s)) if budget_s else 100, 100)
+    return [
+        Speed(
+            name,
+            count,
+            prefill_tokens / statistics.median(prefill for prefill, _ in timings[name, count]),
+            decode_tokens / statistics.median(decode for _, decode in timings[name, count]),
+        )
+        for name in files
+        for count in thread_counts
+    ]
+
+
+def _timed(lib: Any, context: Any, prefill_tokens: int, decode_tokens: int) -> tuple[float, float]:
+    """Seconds for a prefill of an empty context, and for the tokens that follow one by one."""
+    lib.llama_memory_clear(lib.llama_get_memory(context), False)
+    started = time.perf_counter()
+    for start in range(0, prefill_tokens, llama.N_BATCH):
+        _decode(lib, context, range(start, min(start + llama.N_BATCH, prefill_tokens)))
+    between = time.perf_counter()
+    for token in range(decode_tokens):
+        _decode(lib, context, [token])
+    return between - started, time.perf_counter() - between
+
+
+def _decode(lib: Any, context: Any, tokens: Sequence[int]) -> None:
+    ids = (ctypes.c_int32 * len(tokens))(*tokens)  # which tokens does not matter to the clock
+    status = lib.llama_decode(context, lib.llama_batch_get_one(ids, len(tokens)))
+    if status:
+        raise ModelError(f"llama.cpp could not compute {len(tokens)} tokens (status {status})")
+    lib.llama_synchronize(context)
+
+
+def _path(source: Path) -> Path:
+    return cache_dir() / f"{source.stem}.tuned"  # Engine.name stays the same
+
+
+def _machine() -> str:
+    return f"{platform.machine()}, {cores()} cores, {llama.build_info()}"

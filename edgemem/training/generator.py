@@ -1,0 +1,61 @@
+"""Training examples by construction: invented conversations, and what each stage should answer.
+
+The truth is known because it is what the conversation was made from. Nothing comes from a data set
+or a model, so the examples have no licence but the project's own. Seeded: the same arguments give
+the same examples. Knows conversations and the stages' prompts; knows no model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+
+from edgemem.importers import batches
+from edgemem.stages import extraction
+from edgemem.training.changes import update_examples
+from edgemem.training.conversation import Conversation, converse
+from edgemem.training.examples import STAGES, Example, Stage
+from edgemem.training.phrases import Split, phrases
+from edgemem.training.questions import generation_examples
+
+__all__ = ["examples"]
+
+
+def examples(
+    conversations: int,
+    *,
+    seed: int = 0,
+    split: Split = "train",
+    stages: Collection[Stage] = STAGES,
+) -> Iterator[Example]:
+    """The examples of so many conversations, of the wanted stages.
+
+    split: "valid" says nothing with a phrase that "train" uses, and has other names and values.
+    """
+    book = phrases(split)
+    for number in range(conversations):
+        group = f"{split}-{seed}-{number}"
+        conversation = converse(random.Random(f"{group} talk"), book)
+        if "extraction" in stages:
+            yield from _extraction(conversation, group)
+        if "update" in stages:
+            yield from update_examples(random.Random(f"{group} update"), book, conversation, group)
+        if "generation" in stages:
+            rng = random.Random(f"{group} generation")
+            yield from generation_examples(rng, book, conversation, group)
+
+
+def _extraction(conversation: Conversation, group: str) -> Iterator[Example]:
+    """Each pair of messages that `Memory.add` would read, with the facts in it."""
+    for turns in conversation.sessions:
+        rows = [{"turn": turn} for turn in turns]
+        for batch in batches(rows, infer=True):
+            pair = [row["turn"] for row in batch]
+            facts = [fact for turn in pair for fact in turn.facts]
+            yield Example(
+                "extraction",
+                extraction.expert_prompt([turn.message for turn in pair]),
+                extraction.expert_target(facts),
+                group,
+                "facts" if facts else "empty",
+            )

@@ -1,0 +1,410 @@
+"""Training one expert: the loop, its schedule, its checkpoints, the best adapter kept.
+
+Knows examples, packed rows and a model with adapters; knows no terminal: it reports progress to
+whoever asked. Imports torch late (extra `train`).
+Source: MemLoRA, appendix B, algorithm B1; its search over settings is left to the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgemem.errors import AdapterError, InputError
+from edgemem.training import adapterfile, lora
+from edgemem.training.examples import Example, Stage
+from edgemem.training.extra import require
+from edgemem.training.packing import Row, Tokens, rows
+from edgemem.training.tokens import tokenized
+
+__all__ = ["TARGETS", "Outcome", "Plan", "Progress", "learning_rate", "split", "train"]
+
+TARGETS: dict[Stage, tuple[str, ...]] = {
+    "extraction": lora.QV,
+    "update": lora.QV,
+    "generation": lora.ALL_LINEAR,
+}
+WARMUP_STEPS = 10
+LAST_LR = 0.1  # of the highest
+MAX_GRADIENT_NORM = 1.0
+_HOW_LONG = ("minutes", "epochs", "patience", "threads")  # a resumed run may change these
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to train. lr: the highest learning rate; batch: examples of a step.
+
+    minutes: wall-clock limit that the schedule is planned to end in; None is what the epochs take.
+    every: steps between validations, each with a checkpoint; patience: validations without a better
+    loss before it ends; valid_examples: most that a validation reads; row_tokens: of one pass.
+    threads: None is one for each core.
+    """
+
+    lr: float = 1e-3
+    batch: int = 16
+    epochs: int = 50
+    minutes: float | None = None
+    rank: int = 8
+    alpha: float = 16.0
+    dropout: float = 0.1
+    weight_decay: float = 0.01
+    seed: int = 0
+    every: int = 25
+    patience: int = 8
+    valid_examples: int = 64
+    row_tokens: int = 1024
+    precision: str = "auto"
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is. done: share of the plan, 0 to 1. loss: of the last steps, smoothed, per
+    target token.
+
+    tokens_per_s: prompt and target tokens of examples trained on. valid_loss: the last one;
+    best_loss: the lowest, whose adapter is in the file. validated: whether it is new.
+    """
+
+    step: int
+    epoch: float
+    done: float
+    loss: float
+    valid_loss: float
+    best_loss: float
+    tokens_per_s: float
+    left_s: float
+    validated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run that has ended. first_loss, best_loss: of validation, before and at its best.
+
+    ended: "epochs", "minutes" or "patience".
+    """
+
+    steps: int
+    epochs: float
+    first_loss: float
+    best_loss: float
+    tokens_per_s: float
+    elapsed_s: float
+    ended: str
+    bytes: int
+
+
+def split(examples: Sequence[Example], seed: int = 0) -> tuple[list[Example], list[Example]]:
+    """Training and validation examples: whole groups for validation until a tenth is reached.
+
+    Raises InputError when there is one group only.
+    """
+    groups = sorted({e.group for e in examples})
+    if len(groups) < 2:
+        raise InputError(
+            f"the examples are of {len(groups)} group, which cannot be split; give validation "
+            "examples of other conversations"
+        )
+    random.Random(seed).shuffle(groups)
+    held: set[str] = set()
+    for group in groups[:-1]:
+        held.add(group)
+        if sum(e.group in held for e in examples) * 10 >= len(examples):
+            break
+    return (
+        [e for e in examples if e.group not in held],
+        [e for e in examples if e.group in held],
+    )
+
+
+def learning_rate(plan: Plan, step: int, done: float) -> float:
+    """Of a step counted from 0, done being the share of the plan behind it, 0 to 1.
+
+    Linear over the first steps, then a cosine that ends at a tenth.
+    """
+    cosine = LAST_LR + (1 - LAST_LR) * (1 + math.cos(math.pi * min(1.0, done))) / 2
+    return plan.lr * cosine * min(1.0, (step + 1) / WARMUP_STEPS)
+
+
+def train(
+    stage: Stage,
+    base: Path,
+    examples: Sequence[Example],
+    valid: Sequence[Example],
+    out: Path,
+    plan: Plan,
+    *,
+    init: Path | None = None,
+    resume: bool = False,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Outcome:
+    """Train a stage's expert on a base GGUF; the best adapter so far is always in `out`.
+
+    examples, valid: of this stage, with no group in common. init: an adapter file to begin from.
+    resume: go on from the checkpoint beside `out`, if there is one. The same seed, data and machine
+    give the same adapter, unless the clock ends the run. Raises InputError, ConfigError, ModelError
+    and AdapterError.
+    """
+    _check(stage, examples, valid, plan)
+    require()
+    import torch
+
+    if plan.threads is not None:
+        torch.set_num_threads(plan.threads)
+    learn, judge = tokenized(base, examples), tokenized(base, valid)
+    judge = random.Random(plan.seed).sample(judge, min(len(judge), plan.valid_examples))
+    judged = rows(judge, plan.row_tokens)
+    expert = _Expert(stage, base, plan)
+    if init is not None:
+        expert.begin_from(init)
+    state = _State()
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    identity = _identity(stage, base, learn, judge, plan)
+    if resume and checkpoint.exists():
+        state = expert.load(checkpoint, identity)
+
+    begun = time.monotonic() - state.elapsed_s
+    limit_s = math.inf if plan.minutes is None else plan.minutes * 60
+    per_epoch = math.ceil(len(learn) / plan.batch)
+    last_step = per_epoch * plan.epochs
+
+    def elapsed() -> float:
+        return time.monotonic() - begun
+
+    def done() -> float:
+        return min(1.0, max(state.step / last_step, elapsed() / limit_s))
+
+    def validate() -> None:
+        started = elapsed()
+        state.judge(expert.mean_loss(judged))
+        if state.worse == 0:
+            expert.write(out)
+        state.judged_at_s, state.judging_s = elapsed(), elapsed() - started
+
+    def tell(*, validated: bool) -> None:
+        ahead_s = elapsed() * (1 / max(done(), 1e-9) - 1)
+        report(
+            Progress(
+                step=state.step,
+                epoch=state.step / per_epoch,
+                done=done(),
+                loss=state.loss,
+                valid_loss=state.valid_loss,
+                best_loss=state.best_loss,
+                tokens_per_s=state.tokens_per_s,
+                left_s=max(0.0, min(limit_s - elapsed(), ahead_s)),
+                validated=validated,
+            )
+        )
+
+    if state.step == 0:
+        validate()
+        tell(validated=True)
+    ended = "epochs" if state.step >= last_step else ""
+    while not ended:
+        batch = _batch(learn, state.step, plan)
+        started = elapsed()
+        loss = expert.step(batch, state.step, learning_rate(plan, state.step, done()))
+        state.stepped(batch, loss, elapsed() - started)
+        if state.step == last_step:
+            ended = "epochs"
+        elif elapsed() + state.judging_s >= limit_s:
+            ended = "minutes"
+        # Under a limit, a slow machine's validations may not take more than a fifth of the time.
+        rested = plan.minutes is None or elapsed() - state.judged_at_s >= 4 * state.judging_s
+        due = bool(ended) or (state.step % plan.every == 0 and rested)
+        if due:
+            validate()
+            state.elapsed_s = elapsed()
+            expert.save(checkpoint, identity, state)
+            if not ended and state.worse >= plan.patience:
+                ended = "patience"
+        tell(validated=due)
+    return Outcome(
+        steps=state.step,
+        epochs=state.step / per_epoch,
+        first_loss=state.first_loss,
+        best_loss=state.best_loss,
+        tokens_per_s=state.tokens_per_s,
+        elapsed_s=elapsed(),
+        ended=ended,
+        bytes=out.stat().st_size,
+    )
+
+
+def _batch(learn: Sequence[Tokens], step: int, plan: Plan) -> list[Tokens]:
+    """The examples of a step: every epoch has an order of its own, the last batch may be short."""
+    epoch, at = divmod(step, math.ceil(len(learn) / plan.batch))
+    order = list(range(len(learn)))
+    random.Random(f"{plan.seed} {epoch}").shuffle(order)
+    return [learn[i] for i in order[at * plan.batch : (at + 1) * plan.batch]]
+
+
+@dataclass(slots=True)
+class _State:
+    """What a run knows of itself; a checkpoint keeps it. worse: validations since the best one."""
+
+    step: int = 0
+    elapsed_s: float = 0.0
+    tokens: int = 0
+    stepping_s: float = 0.0
+    loss: float = math.nan
+    first_loss: float = math.nan
+    valid_loss: float = math.nan
+    best_loss: float = math.inf
+    worse: int = 0
+    judging_s: float = 0.0
+    judged_at_s: float = 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / max(1e-9, self.stepping_s)
+
+    def stepped(self, batch: Sequence[Tokens], loss: float, seconds: float) -> None:
+        self.loss = loss if math.isnan(self.loss) else 0.9 * self.loss + 0.1 * loss
+        self.step += 1
+        self.tokens += sum(map(len, batch))
+        self.stepping_s += seconds
+
+    def judge(self, loss: float) -> None:
+        if self.step == 0:
+            self.first_loss = loss
+        self.valid_loss = loss
+        self.worse = 0 if loss < self.best_loss else self.worse + 1
+        self.best_loss = min(loss, self.best_loss)
+
+
+class _Expert:
+    """The model, its adapter and the adapter's optimizer."""
+
+    def __init__(self, stage: Stage, base: Path, plan: Plan) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self._plan = plan
+        self._model = lora.load_base(base, precision=plan.precision)
+        config = self._model.config
+        self._shape = adapterfile.Shape(
+            adapterfile.architecture(base),
+            config.num_hidden_layers,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+        )
+        self._tensors = lora.add_lora(
+            self._model, TARGETS[stage], rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
+            seed=plan.seed,
+        )  # fmt: skip
+        self._optimizer = torch.optim.AdamW(
+            self._tensors.values(), lr=plan.lr, betas=(0.9, 0.999), weight_decay=plan.weight_decay
+        )
+
+    def begin_from(self, init: Path) -> None:
+        """Take an adapter's values. Raises AdapterError when it is of another form."""
+        arrays, alpha = adapterfile.read(init, shape=self._shape)
+        wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+        if {name: values.shape for name, values in arrays.items()} != wanted:
+            raise AdapterError(
+                f"{init} does not have the layers and the rank of this expert "
+                f"({len(self._tensors) // 2} layers, rank {self._plan.rank}); give an adapter of "
+                "the same stage and rank"
+            )
+        with self._torch.no_grad():
+            for name, values in arrays.items():
+                if name.endswith("B"):  # the product keeps its size under this plan's alpha
+                    values = values * np.float32(alpha / self._plan.alpha)
+                self._tensors[name].copy_(self._torch.from_numpy(values))
+
+    def step(self, batch: Sequence[Tokens], number: int, lr: float) -> float:
+        """One optimizer step; the batch's loss per target token."""
+        torch = self._torch
+        torch.manual_seed(self._plan.seed * 1_000_003 + number)  # dropout, the same if resumed
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._model.train()
+        self._optimizer.zero_grad(set_to_none=True)
+        targets = sum(len(e.target) for e in batch)
+        total = 0.0
+        for row in rows(batch, self._plan.row_tokens):
+            loss = lora.loss_sum(self._model, row) / targets
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(self._tensors.values(), MAX_GRADIENT_NORM)
+        self._optimizer.step()
+        return total
+
+    def mean_loss(self, judged: Sequence[Row]) -> float:
+        """Loss per target token, without dropout."""
+        self._model.eval()
+        with self._torch.no_grad():
+            total = math.fsum(lora.loss_sum(self._model, row).item() for row in judged)
+        return total / sum(len(row.labels) for row in judged)
+
+    def write(self, out: Path) -> None:
+        arrays = {n: t.detach().cpu().numpy() for n, t in self._tensors.items()}
+        adapterfile.write(out, arrays, alpha=self._plan.alpha, shape=self._shape)
+
+    def save(self, file: Path, identity: str, state: _State) -> None:
+        """A checkpoint, in place of an older one when it is whole."""
+        temporary = file.with_name(file.name + ".tmp")
+        kept = {
+            "identity": identity,
+            "tensors": {n: t.detach() for n, t in self._tensors.items()},
+            "optimizer": self._optimizer.state_dict(),
+            "state": asdict(state),
+        }
+        self._torch.save(kept, temporary)
+        os.replace(temporary, file)
+
+    def load(self, file: Path, identity: str) -> _State:
+        """Go back to a checkpoint. Raises InputError when it is of another run."""
+        kept = self._torch.load(file, weights_only=True)
+        if kept["identity"] != identity:
+            raise InputError(
+                f"{file} is of a run with other data or settings; give the same ones, or leave out "
+                "--resume to begin anew"
+            )
+        with self._torch.no_grad():
+            for name, tensor in self._tensors.items():
+                tensor.copy_(kept["tensors"][name])
+        self._optimizer.load_state_dict(kept["optimizer"])
+        return _State(**kept["state"])
+
+
+def _identity(
+    stage: str, base: Path, learn: Sequence[Tokens], judge: Sequence[Tokens], plan: Plan
+) -> str:
+    """Of all that a run depends on but how long it lasts."""
+    settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
+    parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target] for e in (*learn, *judge))]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _check(
+    stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan
+) -> None:
+    for what, given in (("training", examples), ("validation", valid)):
+        wrong = next((e.stage for e in given if e.stage != stage), None)
+        if not given or wrong:
+            raise InputError(
+                f"the {what} data has {len(given)} examples{f', one of {wrong}' if wrong else ''}; "
+                f"give at least one, all of {stage}"
+            )
+    both = sorted({e.group for e in examples} & {e.group for e in valid})
+    if both:
+        raise InputError(
+            f"{len(both)} groups are in the training and the validation data ({both[0]!r} is "
+            "one); a group may be in one of them only, or validation tells nothing"
+        )
+    numbers = (plan.lr, plan.batch, plan.epochs, plan.rank, plan.every, plan.patience)
+    if min(numbers) <= 0 or (plan.minutes is not None and plan.minutes <= 0):
+        raise InputError("lr, batch, epochs, minutes, rank, every and patience must be above 0")

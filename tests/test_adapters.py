@@ -1,0 +1,347 @@
+"""LoRA adapters: loading, binding to stages, switching, and that no stale KV is ever used."""
+
+from __future__ import annotations
+
+import random
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import edgemem.runtime.engine as engine_module
+from bench.random_adapters import ALL_LINEAR, adapter_bytes, alora, random_tensors, write_adapter
+from edgemem.errors import AdapterError, ModelError
+from edgemem.runtime.engine import Adapter, Engine
+
+pytestmark = pytest.mark.models
+
+STORY = "Once upon a time"
+LONG = "The Lisbon office opens at nine. " * 6
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("adapters")
+    found = {
+        "one": write_adapter(folder / "one.gguf", 1),
+        "two": write_adapter(folder / "two.gguf", 2),
+        "all": write_adapter(folder / "all.gguf", 3, targets=ALL_LINEAR, size=0.02),
+        "late": folder / "late.gguf",
+    }
+    return found
+
+
+@pytest.fixture
+def engine(files):
+    """An engine of this file's own, with one adapter loaded."""
+    with Engine.load(n_ctx=256) as engine:
+        found = engine.load_adapter("one", files["one"])
+        assert engine.adapters() == (found,)
+        yield engine
+
+
+@pytest.fixture
+def logits_seen(monkeypatch):
+    """The logits of every choice, in order."""
+    seen = []
+    chosen = engine_module.pick
+    monkeypatch.setattr(
+        engine_module,
+        "pick",
+        lambda logits, **how: seen.append(logits.tobytes()) or chosen(logits, **how),
+    )
+    return seen
+
+
+def first_logits(engine, seen, stage, prompt=LONG + "Then"):
+    """The logits of a prompt's answer, and how much of the prompt was reused."""
+    seen.clear()
+    done = engine.generate(prompt, max_tokens=3, stage=stage)
+    return tuple(seen), done
+
+
+def cold_logits(engine, seen, stage, prompt=LONG + "Then"):
+    engine.drop_prefixes()
+    found, done = first_logits(engine, seen, stage, prompt)
+    assert done.cached_tokens == 0
+    return found
+
+
+# -- loading and binding ---------------------------------------------------------------------
+
+
+def test_a_loaded_adapter_says_what_it_is(engine, files):
+    import hashlib
+
+    data = files["one"].read_bytes()
+    assert engine.adapters() == (
+        Adapter("one", files["one"], 1.0, len(data), hashlib.sha256(data).hexdigest()),
+    )
+
+
+def test_an_adapter_does_nothing_until_it_is_bound_and_after_it_is_not(engine, logits_seen):
+    plain = cold_logits(engine, logits_seen, "extraction")
+    assert not engine.expert("extraction")
+    engine.bind("extraction", {"one": 1.0})
+    assert engine.expert("extraction") and not engine.expert("update")
+    adapted = cold_logits(engine, logits_seen, "extraction")
+    assert adapted != plain
+    assert cold_logits(engine, logits_seen, "update") == plain
+    engine.bind("extraction", {})
+    assert not engine.expert("extraction")
+    assert cold_logits(engine, logits_seen, "extraction") == plain
+
+
+def test_a_stage_object_is_the_engine_with_the_stage_given(engine):
+    engine.bind("extraction", {"one": 3.0})
+    with engine.stage("extraction") as stage:
+        assert stage.expert
+        done = stage.generate(STORY, max_tokens=6)
+        assert "".join(stage.stream(STORY, max_tokens=6)) == done.text
+    assert done.text == engine.generate(STORY, max_tokens=6, stage="extraction").text
+    assert done.text != engine.generate(STORY, max_tokens=6).text
+
+
+def test_the_switch_is_timed_and_made_only_when_the_set_changes(engine):
+    engine.bind("a", {"one": 1.0})
+    engine.bind("b", {"one": 1.0})
+    engine.generate(STORY, max_tokens=1)
+    took = [engine.generate(STORY, max_tokens=1, stage=s).switch_s > 0 for s in ("a", "b", "", "")]
+    assert took == [True, False, True, False]
+
+
+def test_scales_multiply_and_a_scale_of_nothing_is_no_adapter(engine, files, logits_seen):
+    plain = cold_logits(engine, logits_seen, "plain")
+    engine.load_adapter("half", files["one"], scale=0.5)
+    engine.bind("a", {"one": 1.0})
+    engine.bind("b", {"half": 2.0})
+    engine.bind("c", {"half": 1.0})
+    engine.bind("none", {"one": 0.0})
+    whole = cold_logits(engine, logits_seen, "a")
+    assert cold_logits(engine, logits_seen, "b") == whole
+    assert cold_logits(engine, logits_seen, "c") not in (whole, plain)
+    assert not engine.expert("none")
+    assert cold_logits(engine, logits_seen, "none") == plain
+
+
+def test_a_mixture_is_another_set_than_its_parts_whatever_the_order(engine, files, logits_seen):
+    engine.load_adapter("two", files["two"])
+    engine.load_adapter("all", files["all"])
+    for stage, scales in {
+        "one": {"one": 1.0},
+        "both": {"one": 1.0, "two": 0.5},
+        "too": {"two": 0.5, "one": 1.0},
+        "three": {"all": 1.0, "one": 1.0, "two": 0.5},
+    }.items():
+        engine.bind(stage, scales)
+    found = {s: cold_logits(engine, logits_seen, s) for s in ("one", "both", "too", "three", "")}
+    assert found["both"] == found["too"]
+    assert len(set(found.values())) == 4
+
+
+def test_what_cannot_be_loaded_or_bound_is_named(engine, files, tmp_path):
+    for use, message in {
+        lambda: engine.load_adapter("one", files["two"]): "'one'.*choose another, or unload",
+        lambda: engine.load_adapter("", files["two"]): "name is ''",
+        lambda: engine.load_adapter("x", tmp_path / "no.gguf"): r"no\.gguf cannot be read",
+        lambda: engine.load_adapter("x", tmp_path): "cannot be read",
+        lambda: engine.load_adapter("x", files["two"], scale=float("nan")): "scale .*'x' is nan",
+        lambda: engine.bind("a", {"two": 1.0}): "'two' is loaded; loaded are: one",
+        lambda: engine.bind("a", {"one": float("inf")}): "scale .*'one' is inf",
+        lambda: engine.unload_adapter("two"): "'two' is loaded",
+    }.items():
+        with pytest.raises(AdapterError, match=message):
+            use()
+    assert [a.name for a in engine.adapters()] == ["one"]
+    assert not engine.expert("a")
+
+
+def test_a_closed_engine_and_an_unfinished_stream_of_ones_own_are_errors(files):
+    engine = Engine.load(n_ctx=256)
+    stream = engine.stream(STORY, max_tokens=5)
+    next(stream)
+    with pytest.raises(ModelError, match="unfinished stream"):
+        engine.load_adapter("one", files["one"])
+    stream.close()
+    engine.close()
+    for use in (
+        lambda: engine.load_adapter("one", files["one"]),
+        lambda: engine.bind("a", {}),
+        lambda: engine.unload_adapter("one"),
+    ):
+        with pytest.raises(ModelError, match="closed"):
+            use()
+
+
+def test_threads_of_different_stages_get_their_own_adapters_texts(engine, files):
+    engine.load_adapter("two", files["two"])
+    engine.bind("a", {"one": 2.0})
+    engine.bind("b", {"two": 2.0})
+    jobs = [(stage, prompt) for stage in ("a", "b", "") for prompt in (STORY, LONG)] * 3
+
+    def run(job):
+        return engine.generate(job[1], max_tokens=4, stage=job[0]).text
+
+    expected = [run(job) for job in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, jobs)) == expected
+
+
+# -- no stale KV -----------------------------------------------------------------------------
+
+
+def test_a_prefix_is_kept_for_each_set_and_used_for_no_other(engine, logits_seen):
+    plain = cold_logits(engine, logits_seen, "a")
+    engine.bind("a", {"one": 1.0})
+    adapted, done = first_logits(engine, logits_seen, "a")
+    assert done.cached_tokens == 0 and adapted != plain
+    engine.bind("a", {})
+    again, done = first_logits(engine, logits_seen, "a")
+    assert done.cached_tokens == done.prompt_tokens - 2 and again == plain
+    engine.bind("a", {"one": 1.0})
+    again, done = first_logits(engine, logits_seen, "a")
+    assert done.cached_tokens == done.prompt_tokens - 2 and again == adapted
+
+
+def test_another_scale_or_another_adapter_of_the_same_name_starts_anew(engine, files, logits_seen):
+    engine.bind("a", {"one": 1.0})
+    first, _ = first_logits(engine, logits_seen, "a")
+    engine.bind("a", {"one": 0.5})
+    second, done = first_logits(engine, logits_seen, "a")
+    assert done.cached_tokens == 0 and second == cold_logits(engine, logits_seen, "a") != first
+    engine.unload_adapter("one")
+    assert engine.adapters() == () and not engine.expert("a")
+    engine.load_adapter("one", files["two"])
+    engine.bind("a", {"one": 0.5})
+    third, done = first_logits(engine, logits_seen, "a")
+    assert done.cached_tokens == 0 and third == cold_logits(engine, logits_seen, "a") != second
+
+
+def test_unloading_takes_an_adapter_out_of_mixtures_and_frees_its_prefixes(
+    engine, files, logits_seen
+):
+    engine.load_adapter("two", files["two"])
+    engine.bind("a", {"one": 1.0})
+    engine.bind("both", {"one": 1.0, "two": 1.0})
+    alone = cold_logits(engine, logits_seen, "a")
+    first_logits(engine, logits_seen, "both")
+    first_logits(engine, logits_seen, "")
+    assert engine._prefixes.kept == 2
+    engine.unload_adapter("two")
+    assert engine._prefixes.kept == 1
+    found, done = first_logits(engine, logits_seen, "both")
+    assert found == alone and done.cached_tokens == done.prompt_tokens - 2
+
+
+def test_interleaved_stages_adapters_and_prompts_give_cold_logits_to_the_bit(
+    engine, files, logits_seen
+):
+    """Binding, scaling, unloading and generating at random; the bench does a thousand of them."""
+    for name in ("two", "all"):
+        engine.load_adapter(name, files[name])
+    sets = [{}, {"one": 1.0}, {"one": 0.5}, {"two": 1.0}, {"one": 1.0, "two": 0.5}, {"all": 1.0}]
+    prompts = [LONG + "Ana", LONG + "Tom: yes", STORY, LONG[:90] + "Then", "1 2"]
+    cold = {}
+    for i, scales in enumerate(sets):
+        engine.bind("cold", scales)
+        for prompt in prompts:
+            cold[i, prompt] = cold_logits(engine, logits_seen, "cold", prompt)
+    assert len(set(cold.values())) == len(cold)
+    chance = random.Random(5)
+    bound, cached = dict.fromkeys(("a", "b", "c"), 0), 0
+    for _ in range(60):
+        stage, prompt = chance.choice("abc"), chance.choice(prompts)
+        if chance.random() < 0.3:
+            bound[stage] = chance.randrange(len(sets))
+            engine.bind(stage, sets[bound[stage]])
+        if chance.random() < 0.05:
+            engine.unload_adapter("two")
+            engine.load_adapter("two", files["two"])
+            for each, i in bound.items():
+                engine.bind(each, sets[i])
+        found, done = first_logits(engine, logits_seen, stage, prompt)
+        assert found == cold[bound[stage], prompt]
+        cached += done.cached_tokens
+    assert cached > 0
+
+
+# -- activation tokens -----------------------------------------------------------------------
+
+
+def with_invocation(engine, path, text, seed=4):
+    path.write_bytes(alora(random_tensors(seed), engine.tokenize(text)))
+    return path
+
+
+def test_an_activated_adapter_keeps_the_base_models_prefix(engine, tmp_path, logits_seen):
+    engine.load_adapter("late", with_invocation(engine, tmp_path / "late.gguf", " Answer now:"))
+    prompt = LONG + "Then. Answer now: it"
+    plain = cold_logits(engine, logits_seen, "", prompt)
+    before = engine.count_tokens(LONG + "Then.")
+    engine.bind("late", {"late": 1.0})
+    warm, done = first_logits(engine, logits_seen, "late", prompt)
+    assert done.cached_tokens == before
+    assert warm == cold_logits(engine, logits_seen, "late", prompt) != plain
+
+
+def test_an_activated_adapter_is_off_without_its_tokens_and_on_from_their_last_place(
+    engine, tmp_path, logits_seen
+):
+    file = with_invocation(engine, tmp_path / "late.gguf", " Answer now:")
+    engine.load_adapter("late", file)
+    write_adapter(tmp_path / "same.gguf", 4)
+    engine.load_adapter("same", tmp_path / "same.gguf")
+    engine.bind("late", {"late": 1.0})
+    engine.bind("same", {"same": 1.0})
+    plain = cold_logits(engine, logits_seen, "", LONG + "Then")
+    assert cold_logits(engine, logits_seen, "late", LONG + "Then") == plain
+    first = " Answer now: it"
+    assert cold_logits(engine, logits_seen, "late", first) == cold_logits(
+        engine, logits_seen, "same", first
+    )
+    twice = LONG + " Answer now: it. Answer now: he"
+    adapters = engine._adapters
+    sets = adapters.sets("late", engine._vocabulary.prompt_tokens(twice))
+    assert sets.count(0) == engine.count_tokens(LONG + " Answer now: it.")
+    assert sets == sorted(sets)
+
+
+def test_activated_adapters_interleave_with_others_to_the_bit(engine, files, tmp_path, logits_seen):
+    file = with_invocation(engine, tmp_path / "late.gguf", " go:")
+    engine.load_adapter("late", file)
+    prompts = [
+        LONG + "Then go: it",
+        LONG + "Then go:",
+        "Now go: it",
+        " go: it",
+        LONG + "Then",
+        LONG + "Now go: it go: on",
+    ]
+    sets = [{}, {"late": 1.0}, {"late": 1.0, "one": 0.5}, {"one": 0.5}]
+    cold = {}
+    for i, scales in enumerate(sets):
+        engine.bind("cold", scales)
+        for prompt in prompts:
+            cold[i, prompt] = cold_logits(engine, logits_seen, "cold", prompt)
+    for i, scales in enumerate(sets):
+        engine.bind(str(i), scales)
+    chance = random.Random(3)
+    for _ in range(50):
+        i, prompt = chance.randrange(len(sets)), chance.choice(prompts)
+        assert first_logits(engine, logits_seen, str(i), prompt)[0] == cold[i, prompt]
+
+
+def test_two_activated_adapters_at_once_are_refused(engine, tmp_path):
+    for name in ("x", "y"):
+        engine.load_adapter(name, with_invocation(engine, tmp_path / f"{name}.gguf", " go:"))
+    with pytest.raises(AdapterError, match=r"two adapters with activation tokens \(x, y\)"):
+        engine.bind("a", {"x": 1.0, "y": 1.0})
+
+
+def test_an_invocation_of_another_type_is_refused(engine, tmp_path):
+    key = "adapter.alora.invocation_tokens"
+    for value in (struct.pack("<IQ2i", 5, 2, 1, 2), struct.pack("<IQ", 4, 0)):
+        file = tmp_path / "odd.gguf"
+        file.write_bytes(adapter_bytes(more=[(key, 9, value)]))
+        with pytest.raises(AdapterError, match=key):
+            engine.load_adapter("odd", file)

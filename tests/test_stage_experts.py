@@ -1,0 +1,184 @@
+"""The stages with an expert bound: short prompts, whole messages, answers in its own words."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from edgemem.results import Message
+from edgemem.runtime.engine import Generation, Stream
+from edgemem.stages import extraction, generation, update
+from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
+
+MAY_8 = "2023-05-08T13:56:00.000+00:00"
+
+
+class Expert:
+    """An engine whose every stage has an expert; its answers are known."""
+
+    n_ctx = 2048
+
+    def __init__(self, *answers, finish_reason="stop"):
+        self.answers, self.finish_reason = list(answers), finish_reason
+        self.calls = []
+
+    def expert(self, stage):
+        return True
+
+    def count_tokens(self, prompt):
+        return len(prompt.split())
+
+    def generate(self, prompt, **options):
+        self.calls.append((prompt, options))
+        text = self.answers.pop(0)
+        text = text if isinstance(text, str) else json.dumps(text)
+        return SimpleNamespace(text=text, finish_reason=self.finish_reason)
+
+    def stream(self, prompt, **options):
+        self.calls.append((prompt, options))
+
+        def pieces():
+            yield from self.answers
+            return Generation("".join(self.answers), 9, len(self.answers), 0, 0.1, 9.0, "stop")
+
+        return Stream(pieces())
+
+
+def said(text, name="Ana", when=MAY_8, role="user"):
+    return Message(role, text, when, name)
+
+
+def facts(*texts):
+    return {"facts": list(texts)}
+
+
+# -- extraction ----------------------------------------------------------------------------------
+
+
+def test_an_expert_reads_both_messages_at_once_with_dates_written_out():
+    engine = Expert(facts())
+    extraction.extract(engine, [said("How was it?", "Tom"), said("I ran a race\nyesterday.")])
+    ((prompt, options),) = engine.calls
+    assert prompt == (
+        f"{extraction.PROMPT}\n\nTom: How was it?\nAna: I ran a race on 7 May 2023.\n"
+    )
+    assert options["stage"] == "extraction"
+
+
+def test_a_fact_cites_the_message_that_holds_its_words_and_the_day_it_holds_from():
+    engine = Expert(facts("Ana ran a race on 7 May 2023", "Tom owns a boat"))
+    messages = [said("I own a boat.", "Tom"), said("I ran a race yesterday.")]
+    ran, boat = extraction.extract(engine, messages)
+    assert (ran.source, ran.valid_from[:10]) == (1, "2023-05-07")
+    assert (boat.source, boat.valid_from) == (0, MAY_8)
+
+
+def test_a_date_that_the_expert_left_out_is_put_at_the_end_of_its_fact():
+    engine = Expert(facts("Ana ran a race."))
+    (fact,) = extraction.extract(engine, [said("It was hot. I ran a race yesterday.")])
+    assert fact.text == "Ana ran a race on 7 May 2023"
+
+
+def test_what_the_messages_do_not_say_is_no_fact():
+    engine = Expert(facts("Ana's favourite colour is blue", "Ana", "Ana owns a boat"))
+    found = extraction.extract(engine, [said("I bought a boat.")])
+    assert [fact.text for fact in found] == ["Ana owns a boat"]
+
+
+def test_an_answer_to_a_question_is_read_with_it():
+    engine = Expert(facts("Ana has lived in Oslo for four years"))
+    messages = [said("How long have you lived in Oslo?", "Tom"), said("Four years now.")]
+    (fact,) = extraction.extract(engine, messages)
+    assert fact.source == 1
+
+
+def test_questions_alone_are_not_read():
+    assert extraction.extract(Expert(), [said("How are you?"), said("And you?", "Tom")]) == []
+
+
+def test_a_long_message_is_read_in_portions_of_whole_sentences():
+    sentences = [f"I visited the town number {n} and liked it very much." for n in range(60)]
+    engine = Expert(*[facts() for _ in range(9)])
+    extraction.extract(engine, [said("Where to?", "Tom"), said(" ".join(sentences))])
+    assert len(engine.calls) == 2
+    read = [prompt.removeprefix(f"{extraction.PROMPT}\n\nAna: ") for prompt, _ in engine.calls]
+    assert " ".join(text.strip() for text in read) == " ".join(
+        sentences[: extraction.MAX_SENTENCES]
+    )
+
+
+def test_an_answer_that_is_no_json_is_an_error_and_a_cut_one_keeps_its_closed_facts():
+    with pytest.raises(ValueError, match="expected"):
+        extraction.extract(Expert({"fact": []}), [said("I own a boat.")])
+    cut = Expert('{"facts": ["Ana owns a boat", "Ana ow', finish_reason="length")
+    assert [f.text for f in extraction.extract(cut, [said("I own a boat.")])] == ["Ana owns a boat"]
+
+
+# -- update --------------------------------------------------------------------------------------
+
+
+def near(*texts):
+    return [update.Candidate(f"m{n}", text, 0.8) for n, text in enumerate(texts)]
+
+
+def test_an_expert_is_asked_about_one_fact_at_a_time():
+    engine = Expert({"id": "1", "event": "ADD"}, {"id": "0", "event": "DELETE"})
+    old = [near("Ana paints roses in oil"), near("Ana rides a red horse")]
+    new = ["Ana paints birds", "Ana now rides a black horse"]
+    ops = update.decide(engine, new, old)
+    assert [op.event for op in ops] == ["ADD", "DELETE"] and ops[1].target == "m0"
+    prompts = [prompt for prompt, _ in engine.calls]
+    assert prompts[0] == (
+        f"{update.EXPERT_PROMPT}\n\nOld memories:\n0: Ana paints roses in oil\n"
+        "New fact: Ana paints birds\n"
+    )
+    assert all(options["stage"] == "update" for _, options in engine.calls)
+
+
+def test_a_memory_that_is_not_there_makes_an_addition():
+    engine = Expert({"id": "1", "event": "DELETE"})
+    (op,) = update.decide(engine, ["Ana paints birds"], [near("Ana paints roses in oil")])
+    assert op == update.Op("ADD", 0, None, "model")
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def answer(*pieces, question="Who barks?"):
+    engine = Expert(*pieces)
+    memories = [Recalled("I adopted Rex yesterday.", MAY_8, "Ana", True)]
+    return engine, generation.answer(engine, question, memories, speaker="Tom")
+
+
+def test_an_expert_is_shown_the_instruction_the_memories_and_the_question():
+    engine, stream = answer(" Rex")
+    assert "".join(stream) == " Rex" and stream.result.text == " Rex"
+    ((prompt, options),) = engine.calls
+    assert prompt == (
+        f"{generation.EXPERT_PROMPT}\n\n"
+        'On 8 May 2023, Ana said: "I adopted Rex on 7 May 2023."\n'
+        "\nTom asks: Who barks?\nAnswer:"
+    )
+    assert "within" not in options
+
+
+@pytest.mark.parametrize(
+    "pieces", [(" Not", " known"), (" Not known.",), ("",), (), (f" {NOT_KNOWN}",)]
+)
+def test_an_experts_refusal_is_told_in_our_words(pieces):
+    _, stream = answer(*pieces)
+    assert list(stream) == [NOTHING_FOUND]
+    assert stream.result.text == NOTHING_FOUND
+
+
+@pytest.mark.parametrize("text", [" No", " Not", " Not kn", " Not known to Ana", " Nothing", "No."])
+def test_an_answer_that_only_begins_like_a_refusal_is_told_as_it_is(text):
+    _, stream = answer(*text)
+    assert "".join(stream) == text
+
+
+def test_a_closed_answer_ends_the_models_own():
+    _, stream = answer(" Rex", " barks")
+    assert next(stream) == " Rex"
+    stream.close()
+    assert list(stream) == []

@@ -1,0 +1,193 @@
+"""Training on a tiny model: packed rows are exact, runs repeat, go on, and end when they should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trainkit import END, SHAPE, llama_logits, write_base
+
+from edgemem.errors import AdapterError, InputError
+from edgemem.training import adapterfile, lora, trainer
+from edgemem.training.examples import Example
+from edgemem.training.packing import Tokens, pack
+from edgemem.training.tokens import tokenized
+
+torch: Any = pytest.importorskip("torch", reason="needs edgemem-runtime[train]")
+pytest.importorskip("transformers", reason="needs edgemem-runtime[train]")
+pytest.importorskip("gguf", reason="needs edgemem-runtime[train]")
+pytestmark = pytest.mark.train
+
+PLAN = trainer.Plan(lr=2e-2, batch=4, epochs=6, every=4, dropout=0.1, precision="float32")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_base(tmp_path_factory.mktemp("base") / "tiny.gguf")
+
+
+def adapted(base: Path) -> tuple[Any, dict[str, Any]]:
+    """A float32 model whose adapters do something, and their parameters."""
+    model = lora.load_base(base, precision="float32")
+    tensors = lora.add_lora(model, lora.ALL_LINEAR, rank=4, alpha=8.0, dropout=0.0, seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for tensor in tensors.values():
+            tensor.copy_((torch.randn(tensor.shape, generator=generator) * 0.15).half())
+    return model, tensors
+
+
+def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Example]:
+    """To learn: the answer to a letter is that letter twice."""
+    return [
+        Example(stage, f"Say it twice.\n{c}\n", c * 2, f"{group}{n % 3}")
+        for n in range(count)
+        for c in ["abcdefgh"[n % 8]]
+    ]
+
+
+def test_a_packed_row_has_the_loss_and_gradients_of_its_examples(base: Path) -> None:
+    model, tensors = adapted(base)
+    rng = np.random.default_rng(0)
+    shared = tuple(rng.integers(0, 256, 7).tolist())
+
+    def ids(count: int) -> tuple[int, ...]:
+        return tuple(rng.integers(0, 256, count).tolist())
+
+    batch = [Tokens(shared + ids(p), ids(t)) for p, t in [(1, 1), (3, 4), (20, 9), (1, 12)]]
+
+    def gradients(rows: list[list[Tokens]]) -> tuple[float, dict[str, Any]]:
+        model.zero_grad()
+        total = 0.0
+        for row in rows:
+            loss = lora.loss_sum(model, pack(row))
+            loss.backward()
+            total += loss.item()
+        return total, {n: p.grad.clone() for n, p in tensors.items()}
+
+    together, packed = gradients([batch])
+    apart, single = gradients([[e] for e in batch])
+    assert together == pytest.approx(apart, rel=1e-5)
+    for name, gradient in single.items():
+        assert float(gradient.norm()) > 0.0, name
+        assert float((packed[name] - gradient).abs().max()) < 1e-4 * float(gradient.abs().max())
+
+
+def test_the_loss_is_that_of_transformers_own_attention(base: Path) -> None:
+    import transformers
+
+    (tokens,) = tokenized(base, examples(1))
+    ids = torch.tensor([[*tokens.prompt, *tokens.target]])
+    labels = ids.clone()
+    labels[:, : len(tokens.prompt)] = -100
+    plain = transformers.AutoModelForCausalLM.from_pretrained(
+        str(base.parent), gguf_file=base.name, dtype=torch.float32
+    )
+    wanted = plain(input_ids=ids, labels=labels).loss.item() * len(tokens.target)
+    ours = lora.load_base(base, precision="float32")
+    assert lora.loss_sum(ours, pack([tokens])).item() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_llama_cpp_computes_what_was_trained(base: Path, tmp_path: Path) -> None:
+    model, tensors = adapted(base)
+    model.eval()
+    tokens = list(b"The other path is over there.")
+    row = pack([Tokens(tuple(tokens), (0,))])
+    with torch.no_grad():
+        (ours,) = lora.logits(model, row).numpy()
+    arrays = {n: t.detach().numpy() for n, t in tensors.items()}
+    file = tmp_path / "a.gguf"
+    adapterfile.write(file, arrays, alpha=8.0, shape=SHAPE)
+    assert np.abs(llama_logits(base, tokens, file) - ours).max() < 0.05
+    assert np.abs(llama_logits(base, tokens) - ours).max() > 1.0
+
+
+def test_an_expert_learns_and_the_best_adapter_is_in_the_file(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.gguf"
+    outcome = trainer.train("extraction", base, examples(24), examples(8, "v"), out, PLAN)
+    assert outcome.best_loss < 0.7 * outcome.first_loss
+    assert (outcome.ended, outcome.steps, outcome.epochs) == ("epochs", 36, 6.0)
+    tensors, alpha = adapterfile.read(out, shape=SHAPE)
+    assert alpha == PLAN.alpha
+    layers = {name.rpartition(".")[0] for name in tensors}
+    assert {name.rpartition(".")[2] for name in layers} == set(lora.QV)
+
+
+def test_the_same_seed_gives_the_same_file(base: Path, tmp_path: Path) -> None:
+    plan = replace(PLAN, epochs=1)
+    files = [tmp_path / f"{n}.gguf" for n in range(3)]
+    for file, seed in zip(files, (0, 0, 1), strict=True):
+        data = examples(12), examples(4, "v")
+        trainer.train("generation", base, *_of("generation", *data), file, replace(plan, seed=seed))
+    one, again, other = (f.read_bytes() for f in files)
+    assert one == again != other
+
+
+def _of(stage: Any, *data: list[Example]) -> list[list[Example]]:
+    return [[replace(e, stage=stage) for e in each] for each in data]
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base: Path, tmp_path: Path) -> None:
+    data = examples(12), examples(4, "v")
+    whole, stopped = tmp_path / "whole.gguf", tmp_path / "stopped.gguf"
+    wanted = trainer.train("extraction", base, *data, whole, PLAN)
+
+    def stop(now: trainer.Progress) -> None:
+        if now.step == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train("extraction", base, *data, stopped, PLAN, report=stop)
+    steps: list[int] = []
+    got = trainer.train(
+        "extraction", base, *data, stopped, PLAN, resume=True,
+        report=lambda now: steps.append(now.step),
+    )  # fmt: skip
+    assert steps[0] == 9  # the checkpoint was of step 8
+    assert stopped.read_bytes() == whole.read_bytes()
+    assert (got.best_loss, got.first_loss) == (wanted.best_loss, wanted.first_loss)
+
+
+def test_other_data_is_not_resumed(base: Path, tmp_path: Path) -> None:
+    out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
+    trainer.train("extraction", base, examples(12), examples(4, "v"), out, plan)
+    with pytest.raises(InputError, match="other data or settings; give the same ones, or leave"):
+        trainer.train(
+            "extraction", base, examples(11), examples(4, "v"), out, plan, resume=True
+        )  # fmt: skip
+
+
+def test_training_begins_from_an_adapter(base: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "1.gguf", tmp_path / "2.gguf"
+    data = examples(24), examples(8, "v")
+    before = trainer.train("extraction", base, *data, first, PLAN)
+    after = trainer.train(
+        "extraction", base, *data, second, replace(PLAN, epochs=1, alpha=32.0), init=first
+    )
+    assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)  # float16 in between
+    with pytest.raises(AdapterError, match="does not have the layers and the rank of this expert"):
+        trainer.train(
+            "extraction", base, *data, second, replace(PLAN, rank=4), init=first
+        )  # fmt: skip
+
+
+def test_it_ends_when_validation_gets_no_better(base: Path, tmp_path: Path) -> None:
+    plan = replace(PLAN, lr=1e-12, every=1, patience=2)
+    data = examples(24), examples(8, "v")
+    outcome = trainer.train("extraction", base, *data, tmp_path / "a.gguf", plan)
+    assert outcome.ended == "patience" and outcome.steps < 36
+
+
+def test_it_ends_when_its_time_is_over(base: Path, tmp_path: Path) -> None:
+    plan = replace(PLAN, epochs=50, minutes=1e-6)
+    data = examples(24), examples(8, "v")
+    outcome = trainer.train("extraction", base, *data, tmp_path / "a.gguf", plan)
+    assert (outcome.ended, outcome.steps) == ("minutes", 1)
+
+
+def test_the_end_of_the_turn_is_learned(base: Path) -> None:
+    (tokens,) = tokenized(base, examples(1))
+    assert tokens.target == (*b"aa", 256) and END == "<|im_end|>"

@@ -1,0 +1,123 @@
+"""LoCoMo's annotations as training examples; the conversation here is of its shape, and ours."""
+
+import json
+
+import pytest
+from memorykit import quick
+
+from edgemem.errors import InputError
+from edgemem.importers import read_locomo
+from edgemem.stages.generation import NOT_KNOWN
+from edgemem.training import examples as files
+from edgemem.training import locomo
+from edgemem.training.examples import Example
+
+
+def turn(number, speaker, text):
+    return {"speaker": speaker, "dia_id": f"D1:{number}", "text": text}
+
+
+@pytest.fixture
+def path(tmp_path):
+    conversation = {
+        "sample_id": "conv-0",
+        "conversation": {
+            "speaker_a": "Nia",
+            "speaker_b": "Omar",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                turn(1, "Nia", "I went sailing yesterday with my uncle."),
+                turn(2, "Omar", "Lovely! I bake bread on Sundays."),
+                turn(3, "Nia", "Bread, wow!"),
+                turn(4, "Omar", "Thanks!"),
+                turn(5, "Nia", "Do you sell the bread?"),
+            ],
+        },
+        "observation": {
+            "session_1_observation": {
+                "Nia": [["Nia went sailing yesterday.", "D1:1"]],
+                "Omar": [
+                    ["Omar bakes bread on Sundays.", ["D1:2"]],
+                    ["Omar does not exist.", "D9:9"],
+                ],
+            }
+        },
+        "qa": [
+            {"question": "Who sails?", "answer": "Nia", "evidence": ["D1:1"], "category": 4},
+            {"question": "When?", "answer": 2023, "evidence": ["D1:1; D1:2"], "category": 2},
+            {"question": "Lost?", "answer": "no", "evidence": ["D7:1"], "category": 4},
+            {
+                "question": "Who skis?",
+                "adversarial_answer": "Nia",
+                "evidence": ["D1:1"],
+                "category": 5,
+            },
+        ],
+    }
+    file = tmp_path / "conv-0.json"
+    file.write_text(json.dumps(conversation))
+    return file
+
+
+def test_a_pair_has_the_facts_that_cite_its_turns_with_dates_written_out(path):
+    pairs = locomo.pairs(path)
+    assert [len(pair.messages) for pair in pairs] == [2, 2, 1]
+    assert pairs[0].facts == ("Nia went sailing on 7 May 2023.", "Omar bakes bread on Sundays.")
+    assert pairs[1].facts == pairs[2].facts == ()
+
+
+def test_questions_without_evidence_are_left_out_and_adversarial_ones_have_no_answer(path):
+    asked = locomo.questions(read_locomo(path))
+    assert [(q.text, q.category, q.answer, len(q.evidence)) for q in asked] == [
+        ("Who sails?", "single-hop", "Nia", 1),
+        ("When?", "temporal", "2023", 2),
+        ("Who skis?", "adversarial", None, 1),
+    ]
+
+
+def test_examples_show_an_answerable_question_all_of_its_evidence(path):
+    kinds = set()
+    for seed in range(8):
+        with quick() as memory:
+            made = list(locomo.examples(memory, path, seed=seed))
+        assert {e.group for e in made} == {"conv-0"}
+        kinds |= {(e.stage, e.kind) for e in made}
+        for example in made:
+            if example.kind in ("single-hop", "temporal"):
+                assert "I went sailing on 7 May 2023 with my uncle." in example.prompt
+            if example.kind == "temporal":
+                assert "Lovely! I bake bread on Sundays." in example.prompt
+            if example.kind == "adversarial":
+                assert example.target == f" {NOT_KNOWN}"
+    assert kinds == {
+        ("extraction", "facts"),
+        ("extraction", "empty"),
+        ("generation", "single-hop"),
+        ("generation", "temporal"),
+        ("generation", "adversarial"),
+    }
+
+
+def test_examples_of_one_seed_are_the_same(path):
+    def made():
+        with quick() as memory:
+            return list(locomo.examples(memory, path, seed=3))
+
+    assert made() == made()
+
+
+def test_examples_come_back_from_their_file(tmp_path):
+    some = [Example("update", "a\u2028b\n", "c", "g", "ADD"), Example("extraction", "x", "y", "g")]
+    file = tmp_path / "data.jsonl"
+    assert files.write(file, some) == 2
+    assert files.read([file, file]) == some * 2
+
+
+@pytest.mark.parametrize(
+    "line", ["{}", "[]", "no", '{"stage": "sleep", "prompt": "", "target": "", "group": ""}']
+)
+def test_a_line_that_is_no_example_is_named(tmp_path, line):
+    file = tmp_path / "data.jsonl"
+    file.write_text(line + "\n")
+    with pytest.raises(InputError, match="line 1 is no training example"):
+        files.read([file])
