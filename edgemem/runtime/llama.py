@@ -17,7 +17,15 @@ from typing import Any
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime.gguf import check_header
 
-__all__ = ["build_info", "chat_formatter", "grammar", "last_errors", "library", "open_model"]
+__all__ = [
+    "build_info",
+    "chat_formatter",
+    "ggml",
+    "grammar",
+    "last_errors",
+    "library",
+    "open_model",
+]
 
 N_BATCH = 512
 
@@ -48,6 +56,14 @@ def library() -> Any:
         lib.llama_backend_init()
         _loaded.extend((lib, log))
         return lib
+
+
+def ggml() -> Any:
+    """ggml's C functions, for reading GGUF files; `library` has run, so its log is kept too."""
+    library()
+    from llama_cpp import _ggml
+
+    return _ggml.libggml
 
 
 def last_errors(otherwise: str) -> str:
