@@ -17,6 +17,7 @@ __all__ = [
     "SILU",
     "gated",
     "gated_backward",
+    "middles",
     "rms_norm",
     "rms_norm_backward",
     "softmax_backward",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 FloatArray = NDArray[np.float32]
+HalfArray = NDArray[np.uint16]
 
 SILU, GELU = 0, 1
 BLOCK_BYTES = 1 << 17
@@ -58,35 +60,37 @@ def rms_norm_backward(
         dx[rows] += scaled
 
 
-def gated(gate_up: FloatArray, activation: int, out: FloatArray) -> None:
+def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArray) -> None:
     size = out.shape[1]
     for rows in _blocks(gate_up):
         gate, up = gate_up[rows, :size], gate_up[rows, size:]
         np.multiply(gate, _share(gate, activation)[0], out=out[rows])
         out[rows] *= up
+        np.right_shift(gate_up[rows].view(np.uint32), 16, out=halves[rows], casting="unsafe")
 
 
-def gated_backward(gate_up: FloatArray, d_out: FloatArray, activation: int) -> None:
+def gated_backward(
+    halves: HalfArray, d_out: FloatArray, activation: int, d_gate_up: FloatArray
+) -> None:
     size = d_out.shape[1]
-    for rows in _blocks(gate_up):
-        gate, up, d = gate_up[rows, :size], gate_up[rows, size:], d_out[rows]
+    for rows in _blocks(d_gate_up):
+        gate_up = middles(halves[rows])
+        gate, up, d = gate_up[:, :size], gate_up[:, size:], d_out[rows]
         share, slope = _share(gate, activation)
-        slope *= gate
-        slope *= 1 - share
-        slope += 1
-        slope *= share
-        slope *= up
-        slope *= d
-        share *= gate
-        np.multiply(share, d, out=up)
-        gate[...] = slope
+        np.multiply(gate * share, d, out=d_gate_up[rows, size:])
+        np.multiply(up * d, share * (1 + gate * (1 - share) * slope), out=d_gate_up[rows, :size])
 
 
-def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray]:
-    """Both activations are gate · σ(z): σ(z), and dz/d gate. GELU is its tanh form."""
+def middles(halves: HalfArray) -> FloatArray:
+    """The floats in the middle of those that share these upper 16 bits."""
+    return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
+
+
+def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray | np.float32]:
+    """Both activations are gate · σ(z), GELU in its tanh form: σ(z), and dz/d gate."""
     with np.errstate(over="ignore"):
         if activation == SILU:
-            return 1 / (1 + np.exp(-gate)), np.ones_like(gate)
+            return 1 / (1 + np.exp(-gate)), np.float32(1)
         square = gate * gate
         z = 2 * _ROOT * gate * (1 + np.float32(0.044715) * square)
         return 1 / (1 + np.exp(-z)), 2 * _ROOT * (1 + np.float32(3 * 0.044715) * square)
@@ -103,7 +107,7 @@ def softmax_causal(scores: FloatArray, group: int, first: int, window: int) -> N
         part /= part.sum(axis=1, keepdims=True)
 
 
-def softmax_backward(p: FloatArray, dp: FloatArray) -> None:
+def softmax_backward(p: FloatArray, d: FloatArray) -> None:
     for rows in _blocks(p):
-        dp[rows] -= np.einsum("ij,ij->i", p[rows], dp[rows])[:, None]
-        dp[rows] *= p[rows]
+        d[rows] -= np.einsum("ij,ij->i", p[rows], d[rows])[:, None]
+        d[rows] *= p[rows]

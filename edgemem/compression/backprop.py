@@ -12,13 +12,13 @@ the way back.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import kernels_layers as kernels
+from edgemem.kernels_layers_numpy import middles
 from edgemem.compression.attention import Attention
 from edgemem.compression.weights import VOCABULARY_BLOCK, Weights
 
@@ -30,10 +30,6 @@ IntArray = NDArray[np.int64]
 
 KEPT_BYTES = 340_000_000
 _POSTS = ("post_attention_norm", "post_ffw_norm")
-_UPPER, _LOWER = (slice(1, None, 2), slice(0, None, 2))
-if sys.byteorder == "big":
-    _UPPER, _LOWER = _LOWER, _UPPER
-
 
 def loss_and_gradient(
     weights: Weights,
@@ -85,7 +81,7 @@ class _Run:
         s = weights.shape
         self._weights, self._shape, self._n = weights, s, n
         self._attention = Attention(weights, n)
-        self._inputs = np.empty((s.layers, n, s.dim), np.float32)
+        self._inputs = np.empty((s.layers + 1, n, s.dim), np.float32)
         self._h, self._middle = (np.empty((n, s.dim), np.float32) for _ in range(2))
         self._heads = np.empty((n, s.heads * s.head_dim), np.float32)
         self._gate_up = np.empty((n, 2 * s.ffn), np.float32)
@@ -98,13 +94,11 @@ class _Run:
 
     def forward(self, embeddings: FloatArray) -> FloatArray:
         """The last layer's output."""
-        x = embeddings
+        self._inputs[0] = embeddings
         for layer in range(self._shape.layers):
-            self._inputs[layer] = x
-            out = np.empty_like(x) if layer == 0 else x
-            self._forward(layer, self._kept.get(layer, self._spare), out)
-            x = out
-        return x
+            kept = self._kept.get(layer, self._spare)
+            self._forward(layer, kept, self._inputs[layer + 1])
+        return self._inputs[-1]
 
     def backward(self, dx: FloatArray) -> FloatArray:
         """The gradient of the embeddings, in place, from that of the last layer's output."""
@@ -134,10 +128,13 @@ class _Run:
         self._pack(middle, kept.middle)
         self._norm(middle, layer, "ffn_norm", h, kept.inverse[1])
         self._product(h, w.matrix(layer, "ffn_gate", "ffn_up").T, self._gate_up)
-        self._pack(self._gate_up, kept.gate_up)
+        self._over_rows(
+            lambda t: kernels.gated(
+                self._gate_up[t], s.activation, self._act[t], kept.gate_up[t]
+            )
+        )
         if out is None and not posts:
             return
-        self._over_rows(lambda t: kernels.gated(self._gate_up[t], s.activation, self._act[t]))
         self._product(self._act, w.matrix(layer, "ffn_down").T, h)
         if posts:
             self._post_norm(layer, 1, kept)
@@ -149,9 +146,10 @@ class _Run:
         w, s, h = self._weights, self._shape, self._h
         d_ffn = self._post_backward(layer, 1, kept, dx)
         self._product(d_ffn, w.matrix(layer, "ffn_down"), self._act)
-        self._unpack(kept.gate_up, self._gate_up)
         self._over_rows(
-            lambda t: kernels.gated_backward(self._gate_up[t], self._act[t], s.activation)
+            lambda t: kernels.gated_backward(
+                kept.gate_up[t], self._act[t], s.activation, self._gate_up[t]
+            )
         )
         self._product(self._gate_up, w.matrix(layer, "ffn_gate", "ffn_up"), h)
         self._unpack(kept.middle, self._middle)
@@ -242,15 +240,11 @@ class _Run:
         return d
 
     def _pack(self, numbers: FloatArray, out: HalfArray) -> None:
-        self._over_rows(lambda t: np.copyto(out[t], numbers[t].view(np.uint16)[:, _UPPER]))
+        bits = numbers.view(np.uint32)
+        self._over_rows(lambda t: np.right_shift(bits[t], 16, out=out[t], casting="unsafe"))
 
     def _unpack(self, halves: HalfArray, out: FloatArray) -> None:
-        def part(t: slice) -> None:
-            both = out[t].view(np.uint16)
-            both[:, _UPPER] = halves[t]
-            both[:, _LOWER] = 0x8000  # the middle of what was cut off
-
-        self._over_rows(part)
+        self._over_rows(lambda t: np.copyto(out[t], middles(halves[t])))
 
     def _product(self, rows: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
         self._over_rows(lambda t: np.matmul(rows[t], matrix, out=out[t]))
