@@ -47,10 +47,12 @@ class Attention:
         )
         self._normed = "attn_q_norm.weight" in s.tensors
         self._turns: dict[int, ComplexArray] = {}
-        self._rooms: SimpleQueue[tuple[FloatArray, FloatArray, FloatArray]] = SimpleQueue()
-        for _ in range(weights.threads):
-            scores = np.empty((2, self._group * min(n, POSITIONS) * n), np.float32)
-            self._rooms.put((scores[0], scores[1], np.empty((n, s.head_dim), np.float32)))
+        # A thread's: two blocks of scores, and the gradient of some keys or values.
+        sizes = self._group * min(n, POSITIONS) * n, n * s.head_dim
+        self._room = np.empty((weights.threads, 2 * sizes[0] + sizes[1]), np.float32)
+        self._rooms: SimpleQueue[list[FloatArray]] = SimpleQueue()
+        for room in self._room:
+            self._rooms.put(np.split(room, [sizes[0], 2 * sizes[0]]))
 
     def forward(self, layer: int, qkv: FloatArray, out: FloatArray) -> None:
         """qkv: (n, (heads + 2 kv_heads) · head_dim), all queries, all keys, all values of a token.
@@ -84,7 +86,7 @@ class Attention:
             for queries, keys in self._blocks(layer)[stride :: self._strides]:
                 p = self._probabilities(layer, g, queries, keys, scores)
                 dp = d_scores[: p.size].reshape(p.shape)
-                some = part[: p.shape[1]]
+                some = part.reshape(self._n, -1)[: p.shape[1]]
                 dv[keys] += np.matmul(p.T, d_o[queries], out=some)
                 np.matmul(d_o[queries], self._v[g, keys].T, out=dp)
                 kernels.softmax_backward(p, dp)

@@ -4,10 +4,10 @@ Knows a transformer's arithmetic, forward and backward, over weights that are un
 needed; knows no text and no file. Only the inputs get a gradient: each matrix is unpacked once on
 the way forward and once on the way back, and nothing of its size is kept.
 
-Kept of the forward pass are each layer's input and, of as many layers as fit into `kept_bytes`,
-what its products gave: queries, keys and values, and in 16 bits, which the backward pass alone
-sees, the gate and what it gates and the residual between. The other layers run forward again on
-the way back.
+Kept of the forward pass are each layer's input and, of as many layers as there is room for, what
+its products gave: queries, keys and values, and in 16 bits, which the backward pass alone sees, the
+gate and what it gates and the residual before them. The other layers run forward again on the way
+back.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from numpy.typing import NDArray
 from edgemem import kernels_layers as kernels
 from edgemem.kernels_layers_numpy import middles
 from edgemem.compression.attention import Attention
-from edgemem.compression.weights import VOCABULARY_BLOCK, Weights
+from edgemem.compression.weights import Weights
 
-__all__ = ["KEPT_BYTES", "loss_and_gradient"]
+__all__ = ["MEMORY_BYTES", "loss_and_gradient"]
 
 FloatArray = NDArray[np.float32]
 HalfArray = NDArray[np.uint16]
 IntArray = NDArray[np.int64]
 
-KEPT_BYTES = 340_000_000
+MEMORY_BYTES = 480_000_000
+"""Room for what a pass works on. With the bundled model's pages (98 MB) it stays below 600 MB."""
 _POSTS = ("post_attention_norm", "post_ffw_norm")
 
 def loss_and_gradient(
@@ -36,16 +37,17 @@ def loss_and_gradient(
     embeddings: FloatArray,
     tokens: IntArray,
     loss_from: int = 1,
-    kept_bytes: int = KEPT_BYTES,
+    memory_bytes: int = MEMORY_BYTES,
 ) -> tuple[FloatArray, FloatArray]:
     """The loss of each token but the first, and the gradient of the sum of those that count.
 
     embeddings: (n, dim) float32, what the model is given instead of the tokens, n >= 2; tokens:
     (n,) int64, what it is to predict. The loss counts the tokens from position `loss_from` >= 1 on.
+    memory_bytes: room beside the weights; what a pass needs at least may be more.
     Returns −log p(token | those before it) (n - 1,) float32 in nats, and (n, dim) float32.
     Cost: four products of each weight and token, and of attention O(n²).
     """
-    run = _Run(weights, len(embeddings), kept_bytes)
+    run = _Run(weights, len(embeddings), memory_bytes)
     counted = np.arange(1, len(tokens)) >= loss_from
     with weights.one_blas_thread():
         x = run.forward(embeddings)
@@ -70,14 +72,11 @@ class _Kept:
         self.posts = np.empty((posts, n, s.dim), np.uint16)
         self.post_inverse = np.empty((posts, n), np.float32)
 
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in vars(self).values())
-
 
 class _Run:
     """Room for one pass over n tokens; arrays are (n, …), and the layers take turns with them."""
 
-    def __init__(self, weights: Weights, n: int, kept_bytes: int) -> None:
+    def __init__(self, weights: Weights, n: int, memory_bytes: int) -> None:
         s = weights.shape
         self._weights, self._shape, self._n = weights, s, n
         self._attention = Attention(weights, n)
@@ -88,8 +87,10 @@ class _Run:
         self._act = np.empty((n, s.ffn), np.float32)
         self._spare = _Kept(weights, n)
         self._d_qkv = np.empty_like(self._spare.qkv)
-        # The last layers are kept: whichever are not must run twice.
-        slots = min(s.layers, kept_bytes // max(1, self._spare.nbytes()))
+        # Without the last layers' there would be no need to run the others again.
+        passing = 10 * self._h.nbytes  # what comes and goes, here and at the caller's
+        room = memory_bytes - _nbytes(self) - _nbytes(self._attention) - passing
+        slots = max(0, min(s.layers, room // _nbytes(self._spare)))
         self._kept = {layer: _Kept(weights, n) for layer in range(s.layers - slots, s.layers)}
 
     def forward(self, embeddings: FloatArray) -> FloatArray:
@@ -173,14 +174,13 @@ class _Run:
         inverse = np.empty(self._n, np.float32)
         weight = w.output_norm
         self._over_rows(lambda t: kernels.rms_norm(x[t], weight, s.eps, self._h[t], inverse[t]))
-        h = self._h[:n]
-        room = np.empty(n * min(VOCABULARY_BLOCK, s.vocabulary), np.float32)
+        h, rows_of_target = self._h[:n], self._middle[:n]
+        d_h, part = np.zeros_like(h), np.empty_like(h)
         largest, total = np.full(n, -np.inf, np.float32), np.zeros(n, np.float32)
-        rows_of_target, d_h, part = (np.empty((n, s.dim), np.float32) for _ in range(3))
-        d_h.fill(0)
-        for start in range(0, s.vocabulary, VOCABULARY_BLOCK):
-            E = w.output(start)
-            logits = room[: n * len(E)].reshape(n, -1)
+        step = self._gate_up.shape[1]
+        for start in range(0, s.vocabulary, step):
+            E = w.output(start, step)
+            logits = self._gate_up.reshape(-1)[: n * len(E)].reshape(n, -1)
             here = np.flatnonzero((start <= targets) & (targets < start + len(E)))
             rows_of_target[here] = E[targets[here] - start]
 
@@ -251,3 +251,8 @@ class _Run:
 
     def _over_rows(self, work: Callable[[slice], None]) -> None:
         self._weights.over_rows(work, self._n)
+
+
+def _nbytes(holder: object) -> int:
+    """What the arrays among an object's attributes take, in bytes."""
+    return sum(a.nbytes for a in vars(holder).values() if isinstance(a, np.ndarray))

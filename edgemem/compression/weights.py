@@ -24,13 +24,12 @@ __all__ = ["Weights"]
 
 FloatArray = NDArray[np.float32]
 
-VOCABULARY_BLOCK = 4096
-
 
 class Weights:
     """An open model and the threads that work on it. One caller at a time; close it when done."""
 
     def __init__(self, path: Path, threads: int) -> None:
+        self.path = path
         self._file = Tensors(path)
         try:
             self.shape = shape_of(self._file)
@@ -100,10 +99,9 @@ class Weights:
         out *= np.float32(self.shape.embedding_scale)
         return out
 
-    def output(self, start: int) -> FloatArray:
-        """(rows, dim): VOCABULARY_BLOCK rows of the output matrix (or what is left)."""
-        rows = min(VOCABULARY_BLOCK, self.shape.vocabulary - start)
-        out = self._room(rows, self.shape.dim)
+    def output(self, start: int, rows: int) -> FloatArray:
+        """(rows or what is left, dim): rows of the output matrix from `start` on."""
+        out = self._room(min(rows, self.shape.vocabulary - start), self.shape.dim)
         self._read("token_embd.weight" if self.shape.tied else "output.weight", out, start)
         return out
 
