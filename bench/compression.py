@@ -27,8 +27,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,11 @@ from bench import report
 from bench.compressors import METHODS, OURS, Job
 from bench.contexts import Case, Stored, ahead_of_time, cases, stored_scores
 from bench.questions import ingest
+from bench.sensitivity import measure
 from edgemem.compression.compress import compress
 from edgemem.compression.relevance import relevance
-from edgemem.compression.scores import Scores, self_information
+from edgemem.compression.scores import Scores, fisher, self_information
+from edgemem.compression.sensitivity import Scorer
 from edgemem.importers import LocomoFile, read_locomo
 from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder
@@ -57,6 +60,7 @@ ABLATIONS = ("fdtd_alg2", "ours_no_scores", "ours_information")
 N_CTX = 4096
 MAX_ANSWER_TOKENS = 24
 LOOKUP_TOKENS = 2000
+LIMIT_TOKENS = 512
 PROMPT = (
     "Based on the following conversation context, answer the question concisely.\n"
     "Context:\n{}\nQuestion: {}\nAnswer:"
@@ -92,8 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     items = _read_parts(parts)
     started = time.perf_counter()
     embedder = Embedder.load()
-    with Engine.load(n_ctx=N_CTX) as distiller, parts.open("a", encoding="utf-8") as log:
-        score = scorer(distiller)
+    with ExitStack() as loaded:
+        log = loaded.enter_context(parts.open("a", encoding="utf-8"))
+        distiller = loaded.enter_context(Engine.load(n_ctx=N_CTX))
+        exact = loaded.enter_context(Scorer.load(distiller.path))
+        score = partial(fisher, exact, distiller)
         lookup: list[float] = []
         for context in dict.fromkeys(context for context, _ in budgets):
             drawn = _cases(files, options.n, options.seed, context)
@@ -113,7 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                                 log.flush()
     rows = _rows(items, methods)
     summary = {
-        "scores": score("A text.").method,
         "n": options.n,
         "conversations": [file.sample_id for file in files],
         "default": DEFAULT,
@@ -121,16 +127,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "lookup_tokens": LOOKUP_TOKENS,
         "lookup_ms_p50": round(report.percentile(lookup, 50), 2),
         "lookup_ms_p95": round(report.percentile(lookup, 95), 2),
-        "exact_over_gemm_limit": None,  # bench.sensitivity measures it
+        "exact_over_gemm_limit": round(measure(None, LIMIT_TOKENS, 2, 3)["ratio"], 2),
         "seconds": round(time.perf_counter() - started),
         "peak_rss_mb": report.peak_rss_mb(),
     }
     report.write(options.json, summary, rows)
-
-
-def scorer(engine: Engine) -> Callable[[str], Scores]:
-    """What tokens are worth, made for a text on the spot."""
-    return lambda text: self_information(engine, text)
 
 
 class _Once:

@@ -49,6 +49,7 @@ __all__ = [
     "metric_fit",
     "metric_norms",
     "metric_query",
+    "native_module",
     "quantize_i8",
     "rank",
     "scan_topk",
@@ -56,7 +57,7 @@ __all__ = [
     "scan_topk_numpy",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 ISA_AUTO = 0
@@ -98,6 +99,11 @@ def _load_native() -> tuple[Any, str]:
 
 _native, backend_detail = _load_native()
 backend = "numpy" if _native is None else "native"
+
+
+def native_module() -> Any:
+    """The compiled module for edgemem/kernels_layers.py, or None."""
+    return _native
 
 
 def scan_topk(

@@ -15,7 +15,8 @@ from edgemem.compression.compress import Compressed, Span
 from edgemem.compression.layout import lay_out
 from edgemem.compression.relevance import relevance, sentence_texts
 from edgemem.compression.scores import Scores, self_information
-from edgemem.errors import InputError
+from edgemem.compression.sensitivity import Scorer
+from edgemem.errors import InputError, ModelError
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.tokenizer import estimated_tokens
@@ -56,7 +57,7 @@ def test_what_answers_the_question_is_kept(
     assert line in found.compressed_prompt
     assert found.compressed_tokens == len(engine.tokenize(found.compressed_prompt))
     assert found.compressed_tokens <= 0.33 * found.origin_tokens
-    assert found.method == "self_information" and found.seconds > 0
+    assert found.method == "fisher" and found.seconds > 0
 
 
 @pytest.mark.models
@@ -64,6 +65,17 @@ def test_without_models_given_the_default_ones_are_loaded(engine: Engine) -> Non
     given = compress_prompt(CHAT, rate=0.5, engine=engine)
     alone = compress_prompt(CHAT, rate=0.5)
     assert alone.compressed_prompt == given.compressed_prompt
+
+
+@pytest.mark.models
+def test_a_model_whose_gradient_is_not_known_gives_its_log_p(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise ModelError("no gradient of this family")
+
+    monkeypatch.setattr(Scorer, "load", unknown)
+    assert compress_prompt(CHAT, rate=0.5, engine=engine).method == "self_information"
 
 
 @pytest.mark.models

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgemem.compression.compress import Span, compress
 from edgemem.compression.layout import Layout, lay_out
-from edgemem.compression.scores import Scores, final_scores, joined
+from edgemem.compression.scores import Scores, joined
 from edgemem.compression.selection import join, pool, select, turn_decay, unit_means, within
 from edgemem.errors import InputError
 from edgemem.runtime.engine import Engine
@@ -74,14 +74,6 @@ def test_the_decay_goes_from_the_oldest_turn_to_the_last() -> None:
 def test_a_units_score_is_the_mean_of_its_tokens() -> None:
     found = unit_means(np.array([1, 3, 5], np.float32), np.array([0, 0, 2]), 3)
     np.testing.assert_allclose(found, [2, 0, 5])
-
-
-def test_the_first_tokens_score_does_not_stand_out() -> None:
-    layout = lay_out("aa bb cc dd ee ff gg hh")
-    offsets = every_word(layout.text)
-    plain = final_scores(layout, Scores(offsets, np.ones(8, np.float32), ""))
-    values = np.array([21, 1, 1, 1, 1, 1, 1, 1], np.float32)
-    np.testing.assert_array_equal(final_scores(layout, Scores(offsets, values, "")), plain)
 
 
 def test_stored_scores_of_turns_become_those_of_the_text() -> None:

@@ -1,4 +1,4 @@
-"""Sending less: which words of a context to keep within a budget of tokens.
+"""Making a context smaller: which of its tokens matter, and which are kept.
 
-Knows texts, scores and token counts; knows nothing of memories or of who receives the text.
+Knows tokens, text and scores; knows no store and no network.
 """

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from edgemem.compression.layout import Layout, lay_out
 from edgemem.compression.relevance import relevance
-from edgemem.compression.scores import Scores, final_scores, self_information
+from edgemem.compression.scores import Scores, final_scores, fisher, self_information
 from edgemem.compression.selection import Tokenize, select, within
-from edgemem.errors import InputError
+from edgemem.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from edgemem.runtime.embedder import Embedder
@@ -97,8 +97,9 @@ def compress_prompt(
     context is to answer; sentences near to it are kept first. Give one of target_token, the most
     tokens of the result, and rate, their share of the context's, above 0 and at most 1. keep: texts
     that survive wherever they stand, or spans. engine, embedder: None loads the default ones for
-    this call alone. scorer: what tokens are worth; None is the engine's -log p. tokenizer: how the
-    receiving model cuts a text (runtime/tokenizer.py); None is the engine's way.
+    this call alone. scorer: what tokens are worth; None is the exact Fisher score under the
+    engine's model, or -log p where its gradient is not known here. tokenizer: how the receiving
+    model cuts a text (runtime/tokenizer.py); None is the engine's way.
     Raises InputError on a bad budget, a `keep` that is not there or exceeds the budget, or half of
     a surrogate pair; ModelNotFound, ModelError.
     """
@@ -121,7 +122,7 @@ def compress_prompt(
                 scores = scorer(joined)
             else:
                 assert engine is not None
-                scores = self_information(engine, joined)
+                scores = _exact(engine, joined)
             if question.strip():
                 near = _nearness(question, embedder)
         found = compress(texts, scores, tokenizer, budget, tokens=tokens, relevance=near, keep=keep)
@@ -174,6 +175,17 @@ def compress(
         scores.method,
         time.perf_counter() - started,
     )
+
+
+def _exact(engine: Engine, text: str) -> Scores:
+    from edgemem.compression.sensitivity import Scorer
+
+    try:
+        scorer = Scorer.load(engine.path)
+    except ModelError:  # a family without a gradient here: the engine has read the file itself
+        return self_information(engine, text)
+    with scorer:
+        return fisher(scorer, engine, text)
 
 
 def _nearness(question: str, embedder: Embedder | None) -> Callable[[Layout], NDArray[np.float32]]:

@@ -1,6 +1,6 @@
 """What a token is worth: scores of tokens, and from them S_final of a layout's units.
 
-Knows arrays, and an Engine where -log p is asked for. The Fisher scores are made elsewhere.
+Knows arrays and text, and the two that score tokens: a Scorer (Fisher) and an Engine (-log p).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from edgemem.compression.layout import Layout, masks
 from edgemem.compression.selection import pool, turn_decay, unit_means
 
 if TYPE_CHECKING:
+    from edgemem.compression.sensitivity import Scorer
     from edgemem.runtime.engine import Engine
 
-__all__ = ["Scores", "final_scores", "joined", "self_information"]
+__all__ = ["Scores", "final_scores", "fisher", "joined", "self_information"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,16 @@ class Scores:
     def none(cls) -> Scores:
         """Of no token."""
         return cls(np.empty((0, 2), np.int64), np.empty(0, np.float32), "none")
+
+
+def fisher(scorer: Scorer, engine: Engine, text: str) -> Scores:
+    """S(x_i) of each token of a text, exact (sensitivity.py). engine: of the same model, for its
+    tokens. Errors as `Scorer.sensitivity` and `Engine.tokenize`; a text without tokens has none."""
+    tokens = engine.tokenize(text)
+    if not tokens:
+        return Scores.none()
+    found = scorer.sensitivity(tokens)
+    return Scores(engine.token_offsets(text), found.scores, found.method)
 
 
 def self_information(engine: Engine, text: str) -> Scores:
@@ -61,18 +72,15 @@ def final_scores(layout: Layout, scores: Scores, *, decay: bool = True) -> NDArr
     """S_final of eq. 4 for each unit of a layout: (u,) float32. Without scores all units have 1.
 
     Pooled over five tokens within a turn, times the masks, averaged over a unit's tokens, times the
-    turn's decay. The first token's gradient is many times the others' (every token attends to it),
-    so it gets the median of all. decay: M_decay; what a question asks for may be of any age.
-    Source: CoreMem eq. 4 and Algorithm 2, lines 10 and 11; departs from them in that, in the edges
-    of the pooling, and in whole words.
+    turn's decay. decay: M_decay; what a question asks for may be of any age.
+    Source: CoreMem eq. 4 and Algorithm 2, lines 10 and 11; departs from them in the edges of the
+    pooling, and in whole words.
     """
     n_units = len(layout.starts)
     if not len(scores.values) or not n_units:
         return np.ones(n_units, np.float32)
-    values = scores.values.copy()
-    values[0] = np.median(values)
     unit = layout.unit_of(scores.offsets[:, 1])
     turn = layout.turn[layout.sentence]
-    smooth = pool(values, turn[unit]) * masks(layout.text, scores.offsets)
+    smooth = pool(scores.values, turn[unit]) * masks(layout.text, scores.offsets)
     final = unit_means(smooth, unit, n_units)
     return final * turn_decay(layout.turn)[layout.sentence] if decay else final

@@ -21,6 +21,7 @@ __all__ = [
     "build_info",
     "chat_formatter",
     "forget_errors",
+    "ggml",
     "grammar",
     "last_errors",
     "library",
@@ -61,6 +62,14 @@ def library() -> Any:
 def forget_errors() -> None:
     """Before a call whose complaints are to be told apart from older ones."""
     _log_lines.clear()
+
+
+def ggml() -> Any:
+    """ggml's C functions, for reading GGUF files; `library` has run, so its log is kept too."""
+    library()
+    from llama_cpp import _ggml
+
+    return _ggml.libggml
 
 
 def last_errors(otherwise: str) -> str:
