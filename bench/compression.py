@@ -6,7 +6,7 @@
 LoCoMo's questions, each with a context (bench/contexts.py) that is compressed by each method
 (bench/compressors.py) and read by a small model, which sees the prompt of CoreMem's appendix E.
 The default run: gold contexts, 50 % and 33 %, SmolLM2, all methods but Algorithm 2 as printed.
---full adds that one, two ablations, retrieved contexts with 1000, 500 and 250 tokens, 67 %, and
+--full adds that one, three ablations, retrieved contexts with 1000, 500 and 250 tokens, 67 %, and
 Gemma 3 270M as a second reader. What is done is kept in OUT.parts, so that a run that was stopped
 goes on; delete that file to begin anew.
 
@@ -40,7 +40,7 @@ from rich.progress import track
 
 from bench import report
 from bench.compressors import METHODS, OURS, Job
-from bench.contexts import Case, Stored, ahead_of_time, cases, stored_scores
+from bench.contexts import Case, Stored, Turn, ahead_of_time, cases, stored_scores, turn_vectors
 from bench.questions import ingest
 from bench.sensitivity import measure
 from edgemem.compression.compress import compress
@@ -56,7 +56,7 @@ from edgemem.training.scores import token_f1
 
 READERS = {"smollm2": None, "gemma3": "gemma-3-270m-q4_k_m"}
 DEFAULT = "ours_question"
-ABLATIONS = ("fdtd_alg2", "ours_no_scores", "ours_information")
+ABLATIONS = ("fdtd_alg2", "ours_no_scores", "ours_product", "ours_information")
 N_CTX = 4096
 MAX_ANSWER_TOKENS = 24
 LOOKUP_TOKENS = 2000
@@ -70,7 +70,7 @@ BOOTSTRAPS = 2000
 _ENTITY = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][\w'’]+|\d[\d.,:]*(?<![.,:])")
 _console = Console(stderr=True)
 
-Key = tuple[str, str, str, str, str]
+Key = tuple[str | int, ...]  # of a result, or of a turn's stored scores
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -102,10 +102,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         exact = loaded.enter_context(Scorer.load(distiller.path))
         score = partial(fisher, exact, distiller)
         lookup: list[float] = []
+
+        def keep(key: Key, item: dict[str, Any]) -> None:
+            items[key] = item
+            log.write(json.dumps([key, item]) + "\n")
+            log.flush()
+
         for context in dict.fromkeys(context for context, _ in budgets):
             drawn = _cases(files, options.n, options.seed, context)
-            stored = ahead_of_time(drawn, score, embedder.embed, _track)
-            lookup = lookup or _lookup_ms(drawn, stored, distiller, embedder)
+            stored = Stored(_known_scores(items), {})
+            if "ours_lookup" in methods:
+                for turn, scores in ahead_of_time(drawn, score, stored.scores, _track):
+                    stored.scores[turn] = scores
+                    keep(("stored", *turn), _as_json(scores))
+                stored.vectors.update(turn_vectors(drawn, embedder.embed))
+                lookup = lookup or _lookup_ms(drawn, stored, distiller, embedder)
             for name in readers:
                 wanted = [(m, b) for c, b in budgets if c == context for m in methods]
                 wanted = [("none", ""), ("full", ""), *wanted]
@@ -115,9 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         for method, budget in wanted:
                             key = (context, name, case.id, method, budget)
                             if key not in items:
-                                items[key] = make(method, budget)
-                                log.write(json.dumps([key, items[key]]) + "\n")
-                                log.flush()
+                                keep(key, make(method, budget))
     rows = _rows(items, methods)
     summary = {
         "n": options.n,
@@ -125,8 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "default": DEFAULT,
         **_summary(rows),
         "lookup_tokens": LOOKUP_TOKENS,
-        "lookup_ms_p50": round(report.percentile(lookup, 50), 2),
-        "lookup_ms_p95": round(report.percentile(lookup, 95), 2),
+        "lookup_ms_p50": round(report.percentile(lookup, 50), 2) if lookup else None,
+        "lookup_ms_p95": round(report.percentile(lookup, 95), 2) if lookup else None,
         "exact_over_gemm_limit": round(measure(None, LIMIT_TOKENS, 2, 3)["ratio"], 2),
         "seconds": round(time.perf_counter() - started),
         "peak_rss_mb": report.peak_rss_mb(),
@@ -163,7 +172,7 @@ class _Compressor:
         reader: Engine,
         embedder: Embedder,
         score: Callable[[str], Scores],
-        stored: dict[tuple[str, int], Stored],
+        stored: Stored,
     ) -> None:
         self._case, self._reader = case, reader
         self._text = "\n".join(case.lines)
@@ -234,8 +243,9 @@ class _Compressor:
 
 def _rows(items: dict[Key, dict[str, Any]], methods: Sequence[str]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
-    for (context, reader, case, method, budget), item in items.items():
-        if method in methods:
+    for key, item in items.items():
+        if key[0] != "stored" and key[3] in methods:
+            context, reader, case, method, budget = map(str, key)
             groups[context, reader, f"{method} {budget}"][case] = item
     rows = []
     for (context, reader, name), group in groups.items():
@@ -296,23 +306,22 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _lookup_ms(
     drawn: Sequence[Case],
-    stored: dict[tuple[str, int], Stored],
+    stored: Stored,
     distiller: Engine,
     embedder: Embedder,
 ) -> list[float]:
     """Times of compressing 2,000 tokens to half, from what is stored and a question's vector."""
     case = drawn[0]
-    file = case.file.sample_id
-    places = sorted(i for id, i in stored if id == file)
-    sizes = np.cumsum([len(stored[file, i].scores.values) + 10 for i in places])
-    turns = tuple(places[: int(np.searchsorted(sizes, LOOKUP_TOKENS)) + 1])
+    places = sorted(i for id, i in stored.vectors if id == case.file.sample_id)
+    sizes = [len(stored.scores[case.file.sample_id, i].values) + 10 for i in places]
+    turns = tuple(places[: int(np.searchsorted(np.cumsum(sizes), LOOKUP_TOKENS)) + 1])
     case = replace(case, turns=turns, evidence=(False,) * len(turns))
     query = embedder.embed_query(case.question)
     spent = []
     for _ in range(60):
         started = time.perf_counter()
         scores, tokens = stored_scores(case, stored, distiller.token_offsets)
-        near = np.array([stored[file, i].vector @ query for i in turns], np.float32)
+        near = np.array([stored.vectors[turn] @ query for turn in case.places], np.float32)
         found = compress(
             case.lines,
             scores,
@@ -341,6 +350,21 @@ def _reader(name: str, distiller: Engine) -> Iterator[Engine]:
     else:
         with Engine.load(READERS[name], n_ctx=N_CTX) as reader:
             yield reader
+
+
+def _as_json(scores: Scores) -> dict[str, Any]:
+    values = [round(float(v), 6) for v in scores.values]
+    return {"offsets": scores.offsets.tolist(), "values": values, "method": scores.method}
+
+
+def _known_scores(items: dict[Key, dict[str, Any]]) -> dict[Turn, Scores]:
+    found: dict[Turn, Scores] = {}
+    for key, item in items.items():
+        if key[0] == "stored":
+            offsets = np.array(item["offsets"], np.int64).reshape(-1, 2)
+            values = np.array(item["values"], np.float32)
+            found[str(key[1]), int(key[2])] = Scores(offsets, values, item["method"])
+    return found
 
 
 def _read_parts(path: Path) -> dict[Key, dict[str, Any]]:

@@ -24,6 +24,7 @@ from edgemem.compression.selection import (
     Selection,
     pool,
     select,
+    sentence_means,
     turn_decay,
     unit_means,
     within,
@@ -33,6 +34,8 @@ from edgemem.runtime.embedder import Embedder
 __all__ = ["METHODS", "OURS", "Job"]
 
 PAPER_PRUNE = 0.5  # the paper does not say how much of a sentence's middle goes
+
+TEMPERATURE = 0.3  # of nearness, where it is multiplied by scores
 
 IntArray = NDArray[np.int64]
 
@@ -50,7 +53,7 @@ class Job:
     embedder: Embedder
     exact: Callable[[], Scores]
     information: Callable[[], Scores]
-    stored: dict[tuple[str, int], Stored]
+    stored: Stored
 
     @property
     def text(self) -> str:
@@ -126,9 +129,8 @@ def ours_exact(job: Job) -> str:
 def ours_lookup(job: Job) -> str:
     """Ours from what was stored: scores made ahead of time, the cosines that a search had."""
     scores, tokens = stored_scores(job.case, job.stored, job.distiller)
-    ids = [(job.case.file.sample_id, i) for i in job.case.turns]
     query = job.embedder.embed_query(job.case.question)
-    turns = np.array([job.stored[id].vector @ query for id in ids], np.float32)
+    turns = np.array([job.stored.vectors[t] @ query for t in job.case.places], np.float32)
     return _ours(
         job,
         scores,
@@ -138,7 +140,7 @@ def ours_lookup(job: Job) -> str:
 
 
 def ours_question(job: Job) -> str:
-    """The default: sentences' nearness to the question times the tokens' scores."""
+    """The default: sentences by their nearness to the question, their words by the scores."""
     return _ours(job, job.exact(), lambda layout: _relevance(job, layout))
 
 
@@ -147,9 +149,14 @@ def ours_no_scores(job: Job) -> str:
     return _ours(job, Scores.none(), lambda layout: _relevance(job, layout))
 
 
+def ours_product(job: Job) -> str:
+    """Nearness to the question times the tokens' Fisher scores."""
+    return _product(job, job.exact())
+
+
 def ours_information(job: Job) -> str:
-    """The ablation: -log p in the place of the Fisher score."""
-    return _ours(job, job.information(), lambda layout: _relevance(job, layout))
+    """The same with -log p in the place of the Fisher score."""
+    return _product(job, job.information())
 
 
 METHODS: dict[str, Callable[[Job], str]] = {
@@ -165,6 +172,7 @@ METHODS: dict[str, Callable[[Job], str]] = {
         ours_question,
         fdtd_alg2,
         ours_no_scores,
+        ours_product,
         ours_information,
     )
 }
@@ -185,6 +193,14 @@ def _ours(
         tokens=job.tokens if tokens is None else tokens,
         relevance=near,
     ).compressed_prompt
+
+
+def _product(job: Job, scores: Scores) -> str:
+    layout, costs = _layout(job)
+    worth = final_scores(layout, scores, decay=False)
+    near = np.exp(_relevance(job, layout) / TEMPERATURE)
+    order = near * sentence_means(layout, worth, np.where(layout.head, 0, costs))
+    return _within(job, layout, lambda aim: select(layout, worth, costs, aim, relevance=order))
 
 
 def _relevance(job: Job, layout: Layout) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ Knows LoCoMo's files, turns and scores of tokens; no method and no reader.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,7 +23,9 @@ from edgemem.memory import Memory
 from edgemem.retrieval.lexical import search_text
 from edgemem.stages.dates import day_text
 
-__all__ = ["Case", "Stored", "ahead_of_time", "cases", "stored_scores"]
+__all__ = ["Case", "Stored", "Turn", "ahead_of_time", "cases", "stored_scores", "turn_vectors"]
+
+Turn = tuple[str, int]  # a sample_id, and a message's place in it
 
 DISTRACTORS = 8
 TOP_K = 30
@@ -43,6 +45,10 @@ class Case:
     evidence: tuple[bool, ...]
 
     @property
+    def places(self) -> list[Turn]:
+        return [(self.file.sample_id, i) for i in self.turns]
+
+    @property
     def heads(self) -> list[str]:
         return [head(self.file.messages[i]) for i in self.turns]
 
@@ -55,10 +61,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Stored:
-    """What is stored of a turn: the scores of its own words, 8 bits a token, and its vector."""
+    """What is stored of turns: the scores of a turn's own words, and its vector."""
 
-    scores: Scores
-    vector: NDArray[np.float32]
+    scores: dict[Turn, Scores]
+    vectors: dict[Turn, NDArray[np.float32]]
 
 
 def head(message: dict[str, Any]) -> str:
@@ -109,51 +115,59 @@ def cases(
 def ahead_of_time(
     wanted: Sequence[Case],
     score: Callable[[str], Scores],
-    embed: Callable[[Sequence[str]], NDArray[np.float32]],
+    known: Collection[Turn],
     track: Callable[[Sequence[Any], str], Iterable[Any]],
-) -> dict[tuple[str, int], Stored]:
-    """What a store would hold of the cases' turns, by (sample_id, place).
+) -> Iterator[tuple[Turn, Scores]]:
+    """The scores that a store would hold of the cases' turns, but for those that are known.
 
-    Turns are scored with the turns before them in their session, in windows of at most 256 tokens
-    that share up to 64.
+    Turns are scored with the turns before them in their session, in windows of at most about 256
+    tokens that share up to 64; a score is kept in 8 bits.
     """
     files = {case.file.sample_id: case.file for case in wanted}
-    need = {(case.file.sample_id, i) for case in wanted for i in case.turns}
+    need = {turn for case in wanted for turn in case.places} - set(known)
     windows = [(id, w) for id, file in files.items() for w in _windows(file, need, id)]
-    found: dict[tuple[str, int], Stored] = {}
     for id, (first, start, end) in track(windows, "scoring turns ahead of time"):
         messages = files[id].messages[first:end]
         lines = [f"{m['name']}: {body(m)}" for m in messages]
         scores = score("\n".join(lines))
-        vectors = embed([search_text(m["content"], speaker=m["name"]) for m in messages])
         at = 0
-        for i, (line, message) in enumerate(zip(lines, messages, strict=True)):
-            if first + i >= start:
-                begin = at + len(message["name"]) + 2
-                found[id, first + i] = Stored(_part(scores, begin, at + len(line)), vectors[i])
+        for place, (line, message) in enumerate(zip(lines, messages, strict=True), first):
+            if place >= start:
+                yield (id, place), _part(scores, at + len(message["name"]) + 2, at + len(line))
             at += len(line) + 1
-    return found
+
+
+def turn_vectors(
+    wanted: Sequence[Case], embed: Callable[[Sequence[str]], NDArray[np.float32]]
+) -> dict[Turn, NDArray[np.float32]]:
+    """The vectors that a store would hold of the cases' turns."""
+    texts = {}
+    for case in wanted:
+        for turn in case.places:
+            message = case.file.messages[turn[1]]
+            texts[turn] = search_text(message["content"], speaker=message["name"])
+    return dict(zip(texts, embed(list(texts.values())), strict=True))
 
 
 def stored_scores(
     case: Case,
-    stored: dict[tuple[str, int], Stored],
+    stored: Stored,
     tokenizer: Callable[[str], NDArray[np.int64]],
 ) -> tuple[Scores, NDArray[np.int64]]:
     """The scores of a context's tokens, and its tokens, from what was stored: nothing is scored,
     and of the text only the heads are tokenized."""
     parts, tokens, at = [], [], 0
-    for h, i in zip(case.heads, case.turns, strict=True):
-        scores = stored[case.file.sample_id, i].scores
+    for h, turn in zip(case.heads, case.places, strict=True):
+        scores = stored.scores[turn]
         start = at + len(h)
         parts.append((start, scores))
-        end = start + len(body(case.file.messages[i]))
+        end = start + len(body(case.file.messages[turn[1]]))
         tokens += [at + tokenizer(h.rstrip()), start + scores.offsets, [[end, end + 1]]]
         at = end + 1
     return joined(parts), np.concatenate(tokens[:-1]).astype(np.int64)
 
 
-def _windows(file: LocomoFile, need: set[tuple[str, int]], id: str) -> list[tuple[int, int, int]]:
+def _windows(file: LocomoFile, need: set[Turn], id: str) -> list[tuple[int, int, int]]:
     """(first, start, end) of each window that is needed: turns first to end, start on are new."""
     found, start = [], 0
     sizes = [len(m["name"]) + len(m["content"]) + 3 for m in file.messages]  # characters

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Compressed", "Span", "compress", "compress_prompt"]
 
-TEMPERATURE = 0.3  # of relevance: what e-folds a sentence's chance, beside its scores
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -143,8 +141,8 @@ def compress(
     """`compress_prompt` without models: scores are given, and nothing is embedded.
 
     texts: they are joined by line ends; scores: of the tokens of that. tokens: what `tokenizer`
-    says of it, if that is known. relevance: (s,) of a layout's sentences, larger is nearer; a
-    sentence's worth is the mean of its scores times exp(relevance / 0.3). prune: see `select`.
+    says of it, if that is known. relevance: gives (s,) of a layout's sentences. relevance, prune:
+    see `select`.
     Raises InputError as `compress_prompt`.
     """
     started = time.perf_counter()
@@ -159,7 +157,7 @@ def compress(
     layout = lay_out(text, whole=wanted)
     costs = np.bincount(layout.unit_of(tokens[:, 1]), minlength=len(layout.starts))
     worth = final_scores(layout, scores, decay=relevance is None)
-    near = None if relevance is None else np.exp(relevance(layout) / TEMPERATURE)
+    near = None if relevance is None else relevance(layout)
     kept = layout.units_over(wanted)
     found = within(
         layout,

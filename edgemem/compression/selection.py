@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from edgemem.compression.layout import Layout
 from edgemem.errors import InputError
 
-__all__ = ["Selection", "Tokenize", "join", "pool", "select", "turn_decay", "unit_means", "within"]
+__all__ = [
+    "Selection",
+    "Tokenize",
+    "join",
+    "pool",
+    "select",
+    "sentence_means",
+    "turn_decay",
+    "unit_means",
+    "within",
+]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -73,6 +83,14 @@ def unit_means(scores: FloatArray, unit: IntArray, n_units: int) -> FloatArray:
     return (sums / np.maximum(counts, 1)).astype(np.float32)
 
 
+def sentence_means(layout: Layout, scores: FloatArray, weights: IntArray) -> FloatArray:
+    """Mean score of each sentence's units, by weights such as their tokens: (s,) float32."""
+    n = len(layout.turn)
+    sums = np.bincount(layout.sentence, weights=scores * weights, minlength=n)
+    counts = np.bincount(layout.sentence, weights=weights, minlength=n)
+    return (sums / np.maximum(counts, 1)).astype(np.float32)
+
+
 def select(
     layout: Layout,
     scores: FloatArray,
@@ -85,14 +103,15 @@ def select(
 ) -> BoolArray:
     """Which units to keep so that their costs sum to at most the budget: (u,) bool.
 
-    scores: (u,) S_final of each unit. costs: (u,) tokens of each. relevance: (s,) > 0 of each
-    sentence, by which its mean score is multiplied. prune: share of a long sentence's middle, in
-    tokens, that it loses from the start, lowest scores first. keep: units that survive whatever
-    they cost, with what stands before their turn.
+    scores: (u,) S_final of each unit. costs: (u,) tokens of each. relevance: (s,) of each sentence,
+    larger is nearer to a question; it then orders the sentences, and scores only the words inside
+    them. prune: share of a long sentence's middle, in tokens, that it loses from the start, lowest
+    scores first. keep: units that survive whatever they cost, with what stands before their turn.
 
-    Sentences are taken greedily by the mean score of what is left of them. One that does not fit
-    whole loses more of its middle, but at most half, or else it is left out. Gaps of at most 3
-    units between kept ones are filled with what is left of the budget, the highest scores first.
+    Sentences are taken greedily, by relevance or else by the mean score of what is left of them.
+    One that does not fit whole loses more of its middle, but at most half, or else it is left out.
+    Gaps of at most 3 units between kept ones are filled with what is left of the budget, the
+    highest scores first.
     Source: CoreMem 3.3; departs from its Algorithm 2, whose filled gaps exceed the budget.
     """
     sentence, head = layout.sentence, layout.head
@@ -110,8 +129,8 @@ def select(
     safe = _protected(layout, costs) | kept
     dropped = _lowest(sentence, scores, costs, body & ~safe, prune, n_sentences)
     stay = body & ~dropped
-    means = _sentence_means(sentence, scores, costs, stay, n_sentences)
-    order = np.argsort(-(means if relevance is None else means * relevance), kind="stable")
+    means = sentence_means(layout, scores, costs * stay)
+    order = np.argsort(-(means if relevance is None else relevance), kind="stable")
 
     bounds = np.searchsorted(sentence, np.arange(n_sentences + 1)).tolist()
     missing = body & ~kept
@@ -225,16 +244,6 @@ def _lowest(
     base = np.concatenate([[0.0], np.cumsum(total)])[of]
     dropped[at] = running - base <= share * total[of]
     return dropped
-
-
-def _sentence_means(
-    sentence: IntArray, scores: FloatArray, costs: IntArray, stay: BoolArray, n_sentences: int
-) -> FloatArray:
-    """Mean score over the tokens that stay."""
-    weights = costs * stay
-    sums = np.bincount(sentence, weights=scores * weights, minlength=n_sentences)
-    counts = np.bincount(sentence, weights=weights, minlength=n_sentences)
-    return (sums / np.maximum(counts, 1)).astype(np.float32)
 
 
 def _fitting(
