@@ -155,16 +155,21 @@ def stored_scores(
     tokenizer: Callable[[str], NDArray[np.int64]],
 ) -> tuple[Scores, NDArray[np.int64]]:
     """The scores of a context's tokens, and its tokens, from what was stored: nothing is scored,
-    and of the text only the heads are tokenized."""
-    parts, tokens, at = [], [], 0
-    for h, turn in zip(case.heads, case.places, strict=True):
-        scores = stored.scores[turn]
-        start = at + len(h)
-        parts.append((start, scores))
-        end = start + len(body(case.file.messages[turn[1]]))
-        tokens += [at + tokenizer(h.rstrip()), start + scores.offsets, [[end, end + 1]]]
-        at = end + 1
-    return joined(parts), np.concatenate(tokens[:-1]).astype(np.int64)
+    and of the text only the heads are tokenized, all at once. Tokens are not in order."""
+    heads = case.heads
+    starts, parts, at = [], [], 0  # of each line
+    for head_text, turn in zip(heads, case.places, strict=True):
+        starts.append(at)
+        parts.append((at + len(head_text), stored.scores[turn]))
+        at += len(head_text) + len(body(case.file.messages[turn[1]])) + 1
+    scores = joined(parts)
+    short = [f"\n{h.rstrip()}" for h in heads]
+    begun = np.cumsum([0, *map(len, short[:-1])])
+    tokens = tokenizer("".join(short))
+    of = np.searchsorted(begun, tokens[:, 0], "right") - 1
+    shift = np.array(starts) - 1 - begun  # a line's end belongs to the head after it
+    moved = np.maximum(tokens + shift[of][:, None], 0)
+    return scores, np.concatenate([moved, scores.offsets]).astype(np.int64)
 
 
 def _windows(file: LocomoFile, need: set[Turn], id: str) -> list[tuple[int, int, int]]:

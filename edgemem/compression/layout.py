@@ -89,8 +89,14 @@ class Layout:
     fixed: BoolArray
 
     def unit_of(self, ends: IntArray) -> IntArray:
-        """The unit that holds the character before each position, or else the unit before it."""
-        return np.maximum(np.searchsorted(self.starts, ends, "left") - 1, 0)
+        """The unit that holds the character before each position, or else the next one.
+
+        So the line's end before a turn counts with the turn that it begins.
+        """
+        unit = np.maximum(np.searchsorted(self.starts, ends, "left") - 1, 0)
+        if len(self.ends):
+            unit = np.minimum(unit + (ends > self.ends[unit]), len(self.ends) - 1)
+        return unit
 
     def units_over(self, spans: Iterable[tuple[int, int]]) -> BoolArray:
         """(u,) which units have a character in one of the spans."""

@@ -83,7 +83,10 @@ def sentence_texts(layout: Layout) -> tuple[list[str], list[str]]:
 
 
 def _shares(asked: list[str], said: list[set[str]]) -> NDArray[np.float64]:
-    """Which share of the words each of some sets of words has."""
+    """Which share of the words, or other forms of them, each of some sets of words has."""
     if not asked:
         return np.zeros(len(said))
-    return np.array([sum(same_word(w, s) for w in asked) for s in said]) / len(asked)
+    vocabulary = set().union(*said)
+    # Forms of a word begin alike, which is quickly seen.
+    forms = [{o for o in vocabulary if o[:3] == w[:3] and same_word(w, (o,))} for w in asked]
+    return np.array([sum(not f.isdisjoint(s) for f in forms) for s in said]) / len(asked)
