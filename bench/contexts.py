@@ -165,10 +165,10 @@ def stored_scores(
     scores = joined(parts)
     short = [f"\n{h.rstrip()}" for h in heads]
     begun = np.cumsum([0, *map(len, short[:-1])])
-    tokens = tokenizer("".join(short))
+    tokens = tokenizer("".join(short)[1:]) + 1  # before the first line no line ends
     of = np.searchsorted(begun, tokens[:, 0], "right") - 1
     shift = np.array(starts) - 1 - begun  # a line's end belongs to the head after it
-    moved = np.maximum(tokens + shift[of][:, None], 0)
+    moved = tokens + shift[of][:, None]
     return scores, np.concatenate([moved, scores.offsets]).astype(np.int64)
 
 
