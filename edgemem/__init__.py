@@ -13,13 +13,22 @@ __path__ = extend_path(__path__, __name__)
 if TYPE_CHECKING:
     from edgemem.aio import AsyncMemory as AsyncMemory
     from edgemem.chat import Chat as Chat
+    from edgemem.compression.compress import compress_prompt as compress_prompt
     from edgemem.errors import EdgememError as EdgememError
     from edgemem.memory import Memory as Memory
     from edgemem.runtime.engine import Engine as Engine
 
 __version__ = "0.1.0"
 
-__all__ = ["AsyncMemory", "Chat", "EdgememError", "Engine", "Memory", "__version__"]
+__all__ = [
+    "AsyncMemory",
+    "Chat",
+    "EdgememError",
+    "Engine",
+    "Memory",
+    "__version__",
+    "compress_prompt",
+]
 
 _HOME = {
     "AsyncMemory": "edgemem.aio",
@@ -27,6 +36,7 @@ _HOME = {
     "EdgememError": "edgemem.errors",
     "Engine": "edgemem.runtime.engine",
     "Memory": "edgemem.memory",
+    "compress_prompt": "edgemem.compression.compress",
 }
 
 

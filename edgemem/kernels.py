@@ -49,6 +49,7 @@ __all__ = [
     "metric_fit",
     "metric_norms",
     "metric_query",
+    "native_module",
     "quantize_i8",
     "rank",
     "scan_topk",
@@ -98,6 +99,11 @@ def _load_native() -> tuple[Any, str]:
 
 _native, backend_detail = _load_native()
 backend = "numpy" if _native is None else "native"
+
+
+def native_module() -> Any:
+    """The compiled module for edgemem/kernels_layers.py, or None."""
+    return _native
 
 
 def scan_topk(

@@ -17,6 +17,7 @@ __all__ = [
     "is_question",
     "same_stem",
     "same_word",
+    "sentence_starts",
     "sentences",
     "words",
 ]
@@ -47,6 +48,11 @@ STOP_WORDS = frozenset(
 def sentences(text: str) -> list[str]:
     """The sentences of a text, stripped, without empty ones."""
     return [part for raw in _END.split(text) if (part := raw.strip())]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """The characters at which the sentences of a text begin, but for the first one."""
+    return [match.end() for match in _END.finditer(text)]
 
 
 def words(text: str) -> list[str]:

@@ -283,6 +283,44 @@ static void word_features(Array<const int64_t, 2> around, Array<const int64_t, 1
     });
 }
 
+static void softmax_causal(Array<float, 2> scores, int64_t group, int64_t first, int64_t window,
+                           int32_t isa) {
+    run([&] {
+        return edgemem_softmax_causal(scores.data(), rows_of(scores), columns_of(scores), group,
+                                      first, window, isa);
+    });
+}
+
+static void softmax_backward(Array<const float, 2> p, Array<float, 2> d, int32_t isa) {
+    need(rows_of(d) == rows_of(p) && columns_of(d) == columns_of(p), "d does not fit p");
+    run([&] {
+        return edgemem_softmax_backward(p.data(), d.data(), rows_of(p), columns_of(p), isa);
+    });
+}
+
+static void gated(Array<const float, 2> gate_up, int32_t activation, int32_t isa,
+                  Array<float, 2> out, Array<uint16_t, 2> halves) {
+    const int64_t n = rows_of(out), size = columns_of(out);
+    need(rows_of(gate_up) == n && columns_of(gate_up) == 2 * size && rows_of(halves) == n &&
+             columns_of(halves) == 2 * size,
+         "out or halves do not fit gate_up");
+    run([&] {
+        return edgemem_gated(gate_up.data(), n, size, activation, isa, out.data(), halves.data());
+    });
+}
+
+static void gated_backward(Array<const uint16_t, 2> halves, Array<const float, 2> d_out,
+                           int32_t activation, int32_t isa, Array<float, 2> d_gate_up) {
+    const int64_t n = rows_of(d_out), size = columns_of(d_out);
+    need(rows_of(halves) == n && columns_of(halves) == 2 * size && rows_of(d_gate_up) == n &&
+             columns_of(d_gate_up) == 2 * size,
+         "halves or d_gate_up do not fit d_out");
+    run([&] {
+        return edgemem_gated_backward(halves.data(), d_out.data(), n, size, activation, isa,
+                                      d_gate_up.data());
+    });
+}
+
 // No argument is converted: a copy would take what is written to it along.
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
@@ -331,4 +369,11 @@ NB_MODULE(_native, m) {
           "sizes"_a.noconvert(), "idf"_a.noconvert(), "scores"_a.noconvert(),
           "lengths"_a.noconvert(), "timed"_a.noconvert().none(), "max_length"_a,
           "order"_a.noconvert(), "having"_a.noconvert(), "out"_a.noconvert());
+    m.def("softmax_causal", &softmax_causal, "scores"_a.noconvert(), "group"_a, "first"_a,
+          "window"_a, "isa"_a);
+    m.def("softmax_backward", &softmax_backward, "p"_a.noconvert(), "d"_a.noconvert(), "isa"_a);
+    m.def("gated", &gated, "gate_up"_a.noconvert(), "activation"_a, "isa"_a, "out"_a.noconvert(),
+          "halves"_a.noconvert());
+    m.def("gated_backward", &gated_backward, "halves"_a.noconvert(), "d_out"_a.noconvert(),
+          "activation"_a, "isa"_a, "d_gate_up"_a.noconvert());
 }

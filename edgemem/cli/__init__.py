@@ -16,7 +16,16 @@ from typing import Any
 
 import click
 
-from edgemem.cli import admin, chatting, cloud, demo, files, memories, training
+from edgemem.cli import (
+    admin,
+    chatting,
+    cloud,
+    compressing,
+    demo,
+    files,
+    memories,
+    training,
+)
 from edgemem.cli.output import one_line_errors
 
 __all__ = ["cli", "main"]
@@ -74,6 +83,7 @@ for _command in (
     memories.history,
     files.export,
     files.import_files,
+    compressing.compress,
     admin.reindex,
     admin.doctor,
     admin.models,

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
+from edgemem.runtime.tokenizer import read_tokenizer
 
 __all__ = ["Embedder", "split_windows"]
 
@@ -278,18 +279,7 @@ def _bundled_tokenizer(name: str) -> Path:
 
 
 def _load_tokenizer(file: Path) -> Any:
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as exc:  # tokenizers raises plain Exception
-        raise ModelError(
-            f"{file} is not a tokenizer ({exc}). Replace it by the tokenizer.json that belongs to "
-            "the model."
-        ) from exc
-    # The file asks for padding and a cut at 128 tokens; here nothing is cut.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
     if len(tokenizer.encode("").ids) != 2:
         raise ModelError(
             f"The tokenizer {file} does not put one token before and one after a text, as BERT's "

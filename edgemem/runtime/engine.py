@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.runtime import llama, models, prefixfile, tune
+from edgemem.runtime import llama, models, prefixfile, scoring, tune
 from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
@@ -153,6 +153,24 @@ class Engine:
     def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as `generate` would send it."""
         return len(self._vocabulary.prompt_tokens(prompt))
+
+    def token_offsets(self, text: str) -> NDArray[np.int64]:
+        """(n, 2) characters of each token of a text; see scoring.offsets."""
+        return scoring.offsets(self, text)
+
+    def log_probs(self, prompt: str, continuation: str) -> NDArray[np.float32]:
+        """log p of each token of a text that follows a prompt: (n,) float32, natural logarithm.
+
+        The two are tokenized apart, so begin the continuation with its space. After an empty
+        prompt the first token follows BOS, or EOS where there is none.
+        Raises InputError on half of a surrogate pair, ContextOverflow when both exceed n_ctx.
+        """
+        before = self._vocabulary.prompt_tokens(prompt) if prompt else [self._vocabulary.bos]
+        return scoring.log_probs(self, before + self.tokenize(continuation), len(before))
+
+    def text_log_probs(self, text: str) -> NDArray[np.float32]:
+        """log p of each token of a text of any length; see scoring.text_log_probs."""
+        return scoring.text_log_probs(self, text)
 
     # -- adapters ----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ __all__ = [
     "chat_formatter",
     "counted_buffers",
     "forget_errors",
+    "ggml",
     "grammar",
     "last_errors",
     "library",
@@ -70,6 +71,14 @@ def library() -> Any:
 def forget_errors() -> None:
     """Before a call whose complaints are to be told apart from older ones."""
     _log_lines.clear()
+
+
+def ggml() -> Any:
+    """ggml's C functions, for reading GGUF files; `library` has run, so its log is kept too."""
+    library()
+    from llama_cpp import _ggml
+
+    return _ggml.libggml
 
 
 def last_errors(otherwise: str) -> str:

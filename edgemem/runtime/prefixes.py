@@ -94,9 +94,13 @@ class Prefixes:
         return len(self.held)
 
     def decode(
-        self, tokens: Sequence[Keyed], over: Callable[[], Reason | None] = lambda: None
+        self,
+        tokens: Sequence[Keyed],
+        over: Callable[[], Reason | None] = lambda: None,
+        *,
+        every: bool = False,
     ) -> Reason | None:
-        """Append tokens to the sequence; logits are left for the last one.
+        """Append tokens to the sequence; logits are left for the last one, or for every one.
 
         over: asked between batches; a reason ends it there, and is returned. Raises ModelError.
         """
@@ -112,7 +116,7 @@ class Prefixes:
                 batch.pos[i] = len(self.held) + i
                 batch.n_seq_id[i] = 1
                 batch.seq_id[i][0] = 0
-                batch.logits[i] = done + i == len(tokens) - 1
+                batch.logits[i] = every or done + i == len(tokens) - 1
             status = self._lib.llama_decode(self._context, batch)
             if status != 0:
                 raise ModelError(

@@ -13,6 +13,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama
 
@@ -26,7 +29,8 @@ CLOSED = "the engine is closed; load it again with Engine.load(...)"
 class Vocabulary:
     """The tokens of a loaded model, until `close`. Thread-safe, but for `piece` and `ends`.
 
-    handle: llama.cpp's. size: how many tokens there are. name: the model's, for messages.
+    handle: llama.cpp's. size: how many tokens there are. name: the model's, for messages. bos: the
+    token that begins a text, whether or not prompts get it; EOS where there is none.
     """
 
     def __init__(self, lib: Any, model: Any, name: str) -> None:
@@ -34,6 +38,7 @@ class Vocabulary:
         self.handle = lib.llama_model_get_vocab(model)
         self.size = int(lib.llama_vocab_n_tokens(self.handle))
         self._lock = threading.Lock()
+        self._sizes = np.full(self.size, -1, np.int64)
         self._no_template = "no chat template"
         self._template = self._read_template(model)
         self._control = self._control_pattern()
@@ -88,9 +93,19 @@ class Vocabulary:
             n = self._lib.llama_token_to_piece(self.handle, token, out, -n, 0, False)
         return out.raw[:n]
 
+    def piece_bytes(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many bytes each of some tokens stands for: (n,). A token is asked about once."""
+        with self._lock:
+            if self.handle is None:
+                raise ModelError(CLOSED)
+            for token in np.unique(tokens[self._sizes[tokens] < 0]).tolist():
+                self._sizes[token] = len(self.piece(token))
+        return self._sizes[tokens]
+
     def _read_template(self, model: Any) -> Any:
         lib, vocab = self._lib, self.handle
         bos = lib.llama_vocab_bos(vocab)
+        self.bos: int = bos if bos >= 0 else max(lib.llama_vocab_eos(vocab), 0)
         self._bos: int | None = bos if lib.llama_vocab_get_add_bos(vocab) and bos >= 0 else None
         raw = lib.llama_model_chat_template(model, None)
         if not raw:

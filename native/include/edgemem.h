@@ -45,6 +45,10 @@
 /* The most numbers in an int8 row: the sum of so many products still fits in 32 bits. */
 #define EDGEMEM_MAX_DIM_I8 131071
 
+/* Activations of a gated unit; GELU is its tanh form. */
+#define EDGEMEM_SILU 0
+#define EDGEMEM_GELU 1
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -336,6 +340,49 @@ EDGEMEM_API int32_t edgemem_word_features(
     const int64_t *sizes, int64_t terms, const double *idf, const float *scores,
     const int32_t *lengths, const uint8_t *timed, int64_t slots, int64_t max_length,
     int64_t *order, uint8_t *having, float *out);
+
+/* Attention's scores become probabilities, each row by a softmax over the keys that it sees.
+ *
+ * scores  rows * keys floats, in place; rows may be 0
+ * group   rows that stand for the same position, >= 1: row i is position first + i / group
+ * first   0 <= first, and the last row's position < keys. A position sees itself, and
+ * window  >= 1, of the keys before it so many that they are `window` with itself
+ *
+ * What a row does not see becomes 0. e^x is exact to 2 units of the last place; a probability below
+ * e^-87.3 of a row's largest is taken for that.
+ */
+EDGEMEM_API int32_t edgemem_softmax_causal(float *scores, int64_t rows, int64_t keys,
+                                           int64_t group, int64_t first, int64_t window,
+                                           int32_t isa);
+
+/* The way back through a softmax: d becomes p * (d - p . d), row by row.
+ *
+ * p     rows * keys floats: probabilities; rows may be 0
+ * d     rows * keys floats: the gradient of p on entry, of the scores on return
+ */
+EDGEMEM_API int32_t edgemem_softmax_backward(const float *p, float *d, int64_t rows, int64_t keys,
+                                             int32_t isa);
+
+/* A gated unit: out = gate * sigmoid(z) * up, where z = gate (SILU), or the argument of GELU's tanh
+ * form, 2 * sqrt(2 / pi) * (gate + 0.044715 * gate^3).
+ *
+ * gate_up     rows * 2 * size floats, of each row first all gates; rows may be 0
+ * activation  EDGEMEM_SILU or EDGEMEM_GELU
+ * out         rows * size floats
+ * halves      rows * 2 * size numbers: receives the upper 16 bits of gate_up, for the way back
+ */
+EDGEMEM_API int32_t edgemem_gated(const float *gate_up, int64_t rows, int64_t size,
+                                  int32_t activation, int32_t isa, float *out, uint16_t *halves);
+
+/* The way back through edgemem_gated.
+ *
+ * halves     as edgemem_gated wrote them; each stands for the middle of the floats it was cut from
+ * d_out      rows * size floats: the gradient of out
+ * d_gate_up  rows * 2 * size floats: receives that of gate_up
+ */
+EDGEMEM_API int32_t edgemem_gated_backward(const uint16_t *halves, const float *d_out,
+                                           int64_t rows, int64_t size, int32_t activation,
+                                           int32_t isa, float *d_gate_up);
 
 #ifdef __cplusplus
 }

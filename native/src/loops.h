@@ -34,6 +34,14 @@ struct Loops {
     void (*add_scatter)(double *sums, const double *factors, const double *rows, int64_t stride,
                         int64_t count);
 
+    // A row each, of layer_loops.h: softmax in place; its backward pass from p and d into d; and of
+    // SiLU (false) and GELU (true), out and halves from gate and up, d_gate_up from halves and d.
+    void (*softmax)(float *numbers, int64_t count);
+    void (*softmax_backward)(const float *p, float *d, int64_t count);
+    void (*gated)(bool gelu, const float *gate_up, int64_t size, float *out, uint16_t *halves);
+    void (*gated_backward)(bool gelu, const uint16_t *halves, const float *d_out, int64_t size,
+                           float *d_gate_up);
+
     const Dots<float> &dots(const float *) const { return floats; }
     const Dots<int8_t> &dots(const int8_t *) const { return bytes; }
 };

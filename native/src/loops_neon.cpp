@@ -1,4 +1,5 @@
 // The only file with NEON instructions. Every 64-bit ARM processor has them.
+#include "layer_loops.h"
 #include "loops.h"
 
 #if EDGEMEM_HAS_NEON
@@ -62,12 +63,18 @@ int32_t dot_bytes(const int8_t *a, const int8_t *b, int64_t dim) {
     return sum;
 }
 
+EDGEMEM_LAYER_FUNCTIONS()
+
 }  // namespace
 
 const Loops loops_neon = {{dots<float, 1>, dots<float, 2>},
                           {dots<int8_t, 1>, dots<int8_t, 2>},
                           dot_bytes,
-                          add_scatter_plain};
+                          add_scatter_plain,
+                          softmax,
+                          softmax_backward,
+                          gated,
+                          gated_backward};
 
 }  // namespace edgemem
 #endif

@@ -1,3 +1,4 @@
+#include "layer_loops.h"
 #include "loops.h"
 
 namespace edgemem {
@@ -35,6 +36,8 @@ int32_t dot_bytes(const int8_t *a, const int8_t *b, int64_t dim) {
     return sum;
 }
 
+EDGEMEM_LAYER_FUNCTIONS()
+
 }  // namespace
 
 void add_scatter_plain(double *sums, const double *factors, const double *rows, int64_t stride,
@@ -51,6 +54,10 @@ void add_scatter_plain(double *sums, const double *factors, const double *rows, 
 const Loops loops_scalar = {{dots<float, 1>, dots<float, 2>},
                             {dots<int8_t, 1>, dots<int8_t, 2>},
                             dot_bytes,
-                            add_scatter_plain};
+                            add_scatter_plain,
+                            softmax,
+                            softmax_backward,
+                            gated,
+                            gated_backward};
 
 }  // namespace edgemem

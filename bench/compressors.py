@@ -1,0 +1,222 @@
+"""The ways to compress that bench.compression compares: ours, the paper's, and the plain rivals.
+
+Each takes a Job and gives a text; all but the paper's Algorithm 2 stay within the budget, counted
+as the reader counts. Heads of turns (date and speaker) go with what is kept of a turn, except where
+a method knows nothing of turns.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.contexts import Case, Stored, stored_scores
+from edgemem.compression.compress import compress
+from edgemem.compression.layout import Layout, lay_out, masks
+from edgemem.compression.relevance import relevance, sentence_texts
+from edgemem.compression.scores import Scores, final_scores
+from edgemem.compression.selection import (
+    GAP,
+    Selection,
+    pool,
+    select,
+    sentence_means,
+    turn_decay,
+    unit_means,
+    within,
+)
+from edgemem.runtime.embedder import Embedder
+
+__all__ = ["METHODS", "OURS", "Job"]
+
+PAPER_PRUNE = 0.5  # the paper does not say how much of a sentence's middle goes
+
+TEMPERATURE = 0.3  # of nearness, where it is multiplied by scores
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass
+class Job:
+    """One context to compress. tokens: of the whole text, as the reader counts. exact: scores of
+    the text's tokens, made for it; information: -log p of them; stored: of turns, made earlier."""
+
+    case: Case
+    budget: int
+    tokens: IntArray
+    tokenizer: Callable[[str], IntArray]
+    distiller: Callable[[str], IntArray]
+    embedder: Embedder
+    exact: Callable[[], Scores]
+    information: Callable[[], Scores]
+    stored: Stored
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.case.lines)
+
+
+def truncation(job: Job) -> str:
+    """The beginning, whole words."""
+    layout, costs = _layout(job)
+    return _within(job, layout, lambda aim: np.cumsum(costs) <= aim)
+
+
+def random_sentences(job: Job) -> str:
+    layout, costs = _layout(job)
+    draw = np.random.default_rng(random.Random(job.case.id).getrandbits(32))
+    order = draw.random(len(layout.turn)).astype(np.float32)
+    return _ranked(job, layout, costs, order)
+
+
+def top_sentences(job: Job) -> str:
+    """By the cosine of a sentence, and who says it, with the question: the rival to beat."""
+    layout, costs = _layout(job)
+    bodies, speakers = sentence_texts(layout)
+    said = [f"{speakers[t]} {b}" for t, b in zip(layout.turn.tolist(), bodies, strict=True)]
+    vectors = job.embedder.embed([job.case.question, *said])
+    return _ranked(job, layout, costs, 1 + vectors[1:] @ vectors[0])
+
+
+def self_information(job: Job) -> str:
+    """Words of the highest -log p, wherever they are (SelectiveContext, words for phrases)."""
+    layout, costs = _layout(job)
+    scores = job.information()
+    worth = unit_means(scores.values, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
+    order = np.argsort(-worth, kind="stable")
+
+    def choose(aim: int) -> NDArray[np.bool_]:
+        kept = np.zeros(len(costs), bool)
+        kept[order[np.cumsum(costs[order]) <= aim]] = True
+        return kept
+
+    return _within(job, layout, choose)
+
+
+def fdtd_alg2(job: Job) -> str:
+    """Algorithm 2 as printed: the top B tokens of all, gaps filled beyond the budget."""
+    scores, text = job.exact(), job.text
+    offsets, n = scores.offsets, len(scores.values)
+    layout = lay_out(text)
+    decay = turn_decay(layout.turn)[layout.sentence][layout.unit_of(offsets[:, 1])]
+    final = pool(scores.values, np.zeros(n, np.int64)) * masks(text, offsets) * decay
+    share = job.budget / len(job.tokens)
+    kept = np.sort(np.argsort(-final, kind="stable")[: int(share * n)])
+    filled = np.zeros(n, bool)
+    filled[kept] = True
+    for a, b in zip(kept[:-1].tolist(), kept[1:].tolist(), strict=True):
+        if b - a <= GAP:
+            filled[a:b] = True
+    return "".join(text[a:b] for a, b in offsets[filled].tolist())
+
+
+def fdtd_paper(job: Job) -> str:
+    """3.3: sentences by their mean score after pruning, the budget kept."""
+    layout, costs = _layout(job)
+    worth = final_scores(layout, job.exact())
+    return _within(job, layout, lambda aim: select(layout, worth, costs, aim, prune=PAPER_PRUNE))
+
+
+def ours_exact(job: Job) -> str:
+    """Ours, of a context whose question is not known."""
+    return _ours(job, job.exact(), None)
+
+
+def ours_lookup(job: Job) -> str:
+    """Ours from what was stored: scores made ahead of time, the cosines that a search had."""
+    scores, tokens = stored_scores(job.case, job.stored, job.distiller)
+    query = job.embedder.embed_query(job.case.question)
+    turns = np.array([job.stored.vectors[t] @ query for t in job.case.places], np.float32)
+    return _ours(
+        job,
+        scores,
+        lambda layout: relevance(layout, job.case.question, turns=turns),
+        tokens=tokens if job.distiller == job.tokenizer else None,
+    )
+
+
+def ours_question(job: Job) -> str:
+    """The default: sentences by their nearness to the question, their words by the scores."""
+    return _ours(job, job.exact(), lambda layout: _relevance(job, layout))
+
+
+def ours_no_scores(job: Job) -> str:
+    """The ablation: the question alone."""
+    return _ours(job, Scores.none(), lambda layout: _relevance(job, layout))
+
+
+def ours_product(job: Job) -> str:
+    """Nearness to the question times the tokens' Fisher scores."""
+    return _product(job, job.exact())
+
+
+def ours_information(job: Job) -> str:
+    """The same with -log p in the place of the Fisher score."""
+    return _product(job, job.information())
+
+
+METHODS: dict[str, Callable[[Job], str]] = {
+    method.__name__: method
+    for method in (
+        truncation,
+        random_sentences,
+        top_sentences,
+        self_information,
+        fdtd_paper,
+        ours_exact,
+        ours_lookup,
+        ours_question,
+        fdtd_alg2,
+        ours_no_scores,
+        ours_product,
+        ours_information,
+    )
+}
+OURS = tuple(name for name in METHODS if name.startswith("ours_"))
+
+
+def _ours(
+    job: Job,
+    scores: Scores,
+    near: Callable[[Layout], NDArray[np.float32]] | None,
+    tokens: IntArray | None = None,
+) -> str:
+    return compress(
+        [job.text],
+        scores,
+        job.tokenizer,
+        job.budget,
+        tokens=job.tokens if tokens is None else tokens,
+        relevance=near,
+    ).compressed_prompt
+
+
+def _product(job: Job, scores: Scores) -> str:
+    layout, costs = _layout(job)
+    worth = final_scores(layout, scores, decay=False)
+    near = np.exp(_relevance(job, layout) / TEMPERATURE)
+    order = near * sentence_means(layout, worth, np.where(layout.head, 0, costs))
+    return _within(job, layout, lambda aim: select(layout, worth, costs, aim, relevance=order))
+
+
+def _relevance(job: Job, layout: Layout) -> NDArray[np.float32]:
+    return relevance(layout, job.case.question, job.embedder)
+
+
+def _layout(job: Job) -> tuple[Layout, IntArray]:
+    layout = lay_out(job.text)
+    return layout, np.bincount(layout.unit_of(job.tokens[:, 1]), minlength=len(layout.starts))
+
+
+def _ranked(job: Job, layout: Layout, costs: IntArray, order: NDArray[np.float32]) -> str:
+    same = np.ones(len(layout.starts), np.float32)
+    return _within(job, layout, lambda aim: select(layout, same, costs, aim, relevance=order))
+
+
+def _within(job: Job, layout: Layout, choose: Callable[[int], NDArray[np.bool_]]) -> str:
+    selection: Selection = within(layout, job.tokenizer, job.budget, choose)
+    return selection.text

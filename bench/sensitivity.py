@@ -1,0 +1,160 @@
+"""How near are exact sensitivities to the speed of this machine's float32 matrix product?
+
+    python -m bench.sensitivity [--model M] [--tokens 256 512 1024] [--repeats 5] [--threads 2]
+                                [--json OUT]
+
+The limit is the time of the products with the weights alone, forward and back, 4 · parameters ·
+tokens: the same shapes through NumPy, with BLAS's own threads or with the rows split among as many
+of ours, whichever of the two is quicker in a trial (`gemm_limit_by`). Limit and exact run in turn, so that a noisy machine
+disturbs both, and a row's ratio is the median of the turns' ratios. cpu_ratio compares processor
+seconds, with the split rows: it holds on a machine that is busy otherwise. gflops counts the
+limit's operations for both. peak_extra_rss_mb is of a fresh process each: its peak after scoring
+over that before the model is mapped, the file's pages included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bench import report
+from edgemem.compression.families import Shape
+from edgemem.compression.sensitivity import Scorer
+from edgemem.compression.weights import Weights
+from edgemem.runtime import llama, models
+
+OUTPUT_ROWS = 4096
+
+
+def products(shape: Shape) -> list[tuple[int, int, float]]:
+    """(rows, columns, how often) of the matrices that a token passes through in one direction."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return [
+        (queries + 2 * keys, shape.dim, shape.layers),
+        (shape.dim, queries, shape.layers),
+        (2 * shape.ffn, shape.dim, shape.layers),
+        (shape.dim, shape.ffn, shape.layers),
+        (OUTPUT_ROWS, shape.dim, shape.vocabulary / OUTPUT_ROWS),
+    ]
+
+
+def flops(shape: Shape, n: int) -> float:
+    return sum(4.0 * n * rows * columns * often for rows, columns, often in products(shape))
+
+
+def limit(matrices: list[tuple[int, int, float]], n: int, threads: int) -> tuple[float, float]:
+    """Wall and processor seconds of the products of a pass; threads: rows split among so many."""
+    rng = np.random.default_rng(n)
+    wall = cpu = 0.0
+    step = -(-n // threads)
+    parts = [slice(start, start + step) for start in range(0, n, step)]
+    with ThreadPoolExecutor(threads) as pool:
+        for rows, columns, often in matrices:
+            matrix = rng.standard_normal((rows, columns), np.float32)
+            x, y = (rng.standard_normal((n, size), np.float32) for size in (columns, rows))
+            out_x, out_y = np.empty_like(x), np.empty_like(y)
+
+            def forward(t: slice, x=x, m=matrix, out=out_y) -> None:  # type: ignore[no-untyped-def]
+                np.matmul(x[t], m.T, out=out[t])
+
+            def back(t: slice, y=y, m=matrix, out=out_x) -> None:  # type: ignore[no-untyped-def]
+                np.matmul(y[t], m, out=out[t])
+
+            for work in (forward, back):
+                list(pool.map(work, parts))
+                times = round(often)
+                started, used = time.perf_counter(), time.process_time()
+                for _ in range(times):
+                    list(pool.map(work, parts))
+                wall += (time.perf_counter() - started) * often / times
+                cpu += (time.process_time() - used) * often / times
+    return wall, cpu
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, float]:
+    started, used = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - started, time.process_time() - used
+
+
+def measure(path: str | None, n: int, threads: int, repeats: int) -> dict[str, Any]:
+    file = models.find(path or models.DEFAULT_LLM)
+    tokens = np.random.default_rng(n).integers(0, 40_000, n).tolist()
+    weights = Weights(file, threads)
+    with Scorer(weights) as scorer:
+        matrices, shape = products(weights.shape), weights.shape
+        scorer.sensitivity(tokens[:32])
+        rows, columns, _ = matrices[2]
+        trial = [(rows, columns, 5.0)]
+        by_blas = limit(trial, n, 1)[0]
+        with weights.one_blas_thread():
+            by_rows = limit(trial, n, threads)[0]
+        turns = []
+        for turn in range(repeats):
+            print(f"{n} tokens: {turn + 1} of {repeats}", file=sys.stderr)
+            with weights.one_blas_thread():
+                split = limit(matrices, n, threads)
+            quicker = limit(matrices, n, 1)[0] if by_blas < by_rows else split[0]
+            exact = timed(lambda: scorer.sensitivity(tokens, window=max(2, n), overlap=0))
+            turns.append((exact[0], quicker, exact[1], split[1]))
+    wall, limits, cpu, limit_cpu = np.array(turns).T
+    return {
+        "tokens": n,
+        "threads": threads,
+        "seconds": float(np.median(wall)),
+        "gemm_limit_by": "blas" if by_blas < by_rows else "rows",
+        "gemm_limit_seconds": float(np.median(limits)),
+        "ratio": float(np.median(wall / limits)),
+        "cpu_seconds": float(np.median(cpu)),
+        "gemm_limit_cpu_seconds": float(np.median(limit_cpu)),
+        "cpu_ratio": float(np.median(cpu / limit_cpu)),
+        "gflops": flops(shape, n) / float(np.median(wall)) / 1e9,
+        "gemm_limit_gflops": flops(shape, n) / float(np.median(limits)) / 1e9,
+    }
+
+
+def peak_extra_rss_mb(path: str | None, n: int, threads: int) -> float:
+    """In a process of its own: a peak never goes down again."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return float(pool.apply(_peak, (path, n, threads)))
+
+
+def _peak(path: str | None, n: int, threads: int) -> float:
+    llama.ggml()
+    before = report.peak_rss_mb() or 0.0
+    with Scorer.load(path, threads=threads) as scorer:
+        scorer.sensitivity([1 + i % 1000 for i in range(n)], window=max(2, n), overlap=0)
+    return (report.peak_rss_mb() or 0.0) - before
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", help="a GGUF file or a name of the manifest")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[256, 512, 1024], metavar="N")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N")
+    parser.add_argument("--threads", type=int, default=2, metavar="N")
+    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    options = parser.parse_args(arguments)
+    rows = []
+    for n in options.tokens:
+        row = measure(options.model, n, options.threads, options.repeats)
+        peak = peak_extra_rss_mb(options.model, n, options.threads)
+        rows.append({**row, "peak_extra_rss_mb": peak})
+    summary = {
+        "model": options.model or models.DEFAULT_LLM,
+        "exact_over_gemm_limit": max(row["ratio"] for row in rows),
+        "exact_over_gemm_limit_cpu": max(row["cpu_ratio"] for row in rows),
+        "peak_extra_rss_mb": max(row["peak_extra_rss_mb"] for row in rows),
+    }
+    report.write(options.json, summary, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Causal attention with grouped queries, forward and backward, a block of positions at a time.
+
+Knows queries, keys and values as a layer's matrix gives them, and the norms and turns between these
+and the scores; knows no other part of a layer. No array of n × n is ever whole: the probabilities
+of a block are computed again on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem import kernels_layers as kernels
+from edgemem.compression.weights import Weights
+
+__all__ = ["Attention"]
+
+FloatArray = NDArray[np.float32]
+ComplexArray = NDArray[np.complex64]
+
+POSITIONS = 128
+"""Positions in a block: what lies above the diagonal of one is computed in vain."""
+
+
+class Attention:
+    """Room for the attention of n tokens, one layer at a time.
+
+    It works head by head: _q is (kv_heads, n · group, head_dim), where the group = heads / kv_heads
+    queries of a position that share a head of keys stand together.
+    """
+
+    def __init__(self, weights: Weights, n: int) -> None:
+        s = weights.shape
+        self._weights, self._shape, self._n = weights, s, n
+        self._group = s.heads // s.kv_heads
+        self._q, self._o = (
+            np.empty((s.kv_heads, n * self._group, s.head_dim), np.float32) for _ in range(2)
+        )
+        self._k, self._v = (np.empty((s.kv_heads, n, s.head_dim), np.float32) for _ in range(2))
+        # A thread takes each so-many-th block of a head, and has its own gradients of the keys.
+        self._strides = weights.threads if s.kv_heads % weights.threads else 1
+        self._dk, self._dv = (
+            np.empty((self._strides, *self._k.shape), np.float32) for _ in range(2)
+        )
+        self._normed = "attn_q_norm.weight" in s.tensors
+        self._turns: dict[int, ComplexArray] = {}
+        # A thread's: two blocks of scores, and the gradient of some keys or values.
+        sizes = self._group * min(n, POSITIONS) * n, n * s.head_dim
+        self._room = np.empty((weights.threads, 2 * sizes[0] + sizes[1]), np.float32)
+        self._rooms: SimpleQueue[list[FloatArray]] = SimpleQueue()
+        for room in self._room:
+            self._rooms.put(np.split(room, [sizes[0], 2 * sizes[0]]))
+
+    def forward(self, layer: int, qkv: FloatArray, out: FloatArray) -> None:
+        """qkv: (n, (heads + 2 kv_heads) · head_dim), all queries, all keys, all values of a token.
+        out: (n, heads · head_dim)."""
+        self._open(layer, qkv)
+
+        def head(task: int) -> None:
+            g, stride = divmod(task, self._strides)
+            scores, _, _ = room = self._rooms.get()
+            for queries, keys in self._blocks(layer)[stride :: self._strides]:
+                p = self._probabilities(layer, g, queries, keys, scores)
+                np.matmul(p, self._v[g, keys], out=self._o[g, queries])
+            self._rooms.put(room)
+
+        self._weights.each(head, self._shape.kv_heads * self._strides)
+        by_token = out.reshape(self._n, self._shape.kv_heads, self._group, -1)
+        self._over_rows(lambda t: np.copyto(by_token[t], self._by_token(self._o)[t]))
+
+    def backward(self, layer: int, qkv: FloatArray, d_out: FloatArray, d_qkv: FloatArray) -> None:
+        """qkv: as in `forward`. d_out: the gradient of its out. d_qkv: receives that of qkv."""
+        self._open(layer, qkv)
+        by_token = d_out.reshape(self._n, self._shape.kv_heads, self._group, -1)
+        self._over_rows(lambda t: np.copyto(self._by_token(self._o)[t], by_token[t]))
+
+        def head(task: int) -> None:
+            g, stride = divmod(task, self._strides)
+            scores, d_scores, part = room = self._rooms.get()
+            d_o, dk, dv = self._o[g], self._dk[stride, g], self._dv[stride, g]
+            dk.fill(0)
+            dv.fill(0)
+            for queries, keys in self._blocks(layer)[stride :: self._strides]:
+                p = self._probabilities(layer, g, queries, keys, scores)
+                dp = d_scores[: p.size].reshape(p.shape)
+                some = part.reshape(self._n, -1)[: p.shape[1]]
+                dv[keys] += np.matmul(p.T, d_o[queries], out=some)
+                np.matmul(d_o[queries], self._v[g, keys].T, out=dp)
+                kernels.softmax_backward(p, dp)
+                dk[keys] += np.matmul(dp.T, self._q[g, queries], out=some)
+                np.matmul(dp, self._k[g, keys], out=d_o[queries])  # which has served; now dq
+            self._rooms.put(room)
+
+        self._weights.each(head, self._shape.kv_heads * self._strides)
+        self._shut(layer, qkv, d_qkv)
+
+    def _probabilities(
+        self, layer: int, g: int, queries: slice, keys: slice, room: FloatArray
+    ) -> FloatArray:
+        shape = queries.stop - queries.start, keys.stop - keys.start
+        p = room[: shape[0] * shape[1]].reshape(shape)
+        np.matmul(self._q[g, queries], self._k[g, keys].T, out=p)
+        first = queries.start // self._group - keys.start
+        kernels.softmax_causal(p, self._group, first, self._shape.windows[layer])
+        return p
+
+    def _blocks(self, layer: int) -> list[tuple[slice, slice]]:
+        """Queries, and the keys that the first to the last of them see."""
+        out = []
+        for start in range(0, self._n, POSITIONS):
+            end = min(start + POSITIONS, self._n)
+            seen = slice(max(0, start - self._shape.windows[layer] + 1), end)
+            out.append((slice(start * self._group, end * self._group), seen))
+        return out
+
+    # -- between the layer's order, a row for each token, and the heads' ----------------------
+
+    def _open(self, layer: int, qkv: FloatArray) -> None:
+        """Fill _q, _k and _v: normed, turned, the queries scaled."""
+        q, k, v = self._parts(qkv)
+        if self._normed:
+            q, k = (self._norm(layer, i, raw)[1] for i, raw in enumerate((q, k)))
+        turn = self._turn(layer)
+        scale = np.float32(self._shape.attention_scale)
+        into_q, into_k = (_pairs(self._by_token(a)) for a in (self._q, self._k))
+
+        def part(t: slice) -> None:
+            np.multiply(_pairs(q[t]), turn[t] * scale, out=into_q[t])
+            np.multiply(_pairs(k[t]), turn[t], out=into_k[t])
+            self._by_token(self._v)[t] = v[t]
+
+        self._over_rows(part)
+
+    def _shut(self, layer: int, qkv: FloatArray, d_qkv: FloatArray) -> None:
+        """The gradients in _o (of the queries), _dk and _dv, turned back and un-normed."""
+        dq, dk, dv = self._parts(d_qkv)
+        turn = self._turn(layer).conj()
+        scale = np.float32(self._shape.attention_scale)
+        sum_k, sum_v = (self._by_token(a[0]) for a in (self._dk, self._dv))
+        from_q, from_k = _pairs(self._by_token(self._o)), _pairs(sum_k)
+
+        def part(t: slice) -> None:
+            for stride in range(1, self._strides):
+                sum_k[t] += self._by_token(self._dk[stride])[t]
+                sum_v[t] += self._by_token(self._dv[stride])[t]
+            np.multiply(from_q[t], turn[t] * scale, out=_pairs(dq)[t])
+            np.multiply(from_k[t], turn[t], out=_pairs(dk)[t])
+            dv[t] = sum_v[t]
+
+        self._over_rows(part)
+        if self._normed:
+            for i, (raw, d) in enumerate(zip(self._parts(qkv), (dq, dk), strict=False)):
+                rows, _, inverse = self._norm(layer, i, raw)
+                d_raw = np.zeros_like(rows)
+                d_rows = np.ascontiguousarray(d).reshape(rows.shape)
+                kernels.rms_norm_backward(d_rows, rows, self._norm_weight(layer, i), inverse, d_raw)
+                d[...] = d_raw.reshape(d.shape)
+
+    def _norm(self, layer: int, i: int, raw: FloatArray) -> tuple[FloatArray, ...]:
+        """Rows of head_dim numbers, the same normed, in the shape of raw, and their inverse RMS."""
+        rows = np.ascontiguousarray(raw).reshape(-1, self._shape.head_dim)
+        normed, inverse = np.empty_like(rows), np.empty(len(rows), np.float32)
+        kernels.rms_norm(rows, self._norm_weight(layer, i), self._shape.eps, normed, inverse)
+        return rows, normed.reshape(raw.shape), inverse
+
+    def _norm_weight(self, layer: int, i: int) -> FloatArray:
+        return self._weights.vector(layer, f"attn_{'qk'[i]}_norm.weight")
+
+    def _parts(self, qkv: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Views of a layer's array: (n, kv_heads, group or 1, head_dim) each."""
+        s = self._shape
+        ends = s.heads * s.head_dim, (s.heads + s.kv_heads) * s.head_dim
+        q, k, v = qkv[:, : ends[0]], qkv[:, ends[0] : ends[1]], qkv[:, ends[1] :]
+        shape = self._n, s.kv_heads, -1, s.head_dim
+        return q.reshape(shape), k.reshape(shape), v.reshape(shape)
+
+    def _by_token(self, heads: FloatArray) -> FloatArray:
+        """(kv_heads, n · r, head_dim) seen as (n, kv_heads, r, head_dim)."""
+        s = self._shape
+        return heads.reshape(s.kv_heads, self._n, -1, s.head_dim).transpose(1, 0, 2, 3)
+
+    def _turn(self, layer: int) -> ComplexArray:
+        """(n, 1, 1, head_dim / 2): RoPE as products with complex numbers of length 1."""
+        angles = self._shape.angles[layer]
+        if id(angles) not in self._turns:
+            turn = np.exp(1j * np.arange(self._n)[:, None] * angles).astype(np.complex64)
+            self._turns[id(angles)] = turn[:, None, None]
+        return self._turns[id(angles)]
+
+    def _over_rows(self, work: Callable[[slice], None]) -> None:
+        self._weights.over_rows(work, self._n)
+
+
+def _pairs(numbers: FloatArray) -> ComplexArray:
+    return numbers.view(np.complex64)

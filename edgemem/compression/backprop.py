@@ -1,0 +1,258 @@
+"""The gradient of a model's next-token loss with respect to its input embeddings.
+
+Knows a transformer's arithmetic, forward and backward, over weights that are unpacked when they are
+needed; knows no text and no file. Only the inputs get a gradient: each matrix is unpacked once on
+the way forward and once on the way back, and nothing of its size is kept.
+
+Kept of the forward pass are each layer's input and, of as many layers as there is room for, what
+its products gave: queries, keys and values, and in 16 bits, which the backward pass alone sees, the
+gate and what it gates and the residual before them. The other layers run forward again on the way
+back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem import kernels_layers as kernels
+from edgemem.kernels_layers_numpy import middles
+from edgemem.compression.attention import Attention
+from edgemem.compression.weights import Weights
+
+__all__ = ["MEMORY_BYTES", "loss_and_gradient"]
+
+FloatArray = NDArray[np.float32]
+HalfArray = NDArray[np.uint16]
+IntArray = NDArray[np.int64]
+
+MEMORY_BYTES = 480_000_000
+"""Room for what a pass works on. With the bundled model's pages (98 MB) it stays below 600 MB."""
+_POSTS = ("post_attention_norm", "post_ffw_norm")
+
+def loss_and_gradient(
+    weights: Weights,
+    embeddings: FloatArray,
+    tokens: IntArray,
+    loss_from: int = 1,
+    memory_bytes: int = MEMORY_BYTES,
+) -> tuple[FloatArray, FloatArray]:
+    """The loss of each token but the first, and the gradient of the sum of those that count.
+
+    embeddings: (n, dim) float32, what the model is given instead of the tokens, n >= 2; tokens:
+    (n,) int64, what it is to predict. The loss counts the tokens from position `loss_from` >= 1 on.
+    memory_bytes: room beside the weights; what a pass needs at least may be more.
+    Returns −log p(token | those before it) (n - 1,) float32 in nats, and (n, dim) float32.
+    Cost: four products of each weight and token, and of attention O(n²).
+    """
+    run = _Run(weights, len(embeddings), memory_bytes)
+    counted = np.arange(1, len(tokens)) >= loss_from
+    with weights.one_blas_thread():
+        x = run.forward(embeddings)
+        losses, dx = run.head(x, tokens[1:], counted)
+        return losses, run.backward(dx)
+
+
+class _Kept:
+    """What the backward pass of one layer needs beside its input.
+
+    HalfArray: the upper halves of float32 numbers, that is, bfloat16 cut off.
+    """
+
+    def __init__(self, weights: Weights, n: int) -> None:
+        s = weights.shape
+        self.qkv = np.empty((n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32)
+        self.gate_up = np.empty((n, 2 * s.ffn), np.uint16)
+        self.middle = np.empty((n, s.dim), np.uint16)
+        self.inverse = np.empty((2, n), np.float32)
+        # Gemma norms what attention and feed-forward give, too.
+        posts = 2 if "post_ffw_norm.weight" in s.tensors else 0
+        self.posts = np.empty((posts, n, s.dim), np.uint16)
+        self.post_inverse = np.empty((posts, n), np.float32)
+
+
+class _Run:
+    """Room for one pass over n tokens; arrays are (n, …), and the layers take turns with them."""
+
+    def __init__(self, weights: Weights, n: int, memory_bytes: int) -> None:
+        s = weights.shape
+        self._weights, self._shape, self._n = weights, s, n
+        self._attention = Attention(weights, n)
+        self._inputs = np.empty((s.layers + 1, n, s.dim), np.float32)
+        self._h, self._middle = (np.empty((n, s.dim), np.float32) for _ in range(2))
+        self._heads = np.empty((n, s.heads * s.head_dim), np.float32)
+        self._gate_up = np.empty((n, 2 * s.ffn), np.float32)
+        self._act = np.empty((n, s.ffn), np.float32)
+        self._spare = _Kept(weights, n)
+        self._d_qkv = np.empty_like(self._spare.qkv)
+        # Without the last layers' there would be no need to run the others again.
+        passing = 10 * self._h.nbytes  # what comes and goes, here and at the caller's
+        room = memory_bytes - _nbytes(self) - _nbytes(self._attention) - passing
+        slots = max(0, min(s.layers, room // _nbytes(self._spare)))
+        self._kept = {layer: _Kept(weights, n) for layer in range(s.layers - slots, s.layers)}
+
+    def forward(self, embeddings: FloatArray) -> FloatArray:
+        """The last layer's output."""
+        self._inputs[0] = embeddings
+        for layer in range(self._shape.layers):
+            kept = self._kept.get(layer, self._spare)
+            self._forward(layer, kept, self._inputs[layer + 1])
+        return self._inputs[-1]
+
+    def backward(self, dx: FloatArray) -> FloatArray:
+        """The gradient of the embeddings, in place, from that of the last layer's output."""
+        for layer in reversed(range(self._shape.layers)):
+            kept = self._kept.get(layer)
+            if kept is None:
+                kept = self._spare
+                self._forward(layer, kept, None)
+            self._backward(layer, kept, dx)
+        return dx
+
+    def _forward(self, layer: int, kept: _Kept, out: FloatArray | None) -> None:
+        """One layer; out: None for what `_backward` needs alone."""
+        w, s, x, h = self._weights, self._shape, self._inputs[layer], self._h
+        posts = len(kept.posts)
+        self._norm(x, layer, "attn_norm", h, kept.inverse[0])
+        self._product(h, w.matrix(layer, "attn_q", "attn_k", "attn_v").T, kept.qkv)
+        if "attn_q.bias" in s.tensors:
+            bias = np.concatenate([w.vector(layer, f"attn_{name}.bias") for name in "qkv"])
+            self._over_rows(lambda t: np.add(kept.qkv[t], bias, out=kept.qkv[t]))
+        self._attention.forward(layer, kept.qkv, self._heads)
+        self._product(self._heads, w.matrix(layer, "attn_output").T, h)
+        if posts:
+            self._post_norm(layer, 0, kept)
+        middle = self._middle
+        self._over_rows(lambda t: np.add(x[t], h[t], out=middle[t]))
+        self._pack(middle, kept.middle)
+        self._norm(middle, layer, "ffn_norm", h, kept.inverse[1])
+        self._product(h, w.matrix(layer, "ffn_gate", "ffn_up").T, self._gate_up)
+        self._over_rows(
+            lambda t: kernels.gated(
+                self._gate_up[t], s.activation, self._act[t], kept.gate_up[t]
+            )
+        )
+        if out is None and not posts:
+            return
+        self._product(self._act, w.matrix(layer, "ffn_down").T, h)
+        if posts:
+            self._post_norm(layer, 1, kept)
+        if out is not None:
+            self._over_rows(lambda t: np.add(middle[t], h[t], out=out[t]))
+
+    def _backward(self, layer: int, kept: _Kept, dx: FloatArray) -> None:
+        """dx: of the layer's output, becomes that of its input."""
+        w, s, h = self._weights, self._shape, self._h
+        d_ffn = self._post_backward(layer, 1, kept, dx)
+        self._product(d_ffn, w.matrix(layer, "ffn_down"), self._act)
+        self._over_rows(
+            lambda t: kernels.gated_backward(
+                kept.gate_up[t], self._act[t], s.activation, self._gate_up[t]
+            )
+        )
+        self._product(self._gate_up, w.matrix(layer, "ffn_gate", "ffn_up"), h)
+        self._unpack(kept.middle, self._middle)
+        self._norm_backward(h, self._middle, layer, "ffn_norm", kept.inverse[1], dx)
+        d_heads = self._post_backward(layer, 0, kept, dx)
+        self._product(d_heads, w.matrix(layer, "attn_output"), self._heads)
+        self._attention.backward(layer, kept.qkv, self._heads, self._d_qkv)
+        self._product(self._d_qkv, w.matrix(layer, "attn_q", "attn_k", "attn_v"), h)
+        self._norm_backward(h, self._inputs[layer], layer, "attn_norm", kept.inverse[0], dx)
+
+    def head(
+        self, x: FloatArray, targets: IntArray, counted: NDArray[np.bool_]
+    ) -> tuple[FloatArray, FloatArray]:
+        """The losses of all targets, and the gradient of x for the sum of those counted.
+
+        The vocabulary comes in blocks, each unpacked once: what a block adds to the softmax's
+        numerators and to the gradient is scaled down when a later one has a larger logit, as in
+        online softmax (Milakov and Gimelshein 2018). All logits are never in memory.
+        """
+        w, s, n = self._weights, self._shape, len(targets)
+        inverse = np.empty(self._n, np.float32)
+        weight = w.output_norm
+        self._over_rows(lambda t: kernels.rms_norm(x[t], weight, s.eps, self._h[t], inverse[t]))
+        h, rows_of_target = self._h[:n], self._middle[:n]
+        d_h, part = np.zeros_like(h), np.empty_like(h)
+        largest, total = np.full(n, -np.inf, np.float32), np.zeros(n, np.float32)
+        step = self._gate_up.shape[1]
+        for start in range(0, s.vocabulary, step):
+            E = w.output(start, step)
+            logits = self._gate_up.reshape(-1)[: n * len(E)].reshape(n, -1)
+            here = np.flatnonzero((start <= targets) & (targets < start + len(E)))
+            rows_of_target[here] = E[targets[here] - start]
+
+            def block(t: slice, E: FloatArray = E, logits: FloatArray = logits) -> None:
+                some, before = logits[t], largest[t].copy()
+                np.matmul(h[t], E.T, out=some)
+                np.maximum(before, some.max(axis=1), out=largest[t])
+                some -= largest[t, None]
+                np.exp(some, out=some)
+                shrink = np.exp(before - largest[t])
+                total[t] = total[t] * shrink + some.sum(axis=1)
+                d_h[t] *= shrink[:, None]
+                d_h[t] += np.matmul(some, E, out=part[t])
+
+            w.over_rows(block, n)
+        d_h /= total[:, None]
+        d_h -= rows_of_target
+        d_h *= counted[:, None]
+        dx = np.zeros_like(x)
+        some = slice(n)
+        kernels.rms_norm_backward(d_h, x[some], weight, inverse[some], dx[some])
+        of_target = np.einsum("ij,ij->i", h, rows_of_target)
+        return largest + np.log(total) - of_target, dx
+
+    def _norm(
+        self, x: FloatArray, layer: int, name: str, out: FloatArray, inverse: FloatArray
+    ) -> None:
+        weight, eps = self._weights.vector(layer, f"{name}.weight"), self._shape.eps
+        self._over_rows(lambda t: kernels.rms_norm(x[t], weight, eps, out[t], inverse[t]))
+
+    def _norm_backward(
+        self,
+        d_out: FloatArray,
+        x: FloatArray,
+        layer: int,
+        name: str,
+        inverse: FloatArray,
+        dx: FloatArray,
+    ) -> None:
+        """Adds to dx."""
+        weight = self._weights.vector(layer, f"{name}.weight")
+        self._over_rows(
+            lambda t: kernels.rms_norm_backward(d_out[t], x[t], weight, inverse[t], dx[t])
+        )
+
+    def _post_norm(self, layer: int, i: int, kept: _Kept) -> None:
+        """Gemma's norm of what attention (0) or the feed-forward (1) gave, in place in _h."""
+        self._pack(self._h, kept.posts[i])
+        self._norm(self._h, layer, _POSTS[i], self._h, kept.post_inverse[i])
+
+    def _post_backward(self, layer: int, i: int, kept: _Kept, d_out: FloatArray) -> FloatArray:
+        if not len(kept.posts):
+            return d_out
+        given, d = np.empty_like(d_out), np.zeros_like(d_out)
+        self._unpack(kept.posts[i], given)
+        self._norm_backward(d_out, given, layer, _POSTS[i], kept.post_inverse[i], d)
+        return d
+
+    def _pack(self, numbers: FloatArray, out: HalfArray) -> None:
+        bits = numbers.view(np.uint32)
+        self._over_rows(lambda t: np.right_shift(bits[t], 16, out=out[t], casting="unsafe"))
+
+    def _unpack(self, halves: HalfArray, out: FloatArray) -> None:
+        self._over_rows(lambda t: np.copyto(out[t], middles(halves[t])))
+
+    def _product(self, rows: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
+        self._over_rows(lambda t: np.matmul(rows[t], matrix, out=out[t]))
+
+    def _over_rows(self, work: Callable[[slice], None]) -> None:
+        self._weights.over_rows(work, self._n)
+
+
+def _nbytes(holder: object) -> int:
+    """What the arrays among an object's attributes take, in bytes."""
+    return sum(a.nbytes for a in vars(holder).values() if isinstance(a, np.ndarray))

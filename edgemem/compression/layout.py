@@ -1,0 +1,204 @@
+"""How a text may be cut: turns, sentences, whole words, and what is never cut inside.
+
+Knows characters and regular expressions; knows no tokens, no scores and no model. The word lists
+are English; text of other languages is cut at its own sentence marks and spaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.text import NEGATION, sentence_starts
+
+__all__ = ["Layout", "lay_out", "masks"]
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+BoolArray = NDArray[np.bool_]
+
+# What stands before a turn's words, if anything: a time in brackets, as logs have it, or in words,
+# and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, Ana said: ".
+_HEAD = re.compile(
+    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
+    r"|On [^,:\n]{5,20}, )?"
+    r"(?:\w[\w.'’-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s|\Z)|(?<=\]))[ \t]*"
+)
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
+    r"Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_UNIT = (
+    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
+    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
+    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
+    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
+    r"(?:st|nd|rd|th))"
+)
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+# Never cut inside: each pattern, and a text without which it need not be tried.
+_WHOLE = (
+    ("`", re.compile(r"```.*?```|`[^`\n]+`", re.S)),
+    ("://", re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.I)),
+    ("www.", re.compile(r"\bwww\.\S+")),
+    (
+        "",  # dates with a month's name; a month alone is a word, or "may"
+        re.compile(
+            rf"(?<!\w)(?:{_DAY}(?: of)? {_MONTH}\b\.?(?:,? \d{{4}}\b)?"
+            rf"|{_MONTH}\b\.? {_DAY}\b(?:,? \d{{4}}\b)?|{_MONTH}\b\.?,? \d{{4}}\b)"
+        ),
+    ),
+    ("", re.compile(r"(?<!\d)\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
+    ("", re.compile(rf"(?<![\w.,:/])\d[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)")),
+)
+# The paper names "but, because, although" and keeps the rest for an appendix that has no list.
+_KEYWORD = re.compile(  # in lower case
+    r"\b(?:but|because|although|though|however|therefore|thus|hence|since|so|if|unless|until|while|"
+    r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
+    r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
+)
+_NAME = re.compile(r"(?<![.!?…:\"] )(?<!^)(?<!\n)\b[A-Z][\w'’]+")
+_OF_CHAR = np.ones(129, np.float32)  # by ASCII code; the last is any other character
+for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3)):
+    _OF_CHAR[[ord(mark) for mark in _marks]] = _value
+_KEYWORD_MASK, _NAME_MASK = 1.2, 1.3
+_MOST_NO_JSON = 64  # brackets that begin no JSON before the others are believed to begin none
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A text in units, which are kept or dropped whole: words, and runs that belong together.
+
+    starts, ends: (u,) characters of each unit, ascending, without the spaces between. sentence:
+    (u,) number of the unit's sentence. turn: (s,) number of the sentence's turn. head: (u,) whether
+    the unit stands before a turn's words (a date, a speaker), and so goes with any of them. fixed:
+    (u,) whether a kept sentence keeps it: a negation and the words beside it.
+    """
+
+    text: str
+    starts: IntArray
+    ends: IntArray
+    sentence: IntArray
+    turn: IntArray
+    head: BoolArray
+    fixed: BoolArray
+
+    def unit_of(self, ends: IntArray) -> IntArray:
+        """The unit that holds the character before each position, or else the next one.
+
+        So the line's end before a turn counts with the turn that it begins.
+        """
+        unit = np.maximum(np.searchsorted(self.starts, ends, "left") - 1, 0)
+        if len(self.ends):
+            unit = np.minimum(unit + (ends > self.ends[unit]), len(self.ends) - 1)
+        return unit
+
+    def units_over(self, spans: Iterable[tuple[int, int]]) -> BoolArray:
+        """(u,) which units have a character in one of the spans."""
+        return _over(self.starts, self.ends, list(spans))
+
+
+def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
+    """Cut a text into turns (its lines), sentences and units.
+
+    whole: spans [start, end) of characters that are not to be cut inside, beside those found here:
+    code, URLs, JSON, dates, numbers with their units.
+    """
+    found = [m.span() for mark, p in _WHOLE if mark in text for m in p.finditer(text)]
+    spans = _merged([*found, *_json_spans(text), *whole])
+    words = np.array([m.span() for m in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
+    at = np.array(spans, np.int64).reshape(-1, 2)
+    first = np.searchsorted(words[:, 1], at[:, 0], "right")
+    last = np.searchsorted(words[:, 0], at[:, 1], "left")
+    inside = _ranges(first + 1, last, len(words))  # whether a span goes on from the word before
+    begins = np.flatnonzero(~inside)
+    starts = words[begins, 0]
+    ends = words[np.append(begins[1:], len(words)) - 1, 1] if len(words) else starts
+
+    new_turn = _begun_at(starts, ends, [m.end() for m in re.finditer("\n", text)])
+    new_sentence = new_turn | _begun_at(starts, ends, sentence_starts(text))
+    sentence = np.cumsum(new_sentence, dtype=np.int64)
+    turn = np.cumsum(new_turn, dtype=np.int64)[np.flatnonzero(np.diff(sentence, prepend=-1))]
+
+    opening = [*starts[:1].tolist(), *starts[new_turn].tolist()]
+    heads = [m.span() for at in opening if (m := _HEAD.match(text, at))]
+    negated = _over(starts, ends, [m.span() for m in NEGATION.finditer(text)])
+    fixed = negated.copy()
+    fixed[1:] |= negated[:-1]
+    fixed[:-1] |= negated[1:]
+    return Layout(text, starts, ends, sentence, turn, _over(starts, ends, heads), fixed)
+
+
+def masks(text: str, offsets: IntArray) -> FloatArray:
+    """max(M_syntax, M_content) of eq. 4 for each token: (n,) float32, 1.0 where nothing applies.
+
+    offsets: (n, 2) characters [start, end) of each token. Keywords 1.2, structural punctuation 1.3
+    (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
+    Source: CoreMem 3.3; its lists are "relegated to Appendix E", which has none.
+    """
+    codes = np.frombuffer(f"{text} ".encode("utf-32-le"), np.uint32)
+    of_char = _OF_CHAR[np.minimum(codes, 128)]
+    lower = text.lower()
+    if len(lower) != len(text):
+        lower = text  # İ becomes two characters
+    for pattern, where, value in ((_KEYWORD, lower, _KEYWORD_MASK), (_NAME, text, _NAME_MASK)):
+        for match in pattern.finditer(where):
+            part = of_char[match.start() : match.end()]
+            np.maximum(part, value, out=part)
+    if not len(offsets):
+        return np.ones(0, np.float32)
+    return np.maximum.reduceat(of_char, offsets.reshape(-1))[::2]
+
+
+def _over(starts: IntArray, ends: IntArray, spans: Sequence[tuple[int, int]]) -> BoolArray:
+    at = np.asarray(spans, np.int64).reshape(-1, 2)
+    first = np.searchsorted(ends, at[:, 0], "right")
+    return _ranges(first, np.searchsorted(starts, at[:, 1], "left"), len(starts))
+
+
+def _ranges(first: IntArray, last: IntArray, n: int) -> BoolArray:
+    """Which of n positions lie in one of the ranges [first, last)."""
+    some = first < last
+    steps = np.bincount(first[some], minlength=n + 1) - np.bincount(last[some], minlength=n + 1)
+    return np.cumsum(steps)[:n] > 0
+
+
+def _begun_at(starts: IntArray, ends: IntArray, places: Sequence[int]) -> BoolArray:
+    """Which units, but the first, are the first at or after a place that lies inside no unit."""
+    at = np.asarray(places, np.int64)
+    following = np.searchsorted(starts, at, "left")
+    before = ends[following - 1] if len(ends) else at
+    begun = np.zeros(len(starts) + 1, bool)
+    begun[following[(following > 0) & (before <= at)]] = True
+    return begun[:-1]
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if out and start < out[-1][1]:
+            out[-1] = out[-1][0], max(end, out[-1][1])
+        elif end > start:
+            out.append((start, end))
+    return out
+
+
+def _json_spans(text: str) -> list[tuple[int, int]]:
+    """Objects and lists that parse; a bracketed date or word does not."""
+    found, at, failed = [], 0, 0
+    decoder = json.JSONDecoder()
+    opening = re.compile(r"[{\[](?=\s*[\[{\"\-\dtfn\]}])")
+    while failed < _MOST_NO_JSON and (match := opening.search(text, at)):
+        try:
+            _, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            failed, at = failed + 1, match.end()
+        else:
+            found.append((match.start(), end))
+            at = end
+    return found

@@ -1,0 +1,113 @@
+"""The steps between a transformer's matrix products in NumPy: the specification of native ones.
+
+Knows arrays only, and checks nothing: edgemem/kernels_layers.py does, says what each function takes
+and returns, and chooses. Every function works on its rows a few at a time, so that a pass finds in
+the cache what the one before it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "GELU",
+    "SILU",
+    "gated",
+    "gated_backward",
+    "middles",
+    "rms_norm",
+    "rms_norm_backward",
+    "softmax_backward",
+    "softmax_causal",
+]
+
+FloatArray = NDArray[np.float32]
+HalfArray = NDArray[np.uint16]
+
+SILU, GELU = 0, 1
+BLOCK_BYTES = 1 << 17
+_ROOT = np.float32(np.sqrt(2 / np.pi))
+
+
+def _blocks(rows: FloatArray) -> Iterator[slice]:
+    step = max(1, BLOCK_BYTES // max(1, rows.shape[1] * 4))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
+
+
+def rms_norm(
+    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, inverse: FloatArray
+) -> None:
+    for rows in _blocks(x):
+        part = x[rows]
+        mean = np.einsum("ij,ij->i", part, part) / np.float32(x.shape[1])
+        inverse[rows] = 1 / np.sqrt(mean + np.float32(eps))
+        np.multiply(part, inverse[rows, None], out=out[rows])
+        out[rows] *= weight
+
+
+def rms_norm_backward(
+    d_out: FloatArray, x: FloatArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
+) -> None:
+    for rows in _blocks(x):
+        part, r = x[rows], inverse[rows, None]
+        scaled = d_out[rows] * weight
+        along = np.einsum("ij,ij->i", scaled, part)[:, None] / np.float32(x.shape[1])
+        scaled -= part * (along * r * r)
+        scaled *= r
+        dx[rows] += scaled
+
+
+def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArray) -> None:
+    size = out.shape[1]
+    for rows in _blocks(gate_up):
+        gate, up = gate_up[rows, :size], gate_up[rows, size:]
+        np.multiply(gate, _share(gate, activation)[0], out=out[rows])
+        out[rows] *= up
+        np.right_shift(gate_up[rows].view(np.uint32), 16, out=halves[rows], casting="unsafe")
+
+
+def gated_backward(
+    halves: HalfArray, d_out: FloatArray, activation: int, d_gate_up: FloatArray
+) -> None:
+    size = d_out.shape[1]
+    for rows in _blocks(d_gate_up):
+        gate_up = middles(halves[rows])
+        gate, up, d = gate_up[:, :size], gate_up[:, size:], d_out[rows]
+        share, slope = _share(gate, activation)
+        np.multiply(gate * share, d, out=d_gate_up[rows, size:])
+        np.multiply(up * d, share * (1 + gate * (1 - share) * slope), out=d_gate_up[rows, :size])
+
+
+def middles(halves: HalfArray) -> FloatArray:
+    """The floats in the middle of those that share these upper 16 bits."""
+    return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
+
+
+def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray | np.float32]:
+    """Both activations are gate · σ(z), GELU in its tanh form: σ(z), and dz/d gate."""
+    with np.errstate(over="ignore"):
+        if activation == SILU:
+            return 1 / (1 + np.exp(-gate)), np.float32(1)
+        square = gate * gate
+        z = 2 * _ROOT * gate * (1 + np.float32(0.044715) * square)
+        return 1 / (1 + np.exp(-z)), 2 * _ROOT * (1 + np.float32(3 * 0.044715) * square)
+
+
+def softmax_causal(scores: FloatArray, group: int, first: int, window: int) -> None:
+    keys = np.arange(scores.shape[1])
+    for rows in _blocks(scores):
+        part = scores[rows]
+        position = first + np.arange(rows.start, rows.start + len(part)) // group
+        part[(keys > position[:, None]) | (keys <= position[:, None] - window)] = -np.inf
+        part -= part.max(axis=1, keepdims=True)
+        np.exp(part, out=part)
+        part /= part.sum(axis=1, keepdims=True)
+
+
+def softmax_backward(p: FloatArray, d: FloatArray) -> None:
+    for rows in _blocks(p):
+        d[rows] -= np.einsum("ij,ij->i", p[rows], d[rows])[:, None]
+        d[rows] *= p[rows]

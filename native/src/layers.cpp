@@ -1,0 +1,107 @@
+// What lies between the matrix products of a transformer: softmax and gated units, both directions.
+#include <algorithm>
+
+#include "edgemem.h"
+#include "loops.h"
+#include "topk.h"
+
+namespace {
+
+bool wrong_sizes(int64_t rows, int64_t columns, int64_t arrays) {
+    return rows < 0 || columns < 1 || columns > INT64_MAX / (8 * arrays) ||
+           !edgemem::fits(rows, columns * arrays, sizeof(float));
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t edgemem_softmax_causal(float *scores, int64_t rows, int64_t keys, int64_t group,
+                               int64_t first, int64_t window, int32_t isa) {
+    if (wrong_sizes(rows, keys, 1) || group < 1 || window < 1) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (rows > 0 && !scores) {
+        return EDGEMEM_ERR_NULL;
+    }
+    if (first < 0 || (rows > 0 && first >= keys - (rows - 1) / group)) {
+        return EDGEMEM_ERR_RANGE;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+        float *numbers = scores + row * keys;
+        const int64_t position = first + row / group;
+        const int64_t seen = std::max<int64_t>(0, position - window + 1);
+        std::fill(numbers, numbers + seen, 0.0f);
+        loops->softmax(numbers + seen, position + 1 - seen);
+        std::fill(numbers + position + 1, numbers + keys, 0.0f);
+    }
+    return EDGEMEM_OK;
+}
+
+int32_t edgemem_softmax_backward(const float *p, float *d, int64_t rows, int64_t keys,
+                                 int32_t isa) {
+    if (wrong_sizes(rows, keys, 1)) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (rows > 0 && (!p || !d)) {
+        return EDGEMEM_ERR_NULL;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+        loops->softmax_backward(p + row * keys, d + row * keys, keys);
+    }
+    return EDGEMEM_OK;
+}
+
+int32_t edgemem_gated(const float *gate_up, int64_t rows, int64_t size, int32_t activation,
+                      int32_t isa, float *out, uint16_t *halves) {
+    if (wrong_sizes(rows, size, 2)) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (rows > 0 && (!gate_up || !out || !halves)) {
+        return EDGEMEM_ERR_NULL;
+    }
+    if (activation != EDGEMEM_SILU && activation != EDGEMEM_GELU) {
+        return EDGEMEM_ERR_RANGE;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+        loops->gated(activation == EDGEMEM_GELU, gate_up + row * 2 * size, size, out + row * size,
+                     halves + row * 2 * size);
+    }
+    return EDGEMEM_OK;
+}
+
+int32_t edgemem_gated_backward(const uint16_t *halves, const float *d_out, int64_t rows,
+                               int64_t size, int32_t activation, int32_t isa, float *d_gate_up) {
+    if (wrong_sizes(rows, size, 2)) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (rows > 0 && (!halves || !d_out || !d_gate_up)) {
+        return EDGEMEM_ERR_NULL;
+    }
+    if (activation != EDGEMEM_SILU && activation != EDGEMEM_GELU) {
+        return EDGEMEM_ERR_RANGE;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+        loops->gated_backward(activation == EDGEMEM_GELU, halves + row * 2 * size,
+                              d_out + row * size, size, d_gate_up + row * 2 * size);
+    }
+    return EDGEMEM_OK;
+}
+
+}  // extern "C"

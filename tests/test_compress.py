@@ -1,0 +1,250 @@
+"""compress_prompt and `edgemem compress`: what is asked for is what comes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clikit import Run
+
+from edgemem import compress_prompt
+from edgemem.compression.compress import Compressed, Span
+from edgemem.compression.layout import lay_out
+from edgemem.compression.relevance import relevance, sentence_texts
+from edgemem.compression.scores import Scores, self_information
+from edgemem.compression.sensitivity import Scorer
+from edgemem.errors import InputError, ModelError
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.tokenizer import estimated_tokens
+
+CHAT = """[3 March 2024] Ana: I moved from Ghent to Antwerp because of the new job. It rained.
+[9 April 2024] Bo: I drink green tea now. Coffee keeps me awake.
+[2 May 2024] Ana: My nephew Jonas plays the trumpet in a school band. The hall was full.
+[14 June 2024] Bo: I finished the blue scarf, it took three weeks."""
+
+
+def flat(text: str) -> Scores:
+    """Scores that prefer nothing."""
+    offsets = estimated_tokens(text)
+    return Scores(offsets, np.ones(len(offsets), np.float32), "flat")
+
+
+def compressed(context: Any = CHAT, question: str = "", **more: Any) -> Compressed:
+    """Without a model."""
+    given = {"tokenizer": estimated_tokens, "scorer": flat, **more}
+    if "target_token" not in given:
+        given.setdefault("rate", 0.5)
+    return compress_prompt(context, question, **given)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        ("Which instrument does Jonas play?", "plays the trumpet"),
+        ("What does Bo drink these days?", "green tea"),
+        ("Why did Ana move?", "because of the new job"),
+    ],
+)
+def test_what_answers_the_question_is_kept(
+    engine: Engine, embedder: Embedder, question: str, line: str
+) -> None:
+    found = compress_prompt(CHAT, question, rate=0.33, engine=engine, embedder=embedder)
+    assert line in found.compressed_prompt
+    assert found.compressed_tokens == len(engine.tokenize(found.compressed_prompt))
+    assert found.compressed_tokens <= 0.33 * found.origin_tokens
+    assert found.method == "fisher" and found.seconds > 0
+
+
+@pytest.mark.models
+def test_without_models_given_the_default_ones_are_loaded(engine: Engine) -> None:
+    given = compress_prompt(CHAT, rate=0.5, engine=engine)
+    alone = compress_prompt(CHAT, rate=0.5)
+    assert alone.compressed_prompt == given.compressed_prompt
+
+
+@pytest.mark.models
+def test_a_model_whose_gradient_is_not_known_gives_its_log_p(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise ModelError("no gradient of this family")
+
+    monkeypatch.setattr(Scorer, "load", unknown)
+    assert compress_prompt(CHAT, rate=0.5, engine=engine).method == "self_information"
+
+
+@pytest.mark.models
+def test_surprising_words_are_worth_more(engine: Engine) -> None:
+    scores = self_information(engine, "one two three four five six seven zebra")
+    assert scores.values.shape == (len(scores.offsets),)
+    assert scores.values[-1] == scores.values[1:].max() > 3 * scores.values[-2]
+
+
+@pytest.mark.models
+def test_a_text_longer_than_the_window_is_scored_in_windows(small: Engine, engine: Engine) -> None:
+    text = " ".join(f"On day {i} we walked to the harbour and had tea." for i in range(40))
+    short, long = small.text_log_probs(text), engine.text_log_probs(text)
+    assert len(short) == len(small.tokenize(text)) > 2 * small.n_ctx - 100
+    np.testing.assert_allclose(short[:200], long[:200], atol=1.0)
+    assert np.abs(short - long).mean() < 0.5 and np.isfinite(short).all()
+
+
+def test_what_fits_comes_back_as_it_is() -> None:
+    found = compressed(rate=1)
+    assert found.compressed_prompt == CHAT and found.spans == (Span(0, 0, len(CHAT)),)
+    assert found.ratio == found.rate == 1.0 and found.method == "none"
+    assert compressed(target_token=10_000).compressed_prompt == CHAT
+    assert compressed("").compressed_prompt == ""
+
+
+def test_the_result_says_what_it_took() -> None:
+    found = compressed(rate=0.5)
+    assert found.origin_tokens == len(estimated_tokens(CHAT))
+    assert found.compressed_tokens == len(estimated_tokens(found.compressed_prompt))
+    assert found.ratio == found.origin_tokens / found.compressed_tokens >= 2
+    assert found.rate == 1 / found.ratio
+    row = found.to_dict()
+    assert list(row) == [
+        "compressed_prompt", "origin_tokens", "compressed_tokens", "ratio", "rate", "spans",
+        "method", "seconds",
+    ]  # fmt: skip
+    assert json.loads(json.dumps(row))["spans"] == [[s.source, s.start, s.end] for s in found.spans]
+
+
+def test_spans_say_which_characters_of_which_text_were_kept() -> None:
+    lines = CHAT.split("\n")
+    found = compressed(lines, keep=["Jonas plays", "blue scarf"], rate=0.4)
+    assert {"Jonas plays", "blue scarf"} <= {
+        words for s in found.spans for words in ("Jonas plays", "blue scarf")
+        if words in lines[s.source][s.start : s.end]
+    }  # fmt: skip
+    joined = "".join(lines[s.source][s.start : s.end] for s in found.spans)
+    assert "".join(joined.split()) == "".join(found.compressed_prompt.split())
+    assert list(found.spans) == sorted(found.spans, key=lambda s: (s.source, s.start))
+
+
+def test_whole_words_are_marked_wherever_they_stand() -> None:
+    text = "Al sat. Ann met Al. Alma sang a song of old. Bo and Al left at nine."
+    found = compressed(text, keep=["Al"], target_token=10)
+    assert found.compressed_prompt.split().count("Al") + found.compressed_prompt.count("Al.") == 3
+    assert "Alma" not in found.compressed_prompt
+    assert "song" in compressed(text, keep=[Span(0, 34, 38)], target_token=5).compressed_prompt
+
+
+def test_the_same_comes_twice() -> None:
+    assert compressed().compressed_prompt == compressed().compressed_prompt
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"rate": None}, "target_token is None and rate is None; give one of the two"),
+        ({"rate": 0.5, "target_token": 5}, "target_token is 5 and rate is 0.5; give one of the"),
+        ({"rate": 0}, "rate is 0; it must be above 0 and at most 1, such as 0.5"),
+        ({"rate": 1.5}, "rate is 1.5; it must be above 0"),
+        ({"rate": float("nan")}, "rate is nan; it must be"),
+        ({"target_token": 0}, "target_token is 0; it must be at least 1"),
+        ({"keep": ["Ankara"]}, "keep has 'Ankara', which the context does not say; give its words"),
+        ({"keep": [" "]}, "keep has ' ', which the context does not say"),
+        ({"keep": [Span(1, 0, 2)]}, "which is no part of the 1 texts given"),
+        ({"keep": [Span(0, 5, 5)]}, "give 0 <= start < end within one of them"),
+        ({"keep": [CHAT]}, "what is to be kept takes 118 tokens, and the budget is 59; give a lar"),
+    ],
+)
+def test_a_bad_request_is_refused_with_the_way_out(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        compressed(**more)
+    assert message in str(caught.value)
+
+
+# -- relevance -----------------------------------------------------------------------------------
+
+
+def test_sentences_and_speakers_are_told_apart() -> None:
+    bodies, speakers = sentence_texts(lay_out(CHAT))
+    assert speakers == ["Ana:", "Bo:", "Ana:", "Bo:"]
+    assert bodies[1] == "It rained." and bodies[2] == "I drink green tea now." and len(bodies) == 7
+    assert sentence_texts(lay_out("")) == ([], [])
+    assert sentence_texts(lay_out("Ana:")) == ([""], ["Ana:"])
+
+
+def test_words_alone_find_the_sentence() -> None:
+    found = relevance(lay_out(CHAT), "Which instrument does Jonas play?")
+    assert found.argmax() == 4 and found[5] > found[0]  # its neighbour in the turn is next
+
+
+def test_known_cosines_of_turns_stand_for_their_sentences() -> None:
+    turns = np.array([0.1, 0.9, 0.2, 0.3], np.float32)
+    found = relevance(lay_out(CHAT), "??", turns=turns)
+    np.testing.assert_allclose(found, 2 * turns[[0, 0, 1, 1, 2, 2, 3]])
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def models_loaded(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command closes its engine; the tests' own stays open."""
+
+    class Lent:
+        def __enter__(self) -> Engine:
+            return engine
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: Lent()))
+
+
+@pytest.mark.models
+def test_the_command_shortens_a_file(
+    home: Path, models_loaded: None, run: Run, tmp_path: Path, engine: Engine
+) -> None:
+    file = tmp_path / "chat.txt"
+    file.write_text(CHAT)
+    question = "Which instrument does Jonas play?"
+    result = run("compress", str(file), "--rate", "0.33", "--question", question)
+    assert "plays the trumpet" in result.stdout
+    assert "tokens of " in result.stderr and result.stderr.count("\n") == 1
+    same = run("compress", "--rate", "0.33", "--question", question, input=CHAT)
+    assert same.stdout == result.stdout
+    row = json.loads(run("compress", str(file), "--target-token", "40", "--json").stdout)
+    assert row["compressed_tokens"] <= 40
+    assert row["origin_tokens"] == len(engine.tokenize(CHAT))
+
+
+@pytest.mark.models
+def test_the_command_shows_what_was_dropped(home: Path, models_loaded: None, run: Run) -> None:
+    result = run("compress", "--show", "--keep", "green tea", "--tokenizer", "estimate", input=CHAT)
+    assert "".join(result.stdout.split()) == "".join(
+        CHAT.split()
+    )  # all of it, no colours in a pipe
+    assert f"of {len(estimated_tokens(CHAT))} (" in result.stderr
+
+
+def test_what_is_dropped_is_struck_through(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from edgemem.cli.compressing import print_struck
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    print_struck("tea and milk", [(0, 3)])
+    assert capsys.readouterr().out == "tea\x1b[2;9m and milk\x1b[0m\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "code"),
+    [
+        (("--rate", "0.5", "--target-token", "5"), "Give --rate or --target-token, not both.", 2),
+        (("--show", "--json"), "Give --show or --json, not both.", 2),
+        (("--tokenizer", "none.json"), "There is no tokenizer file none.json.", 1),
+    ],
+)
+def test_the_command_refuses_before_it_loads_a_model(
+    home: Path, run: Run, args: tuple[str, ...], message: str, code: int
+) -> None:
+    assert message in run("compress", *args, input="tea", code=code).stderr

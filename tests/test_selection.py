@@ -1,0 +1,264 @@
+"""Which words are kept: the budget, what is protected, and the order in which the rest goes."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgemem.compression.compress import Span, compress
+from edgemem.compression.layout import Layout, lay_out
+from edgemem.compression.scores import Scores, joined
+from edgemem.compression.selection import join, pool, select, turn_decay, unit_means, within
+from edgemem.errors import InputError
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.tokenizer import estimated_tokens
+
+CASES = int(os.environ.get("EDGEMEM_CASES", "300"))
+"""Generated cases of each property; 10,000 take some minutes."""
+
+
+def every_word(text: str) -> np.ndarray:
+    """A tokenizer: each word and the space before it is a token."""
+    return np.array([m.span() for m in re.finditer(r"\s*\S+", text)], np.int64).reshape(-1, 2)
+
+
+def chosen(text: str, budget: int, scores: list[float] | None = None, **more: object) -> str:
+    """What is kept of a text of which each word costs one token, by scores of its words."""
+    layout = lay_out(text)
+    n = len(layout.starts)
+    spans = zip(layout.starts, layout.ends, strict=True)
+    costs = np.array([len(text[a:b].split()) for a, b in spans], np.int64)
+    worth = np.ones(n, np.float32) if scores is None else np.array(scores, np.float32)
+    kept = select(layout, worth, costs, budget, **more)  # type: ignore[arg-type]
+    assert costs[kept].sum() <= budget
+    return join(layout, kept)
+
+
+# -- pooling, masks, means -----------------------------------------------------------------------
+
+
+def test_pooling_is_the_mean_of_the_neighbours_that_there_are() -> None:
+    found = pool(np.array([1, 2, 3, 4, 5, 6], np.float32), np.zeros(6, np.int64))
+    np.testing.assert_allclose(found, [2, 2.5, 3, 4, 4.5, 5])
+
+
+def test_pooling_does_not_cross_segments() -> None:
+    found = pool(np.array([1, 1, 1, 9, 9, 9], np.float32), np.array([0, 0, 0, 1, 1, 1]))
+    np.testing.assert_allclose(found, [1, 1, 1, 9, 9, 9])
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), n=st.integers(0, 40))
+def test_pooling_is_what_a_loop_computes(data: st.DataObject, n: int) -> None:
+    values = np.array(data.draw(st.lists(st.floats(0, 100), min_size=n, max_size=n)), np.float32)
+    segment = np.sort(np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)), int))
+    near = [
+        [j for j in range(max(0, i - 2), min(n, i + 3)) if segment[j] == segment[i]]
+        for i in range(n)
+    ]
+    wanted = np.array([values[of].mean() for of in near], np.float32)
+    np.testing.assert_allclose(pool(values, segment), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_the_decay_goes_from_the_oldest_turn_to_the_last() -> None:
+    np.testing.assert_allclose(turn_decay(np.array([0, 0, 1, 2])), [0.6, 0.6, 0.8, 1.0])
+    np.testing.assert_allclose(turn_decay(np.array([0, 0])), [1.0, 1.0])
+    assert len(turn_decay(np.empty(0, np.int64))) == 0
+
+
+def test_a_units_score_is_the_mean_of_its_tokens() -> None:
+    found = unit_means(np.array([1, 3, 5], np.float32), np.array([0, 0, 2]), 3)
+    np.testing.assert_allclose(found, [2, 0, 5])
+
+
+def test_stored_scores_of_turns_become_those_of_the_text() -> None:
+    part = Scores(every_word("tea is hot"), np.array([1, 2, 3], np.float32), "fisher")
+    found = joined([(5, part), (20, part)])
+    assert found.method == "fisher"
+    np.testing.assert_array_equal(found.offsets[:, 0], [5, 8, 11, 20, 23, 26])
+    np.testing.assert_array_equal(found.values, [1, 2, 3, 1, 2, 3])
+    assert len(joined([]).values) == 0
+
+
+# -- selection -----------------------------------------------------------------------------------
+
+LONG = "one two three four five six seven eight nine ten"
+
+
+def test_sentences_go_by_their_mean_score() -> None:
+    text = "aa bb. cc dd. ee ff."
+    assert chosen(text, 4, [1, 1, 3, 3, 2, 2]) == "cc dd. ee ff."
+    assert chosen(text, 2, [1, 1, 3, 3, 2, 2]) == "cc dd."
+    assert chosen(text, 4, relevance=np.array([3, 1, 2], np.float32)) == "aa bb. ee ff."
+
+
+def test_of_equal_sentences_the_first_stays() -> None:
+    assert chosen("aa bb. cc dd. ee ff.", 4) == "aa bb. cc dd."
+
+
+def test_the_middle_of_a_long_sentence_goes_first_and_its_ends_never() -> None:
+    scores = [0, 0, 0, 5, 1, 4, 3, 0, 0, 0]
+    assert chosen(LONG, 10, scores) == LONG
+    assert chosen(LONG, 9, scores) == "one two three four six seven eight nine ten"
+    assert chosen(LONG, 8, scores) == "one two three four six eight nine ten"
+    assert chosen(LONG, 7, scores) == ""  # less than half of its middle fits
+
+
+def test_a_sentence_of_eight_tokens_is_whole_or_gone() -> None:
+    text = "one two three four five six seven eight"
+    assert chosen(text, 7) == ""
+    assert chosen(text, 8) == text
+
+
+def test_pruning_takes_a_share_of_the_middle_before_any_sentence_is_chosen() -> None:
+    text = f"{LONG}. {LONG.replace('t', 'T')}."
+    scores = [0, 0, 0, 5, 1, 4, 3, 0, 0, 0] * 2
+    assert chosen(text, 16, scores, prune=0.5) == (
+        "one two three four six eight nine ten. one Two Three four six eighT nine Ten."
+    )
+
+
+def test_a_negation_is_not_pruned() -> None:
+    text = "we said that the cook will not come to the old house again now"
+    scores = [1.0] * 14
+    for i in (5, 6, 7):
+        scores[i] = 0.0  # will not come
+    kept = chosen(text, 12, scores)
+    assert "will not come" in kept and len(kept.split()) == 12
+
+
+def test_short_gaps_are_filled_within_the_budget() -> None:
+    scores = [0, 0, 0, 5, 1, 4, 3, 0, 0, 0]
+    assert (
+        chosen(LONG, 8, scores, prune=0.5).split()
+        == LONG.replace("five ", "").replace("seven ", "").split()
+    )
+    assert chosen(LONG, 9, scores, prune=0.5) == LONG.replace("five ", "")  # 3 is more than 1
+    assert chosen(LONG, 10, scores, prune=0.5) == LONG
+
+
+def test_a_turns_head_comes_with_its_words_and_is_paid_once() -> None:
+    text = "[8 May 2023] Ana: aa bb. cc dd.\n[9 May 2023] Bo: ee ff."
+    assert chosen(text, 6, relevance=np.array([3, 1, 2], np.float32)) == "[8 May 2023] Ana: aa bb."
+    assert chosen(text, 8, relevance=np.array([3, 2, 1], np.float32)) == (
+        "[8 May 2023] Ana: aa bb. cc dd."
+    )
+    assert chosen(text, 5) == ""
+
+
+def test_what_is_marked_stays_with_its_head() -> None:
+    text = "Ana: aa bb cc. dd.\nBo: ee ff."
+    keep = lay_out(text).units_over([(8, 10)])
+    assert chosen(text, 2, keep=keep) == "Ana: bb"
+
+
+def test_cut_words_are_joined_by_a_space_and_turns_by_a_line() -> None:
+    text = "aa.  bb. cc.\n\ndd. ee."
+    layout = lay_out(text)
+    assert join(layout, np.array([1, 1, 0, 0, 1], bool)) == "aa.  bb.\nee."
+    assert join(layout, np.array([1, 0, 1, 1, 1], bool)) == "aa. cc.\n\ndd. ee."
+    assert join(layout, np.zeros(5, bool)) == ""
+    assert join(lay_out(""), np.zeros(0, bool)) == ""
+
+
+def test_the_budget_is_of_the_joined_text_whatever_the_parts_cost() -> None:
+    """A tokenizer for which what was cut costs more than its parts did."""
+    text = " ".join(f"w{i}." for i in range(20))
+    layout = lay_out(text)
+
+    def tokenize(text: str) -> np.ndarray:
+        return np.zeros((2 * len(text.split()), 2), np.int64)
+
+    ones = np.ones(20, np.int64)
+    found = within(layout, tokenize, 10, lambda b: select(layout, ones * 1.0, ones, b))  # type: ignore[arg-type]
+    assert found.tokens == 10 and found.text == "w0. w1. w2. w3. w4."
+
+
+# -- the whole way -------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    "tea Oslo not never 5 km 3 hours 8 May 2023 don't because however, Ana: walked quietly along "
+    'the-river $3.50 https://a.b/c.d?e=f `x = 1. y` {"a":1} 日本語。 🙂🙂 naïve (really) [x] Dr. '
+    "antidisestablishment 1,000,000 10:30 --- a.m.".split(" ")
+)
+LINES = st.tuples(
+    st.sampled_from(["", "Ana: ", "[8 May 2023] Ana Lima: ", "On 8 May 2023, Bo said: "]),
+    st.lists(st.tuples(WORDS, st.sampled_from([" ", " ", " ", ". ", "? ", "  "])), max_size=18),
+).map(lambda line: line[0] + "".join(w + s for w, s in line[1]))
+CONTEXTS = st.one_of(
+    st.lists(LINES, min_size=1, max_size=5).map("\n".join),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=80),
+)
+
+
+def check(data: st.DataObject, tokenize: object) -> None:
+    text = data.draw(CONTEXTS)
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    tokens = tokenize(text)  # type: ignore[operator]
+    budget = data.draw(st.integers(0, len(tokens)))
+    scores = Scores(tokens, rng.random(len(tokens)).astype(np.float32), "made up")
+    near = (lambda layout: rng.random(len(layout.turn)).astype(np.float32)) if seed % 2 else None
+    prune = float(rng.choice([0, 0.3, 1]))
+    place = sorted(rng.integers(0, len(text) + 1, 2).tolist())
+    keep = [Span(0, *place)] if place[0] < place[1] and seed % 3 == 0 else []
+    try:
+        found = compress([text], scores, tokenize, budget, relevance=near, prune=prune, keep=keep)  # type: ignore[arg-type]
+    except InputError as exc:
+        assert keep and "give a larger budget, or keep less" in str(exc)
+        return
+    assert found.compressed_tokens == len(tokenize(found.compressed_prompt)) <= budget  # type: ignore[operator]
+    assert found.origin_tokens == len(tokens)
+    at = 0
+    for span in found.spans:
+        piece = text[span.start : span.end]
+        at = found.compressed_prompt.index(piece, at) + len(piece)  # all of it, and in order
+    kept = np.zeros(len(text) + 1, bool)
+    for span in found.spans:
+        assert not kept[span.start : span.end].any()
+        kept[span.start : span.end] = True
+    said = "".join(c for c, k in zip(text, kept, strict=False) if k)
+    assert "".join(said.split()) == "".join(found.compressed_prompt.split())
+    layout = lay_out(text)
+    for a, b in zip(layout.starts.tolist(), layout.ends.tolist(), strict=True):
+        assert kept[a:b].all() or not kept[a:b].any()  # never cut inside
+    for span in keep:
+        marked = [c for c in range(span.start, span.end) if not text[c].isspace()]
+        assert kept[marked].all()
+    if not keep:
+        check_sentences(layout, kept[layout.starts], tokens)
+
+
+def check_sentences(layout: Layout, kept: np.ndarray, tokens: np.ndarray) -> None:
+    """Heads stay with their turns, and a sentence's ends and negations with it."""
+    costs = np.bincount(layout.unit_of(tokens[:, 1]), minlength=len(kept))
+    turn = layout.turn[layout.sentence]
+    for s in np.unique(layout.sentence[kept & ~layout.head]):
+        of = np.flatnonzero((layout.sentence == s) & ~layout.head)
+        assert kept[layout.head & (turn == layout.turn[s])].all()
+        assert kept[of[layout.fixed[of]]].all()
+        if costs[of].sum() <= 8:
+            assert kept[of].all()
+        for ends in (of, of[::-1]):
+            before = np.cumsum(costs[ends]) - costs[ends]
+            assert kept[ends[before < 3]].all()
+
+
+@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_the_budget_and_what_is_whole_hold_by_an_estimate(data: st.DataObject) -> None:
+    check(data, estimated_tokens)
+
+
+@pytest.mark.models
+@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_the_budget_and_what_is_whole_hold_by_a_models_tokens(
+    engine: Engine, data: st.DataObject
+) -> None:
+    check(data, engine.token_offsets)
