@@ -35,6 +35,7 @@ WALLS = {
     "rich": ["cli/"],
     "platformdirs": ["config.py"],
     "filelock": ["worklock.py"],
+    "threadpoolctl": ["compression/weights.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],
     # Not at all: nothing here talks to a network by itself.
@@ -88,6 +89,8 @@ ROOMS = {
                  "edgemem.stages", "edgemem.cli", "edgemem.ingest"),
     "stages/": ("edgemem.memory", "edgemem.chat", "edgemem.store", "edgemem.cli"),
     "retrieval/": ("edgemem.memory", "edgemem.chat", "edgemem.cli", "edgemem.ingest"),
+    "compression/": ("edgemem.memory", "edgemem.chat", "edgemem.store", "edgemem.cli",
+                     "edgemem.ingest"),
     "results.py": ("edgemem.",),
     "text.py": ("edgemem.",),
 }  # fmt: skip

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import kernels_layers as kernels
-from edgemem.kernels_layers_numpy import middles
 from edgemem.compression.attention import Attention
 from edgemem.compression.weights import Weights
+from edgemem.kernels_layers_numpy import middles
 
 __all__ = ["MEMORY_BYTES", "loss_and_gradient"]
 
@@ -31,6 +31,7 @@ IntArray = NDArray[np.int64]
 MEMORY_BYTES = 480_000_000
 """Room for what a pass works on. With the bundled model's pages (98 MB) it stays below 600 MB."""
 _POSTS = ("post_attention_norm", "post_ffw_norm")
+
 
 def loss_and_gradient(
     weights: Weights,
@@ -99,7 +100,8 @@ class _Run:
         for layer in range(self._shape.layers):
             kept = self._kept.get(layer, self._spare)
             self._forward(layer, kept, self._inputs[layer + 1])
-        return self._inputs[-1]
+        output: FloatArray = self._inputs[-1]
+        return output
 
     def backward(self, dx: FloatArray) -> FloatArray:
         """The gradient of the embeddings, in place, from that of the last layer's output."""
@@ -130,9 +132,7 @@ class _Run:
         self._norm(middle, layer, "ffn_norm", h, kept.inverse[1])
         self._product(h, w.matrix(layer, "ffn_gate", "ffn_up").T, self._gate_up)
         self._over_rows(
-            lambda t: kernels.gated(
-                self._gate_up[t], s.activation, self._act[t], kept.gate_up[t]
-            )
+            lambda t: kernels.gated(self._gate_up[t], s.activation, self._act[t], kept.gate_up[t])
         )
         if out is None and not posts:
             return
@@ -249,7 +249,7 @@ class _Run:
     def _product(self, rows: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
         self._over_rows(lambda t: np.matmul(rows[t], matrix, out=out[t]))
 
-    def _over_rows(self, work: Callable[[slice], None]) -> None:
+    def _over_rows(self, work: Callable[[slice], object]) -> None:
         self._weights.over_rows(work, self._n)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from types import TracebackType
 from typing import Literal
 
@@ -28,7 +29,6 @@ __all__ = ["Scorer", "Sensitivity", "self_information"]
 FloatArray = NDArray[np.float32]
 
 WINDOW = 2048
-OVERLAP = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Scorer:
         *,
         loss_from: int = 1,
         window: int = WINDOW,
-        overlap: int = OVERLAP,
+        overlap: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
     ) -> Sensitivity:
         """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, L the mean loss of the tokens that follow.
@@ -88,8 +88,8 @@ class Scorer:
         tokens: n >= 1 ids of the model's vocabulary. loss_from: L counts the tokens from this
         position on, >= 1: where a question or an answer begins, for what a context does for it.
         More than `window` tokens are read in windows of that size that overlap by at least
-        `overlap`, each giving the scores up to the middle of its overlaps. memory_bytes: room
-        beside the weights; with less, more is computed twice.
+        `overlap` (None: a quarter), each giving the scores up to the middle of its overlaps.
+        memory_bytes: room beside the weights; with less, more is computed twice.
 
         The first token's gradient is many times the others' because every token attends to it (21
         times the median with SmolLM2), and the last one's is 0 because nothing follows: their
@@ -97,12 +97,14 @@ class Scorer:
         model says nothing.
         Raises InputError on bad tokens or numbers, ContextOverflow if loss_from needs one window
         and there are more tokens, ModelError when closed or if the model gives no numbers.
-        Source: CoreMem eq. 3 and 6; departs from it at both ends, and in that L is the shifted loss.
+        Source: CoreMem eq. 3 and 6; departs from it at both ends, and L is the shifted loss.
         """
         started = time.perf_counter()
         ids = self._checked(tokens, loss_from)
         n = len(ids)
         window = min(window, self.n_ctx)
+        if overlap is None:
+            overlap = window // 4
         if not 0 <= overlap < window or window < 2:
             raise InputError(f"window is {window} and overlap {overlap}; overlap must be smaller")
         if loss_from > 1 and n > window:
@@ -208,7 +210,5 @@ def _windows(n: int, window: int, overlap: int) -> list[tuple[int, int, slice]]:
     count = -(-(n - overlap) // (window - overlap))
     starts = [(n - window) * i // (count - 1) for i in range(count)]
     # From the middle of the overlap with the window before to that with the window after.
-    cuts = [0, *((start + window + after) // 2 for start, after in zip(starts, starts[1:])), n]
-    return [
-        (start, start + window, slice(*cuts[i : i + 2])) for i, start in enumerate(starts)
-    ]
+    cuts = [0, *((start + window + after) // 2 for start, after in pairwise(starts)), n]
+    return [(start, start + window, slice(*cuts[i : i + 2])) for i, start in enumerate(starts)]
