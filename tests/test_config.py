@@ -106,7 +106,8 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         load_settings()
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
-        "n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors. Correct or remove it."
+        "n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
+        "ahead_percent. Correct or remove it."
     )
 
 

@@ -108,7 +108,7 @@ def test_backup_copies_beside_the_file_go_too(
     left_by_a_crash = path.with_name("a.db.v1.0123abcd.bak")
     left_by_a_crash.write_bytes(MARK.encode())
     with Store.open(path) as newer:
-        assert "a.db.v1.bak" in traces(newer, MARK.encode())
+        assert f"a.db.v{len(schema.MIGRATIONS) - 1}.bak" in traces(newer, MARK.encode())
         newer.erase(["secret-3"])
         assert traces(newer, *needles(vectors)) == {}
     assert neighbour.read_bytes() == b"another store's"

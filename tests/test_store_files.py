@@ -25,6 +25,7 @@ from edgemem.errors import (
 from edgemem.store import Store, schema
 
 FIXTURES = Path(__file__).parent / "fixtures"
+CURRENT = len(schema.MIGRATIONS)
 
 
 def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
             for pragma, wanted in (
                 ("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1),
                 ("secure_delete", 1), ("temp_store", 2), ("application_id", 0x45444745),
-                ("user_version", 1), ("trusted_schema", 0),
+                ("user_version", CURRENT), ("trusted_schema", 0),
             ):  # fmt: skip
                 assert connection.execute(f"PRAGMA {pragma}").fetchone() == (wanted,), pragma
         if os.name == "posix":
@@ -103,10 +104,10 @@ def test_a_migration_keeps_a_copy_of_the_file_before_it(
 ) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
     with Store.open(v1) as store:
-        assert store._writer.execute("PRAGMA user_version").fetchone() == (3,)
+        assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT + 2,)
         assert len(store.list(include_invalid=True)) == 3
     copies = sorted(p.name for p in v1.parent.glob("*.bak"))
-    assert copies == ["store.db.v1.bak", "store.db.v2.bak"]
+    assert copies == [f"store.db.v{number}.bak" for number in range(1, CURRENT + 2)]
     for number, copy in enumerate(copies, 1):
         old = sqlite3.connect(v1.parent / copy)
         assert old.execute("PRAGMA user_version").fetchone() == (number,)
@@ -128,7 +129,7 @@ def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.Mo
         Store.open(v1)
     monkeypatch.undo()
     with Store.open(v1) as store:
-        assert store._writer.execute("PRAGMA user_version").fetchone() == (1,)
+        assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT,)
         names = store._writer.execute("SELECT name FROM sqlite_master").fetchall()
         assert ("later",) not in names
 
@@ -146,15 +147,16 @@ def test_a_migration_without_room_for_its_copy_is_not_begun(
     monkeypatch.undo()
     assert list(v1.parent.glob("*.bak")) == []
     with Store.open(v1) as store:
-        assert store._writer.execute("PRAGMA user_version").fetchone() == (1,)
+        assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT,)
 
 
 def test_a_newer_schema_is_refused_with_both_versions(v1: Path) -> None:
     with sqlite3.connect(v1) as raw:
-        raw.execute("PRAGMA user_version = 7")
+        raw.execute(f"PRAGMA user_version = {CURRENT + 6}")
     raw.close()
     before = v1.read_bytes()
-    with pytest.raises(SchemaVersionError, match=r"version 7 .* versions up to 1; upgrade"):
+    refused = rf"version {CURRENT + 6} .* versions up to {CURRENT}; upgrade"
+    with pytest.raises(SchemaVersionError, match=refused):
         Store.open(v1)
     assert v1.read_bytes() == before
 

@@ -39,16 +39,18 @@ def loss_and_gradient(
     tokens: IntArray,
     loss_from: int = 1,
     memory_bytes: int = MEMORY_BYTES,
+    check: Callable[[], None] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """The loss of each token but the first, and the gradient of the sum of those that count.
 
     embeddings: (n, dim) float32, what the model is given instead of the tokens, n >= 2; tokens:
     (n,) int64, what it is to predict. The loss counts the tokens from position `loss_from` >= 1 on.
-    memory_bytes: room beside the weights; what a pass needs at least may be more.
+    memory_bytes: room beside the weights; what a pass needs at least may be more. check: called
+    before each layer; what it raises ends the pass.
     Returns −log p(token | those before it) (n - 1,) float32 in nats, and (n, dim) float32.
     Cost: four products of each weight and token, and of attention O(n²).
     """
-    run = _Run(weights, len(embeddings), memory_bytes)
+    run = _Run(weights, len(embeddings), memory_bytes, check or (lambda: None))
     counted = np.arange(1, len(tokens)) >= loss_from
     with weights.one_blas_thread():
         x = run.forward(embeddings)
@@ -77,9 +79,11 @@ class _Kept:
 class _Run:
     """Room for one pass over n tokens; arrays are (n, …), and the layers take turns with them."""
 
-    def __init__(self, weights: Weights, n: int, memory_bytes: int) -> None:
+    def __init__(
+        self, weights: Weights, n: int, memory_bytes: int, check: Callable[[], None]
+    ) -> None:
         s = weights.shape
-        self._weights, self._shape, self._n = weights, s, n
+        self._weights, self._shape, self._n, self._check = weights, s, n, check
         self._attention = Attention(weights, n)
         self._inputs = np.empty((s.layers + 1, n, s.dim), np.float32)
         self._h, self._middle = (np.empty((n, s.dim), np.float32) for _ in range(2))
@@ -98,6 +102,7 @@ class _Run:
         """The last layer's output."""
         self._inputs[0] = embeddings
         for layer in range(self._shape.layers):
+            self._check()
             kept = self._kept.get(layer, self._spare)
             self._forward(layer, kept, self._inputs[layer + 1])
         output: FloatArray = self._inputs[-1]
@@ -106,6 +111,7 @@ class _Run:
     def backward(self, dx: FloatArray) -> FloatArray:
         """The gradient of the embeddings, in place, from that of the last layer's output."""
         for layer in reversed(range(self._shape.layers)):
+            self._check()
             kept = self._kept.get(layer)
             if kept is None:
                 kept = self._spare

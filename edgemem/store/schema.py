@@ -20,9 +20,13 @@ from edgemem.results import utc_now
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "backup_path", "inspect", "migrate"]
 
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
-TABLES = frozenset(
-    {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
-    | {"memories_fts", "memories_live"}
+# What each migration adds: a file of version n has those of the first n.
+TABLES = (
+    frozenset(
+        {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
+        | {"memories_fts", "memories_live"}
+    ),
+    frozenset({"sensitivities"}),
 )
 
 
@@ -108,7 +112,25 @@ _STATEMENTS_1 = (
     ) STRICT""",
 )
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migration_1]
+_STATEMENTS_SENSITIVITIES = (
+    """CREATE TABLE sensitivities (
+        turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
+        model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
+    ) STRICT""",
+    # Whoever deletes or edits a memory: the scores of its words must not outlive them.
+    """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
+        WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
+        BEGIN DELETE FROM sensitivities
+            WHERE turn IN (SELECT turn FROM memory_sources WHERE memory = new.rowid); END""",
+)
+
+
+def _migration_sensitivities(connection: sqlite3.Connection) -> None:
+    for statement in _STATEMENTS_SENSITIVITIES:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migration_1, _migration_sensitivities]
 
 
 def inspect(connection: sqlite3.Connection, path: str) -> int:
@@ -130,8 +152,9 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
             f"{path} has schema version {version} and this edgemem knows versions up to "
             f"{len(MIGRATIONS)}; upgrade edgemem-runtime to open it"
         )
-    if version < 1 or not names >= TABLES:
-        missing = ", ".join(sorted(TABLES - names)) or "none"
+    wanted = frozenset[str]().union(*TABLES[:version])
+    if version < 1 or not names >= wanted:
+        missing = ", ".join(sorted(wanted - names)) or "none"
         raise StoreCorrupt(
             f"{path} is damaged: schema version {version}, missing tables: {missing}; "
             "go back to a backup copy"
