@@ -5,11 +5,12 @@
 
 The limit is the time of the products with the weights alone, forward and back, 4 · parameters ·
 tokens: the same shapes through NumPy, with BLAS's own threads or with the rows split among as many
-of ours, whichever of the two is quicker in a trial (`gemm_limit_by`). Limit and exact run in turn, so that a noisy machine
-disturbs both, and a row's ratio is the median of the turns' ratios. cpu_ratio compares processor
-seconds, with the split rows: it holds on a machine that is busy otherwise. gflops counts the
-limit's operations for both. peak_extra_rss_mb is of a fresh process each: its peak after scoring
-over that before the model is mapped, the file's pages included.
+of ours, whichever of the two is quicker in a trial (`gemm_limit_by`). Limit and exact run in turn,
+so that a noisy machine disturbs both, and a row's ratio is the median of the turns' ratios.
+cpu_ratio compares processor seconds, with the split rows: it holds on a machine that is busy
+otherwise. gflops counts the limit's operations for both.
+peak_extra_rss_mb is of a fresh process each: its peak after scoring over that before the model is
+mapped, the file's pages included.
 """
 
 from __future__ import annotations

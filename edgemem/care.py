@@ -26,6 +26,7 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.store import Store
 from edgemem.store.export import import_rows
+from edgemem.store.sensitivities import backlog
 from edgemem.store.writing import Transaction
 
 __all__ = ["doctor", "export_jsonl", "import_jsonl", "reindex"]
@@ -227,6 +228,7 @@ def doctor(store: Store, index_file: Path | None) -> dict[str, Any]:
         "path": str(store.path or ":memory:"),
         "problems": store.check(),
         "counts": store.counts(),
+        "sensitivities": backlog(store),
         "pending": [
             {
                 "id": piece.id,

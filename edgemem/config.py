@@ -85,6 +85,8 @@ class Settings:
     shown to the model when it takes facts from a new one. top_k: memories per search. vectors: how
     a search holds them in memory, `float32` or `int8`; int8 takes about an eighth of the memory
     of float32 with its HNSW graph, and finds nearly the same. The store keeps float32 either way.
+    ahead_percent: how much of one processor an open store may use, while nothing else is done, to
+    work out which words of what was said matter (compressing them is then a lookup); 0: none.
     tuned: `on` uses the default model as `edgemem models tune` has stored it, if it has, and lets
     `edgemem chat` and `demo` do so at their first start; `off` does neither. cloud: the `[cloud]`
     table.
@@ -101,6 +103,7 @@ class Settings:
     context_turns: int = 0
     top_k: int = 10
     vectors: Literal["float32", "int8"] = "float32"
+    ahead_percent: int = 0
     tuned: Literal["on", "off"] = "on"
     cloud: CloudSettings = field(default_factory=CloudSettings)
 
@@ -120,6 +123,7 @@ _RANGES = {
     "n_gpu_layers": (-1, 10_000),
     "context_turns": (0, 1000),
     "top_k": (1, 10_000),
+    "ahead_percent": (0, 100),
 }
 _CHOICES = {"vectors": ("float32", "int8"), "tuned": ("on", "off")}
 _CLOUD = f"{cloud_settings.TABLE}."

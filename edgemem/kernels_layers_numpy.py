@@ -90,10 +90,15 @@ def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray | 
     """Both activations are gate · σ(z), GELU in its tanh form: σ(z), and dz/d gate."""
     with np.errstate(over="ignore"):
         if activation == SILU:
-            return 1 / (1 + np.exp(-gate)), np.float32(1)
-        square = gate * gate
-        z = 2 * _ROOT * gate * (1 + np.float32(0.044715) * square)
-        return 1 / (1 + np.exp(-z)), 2 * _ROOT * (1 + np.float32(3 * 0.044715) * square)
+            slope: FloatArray | np.float32 = np.float32(1)
+            z = gate
+        else:
+            square = gate * gate
+            slope = 2 * _ROOT * (1 + np.float32(3 * 0.044715) * square)
+            z = 2 * _ROOT * gate * (1 + np.float32(0.044715) * square)
+        share: FloatArray = np.exp(-z)
+        share += 1
+        return np.reciprocal(share, out=share), slope
 
 
 def softmax_causal(scores: FloatArray, group: int, first: int, window: int) -> None:

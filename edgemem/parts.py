@@ -10,6 +10,8 @@ import threading
 from pathlib import Path
 
 from edgemem import cachefile
+from edgemem.ahead import Ahead
+from edgemem.compression.sensitivity import Scorer
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, StoreError, StoreFull
 from edgemem.retrieval.memories import Memories
@@ -40,6 +42,10 @@ class Parts:
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
         self._closed = False
+        self._ahead: Ahead | None = None
+        if settings.ahead_percent:
+            share = settings.ahead_percent / 100
+            self._ahead = Ahead(store, self._scorer, share=share, quiet=self._quiet)
 
     @property
     def closed(self) -> bool:
@@ -152,6 +158,8 @@ class Parts:
             if self._closed:
                 return
             self._closed = True
+            if self._ahead is not None:
+                self._ahead.close()
             try:
                 self._save_index()
             except StoreError:
@@ -162,6 +170,13 @@ class Parts:
                 if self._own_engine and self._engine is not None:
                     self._engine.close()
                 self.store.close()
+
+    def _scorer(self) -> Scorer:
+        return Scorer.load(self.settings.model, threads=1)
+
+    def _quiet(self) -> bool:
+        engine = self._engine
+        return not self.working.locked() and (engine is None or not engine.busy)
 
     def _save_index(self) -> None:
         index, embedder = self._index, self._embedder

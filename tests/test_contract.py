@@ -35,6 +35,7 @@ WALLS = {
     "rich": ["cli/"],
     "platformdirs": ["config.py"],
     "filelock": ["worklock.py"],
+    "threadpoolctl": ["compression/weights.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],
     # Not at all: nothing here talks to a network by itself.
@@ -90,6 +91,8 @@ ROOMS = {
     "stages/": ("edgemem.memory", "edgemem.chat", "edgemem.store", "edgemem.cli"),
     "cloud/": ("edgemem.chat", "edgemem.cli", "edgemem.ingest", "edgemem.runtime"),
     "retrieval/": ("edgemem.memory", "edgemem.chat", "edgemem.cli", "edgemem.ingest"),
+    "compression/": ("edgemem.memory", "edgemem.chat", "edgemem.store", "edgemem.cli",
+                     "edgemem.ingest"),
     "results.py": ("edgemem.",),
     "text.py": ("edgemem.",),
 }  # fmt: skip

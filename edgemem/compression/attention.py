@@ -190,7 +190,7 @@ class Attention:
             self._turns[id(angles)] = turn[:, None, None]
         return self._turns[id(angles)]
 
-    def _over_rows(self, work: Callable[[slice], None]) -> None:
+    def _over_rows(self, work: Callable[[slice], object]) -> None:
         self._weights.over_rows(work, self._n)
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import kernels_layers as kernels
-from edgemem.kernels_layers_numpy import middles
 from edgemem.compression.attention import Attention
 from edgemem.compression.weights import Weights
+from edgemem.kernels_layers_numpy import middles
 
 __all__ = ["MEMORY_BYTES", "loss_and_gradient"]
 
@@ -32,22 +32,25 @@ MEMORY_BYTES = 480_000_000
 """Room for what a pass works on. With the bundled model's pages (98 MB) it stays below 600 MB."""
 _POSTS = ("post_attention_norm", "post_ffw_norm")
 
+
 def loss_and_gradient(
     weights: Weights,
     embeddings: FloatArray,
     tokens: IntArray,
     loss_from: int = 1,
     memory_bytes: int = MEMORY_BYTES,
+    check: Callable[[], None] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """The loss of each token but the first, and the gradient of the sum of those that count.
 
     embeddings: (n, dim) float32, what the model is given instead of the tokens, n >= 2; tokens:
     (n,) int64, what it is to predict. The loss counts the tokens from position `loss_from` >= 1 on.
-    memory_bytes: room beside the weights; what a pass needs at least may be more.
+    memory_bytes: room beside the weights; what a pass needs at least may be more. check: called
+    before each layer; what it raises ends the pass.
     Returns −log p(token | those before it) (n - 1,) float32 in nats, and (n, dim) float32.
     Cost: four products of each weight and token, and of attention O(n²).
     """
-    run = _Run(weights, len(embeddings), memory_bytes)
+    run = _Run(weights, len(embeddings), memory_bytes, check or (lambda: None))
     counted = np.arange(1, len(tokens)) >= loss_from
     with weights.one_blas_thread():
         x = run.forward(embeddings)
@@ -76,9 +79,11 @@ class _Kept:
 class _Run:
     """Room for one pass over n tokens; arrays are (n, …), and the layers take turns with them."""
 
-    def __init__(self, weights: Weights, n: int, memory_bytes: int) -> None:
+    def __init__(
+        self, weights: Weights, n: int, memory_bytes: int, check: Callable[[], None]
+    ) -> None:
         s = weights.shape
-        self._weights, self._shape, self._n = weights, s, n
+        self._weights, self._shape, self._n, self._check = weights, s, n, check
         self._attention = Attention(weights, n)
         self._inputs = np.empty((s.layers + 1, n, s.dim), np.float32)
         self._h, self._middle = (np.empty((n, s.dim), np.float32) for _ in range(2))
@@ -97,13 +102,16 @@ class _Run:
         """The last layer's output."""
         self._inputs[0] = embeddings
         for layer in range(self._shape.layers):
+            self._check()
             kept = self._kept.get(layer, self._spare)
             self._forward(layer, kept, self._inputs[layer + 1])
-        return self._inputs[-1]
+        output: FloatArray = self._inputs[-1]
+        return output
 
     def backward(self, dx: FloatArray) -> FloatArray:
         """The gradient of the embeddings, in place, from that of the last layer's output."""
         for layer in reversed(range(self._shape.layers)):
+            self._check()
             kept = self._kept.get(layer)
             if kept is None:
                 kept = self._spare
@@ -130,9 +138,7 @@ class _Run:
         self._norm(middle, layer, "ffn_norm", h, kept.inverse[1])
         self._product(h, w.matrix(layer, "ffn_gate", "ffn_up").T, self._gate_up)
         self._over_rows(
-            lambda t: kernels.gated(
-                self._gate_up[t], s.activation, self._act[t], kept.gate_up[t]
-            )
+            lambda t: kernels.gated(self._gate_up[t], s.activation, self._act[t], kept.gate_up[t])
         )
         if out is None and not posts:
             return
@@ -249,7 +255,7 @@ class _Run:
     def _product(self, rows: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
         self._over_rows(lambda t: np.matmul(rows[t], matrix, out=out[t]))
 
-    def _over_rows(self, work: Callable[[slice], None]) -> None:
+    def _over_rows(self, work: Callable[[slice], object]) -> None:
         self._weights.over_rows(work, self._n)
 
 

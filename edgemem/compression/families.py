@@ -191,9 +191,7 @@ def _check(settings: _Settings, shape: Shape) -> None:
     expected["output_norm.weight"] = (1, s.dim)
     if not s.tied:
         expected["output.weight"] = (s.vocabulary, s.dim)
-    found = {
-        name: size for name, size in file.shapes.items() if name != "rope_freqs.weight"
-    }
+    found = {name: size for name, size in file.shapes.items() if name != "rope_freqs.weight"}
     if odd := sorted(k for k in expected | found if expected.get(k) != found.get(k)):
         name = odd[0]
         raise _refusal(

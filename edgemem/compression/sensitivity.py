@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from types import TracebackType
 from typing import Literal
 
@@ -22,13 +23,13 @@ from edgemem.compression.backprop import MEMORY_BYTES, loss_and_gradient
 from edgemem.compression.weights import Weights
 from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime import models
+from edgemem.runtime.vocab_only import Tokenizer
 
 __all__ = ["Scorer", "Sensitivity", "self_information"]
 
 FloatArray = NDArray[np.float32]
 
 WINDOW = 2048
-OVERLAP = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Scorer:
     def __init__(self, weights: Weights) -> None:
         self._weights: Weights | None = weights
         self._lock = threading.Lock()
+        self._tokenizer: Tokenizer | None = None
         self.path = weights.path
         self.n_ctx = weights.shape.n_ctx
 
@@ -80,16 +82,18 @@ class Scorer:
         *,
         loss_from: int = 1,
         window: int = WINDOW,
-        overlap: int = OVERLAP,
+        overlap: int | None = None,
         memory_bytes: int = MEMORY_BYTES,
+        check: Callable[[], None] | None = None,
     ) -> Sensitivity:
         """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, L the mean loss of the tokens that follow.
 
         tokens: n >= 1 ids of the model's vocabulary. loss_from: L counts the tokens from this
         position on, >= 1: where a question or an answer begins, for what a context does for it.
         More than `window` tokens are read in windows of that size that overlap by at least
-        `overlap`, each giving the scores up to the middle of its overlaps. memory_bytes: room
-        beside the weights; with less, more is computed twice.
+        `overlap` (None: a quarter), each giving the scores up to the middle of its overlaps.
+        memory_bytes: room beside the weights; with less, more is computed twice. check: called
+        before each layer; what it raises ends the work.
 
         The first token's gradient is many times the others' because every token attends to it (21
         times the median with SmolLM2), and the last one's is 0 because nothing follows: their
@@ -97,12 +101,14 @@ class Scorer:
         model says nothing.
         Raises InputError on bad tokens or numbers, ContextOverflow if loss_from needs one window
         and there are more tokens, ModelError when closed or if the model gives no numbers.
-        Source: CoreMem eq. 3 and 6; departs from it at both ends, and in that L is the shifted loss.
+        Source: CoreMem eq. 3 and 6; departs from it at both ends, and L is the shifted loss.
         """
         started = time.perf_counter()
         ids = self._checked(tokens, loss_from)
         n = len(ids)
         window = min(window, self.n_ctx)
+        if overlap is None:
+            overlap = window // 4
         if not 0 <= overlap < window or window < 2:
             raise InputError(f"window is {window} and overlap {overlap}; overlap must be smaller")
         if loss_from > 1 and n > window:
@@ -117,7 +123,7 @@ class Scorer:
         spans = _windows(n, window, overlap) if n > 1 else []
         for start, stop, keep in spans:
             with self._lock:  # for one window at a time: a question may come between two
-                found = self._gradient(ids[start:stop], loss_from, memory_bytes)
+                found = self._gradient(ids[start:stop], loss_from, memory_bytes, check)
             part = slice(keep.start - start, keep.stop - start)
             scores[keep], losses[keep] = found[0][part], found[1][part]
         scores /= max(1, n - loss_from)
@@ -133,14 +139,18 @@ class Scorer:
         return Sensitivity(scores, losses, "fisher", max(1, len(spans)), seconds)
 
     def _gradient(
-        self, ids: NDArray[np.int64], loss_from: int, memory_bytes: int
+        self,
+        ids: NDArray[np.int64],
+        loss_from: int,
+        memory_bytes: int,
+        check: Callable[[], None] | None,
     ) -> tuple[FloatArray, FloatArray]:
         """‖gradient ⊙ embedding‖ for the sum of the losses, and the losses, 0 for the first."""
         weights = self._weights
         if weights is None:
             raise ModelError("the scorer is closed; load it again with Scorer.load(...)")
         h = weights.embeddings(ids)
-        losses, gradient = loss_and_gradient(weights, h, ids, loss_from, memory_bytes)
+        losses, gradient = loss_and_gradient(weights, h, ids, loss_from, memory_bytes, check)
         return np.linalg.norm(gradient * h, axis=1), np.concatenate([[np.float32(0)], losses])
 
     def _checked(self, tokens: Sequence[int], loss_from: int) -> NDArray[np.int64]:
@@ -162,9 +172,19 @@ class Scorer:
             )
         return ids
 
+    def tokenize(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
+        """The model's tokens of a text, and their characters: see Tokenizer.tokenize."""
+        with self._lock:
+            self._checked([0], 1)
+            if self._tokenizer is None:
+                self._tokenizer = Tokenizer(self.path)
+        return self._tokenizer.tokenize(text)
+
     def close(self) -> None:
         """Let go of the file and the threads; a second time does nothing. Waits for a window."""
         with self._lock:
+            if self._tokenizer is not None:
+                self._tokenizer.close()
             if self._weights is not None:
                 self._weights.close()
                 self._weights = None
@@ -208,7 +228,5 @@ def _windows(n: int, window: int, overlap: int) -> list[tuple[int, int, slice]]:
     count = -(-(n - overlap) // (window - overlap))
     starts = [(n - window) * i // (count - 1) for i in range(count)]
     # From the middle of the overlap with the window before to that with the window after.
-    cuts = [0, *((start + window + after) // 2 for start, after in zip(starts, starts[1:])), n]
-    return [
-        (start, start + window, slice(*cuts[i : i + 2])) for i, start in enumerate(starts)
-    ]
+    cuts = [0, *((start + window + after) // 2 for start, after in pairwise(starts)), n]
+    return [(start, start + window, slice(*cuts[i : i + 2])) for i, start in enumerate(starts)]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
 from threadpoolctl import ThreadpoolController
 
 from edgemem.compression.families import shape_of
@@ -57,9 +56,10 @@ class Weights:
         BLAS's own threads wait for each other without sleep. On a machine that is busy otherwise
         the same products took ten times the processor time with them.
         """
-        return self._blas.limit(limits=1, user_api="blas")
+        limited: AbstractContextManager[object] = self._blas.limit(limits=1, user_api="blas")
+        return limited
 
-    def each(self, work: Callable[[int], None], count: int) -> None:
+    def each(self, work: Callable[[int], object], count: int) -> None:
         """work(0) … work(count - 1), in several threads."""
         if self._pool is None or count == 1:
             for i in range(count):
@@ -67,7 +67,7 @@ class Weights:
         else:
             list(self._pool.map(work, range(count)))
 
-    def over_rows(self, work: Callable[[slice], None], rows: int) -> None:
+    def over_rows(self, work: Callable[[slice], object], rows: int) -> None:
         """work on all rows, a slice for each thread."""
         step = max(16, -(-rows // self.threads))
         self.each(lambda i: work(slice(i * step, (i + 1) * step)), -(-rows // step))
@@ -130,7 +130,8 @@ class Weights:
         ):  # fmt: skip
             column = out.reshape(-1, 1).copy()
             self._pair(column, out.reshape(-1, 1))
-        return out[0]
+        vector: FloatArray = out[0]
+        return vector
 
     def _pair(self, rows: FloatArray, out: FloatArray) -> None:
         """Rows i and i + head_dim / 2 of each head become neighbours: the pairs that RoPE turns.

@@ -131,6 +131,11 @@ class Engine:
         return self.path.stem
 
     @property
+    def busy(self) -> bool:
+        """Whether a generation is under way, or begun and not read to its end."""
+        return self._owner is not None
+
+    @property
     def has_chat_template(self) -> bool:
         return self._vocabulary.has_chat_template
 

@@ -29,6 +29,7 @@ __all__ = [
     "last_errors",
     "library",
     "open_model",
+    "open_vocabulary",
 ]
 
 N_BATCH = 512
@@ -136,6 +137,22 @@ def counted_buffers() -> Iterator[dict[str, int]]:
         yield kinds
     finally:
         _counting[:] = [c for c in _counting if c is not kinds]
+
+
+def open_vocabulary(file: Path) -> Any:
+    """A model without its weights, for its tokenizer. Raises ModelError as `open_model` does."""
+    check_header(file)
+    lib = library()
+    _log_lines.clear()
+    params = lib.llama_model_default_params()
+    params.vocab_only = True
+    model = lib.llama_model_load_from_file(os.fsencode(file), params)
+    if not model:
+        raise ModelError(
+            f"the vocabulary of {file} cannot be read ({last_errors('no reason given')}); check it "
+            "with `edgemem models verify`, or pull it again"
+        )
+    return model
 
 
 def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:

@@ -173,8 +173,10 @@ def _tensors(lib: Any, context: Any, path: Path) -> dict[str, _Tensor]:
                 "llama-cpp-python; install the version that edgemem-runtime asks for"
             )
         if kind != _F32 and not traits.to_float:
-            raise ModelError(f"{path}: its tensor {name} is of type {traits.type_name.decode()}, "
-                             "which has no float form; use a GGUF of another quantisation")
+            raise ModelError(
+                f"{path}: its tensor {name} is of type {traits.type_name.decode()}, "
+                "which has no float form; use a GGUF of another quantisation"
+            )
         out[name] = _Tensor(
             shape=(rest[0] * rest[1] * rest[2], columns),
             offset=base + _call(lib, "gguf_get_tensor_offset", ctypes.c_size_t, context, i),

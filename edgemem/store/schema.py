@@ -27,6 +27,7 @@ TABLES = (
         | {"memories_fts", "memories_live"}
     ),
     frozenset({"receipts", "never_send"}),
+    frozenset({"sensitivities"}),
 )
 
 
@@ -140,7 +141,29 @@ def _migration_cloud(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migration_1, _migration_cloud]
+_STATEMENTS_SENSITIVITIES = (
+    """CREATE TABLE sensitivities (
+        turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
+        model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
+    ) STRICT""",
+    # Whoever deletes or edits a memory: the scores of its words must not outlive them.
+    """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
+        WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
+        BEGIN DELETE FROM sensitivities
+            WHERE turn IN (SELECT turn FROM memory_sources WHERE memory = new.rowid); END""",
+)
+
+
+def _migration_sensitivities(connection: sqlite3.Connection) -> None:
+    for statement in _STATEMENTS_SENSITIVITIES:
+        connection.execute(statement)
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+    _migration_1,
+    _migration_cloud,
+    _migration_sensitivities,
+]
 
 
 def inspect(connection: sqlite3.Connection, path: str) -> int:

@@ -19,11 +19,12 @@ from typing import Any
 
 from edgemem.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import changes, erase, export, reading, schema
+from edgemem.store import changes, erase, export, reading, schema, sensitivities
 from edgemem.store.changes import Changes
 from edgemem.store.failures import is_busy, sqlite_errors
 from edgemem.store.filters import Where, fold
 from edgemem.store.rows import Ints, PendingItem, StoredTurn
+from edgemem.store.sensitivities import StoredSensitivity
 from edgemem.store.writing import Transaction
 
 __all__ = ["Store"]
@@ -276,6 +277,11 @@ class Store:
         with self._snapshot() as connection:
             turns, memories = erase.extent(connection, tuple(memory_ids))
         return [row[1] for row in turns], [row[1] for row in memories]
+
+    def sensitivities(self, turn_ids: Sequence[str]) -> dict[str, StoredSensitivity]:
+        """Of the turns that have them, in the order asked for: which tokens matter, ready made."""
+        with self._snapshot() as connection:
+            return sensitivities.read(connection, turn_ids)
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""

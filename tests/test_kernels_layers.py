@@ -1,0 +1,203 @@
+"""The steps between matrix products: native and NumPy give the same numbers, which are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgemem import kernels_layers, kernels_layers_numpy
+from edgemem.kernels_layers import EVERY_KEY, GELU, SILU
+from tests.kernelkit import needs_native
+
+# 1, odd, and one beside each width: 8 lanes, the 16 sums, and NumPy's own.
+SIZES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 1025]
+
+
+def ways(name):
+    """A kernel as NumPy, as the best native version and as the scalar one."""
+    native = getattr(kernels_layers, f"_{name}_native")
+    return pytest.mark.parametrize(
+        "kernel",
+        [
+            pytest.param(getattr(kernels_layers_numpy, name), id="numpy"),
+            pytest.param(native, id="native-best", marks=needs_native),
+            pytest.param(lambda *a: native(*a, 1), id="native-scalar", marks=needs_native),
+        ],
+    )
+
+
+def normal(seed, *shape, scale=1.0):
+    numbers = np.random.default_rng(seed).standard_normal(shape) * scale
+    return numbers.astype(np.float32)
+
+
+# -- softmax ---------------------------------------------------------------------------------
+
+
+def softmax_slowly(scores, group, first, window):
+    out = np.zeros(scores.shape)
+    for i, row in enumerate(scores.astype(np.float64)):
+        position = first + i // group
+        seen = slice(max(0, position - window + 1), position + 1)
+        powers = np.exp(row[seen] - row[seen].max())
+        out[i, seen] = powers / powers.sum()
+    return out
+
+
+@ways("softmax_causal")
+@pytest.mark.parametrize("keys", SIZES)
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("window", [EVERY_KEY, 1, 8, 20])
+def test_a_row_is_the_softmax_of_the_keys_it_sees(kernel, keys, group, window):
+    positions = min(keys, 20)
+    first = keys - positions
+    scores = normal(keys, positions * group, keys, scale=5)
+    expected = softmax_slowly(scores, group, first, window)
+    kernel(scores, group, first, window)
+    np.testing.assert_allclose(scores, expected, rtol=3e-6, atol=1e-30)
+    assert (scores[expected == 0] == 0).all()
+
+
+@ways("softmax_causal")
+def test_scores_far_apart_give_no_infinity(kernel):
+    scores = np.array([[3e4, -3e4, 3e4, -1e38]], np.float32)
+    kernel(scores, 1, 3, EVERY_KEY)
+    np.testing.assert_allclose(scores, [[0.5, 0, 0.5, 0]], atol=1e-30)
+
+
+@ways("softmax_causal")
+def test_a_score_that_is_no_number_spoils_its_row_visibly(kernel):
+    scores = normal(1, 2, 40)
+    scores[0, 17] = np.nan
+    kernel(scores, 1, 38, EVERY_KEY)
+    assert np.isnan(scores[0, :39]).any() and np.isfinite(scores[1]).all()
+
+
+@ways("softmax_backward")
+@pytest.mark.parametrize("keys", SIZES)
+def test_the_gradient_of_scores_is_that_of_the_definition(kernel, keys):
+    p, d = np.abs(normal(keys, 5, keys)), normal(keys + 1, 5, keys)
+    p /= p.sum(axis=1, keepdims=True)
+    exact = p.astype(np.float64) * (d - (p.astype(np.float64) * d).sum(axis=1, keepdims=True))
+    kernel(p, d)
+    np.testing.assert_allclose(d, exact, rtol=1e-5, atol=2e-6)
+
+
+# -- gated units -----------------------------------------------------------------------------
+
+
+def activation_slowly(gate, activation):
+    gate = gate.astype(np.float64)
+    if activation == SILU:
+        return gate / (1 + np.exp(-gate))
+    return 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+
+
+@ways("gated")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("activation", [SILU, GELU])
+def test_a_gated_unit_is_that_of_its_definition(kernel, size, activation):
+    gate_up = normal(size, 3, 2 * size, scale=4)
+    out, halves = np.empty((3, size), np.float32), np.empty((3, 2 * size), np.uint16)
+    kernel(gate_up, activation, out, halves)
+    exact = activation_slowly(gate_up[:, :size], activation) * gate_up[:, size:]
+    np.testing.assert_allclose(out, exact, rtol=3e-5, atol=1e-6)
+    assert (halves == gate_up.view(np.uint32) >> 16).all()
+
+
+@ways("gated_backward")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("activation", [SILU, GELU])
+def test_the_gradient_of_a_gated_unit_is_the_slope_of_the_unit(kernel, size, activation):
+    halves = (normal(size, 2, 2 * size, scale=4).view(np.uint32) >> 16).astype(np.uint16)
+    d_out, d = normal(size + 1, 2, size), np.empty((2, 2 * size), np.float32)
+    kernel(halves, d_out, activation, d)
+    gate_up = kernels_layers_numpy.middles(halves).astype(np.float64)
+    gate, up, step = gate_up[:, :size], gate_up[:, size:], 1e-6
+    slope = activation_slowly(gate + step, activation) - activation_slowly(gate - step, activation)
+    np.testing.assert_allclose(d[:, :size], d_out * up * slope / (2 * step), rtol=2e-4, atol=2e-5)
+    exact = d_out * activation_slowly(gate, activation)
+    np.testing.assert_allclose(d[:, size:], exact, rtol=3e-5, atol=1e-6)
+
+
+def test_a_half_stands_for_the_middle_of_the_numbers_it_was_cut_from():
+    numbers = normal(3, 1000, scale=100)
+    middles = kernels_layers_numpy.middles((numbers.view(np.uint32) >> 16).astype(np.uint16))
+    error = middles / numbers - 1
+    assert np.abs(error).max() <= 2**-8 and abs(error.mean()) < 2**-12
+
+
+@needs_native
+@settings(max_examples=100)
+@given(
+    rows=st.integers(0, 9),
+    keys=st.integers(1, 70),
+    group=st.integers(1, 4),
+    window=st.integers(1, 80),
+    scale=st.sampled_from([1e-3, 1.0, 30.0, 1e6]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_native_and_numpy_agree_on_any_block(rows, keys, group, window, scale, seed):
+    first = max(0, keys - 1 - max(0, rows - 1) // group)
+    if rows and first + (rows - 1) // group >= keys:
+        return
+    ours, theirs = (normal(seed, rows, keys, scale=scale) for _ in range(2))
+    kernels_layers._softmax_causal_native(ours, group, first, window)
+    kernels_layers_numpy.softmax_causal(theirs, group, first, window)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-30)
+
+
+# -- RMS norms -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_norm_and_its_gradient_are_those_of_the_definition(size):
+    x, weight, d_out = normal(size, 70, size), normal(1, size), normal(2, 70, size)
+    out, inverse = np.empty_like(x), np.empty(70, np.float32)
+    kernels_layers.rms_norm(x, weight, 1e-5, out, inverse)
+
+    def definition(x):
+        return x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * weight
+
+    np.testing.assert_allclose(out, definition(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    dx = np.ones_like(x)
+    kernels_layers.rms_norm_backward(d_out, x, weight, inverse, dx)
+    direction, step = normal(3, 70, size).astype(np.float64), 1e-6
+    change = definition(x + step * direction) - definition(x - step * direction)
+    slope = (change * d_out).sum(axis=1) / (2 * step)
+    np.testing.assert_allclose(((dx - 1) * direction).sum(axis=1), slope, rtol=1e-3, atol=1e-3)
+
+
+# -- what is refused -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": np.zeros((2, 3))}, "scores must be a 2-d float32 array, not 2-d float64"),
+        ({"group": 0}, "group is 0; it must be 1 or more"),
+        ({"window": 0}, "window is 0; it must be 1 or more"),
+        ({"first": -1}, "first is -1; it must be 0 or more"),
+        ({"first": 2}, "the last row is position 3; there are 3 keys"),
+    ],
+)
+def test_a_block_that_makes_no_sense_is_refused(change, message):
+    arguments = {"scores": np.zeros((2, 3), np.float32), "group": 1, "first": 0} | change
+    with pytest.raises(ValueError, match=message):
+        kernels_layers.softmax_causal(**arguments)
+
+
+def test_arrays_that_do_not_fit_each_other_are_refused():
+    gate_up, out = np.zeros((2, 6), np.float32), np.zeros((2, 3), np.float32)
+    halves = np.zeros((2, 6), np.uint16)
+    with pytest.raises(ValueError, match=r"halves \(2, 4\); both must be \(2, 6\)"):
+        kernels_layers.gated(gate_up, SILU, out, halves[:, :4].copy())
+    with pytest.raises(ValueError, match="activation is 2; it must be SILU"):
+        kernels_layers.gated(gate_up, 2, out, halves)
+    with pytest.raises(ValueError, match=r"d has shape \(2, 5\); \(2, 6\) is needed"):
+        kernels_layers.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
+    with pytest.raises(ValueError, match="weight has 3 entries for 6 columns"):
+        weight, inverse = np.zeros(3, np.float32), np.zeros(2, np.float32)
+        kernels_layers.rms_norm(gate_up, weight, 1e-5, gate_up, inverse)
