@@ -331,6 +331,7 @@ class Memory:
                 )
             self._parts.drop_index()
             yield
+            self._parts.drop_prompts()
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ tell of their texts. Knows no memories, no queries.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from edgemem import cachefile
 from edgemem.ahead import Ahead
 from edgemem.compression.sensitivity import Scorer
 from edgemem.config import Settings
-from edgemem.errors import DimensionMismatch, StoreError, StoreFull
+from edgemem.errors import DimensionMismatch, ModelError, StoreError, StoreFull
 from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.search import refresh
 from edgemem.runtime import experts
@@ -131,6 +132,14 @@ class Parts:
     def _beside(self, suffix: str) -> Path | None:
         path = self.store.path
         return path.with_name(path.name + suffix) if path is not None else None
+
+    def drop_prompts(self) -> None:
+        """Let the engine forget what it was shown, unless this thread still reads an answer."""
+        with self._lock:
+            engine = self._engine
+        if engine is not None:
+            with suppress(ModelError):
+                engine.drop_prefixes()
 
     def drop_index(self) -> None:
         """Forget the index and delete its files. Raises StoreFull if one cannot be deleted."""

@@ -33,6 +33,9 @@ class FakeEngine:
         self.within: Sequence[str] | None = None
         self.broken = False
 
+    def drop_prefixes(self) -> None:
+        self.prompts.clear()
+
     def expert(self, stage: str) -> bool:
         return False
 

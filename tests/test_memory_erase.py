@@ -149,3 +149,16 @@ def test_erase_takes_the_chats_answers_that_quote_the_memory(tmp_path: Path) -> 
         memory.add("I am Bob.", user_id="bob", infer=False)
         memory.erase(memory.get_all(user_id="bob")[0].id)
         assert SECRET.encode() not in bytes_beside(path)
+
+
+@pytest.mark.parametrize("what", ["erase", "reset"])
+def test_the_model_forgets_the_prompts_that_showed_what_is_erased(
+    tmp_path: Path, what: str
+) -> None:
+    with remember(tmp_path / "m.db") as memory:
+        assert SECRET in str(memory.engine.prompts)  # type: ignore[attr-defined]
+        if what == "reset":
+            memory.reset()
+        else:
+            memory.erase([item.id for item in memory.get_all(user_id="ana")])
+        assert memory.engine.prompts == []  # type: ignore[attr-defined]
