@@ -57,7 +57,7 @@ def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
     for command in subcommands():
         shown = run(*command.split(), "--help").stdout
         assert ("--json" in shown) == (command not in groups), command
-        assert ("--db" in shown) == (command.split()[0] not in {"models", "config"}), command
+        assert ("--db" in shown) == (command.split()[0] not in {"models", "config", "compress"}), command
 
 
 def test_version_names_models_backend_and_llama_build(run: Run) -> None:
