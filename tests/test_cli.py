@@ -53,12 +53,13 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 
 
 def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
-    groups = {"models", "config", "cloud", "demo-answer"}
+    groups = {"models", "config", "cloud", "train", "train data", "demo-answer"}
     for command in subcommands():
         shown = run(*command.split(), "--help").stdout
         assert ("--json" in shown) == (command not in groups), command
-        alone = command == "cloud" or command.split()[0] in {"models", "config"}
-        assert ("--db" in shown) == (not alone), command
+        alone = {"models", "config", "compress", "train"}
+        stores = command != "cloud" and command.split()[0] not in alone
+        assert ("--db" in shown) == stores, command
 
 
 def test_version_names_models_backend_and_llama_build(run: Run) -> None:
