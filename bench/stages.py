@@ -46,9 +46,13 @@ def run(
     files: Sequence[Path], name: str, n_pairs: int, n_questions: int, n_operations: int, seed: int
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows, those of base and expert side by side."""
-    pairs, questions = [], []
+    experts.find(name)  # an error now, not after the base
+    pairs: list[locomo.Pair] = []
+    questions: list[locomo.Question] = []
     memory_of: dict[str, str] = {}
-    operations = generator.examples("update", split="valid", count=n_operations, seed=seed)
+    # About 38 operations come of one conversation.
+    made = generator.examples(1 + n_operations // 20, seed=seed, split="valid", stages=["update"])
+    operations = sample(list(made), n_operations, seed)
     rows: list[dict[str, Any]] = []
     with (
         tempfile.TemporaryDirectory() as scratch,
