@@ -128,9 +128,10 @@ def unpack_json(text: object, what: str) -> dict[str, Any]:
 
 
 def unpack_ids(text: object) -> tuple[str, ...]:
-    """A JSON list of ids, as SQL's json_group_array gives it."""
+    """A JSON list of ids; quickest as SQL's json_group_array writes it."""
     if isinstance(text, str) and text[:2] == '["' and text[-2:] == '"]' and "\\" not in text:
-        return tuple(text[2:-2].split('","'))  # without an escape, every quote is JSON's own
+        # Without an escape, every quote is JSON's own.
+        return tuple(text[2:-2].replace('", "', '","').split('","'))
     try:
         return tuple(json.loads(text))  # type: ignore[arg-type]
     except (TypeError, ValueError) as exc:

@@ -221,24 +221,26 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
     """Bring the file up to this version's schema. path: None for a store in memory.
 
-    Safe when several processes do it at once: each step looks again under the write lock.
+    All steps are one transaction, after a copy of an older file. Safe when several processes do it
+    at once: each looks again under the write lock.
     """
     name = str(path) if path is not None else ":memory:"
-    while inspect(connection, name) < len(MIGRATIONS):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = inspect(connection, name)
-            if version < len(MIGRATIONS):
-                if version and path is not None:
-                    _backup(path, version)
-                MIGRATIONS[version](connection)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    if inspect(connection, name) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = inspect(connection, name)
+        if 0 < version < len(MIGRATIONS) and path is not None:
+            _backup(path, version)
+        for step in MIGRATIONS[version:]:
+            step(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def backup_path(path: Path, version: int) -> Path:
