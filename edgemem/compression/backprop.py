@@ -12,7 +12,8 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,22 +59,36 @@ def loss_and_gradient(
         return losses, run.backward(dx)
 
 
+@dataclass(frozen=True, slots=True)
 class _Kept:
     """What the backward pass of one layer needs beside its input.
 
-    HalfArray: the upper halves of float32 numbers, that is, bfloat16 cut off.
+    HalfArray: the upper halves of float32 numbers, that is, bfloat16 cut off. posts: the inputs of
+    Gemma's norms after attention and feed-forward; no rows without these norms.
     """
 
-    def __init__(self, weights: Weights, n: int) -> None:
-        s = weights.shape
-        self.qkv = np.empty((n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32)
-        self.gate_up = np.empty((n, 2 * s.ffn), np.uint16)
-        self.middle = np.empty((n, s.dim), np.uint16)
-        self.inverse = np.empty((2, n), np.float32)
-        # Gemma norms what attention and feed-forward give, too.
-        posts = 2 if "post_ffw_norm.weight" in s.tensors else 0
-        self.posts = np.empty((posts, n, s.dim), np.uint16)
-        self.post_inverse = np.empty((posts, n), np.float32)
+    qkv: FloatArray
+    gate_up: HalfArray
+    middle: HalfArray
+    inverse: FloatArray
+    posts: HalfArray
+    post_inverse: FloatArray
+
+
+def _kept(weights: Weights, n: int, layers: int) -> list[_Kept]:
+    """Room for some layers. One array for all of them: the system then gives large pages, and to
+    touch small ones for the first time took a twentieth of the whole time."""
+    s = weights.shape
+    posts = 2 if "post_ffw_norm.weight" in s.tensors else 0
+    arrays = (
+        np.empty((layers, n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32),
+        np.empty((layers, n, 2 * s.ffn), np.uint16),
+        np.empty((layers, n, s.dim), np.uint16),
+        np.empty((layers, 2, n), np.float32),
+        np.empty((layers, posts, n, s.dim), np.uint16),
+        np.empty((layers, posts, n), np.float32),
+    )
+    return [_Kept(*parts) for parts in zip(*arrays, strict=True)]
 
 
 class _Run:
@@ -90,13 +105,15 @@ class _Run:
         self._heads = np.empty((n, s.heads * s.head_dim), np.float32)
         self._gate_up = np.empty((n, 2 * s.ffn), np.float32)
         self._act = np.empty((n, s.ffn), np.float32)
-        self._spare = _Kept(weights, n)
+        (self._spare,) = _kept(weights, n, 1)
         self._d_qkv = np.empty_like(self._spare.qkv)
         # Without the last layers' there would be no need to run the others again.
         passing = 10 * self._h.nbytes  # what comes and goes, here and at the caller's
-        room = memory_bytes - _nbytes(self) - _nbytes(self._attention) - passing
-        slots = max(0, min(s.layers, room // _nbytes(self._spare)))
-        self._kept = {layer: _Kept(weights, n) for layer in range(s.layers - slots, s.layers)}
+        room = memory_bytes - _nbytes(vars(self)) - _nbytes(vars(self._attention)) - passing
+        spare = {f.name: getattr(self._spare, f.name) for f in fields(_Kept)}
+        slots = max(0, min(s.layers, room // _nbytes(spare)))
+        first = s.layers - slots
+        self._kept = {first + i: kept for i, kept in enumerate(_kept(weights, n, slots))}
 
     def forward(self, embeddings: FloatArray) -> FloatArray:
         """The last layer's output."""
@@ -259,6 +276,6 @@ class _Run:
         self._weights.over_rows(work, self._n)
 
 
-def _nbytes(holder: object) -> int:
-    """What the arrays among an object's attributes take, in bytes."""
-    return sum(a.nbytes for a in vars(holder).values() if isinstance(a, np.ndarray))
+def _nbytes(named: Mapping[str, object]) -> int:
+    """What the arrays among some attributes take, in bytes."""
+    return sum(a.nbytes for a in named.values() if isinstance(a, np.ndarray))
