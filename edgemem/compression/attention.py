@@ -178,7 +178,8 @@ class Attention:
 def _turn(angles: NDArray[np.float64], n: int) -> ComplexArray:
     """(n, 1, 1, head_dim / 2): RoPE as products with complex numbers of length 1."""
     turn = np.exp(1j * np.arange(n)[:, None] * angles).astype(np.complex64)
-    return turn[:, None, None]
+    by_token: ComplexArray = turn[:, None, None]
+    return by_token
 
 
 def _pairs(numbers: FloatArray) -> ComplexArray:
