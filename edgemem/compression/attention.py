@@ -7,7 +7,6 @@ of a block are computed again on the way back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from queue import SimpleQueue
 
 import numpy as np
@@ -46,7 +45,9 @@ class Attention:
             np.empty((self._strides, *self._k.shape), np.float32) for _ in range(2)
         )
         self._normed = "attn_q_norm.weight" in s.tensors
-        self._turns: dict[int, ComplexArray] = {}
+        self._scale = np.float32(s.attention_scale)
+        turns = {id(angles): _turn(angles, n) for angles in s.angles}
+        self._turns = [turns[id(angles)] for angles in s.angles]
         # A thread's: two blocks of scores, and the gradient of some keys or values.
         sizes = self._group * min(n, POSITIONS) * n, n * s.head_dim
         self._room = np.empty((weights.threads, 2 * sizes[0] + sizes[1]), np.float32)
@@ -54,10 +55,21 @@ class Attention:
         for room in self._room:
             self._rooms.put(np.split(room, [sizes[0], 2 * sizes[0]]))
 
-    def forward(self, layer: int, qkv: FloatArray, out: FloatArray) -> None:
-        """qkv: (n, (heads + 2 kv_heads) · head_dim), all queries, all keys, all values of a token.
-        out: (n, heads · head_dim)."""
-        self._open(layer, qkv)
+    def open(self, layer: int, qkv: FloatArray, t: slice) -> None:
+        """Take the queries, keys and values of some positions: normed, turned, queries scaled.
+
+        qkv: (n, (heads + 2 kv_heads) · head_dim), all queries, all keys, all values of a token.
+        """
+        q, k, v = self._parts(qkv[t])
+        if self._normed:
+            q, k = (self._norm(layer, i, raw)[1] for i, raw in enumerate((q, k)))
+        turn = self._turns[layer][t]
+        np.multiply(_pairs(q), turn * self._scale, out=_pairs(self._by_token(self._q))[t])
+        np.multiply(_pairs(k), turn, out=_pairs(self._by_token(self._k))[t])
+        self._by_token(self._v)[t] = v
+
+    def forward(self, layer: int) -> None:
+        """Attend, all positions being open."""
 
         def head(task: int) -> None:
             g, stride = divmod(task, self._strides)
@@ -68,14 +80,19 @@ class Attention:
             self._rooms.put(room)
 
         self._weights.each(head, self._shape.kv_heads * self._strides)
-        by_token = out.reshape(self._n, self._shape.kv_heads, self._group, -1)
-        self._over_rows(lambda t: np.copyto(by_token[t], self._by_token(self._o)[t]))
 
-    def backward(self, layer: int, qkv: FloatArray, d_out: FloatArray, d_qkv: FloatArray) -> None:
-        """qkv: as in `forward`. d_out: the gradient of its out. d_qkv: receives that of qkv."""
-        self._open(layer, qkv)
-        by_token = d_out.reshape(self._n, self._shape.kv_heads, self._group, -1)
-        self._over_rows(lambda t: np.copyto(self._by_token(self._o)[t], by_token[t]))
+    def take(self, out: FloatArray, t: slice) -> None:
+        """What `forward` gave for some positions. out: (n, heads · head_dim)."""
+        by_token = self._by_token(self._o)[t]
+        out[t].reshape(by_token.shape)[...] = by_token
+
+    def give(self, d_out: FloatArray, t: slice) -> None:
+        """The gradient of what `take` gave, for `backward`."""
+        by_token = self._by_token(self._o)[t]
+        by_token[...] = d_out[t].reshape(by_token.shape)
+
+    def backward(self, layer: int) -> None:
+        """The way back through `forward`, all positions being open and given."""
 
         def head(task: int) -> None:
             g, stride = divmod(task, self._strides)
@@ -95,7 +112,25 @@ class Attention:
             self._rooms.put(room)
 
         self._weights.each(head, self._shape.kv_heads * self._strides)
-        self._shut(layer, qkv, d_qkv)
+
+    def shut(self, layer: int, qkv: FloatArray, d_qkv: FloatArray, t: slice) -> None:
+        """The gradient of qkv, as it was opened, for some positions; into d_qkv."""
+        dq, dk, dv = self._parts(d_qkv[t])
+        sum_k, sum_v = (self._by_token(a[0])[t] for a in (self._dk, self._dv))
+        for stride in range(1, self._strides):
+            sum_k += self._by_token(self._dk[stride])[t]
+            sum_v += self._by_token(self._dv[stride])[t]
+        back = self._turns[layer][t].conj()
+        np.multiply(_pairs(self._by_token(self._o))[t], back * self._scale, out=_pairs(dq))
+        np.multiply(_pairs(sum_k), back, out=_pairs(dk))
+        dv[...] = sum_v
+        if self._normed:
+            for i, (raw, d) in enumerate(zip(self._parts(qkv[t]), (dq, dk), strict=False)):
+                rows, _, inverse = self._norm(layer, i, raw)
+                d_raw = np.zeros_like(rows)
+                d_rows = np.ascontiguousarray(d).reshape(rows.shape)
+                kernels.rms_norm_backward(d_rows, rows, self._norm_weight(layer, i), inverse, d_raw)
+                d[...] = d_raw.reshape(d.shape)
 
     def _probabilities(
         self, layer: int, g: int, queries: slice, keys: slice, room: FloatArray
@@ -116,49 +151,6 @@ class Attention:
             out.append((slice(start * self._group, end * self._group), seen))
         return out
 
-    # -- between the layer's order, a row for each token, and the heads' ----------------------
-
-    def _open(self, layer: int, qkv: FloatArray) -> None:
-        """Fill _q, _k and _v: normed, turned, the queries scaled."""
-        q, k, v = self._parts(qkv)
-        if self._normed:
-            q, k = (self._norm(layer, i, raw)[1] for i, raw in enumerate((q, k)))
-        turn = self._turn(layer)
-        scale = np.float32(self._shape.attention_scale)
-        into_q, into_k = (_pairs(self._by_token(a)) for a in (self._q, self._k))
-
-        def part(t: slice) -> None:
-            np.multiply(_pairs(q[t]), turn[t] * scale, out=into_q[t])
-            np.multiply(_pairs(k[t]), turn[t], out=into_k[t])
-            self._by_token(self._v)[t] = v[t]
-
-        self._over_rows(part)
-
-    def _shut(self, layer: int, qkv: FloatArray, d_qkv: FloatArray) -> None:
-        """The gradients in _o (of the queries), _dk and _dv, turned back and un-normed."""
-        dq, dk, dv = self._parts(d_qkv)
-        turn = self._turn(layer).conj()
-        scale = np.float32(self._shape.attention_scale)
-        sum_k, sum_v = (self._by_token(a[0]) for a in (self._dk, self._dv))
-        from_q, from_k = _pairs(self._by_token(self._o)), _pairs(sum_k)
-
-        def part(t: slice) -> None:
-            for stride in range(1, self._strides):
-                sum_k[t] += self._by_token(self._dk[stride])[t]
-                sum_v[t] += self._by_token(self._dv[stride])[t]
-            np.multiply(from_q[t], turn[t] * scale, out=_pairs(dq)[t])
-            np.multiply(from_k[t], turn[t], out=_pairs(dk)[t])
-            dv[t] = sum_v[t]
-
-        self._over_rows(part)
-        if self._normed:
-            for i, (raw, d) in enumerate(zip(self._parts(qkv), (dq, dk), strict=False)):
-                rows, _, inverse = self._norm(layer, i, raw)
-                d_raw = np.zeros_like(rows)
-                d_rows = np.ascontiguousarray(d).reshape(rows.shape)
-                kernels.rms_norm_backward(d_rows, rows, self._norm_weight(layer, i), inverse, d_raw)
-                d[...] = d_raw.reshape(d.shape)
-
     def _norm(self, layer: int, i: int, raw: FloatArray) -> tuple[FloatArray, ...]:
         """Rows of head_dim numbers, the same normed, in the shape of raw, and their inverse RMS."""
         rows = np.ascontiguousarray(raw).reshape(-1, self._shape.head_dim)
@@ -174,7 +166,7 @@ class Attention:
         s = self._shape
         ends = s.heads * s.head_dim, (s.heads + s.kv_heads) * s.head_dim
         q, k, v = qkv[:, : ends[0]], qkv[:, ends[0] : ends[1]], qkv[:, ends[1] :]
-        shape = self._n, s.kv_heads, -1, s.head_dim
+        shape = len(qkv), s.kv_heads, -1, s.head_dim
         return q.reshape(shape), k.reshape(shape), v.reshape(shape)
 
     def _by_token(self, heads: FloatArray) -> FloatArray:
@@ -182,17 +174,14 @@ class Attention:
         s = self._shape
         return heads.reshape(s.kv_heads, self._n, -1, s.head_dim).transpose(1, 0, 2, 3)
 
-    def _turn(self, layer: int) -> ComplexArray:
-        """(n, 1, 1, head_dim / 2): RoPE as products with complex numbers of length 1."""
-        angles = self._shape.angles[layer]
-        if id(angles) not in self._turns:
-            turn = np.exp(1j * np.arange(self._n)[:, None] * angles).astype(np.complex64)
-            self._turns[id(angles)] = turn[:, None, None]
-        return self._turns[id(angles)]
 
-    def _over_rows(self, work: Callable[[slice], object]) -> None:
-        self._weights.over_rows(work, self._n)
+def _turn(angles: NDArray[np.float64], n: int) -> ComplexArray:
+    """(n, 1, 1, head_dim / 2): RoPE as products with complex numbers of length 1."""
+    turn = np.exp(1j * np.arange(n)[:, None] * angles).astype(np.complex64)
+    by_token: ComplexArray = turn[:, None, None]
+    return by_token
 
 
 def _pairs(numbers: FloatArray) -> ComplexArray:
-    return numbers.view(np.complex64)
+    pairs: ComplexArray = numbers.view(np.complex64)
+    return pairs

@@ -12,7 +12,8 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,22 +59,36 @@ def loss_and_gradient(
         return losses, run.backward(dx)
 
 
+@dataclass(frozen=True, slots=True)
 class _Kept:
     """What the backward pass of one layer needs beside its input.
 
-    HalfArray: the upper halves of float32 numbers, that is, bfloat16 cut off.
+    HalfArray: the upper halves of float32 numbers, that is, bfloat16 cut off. posts: the inputs of
+    Gemma's norms after attention and feed-forward; no rows without these norms.
     """
 
-    def __init__(self, weights: Weights, n: int) -> None:
-        s = weights.shape
-        self.qkv = np.empty((n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32)
-        self.gate_up = np.empty((n, 2 * s.ffn), np.uint16)
-        self.middle = np.empty((n, s.dim), np.uint16)
-        self.inverse = np.empty((2, n), np.float32)
-        # Gemma norms what attention and feed-forward give, too.
-        posts = 2 if "post_ffw_norm.weight" in s.tensors else 0
-        self.posts = np.empty((posts, n, s.dim), np.uint16)
-        self.post_inverse = np.empty((posts, n), np.float32)
+    qkv: FloatArray
+    gate_up: HalfArray
+    middle: HalfArray
+    inverse: FloatArray
+    posts: HalfArray
+    post_inverse: FloatArray
+
+
+def _kept(weights: Weights, n: int, layers: int) -> list[_Kept]:
+    """Room for some layers. One array for all of them: the system then gives large pages, and to
+    touch small ones for the first time took a twentieth of the whole time."""
+    s = weights.shape
+    posts = 2 if "post_ffw_norm.weight" in s.tensors else 0
+    arrays = (
+        np.empty((layers, n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32),
+        np.empty((layers, n, 2 * s.ffn), np.uint16),
+        np.empty((layers, n, s.dim), np.uint16),
+        np.empty((layers, 2, n), np.float32),
+        np.empty((layers, posts, n, s.dim), np.uint16),
+        np.empty((layers, posts, n), np.float32),
+    )
+    return [_Kept(*parts) for parts in zip(*arrays, strict=True)]
 
 
 class _Run:
@@ -90,13 +105,15 @@ class _Run:
         self._heads = np.empty((n, s.heads * s.head_dim), np.float32)
         self._gate_up = np.empty((n, 2 * s.ffn), np.float32)
         self._act = np.empty((n, s.ffn), np.float32)
-        self._spare = _Kept(weights, n)
+        (self._spare,) = _kept(weights, n, 1)
         self._d_qkv = np.empty_like(self._spare.qkv)
         # Without the last layers' there would be no need to run the others again.
         passing = 10 * self._h.nbytes  # what comes and goes, here and at the caller's
-        room = memory_bytes - _nbytes(self) - _nbytes(self._attention) - passing
-        slots = max(0, min(s.layers, room // _nbytes(self._spare)))
-        self._kept = {layer: _Kept(weights, n) for layer in range(s.layers - slots, s.layers)}
+        room = memory_bytes - _nbytes(vars(self)) - _nbytes(vars(self._attention)) - passing
+        spare = {f.name: getattr(self._spare, f.name) for f in fields(_Kept)}
+        slots = max(0, min(s.layers, room // _nbytes(spare)))
+        first = s.layers - slots
+        self._kept = {first + i: kept for i, kept in enumerate(_kept(weights, n, slots))}
 
     def forward(self, embeddings: FloatArray) -> FloatArray:
         """The last layer's output."""
@@ -120,52 +137,91 @@ class _Run:
         return dx
 
     def _forward(self, layer: int, kept: _Kept, out: FloatArray | None) -> None:
-        """One layer; out: None for what `_backward` needs alone."""
-        w, s, x, h = self._weights, self._shape, self._inputs[layer], self._h
-        posts = len(kept.posts)
-        self._norm(x, layer, "attn_norm", h, kept.inverse[0])
-        self._product(h, w.matrix(layer, "attn_q", "attn_k", "attn_v").T, kept.qkv)
-        if "attn_q.bias" in s.tensors:
-            bias = np.concatenate([w.vector(layer, f"attn_{name}.bias") for name in "qkv"])
-            self._over_rows(lambda t: np.add(kept.qkv[t], bias, out=kept.qkv[t]))
-        self._attention.forward(layer, kept.qkv, self._heads)
-        self._product(self._heads, w.matrix(layer, "attn_output").T, h)
-        if posts:
-            self._post_norm(layer, 0, kept)
-        middle = self._middle
-        self._over_rows(lambda t: np.add(x[t], h[t], out=middle[t]))
-        self._pack(middle, kept.middle)
-        self._norm(middle, layer, "ffn_norm", h, kept.inverse[1])
-        self._product(h, w.matrix(layer, "ffn_gate", "ffn_up").T, self._gate_up)
-        self._over_rows(
-            lambda t: kernels.gated(self._gate_up[t], s.activation, self._act[t], kept.gate_up[t])
-        )
-        if out is None and not posts:
+        """One layer; out: None for what `_backward` needs alone.
+
+        All steps between two that need every row are one: threads meet as seldom as can be.
+        """
+        w, s, x, h, attention = (
+            self._weights, self._shape, self._inputs[layer], self._h, self._attention
+        )  # fmt: skip
+        W = w.matrix(layer, "attn_q", "attn_k", "attn_v").T
+        bias = w.qkv_bias(layer)
+
+        def before(t: slice) -> None:
+            self._norm(x, layer, "attn_norm", h, kept.inverse[0], t)
+            np.matmul(h[t], W, out=kept.qkv[t])
+            if bias is not None:
+                kept.qkv[t] += bias
+            attention.open(layer, kept.qkv, t)
+
+        self._over_rows(before)
+        attention.forward(layer)
+        W_o = w.matrix(layer, "attn_output").T
+
+        def between(t: slice) -> None:
+            attention.take(self._heads, t)
+            np.matmul(self._heads[t], W_o, out=h[t])
+            self._post_norm(layer, 0, kept, t)
+            np.add(x[t], h[t], out=self._middle[t])
+            _cut(self._middle[t], kept.middle[t])
+            self._norm(self._middle, layer, "ffn_norm", h, kept.inverse[1], t)
+
+        self._over_rows(between)
+        W_gate_up = w.matrix(layer, "ffn_gate", "ffn_up").T
+
+        def gate(t: slice) -> None:
+            np.matmul(h[t], W_gate_up, out=self._gate_up[t])
+            kernels.gated(self._gate_up[t], s.activation, self._act[t], kept.gate_up[t])
+
+        self._over_rows(gate)
+        if out is None and not len(kept.posts):
             return
-        self._product(self._act, w.matrix(layer, "ffn_down").T, h)
-        if posts:
-            self._post_norm(layer, 1, kept)
-        if out is not None:
-            self._over_rows(lambda t: np.add(middle[t], h[t], out=out[t]))
+        W_down = w.matrix(layer, "ffn_down").T
+
+        def after(t: slice) -> None:
+            np.matmul(self._act[t], W_down, out=h[t])
+            self._post_norm(layer, 1, kept, t)
+            if out is not None:
+                np.add(self._middle[t], h[t], out=out[t])
+
+        self._over_rows(after)
 
     def _backward(self, layer: int, kept: _Kept, dx: FloatArray) -> None:
         """dx: of the layer's output, becomes that of its input."""
-        w, s, h = self._weights, self._shape, self._h
-        d_ffn = self._post_backward(layer, 1, kept, dx)
-        self._product(d_ffn, w.matrix(layer, "ffn_down"), self._act)
-        self._over_rows(
-            lambda t: kernels.gated_backward(
-                kept.gate_up[t], self._act[t], s.activation, self._gate_up[t]
-            )
-        )
-        self._product(self._gate_up, w.matrix(layer, "ffn_gate", "ffn_up"), h)
-        self._unpack(kept.middle, self._middle)
-        self._norm_backward(h, self._middle, layer, "ffn_norm", kept.inverse[1], dx)
-        d_heads = self._post_backward(layer, 0, kept, dx)
-        self._product(d_heads, w.matrix(layer, "attn_output"), self._heads)
-        self._attention.backward(layer, kept.qkv, self._heads, self._d_qkv)
-        self._product(self._d_qkv, w.matrix(layer, "attn_q", "attn_k", "attn_v"), h)
-        self._norm_backward(h, self._inputs[layer], layer, "attn_norm", kept.inverse[0], dx)
+        w, s, h, attention = self._weights, self._shape, self._h, self._attention
+        W_down = w.matrix(layer, "ffn_down")
+
+        def after(t: slice) -> None:
+            np.matmul(self._post_backward(layer, 1, kept, dx, t), W_down, out=self._act[t])
+            kernels.gated_backward(kept.gate_up[t], self._act[t], s.activation, self._gate_up[t])
+
+        self._over_rows(after)
+        W_gate_up = w.matrix(layer, "ffn_gate", "ffn_up")
+
+        def gate(t: slice) -> None:
+            np.matmul(self._gate_up[t], W_gate_up, out=h[t])
+            middle = middles(kept.middle[t])
+            self._norm_backward(h[t], middle, layer, "ffn_norm", kept.inverse[1, t], dx[t])
+
+        self._over_rows(gate)
+        W_o = w.matrix(layer, "attn_output")
+
+        def between(t: slice) -> None:
+            attention.open(layer, kept.qkv, t)
+            np.matmul(self._post_backward(layer, 0, kept, dx, t), W_o, out=self._heads[t])
+            attention.give(self._heads, t)
+
+        self._over_rows(between)
+        attention.backward(layer)
+        W = w.matrix(layer, "attn_q", "attn_k", "attn_v")
+
+        def before(t: slice) -> None:
+            attention.shut(layer, kept.qkv, self._d_qkv, t)
+            np.matmul(self._d_qkv[t], W, out=h[t])
+            x, inverse = self._inputs[layer, t], kept.inverse[0, t]
+            self._norm_backward(h[t], x, layer, "attn_norm", inverse, dx[t])
+
+        self._over_rows(before)
 
     def head(
         self, x: FloatArray, targets: IntArray, counted: NDArray[np.bool_]
@@ -212,10 +268,10 @@ class _Run:
         return largest + np.log(total) - of_target, dx
 
     def _norm(
-        self, x: FloatArray, layer: int, name: str, out: FloatArray, inverse: FloatArray
+        self, x: FloatArray, layer: int, name: str, out: FloatArray, inverse: FloatArray, t: slice
     ) -> None:
-        weight, eps = self._weights.vector(layer, f"{name}.weight"), self._shape.eps
-        self._over_rows(lambda t: kernels.rms_norm(x[t], weight, eps, out[t], inverse[t]))
+        weight = self._weights.vector(layer, f"{name}.weight")
+        kernels.rms_norm(x[t], weight, self._shape.eps, out[t], inverse[t])
 
     def _norm_backward(
         self,
@@ -228,37 +284,33 @@ class _Run:
     ) -> None:
         """Adds to dx."""
         weight = self._weights.vector(layer, f"{name}.weight")
-        self._over_rows(
-            lambda t: kernels.rms_norm_backward(d_out[t], x[t], weight, inverse[t], dx[t])
-        )
+        kernels.rms_norm_backward(d_out, x, weight, inverse, dx)
 
-    def _post_norm(self, layer: int, i: int, kept: _Kept) -> None:
+    def _post_norm(self, layer: int, i: int, kept: _Kept, t: slice) -> None:
         """Gemma's norm of what attention (0) or the feed-forward (1) gave, in place in _h."""
-        self._pack(self._h, kept.posts[i])
-        self._norm(self._h, layer, _POSTS[i], self._h, kept.post_inverse[i])
+        if len(kept.posts):
+            _cut(self._h[t], kept.posts[i, t])
+            self._norm(self._h, layer, _POSTS[i], self._h, kept.post_inverse[i], t)
 
-    def _post_backward(self, layer: int, i: int, kept: _Kept, d_out: FloatArray) -> FloatArray:
+    def _post_backward(
+        self, layer: int, i: int, kept: _Kept, d_out: FloatArray, t: slice
+    ) -> FloatArray:
         if not len(kept.posts):
-            return d_out
-        given, d = np.empty_like(d_out), np.zeros_like(d_out)
-        self._unpack(kept.posts[i], given)
-        self._norm_backward(d_out, given, layer, _POSTS[i], kept.post_inverse[i], d)
+            return d_out[t]
+        d = np.zeros_like(d_out[t])
+        given, inverse = middles(kept.posts[i, t]), kept.post_inverse[i, t]
+        self._norm_backward(d_out[t], given, layer, _POSTS[i], inverse, d)
         return d
-
-    def _pack(self, numbers: FloatArray, out: HalfArray) -> None:
-        bits = numbers.view(np.uint32)
-        self._over_rows(lambda t: np.right_shift(bits[t], 16, out=out[t], casting="unsafe"))
-
-    def _unpack(self, halves: HalfArray, out: FloatArray) -> None:
-        self._over_rows(lambda t: np.copyto(out[t], middles(halves[t])))
-
-    def _product(self, rows: FloatArray, matrix: FloatArray, out: FloatArray) -> None:
-        self._over_rows(lambda t: np.matmul(rows[t], matrix, out=out[t]))
 
     def _over_rows(self, work: Callable[[slice], object]) -> None:
         self._weights.over_rows(work, self._n)
 
 
-def _nbytes(holder: object) -> int:
-    """What the arrays among an object's attributes take, in bytes."""
-    return sum(a.nbytes for a in vars(holder).values() if isinstance(a, np.ndarray))
+def _cut(numbers: FloatArray, out: HalfArray) -> None:
+    """The upper halves of the numbers: see `_Kept`."""
+    np.right_shift(numbers.view(np.uint32), 16, out=out, casting="unsafe")
+
+
+def _nbytes(named: Mapping[str, object]) -> int:
+    """What the arrays among some attributes take, in bytes."""
+    return sum(a.nbytes for a in named.values() if isinstance(a, np.ndarray))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -85,11 +86,20 @@ class Weights:
         full = [f"blk.{layer}.{name}.weight" for name in names]
         shapes = [self._file.shapes[name] for name in full]
         out = self._room(sum(rows for rows, _ in shapes), shapes[0][1])
+        parts = []
         start = 0
         for name, (rows, _) in zip(full, shapes, strict=True):
-            self._read(name, out[start : start + rows], 0)
+            parts += self._parts(name, out[start : start + rows], 0)
             start += rows
+        self.each(lambda i: parts[i](), len(parts))
         return out
+
+    def qkv_bias(self, layer: int) -> FloatArray | None:
+        """The biases of queries, keys and values in one row, or None."""
+        names = [f"attn_{name}.bias" for name in "qkv"]
+        if names[0] not in self.shape.tensors:
+            return None
+        return np.concatenate([self.vector(layer, name) for name in names])
 
     def embeddings(self, tokens: NDArray[np.int64]) -> FloatArray:
         """(n, dim): the rows of the tokens, scaled as the model takes them."""
@@ -102,7 +112,9 @@ class Weights:
     def output(self, start: int, rows: int) -> FloatArray:
         """(rows or what is left, dim): rows of the output matrix from `start` on."""
         out = self._room(min(rows, self.shape.vocabulary - start), self.shape.dim)
-        self._read("token_embd.weight" if self.shape.tied else "output.weight", out, start)
+        name = "token_embd.weight" if self.shape.tied else "output.weight"
+        parts = self._parts(name, out, start)
+        self.each(lambda i: parts[i](), len(parts))
         return out
 
     def _room(self, rows: int, columns: int) -> FloatArray:
@@ -110,16 +122,19 @@ class Weights:
             self._scratch = np.empty(rows * columns, np.float32)
         return self._scratch[: rows * columns].reshape(rows, columns)
 
-    def _read(self, name: str, out: FloatArray, start: int) -> None:
+    def _parts(self, name: str, out: FloatArray, start: int) -> list[Callable[[], None]]:
+        """What unpacks rows of a matrix, whole heads at a time, in as many parts as threads."""
         turned = not self.shape.adjacent and name.endswith(("attn_q.weight", "attn_k.weight"))
-        into = np.empty_like(out) if turned else out
+        unit = self.shape.head_dim if turned else 1
+        step = -(-len(out) // (self.threads * unit)) * unit
 
         def part(rows: slice) -> None:
-            self._file.read(name, into[rows], start + rows.start)
+            into = np.empty_like(out[rows]) if turned else out[rows]
+            self._file.read(name, into, start + rows.start)
+            if turned:
+                self._pair(into, out[rows])
 
-        self.over_rows(part, len(out))
-        if turned:
-            self._pair(into, out)
+        return [partial(part, slice(at, at + step)) for at in range(0, len(out), step)]
 
     def _vector(self, name: str) -> FloatArray:
         out = np.empty(self._file.shapes[name], np.float32)
