@@ -260,7 +260,10 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(
 # -- at a terminal -------------------------------------------------------------------------------
 
 CHILD = """
+import signal
 import time
+# A test run in the background of a shell ignores Ctrl-C, and its children with it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from fake_engine import FakeEngine
 from edgemem.cli import main
 from edgemem.runtime.engine import Engine
