@@ -15,7 +15,8 @@ The weights of the product were set on LoCoMo's shared conversations. --leave-on
 is found when each conversation's weights come from the other ones in DIR (needs two or more);
 --ablation, the same without each feature in turn.
 
---answer asks the language model too (bench/answers.py): F1 by category, base against experts.
+--answer asks the language model too (edgemem/training/answers.py): F1 by category, base against
+experts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from bench import answers as end_to_end
 from bench import report
 from bench.fit_fusion import leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest, questions
@@ -41,6 +41,7 @@ from edgemem.importers import LocomoFile, read_locomo
 from edgemem.memory import Memory
 from edgemem.retrieval.fusion import FEATURES
 from edgemem.retrieval.rows import Dtype
+from edgemem.training import answers as end_to_end
 
 _console = Console(stderr=True)
 
@@ -157,10 +158,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--sample", type=int, help="questions of each conversation (default: all)")
     options = parser.parse_args(argv)
     if options.answer:
+        files = sorted(options.data.glob("*.json"))
+        if not files:
+            parser.error(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
         summary, rows = end_to_end.run(
-            options.data, source=options.source, experts=options.experts, most=options.sample
+            files,
+            source=options.source,
+            experts=options.experts,
+            most=options.sample,
+            track=lambda items, what: track(items, what, console=_console),
         )
-        report.write(options.json, summary, rows)
+        report.write(options.json, summary | {"peak_rss_mb": report.peak_rss_mb()}, rows)
         return
     ks = sorted({1, 5, 10, 20, *options.k})
     summary, rows = run(

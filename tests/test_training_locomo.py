@@ -1,8 +1,7 @@
-"""LoCoMo's annotations as training examples; the conversation here is of its shape, and ours."""
-
-import json
+"""LoCoMo's annotations as training examples."""
 
 import pytest
+from locomokit import write_locomo
 from memorykit import quick
 
 from edgemem.errors import InputError
@@ -13,50 +12,9 @@ from edgemem.training import locomo
 from edgemem.training.examples import Example
 
 
-def turn(number, speaker, text):
-    return {"speaker": speaker, "dia_id": f"D1:{number}", "text": text}
-
-
 @pytest.fixture
 def path(tmp_path):
-    conversation = {
-        "sample_id": "conv-0",
-        "conversation": {
-            "speaker_a": "Nia",
-            "speaker_b": "Omar",
-            "session_1_date_time": "1:56 pm on 8 May, 2023",
-            "session_1": [
-                turn(1, "Nia", "I went sailing yesterday with my uncle."),
-                turn(2, "Omar", "Lovely! I bake bread on Sundays."),
-                turn(3, "Nia", "Bread, wow!"),
-                turn(4, "Omar", "Thanks!"),
-                turn(5, "Nia", "Do you sell the bread?"),
-            ],
-        },
-        "observation": {
-            "session_1_observation": {
-                "Nia": [["Nia went sailing yesterday.", "D1:1"]],
-                "Omar": [
-                    ["Omar bakes bread on Sundays.", ["D1:2"]],
-                    ["Omar does not exist.", "D9:9"],
-                ],
-            }
-        },
-        "qa": [
-            {"question": "Who sails?", "answer": "Nia", "evidence": ["D1:1"], "category": 4},
-            {"question": "When?", "answer": 2023, "evidence": ["D1:1; D1:2"], "category": 2},
-            {"question": "Lost?", "answer": "no", "evidence": ["D7:1"], "category": 4},
-            {
-                "question": "Who skis?",
-                "adversarial_answer": "Nia",
-                "evidence": ["D1:1"],
-                "category": 5,
-            },
-        ],
-    }
-    file = tmp_path / "conv-0.json"
-    file.write_text(json.dumps(conversation))
-    return file
+    return write_locomo(tmp_path)
 
 
 def test_a_pair_has_the_facts_that_cite_its_turns_with_dates_written_out(path):

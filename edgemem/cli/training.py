@@ -5,20 +5,26 @@ Knows options, files and how a run's progress looks; `edgemem.training` does the
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
+from click.core import ParameterSource
 
 from edgemem import importers
-from edgemem.cli.output import json_option, note, plural, print_json
+from edgemem.cli.output import json_option, note, plural, print_json, progress, working
 from edgemem.config import load_settings
+from edgemem.runtime.experts import DEFAULT
 from edgemem.training.examples import STAGES, Example, Stage, write
 from edgemem.training.phrases import Split
 
 if TYPE_CHECKING:
+    from edgemem.training.evaluate import Track
     from edgemem.training.trainer import Progress
 
 __all__ = ["train"]
@@ -69,23 +75,46 @@ def data(
 ) -> None:
     """Write training examples from invented conversations, whose truth is known.
 
-    The same options give the same file. With a teacher, they are taken from each FILE instead
-    (LoCoMo's JSON or a chat log); what is in it goes to the teacher's address.
+    The same options give the same file. With FILEs, they are taken from these instead: from
+    LoCoMo's JSON, what is annotated there; or, of these and of chat logs, what a teacher makes of
+    them, to whose address their text goes.
     """
-    if bool(files) != bool(teacher or teacher_url) or bool(teacher_url) != bool(teacher_model):
+    teaching = bool(teacher or teacher_url)
+    if (teaching and not files) or bool(teacher_url) != bool(teacher_model):
         raise click.UsageError(
             "A teacher reads FILEs: give both, the teacher as --teacher GGUF, or as --teacher-url "
             "with --teacher-model. Without FILEs, conversations are invented."
         )
     wanted = stages or STAGES
     with ExitStack() as stack:
-        if files:
+        if teaching:
             made = _taught(files, teacher, teacher_url, teacher_model, wanted, stack)
+        elif files:
+            made = _annotated(files, seed, wanted)
         else:
             from edgemem.training.generator import examples
 
             made = examples(conversations, seed=seed, split=split, stages=wanted)
         note(f"{plural(write(out, made), 'example')} in {out}")
+
+
+def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Iterator[Example]:
+    """Of LoCoMo's own annotations: facts, and answers with what a search shows for them."""
+    other = [path.name for path in files if importers.detect_format(path) != "locomo"]
+    if other:
+        raise click.UsageError(
+            f"{', '.join(other)}: only LoCoMo's JSON has annotations to take examples from; give a "
+            "teacher for other files"
+        )
+    from edgemem.memory import Memory
+    from edgemem.training import locomo
+
+    note("LoCoMo is CC BY-NC 4.0, and so is what is trained on it.")
+    with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
+        for number, path in enumerate(files, 1):
+            with working(f"{path.name}, {number} of {len(files)}"):
+                found = [e for e in locomo.examples(memory, path, seed=seed) if e.stage in stages]
+            yield from found
 
 
 def _taught(
@@ -161,12 +190,12 @@ def run(
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
 
-    Examples of other stages are left out.
+    Examples of other stages are left out. At its end, a record of how it was made lies beside it.
     """
     from dataclasses import asdict
 
-    from edgemem.runtime.models import find
-    from edgemem.training import examples, trainer
+    from edgemem.runtime.models import find, known_sha256
+    from edgemem.training import combine, examples, trainer
 
     learn = [e for e in examples.read(data) if e.stage == stage]
     judge = [e for e in examples.read(valid) if e.stage == stage]
@@ -182,8 +211,19 @@ def run(
             stage, base, learn, judge, out, plan, init=init, resume=resume,
             report=report,
         )  # fmt: skip
+    made = {"stage": stage, "out": str(out), **asdict(plan), **asdict(outcome)}
+    combine.write_record(
+        out,
+        made
+        | {
+            "out": out.name,
+            "base_sha256": known_sha256(base),
+            "targets": trainer.TARGETS[stage],
+            "command": _typed(click.get_current_context()),
+        },
+    )
     if as_json:
-        print_json({"stage": stage, "out": str(out), **asdict(plan), **asdict(outcome)})
+        print_json(made)
         return
     click.echo(
         f"{out}: {outcome.bytes / 1e6:.1f} MB, validation loss {outcome.first_loss:.3f} -> "
@@ -191,6 +231,94 @@ def run(
         f"{outcome.elapsed_s / 60:.1f} minutes ({outcome.tokens_per_s:.0f} tokens/s); "
         f"ended by {outcome.ended}"
     )
+
+
+def _typed(context: click.Context) -> str:
+    """The command as it was given, files by their names alone."""
+    words = [context.command_path]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value, flags = context.params[name], [max(parameter.opts, key=len)]
+        if isinstance(parameter, click.Argument):
+            flags = []
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            words += flags
+            continue
+        for item in value if parameter.multiple else (value,):
+            words += [*flags, item.name if isinstance(item, Path) else str(item)]
+    return shlex.join(words)
+
+
+@train.command("eval")
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@click.option("--experts", default=DEFAULT, show_default=True, help="A set's name, or its folder.")
+@click.option("--pairs", type=click.IntRange(1), default=120, show_default=True)
+@click.option("--questions", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--operations", type=click.IntRange(1), default=200, show_default=True)
+@click.option(
+    "--together", is_flag=True,
+    help="Also all stages at work: facts stored, then asked for. Some minutes a conversation.",
+)  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True)
+@json_option
+def evaluate(
+    files: tuple[Path, ...], experts: str, pairs: int, questions: int, operations: int,
+    together: bool, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Score a set of experts beside the model alone, on LoCoMo's FILEs.
+
+    Of each, at most so many pairs of messages (facts) and questions (answers); operations (update)
+    are of invented conversations that no training sees.
+    """
+    from edgemem.training import answers, trial
+
+    track = cast("Track[Any]", _tracked)
+    summary, rows = trial.run(
+        files, experts, pairs=pairs, questions=questions, operations=operations, seed=seed,
+        track=track,
+    )  # fmt: skip
+    if together:
+        more, further = answers.run(
+            files, source="memories", experts=experts, most=questions, track=track, seed=seed
+        )
+        summary, rows = summary | more, rows + further
+    if as_json:
+        print_json({"summary": summary, "rows": rows})
+        return
+    for row in rows:
+        figures = {k: v for k, v in row.items() if isinstance(v, float)}
+        told = [str(row[k]) for k in ("who", "stage", "by", "context", "category") if k in row]
+        click.echo(f"{', '.join(told)}: " + ", ".join(f"{k} {v:g}" for k, v in figures.items()))
+
+
+def _tracked(items: Sequence[Any], what: str) -> Iterator[Any]:
+    with progress(what, len(items)) as advance:
+        for number, item in enumerate(items, 1):
+            yield item
+            advance(number)
+
+
+@train.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("adapters", nargs=-1, required=True, type=FILE, metavar="ADAPTER...")
+@click.option("--licence", required=True, help="SPDX name; that of the training data allows it.")
+@click.option("--data", required=True, help="What it was trained on, in words.")
+@click.option("--also-for", multiple=True, metavar="SHA256", help="Another form of the base model.")
+@click.option("--scores", type=FILE, help="What `edgemem train eval --json` printed.")
+def combine(
+    folder: Path, adapters: tuple[Path, ...], licence: str, data: str,
+    also_for: tuple[str, ...], scores: Path | None,
+) -> None:  # fmt: skip
+    """Make FOLDER a set of experts of trained ADAPTERs, for `--experts FOLDER`."""
+    from edgemem.training import combine as sets
+
+    made = sets.combine(
+        folder, adapters, licence=licence, data=data, also_for=also_for, scores=scores
+    )
+    stages = ", ".join(expert.stage for expert in made.adapters)
+    click.echo(f"{made.name}: {stages}; use it with --experts {folder}{os.sep}")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """How good are the stages, each on its own? Base against expert, on data with known truth.
 
-Both get the expert's short prompt; of the base, what is best of its free answer and one that a
-grammar forces (MemLoRA's Table 4 is the model of this table). Knows the stages and an engine;
-nothing of torch.
+Both get the expert's short prompt. A base model may answer it in several ways, free or forced by a
+grammar, of which the best is to be taken (MemLoRA's Table 4 is the model of this table). Knows the
+stages and an engine; nothing of torch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from edgemem.errors import ContextOverflow
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine, Generation
+from edgemem.runtime.engine import Engine, Generation, Prompt
 from edgemem.stages import extraction, update
 from edgemem.stages import generation as answering
 from edgemem.stages.generation import Recalled
@@ -25,11 +26,16 @@ from edgemem.training.examples import Example
 from edgemem.training.locomo import Pair, Question
 from edgemem.training.scores import bleu_1, macro, rouge_1, rouge_l, token_f1
 
-__all__ = ["Reader", "extraction_row", "generation_rows", "update_rows"]
+__all__ = ["BASE_WAYS", "Reader", "Way", "extraction_row", "generation_rows", "update_rows"]
 
 T = TypeVar("T")
 Track = Callable[[Sequence[T], str], Iterable[T]]
 Shown = Callable[[Question], Sequence[Recalled]]
+Way = Literal["expert", "completion", "chat", "quoted"]
+
+BASE_WAYS: tuple[Way, ...] = ("completion", "chat", "quoted")
+"""How a base model may answer a question: by going on with the prompt's text, as a chat model, and
+forced to quote what it is shown."""
 
 _UPDATE_PROMPT = re.compile(r"Old memories:\n(.*)New fact: ([^\n]*)\n$", re.S)
 _LINE = re.compile(r"^\d+: (.*)$", re.M)
@@ -44,18 +50,11 @@ class Reader:
 
     def __init__(self, engine: Engine, *, grammar: bool = False) -> None:
         self._engine, self._grammar = engine, grammar
-        self.n_ctx = engine.n_ctx
         self.answers = self.valid = 0
         self.tokens = Counter[str]()
 
     def expert(self, stage: str) -> bool:
         return True
-
-    def count_tokens(self, prompt: Any) -> int:
-        return self._engine.count_tokens(prompt)
-
-    def stream(self, prompt: Any, **options: Any) -> Any:
-        return self._engine.stream(prompt, **options)
 
     def generate(self, prompt: Any, *, schema: Any = None, **options: Any) -> Generation:
         free = self._engine.generate(
@@ -151,10 +150,12 @@ def update_rows(
 
 
 def generation_rows(
-    reader: Reader,
+    engine: Engine,
     questions: Sequence[Question],
     contexts: dict[str, Shown],
     track: Track[Question],
+    *,
+    way: Way = "expert",
 ) -> list[dict[str, Any]]:
     """Answers against the annotated ones, a row for each way of choosing what is shown."""
     rows = []
@@ -166,10 +167,9 @@ def generation_rows(
         for question in track(questions, f"answers ({name})"):
             memories = shown(question)
             started = time.perf_counter()
-            stream = answering.answer(reader, question.text, memories, speaker="User")  # type: ignore[arg-type]
-            text = "".join(stream).strip()
+            text, tokens = _answer(engine, question.text, memories, way)
             seconds.append(time.perf_counter() - started)
-            written += stream.result.completion_tokens if stream.result else 0
+            written += tokens
             if question.answer is None:
                 refused.append(text == answering.NOTHING_FOUND)
                 continue
@@ -181,6 +181,7 @@ def generation_rows(
             {
                 "stage": "generation",
                 "context": name,
+                "way": way,
                 "n": len(scores["f1"]),
                 **{key: _mean(values) for key, values in scores.items()},
                 **{f"f1_{kind}": _mean(values) for kind, values in sorted(kinds.items())},
@@ -192,6 +193,33 @@ def generation_rows(
             }
         )
     return rows
+
+
+def _answer(
+    engine: Engine, question: str, memories: Sequence[Recalled], way: Way
+) -> tuple[str, int]:
+    """An answer's text, the refusal in our words, and its tokens."""
+    if way == "expert":
+        stream = answering.answer(engine, question, memories, speaker="User")
+        text = "".join(stream).strip()
+        return text, stream.result.completion_tokens if stream.result else 0
+    if way == "quoted" and not memories:
+        return answering.NOTHING_FOUND, 0
+    asked = answering.expert_prompt(question, memories, "User")
+    prompt: Prompt = [{"role": "user", "content": asked}] if way == "chat" else asked
+    quoting: dict[str, Any] = {"within": [m.text for m in memories], "stop": ("\n",)}
+    try:
+        answer = engine.generate(
+            prompt,
+            max_tokens=answering.MAX_ANSWER_TOKENS,
+            **(quoting if way == "quoted" else {}),
+        )
+    except ContextOverflow:
+        return "", 0
+    # A base model begins with an empty line, or goes on with lines of its own.
+    text = next(iter(answer.text.strip().splitlines()), "")
+    refused = text.strip(" .") == answering.NOT_KNOWN
+    return answering.NOTHING_FOUND if refused else text, answer.completion_tokens
 
 
 def _operations(found: Sequence[tuple[str, str]]) -> dict[str, Any]:

@@ -91,11 +91,12 @@ class Progress:
 class Outcome:
     """A run that has ended. first_loss, best_loss: of validation, before and at its best.
 
-    ended: "epochs", "minutes" or "patience".
+    tokens: prompt and target tokens trained on; ended: "epochs", "minutes" or "patience".
     """
 
     steps: int
     epochs: float
+    tokens: int
     first_loss: float
     best_loss: float
     tokens_per_s: float
@@ -233,6 +234,7 @@ def train(
     return Outcome(
         steps=state.step,
         epochs=state.step / per_epoch,
+        tokens=state.tokens,
         first_loss=state.first_loss,
         best_loss=state.best_loss,
         tokens_per_s=state.tokens_per_s,

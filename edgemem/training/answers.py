@@ -1,7 +1,8 @@
-"""LoCoMo's questions answered end to end, base against experts; `bench.locomo --answer` calls it.
+"""LoCoMo's questions answered by all stages together, base against experts.
 
 The product answers as it is: search, recall, one answer. The base is the product without experts,
-which shows two sentences and quotes; an expert is shown whole turns.
+which shows two sentences and quotes; an expert is shown whole turns. Knows conversations and a
+Memory; knows nothing of torch.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import track
+import numpy as np
 
-from bench import report
 from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
 from edgemem.importers import LocomoFile, batches, read_locomo
 from edgemem.memory import Memory
 from edgemem.recall import recall
+from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages.generation import NOTHING_FOUND, answer
+from edgemem.training.evaluate import Track
 from edgemem.training.locomo import Question, questions
 from edgemem.training.scores import bleu_1, token_f1
 
@@ -33,36 +34,38 @@ __all__ = ["Source", "run"]
 
 Source = Literal["turns", "memories"]
 _CANDIDATES = 16
-_console = Console(stderr=True)
 
 
 def run(
-    folder: Path, *, source: Source, experts: str, most: int | None, seed: int = 0
+    files: Sequence[Path],
+    *,
+    source: Source,
+    experts: str,
+    most: int | None,
+    track: Track[Any],
+    seed: int = 0,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows, one for each category of base and experts.
 
-    source: what is searched, the turns as they are or the facts that the experts take from them.
-    most: questions drawn from each conversation; None is all.
+    files: LoCoMo's. source: what is searched, the turns as they are or the facts that are taken
+    from them. most: questions drawn from each conversation; None is all.
     """
-    files = [read_locomo(path) for path in sorted(folder.glob("*.json"))]
-    if not files:
-        raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
-    asked = [(file.sample_id, q) for file in files for q in _drawn(questions(file), most, seed)]
+    read = [read_locomo(path) for path in files]
+    asked = [(file.sample_id, q) for file in read for q in _drawn(questions(file), most, seed)]
     summary: dict[str, Any] = {"experts": experts, "source": source, "n": len(asked)}
     rows: list[dict[str, Any]] = []
     for who in ("base", "expert"):
-        with _stored(files, source, experts if who == "expert" else "none") as (memory, writing):
+        chosen = experts if who == "expert" else NO_EXPERTS
+        with _stored(read, source, chosen, track) as (memory, writing):
             answers = [
                 _ask(memory, user_id, question)
-                for user_id, question in track(asked, f"{who}: answering", console=_console)
+                for user_id, question in track(asked, f"{who}: answering")
             ]
         answerable = [a for a in answers if a["category"] != "adversarial"]
         suffix = "" if who == "expert" else "_base"
         summary |= {
             f"answer_f1{suffix}": _mean(answerable, "f1"),
-            f"answer_s_p50{suffix}": round(
-                report.percentile([a["recall_s"] + a["answer_s"] for a in answers], 50), 3
-            ),
+            f"answer_s_p50{suffix}": _median([a["recall_s"] + a["answer_s"] for a in answers]),
         }
         groups = defaultdict(list, all=answerable)
         for found in answers:
@@ -77,7 +80,7 @@ def run(
                 }
             )
         rows.append({"who": who, **writing})
-    return summary | {"peak_rss_mb": report.peak_rss_mb()}, rows
+    return summary, rows
 
 
 def _drawn(found: Sequence[Question], most: int | None, seed: int) -> list[Question]:
@@ -88,7 +91,7 @@ def _drawn(found: Sequence[Question], most: int | None, seed: int) -> list[Quest
 
 @contextmanager
 def _stored(
-    files: Sequence[LocomoFile], source: Source, experts: str
+    files: Sequence[LocomoFile], source: Source, experts: str, track: Track[Any]
 ) -> Iterator[tuple[Memory, dict[str, Any]]]:
     """A store of the conversations, and what it took to write it."""
     settings = replace(load_settings(), experts=experts)
@@ -100,7 +103,7 @@ def _stored(
     ):
         for file in files:
             parts = list(batches(file.messages, infer=infer))
-            for batch in track(parts, f"storing {file.sample_id}", console=_console):
+            for batch in track(parts, f"storing {file.sample_id}"):
                 started = time.perf_counter()
                 memory.add(batch, user_id=file.sample_id, infer=infer)
                 seconds.append(time.perf_counter() - started)
@@ -109,7 +112,7 @@ def _stored(
             memory,
             {
                 "turns": counts["turns"],
-                "write_s_p50": round(report.percentile(seconds, 50), 3) if infer else None,
+                "write_s_p50": _median(seconds) if infer else None,
             },
         )
 
@@ -142,5 +145,9 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
     }
 
 
+def _median(values: Sequence[float]) -> float:
+    return round(float(np.median(values)), 3)
+
+
 def _mean(answers: Sequence[dict[str, Any]], key: str) -> float:
-    return round(sum(a[key] for a in answers) / max(1, len(answers)), 4)
+    return round(float(sum(a[key] for a in answers)) / max(1, len(answers)), 4)

@@ -1,0 +1,121 @@
+"""From trained adapters to a set of experts, and a set's scores beside the base model's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clikit import Run
+from locomokit import write_locomo
+
+from bench.random_adapters import QV, write_adapter
+from edgemem.errors import InputError
+from edgemem.runtime import experts, models
+from edgemem.runtime.engine import Engine
+from edgemem.training import evaluate, examples
+from edgemem.training.combine import combine, record_file, write_record
+from edgemem.training.locomo import questions, read_locomo
+
+pytestmark = pytest.mark.models
+
+BASE = models.entry(models.DEFAULT_LLM).sha256
+MADE = {
+    "stage": "extraction", "base_sha256": BASE, "rank": 8, "alpha": 16.0, "targets": list(QV),
+    "command": "edgemem train run extraction --data a.jsonl", "seed": 3, "tokens": 50_000,
+    "first_loss": 3.3104, "best_loss": 0.97,
+}  # fmt: skip
+
+
+def trained(folder: Path, stage: str, **changes: object) -> Path:
+    """A random adapter, and a record as if it had been trained."""
+    file = write_adapter(folder / f"my-{stage}.gguf", 1, targets=QV)
+    write_record(file, MADE | {"stage": stage} | changes)
+    return file
+
+
+def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path) -> None:
+    adapters = [trained(tmp_path, "extraction"), trained(tmp_path, "update")]
+    scores = tmp_path / "scores.json"
+    summary = {"extraction_json_valid": 0.99, "generation_f1": 0.1}
+    scores.write_text(json.dumps({"summary": summary, "rows": []}))
+    made = combine(tmp_path / "mine", adapters, licence="MIT", data='what "I" wrote', scores=scores)
+    assert (made.name, made.licence, made.data) == ("mine", "MIT", 'what "I" wrote')
+    extraction, update = made.adapters
+    assert (extraction.stage, extraction.rank, extraction.targets) == ("extraction", 8, QV)
+    assert (extraction.command, extraction.tokens) == (MADE["command"], 50_000)
+    assert extraction.scores == {
+        "first_loss": 3.31, "best_loss": 0.97, "extraction_json_valid": 0.99
+    }  # fmt: skip
+    assert update.scores == {"first_loss": 3.31, "best_loss": 0.97}
+    with Engine.load(n_ctx=256) as engine:
+        experts.load(engine, str(tmp_path / "mine"))
+        assert engine.expert("extraction") and not engine.expert("generation")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"stage": "extraction"}, "one for each stage"),
+        ({"stage": "update", "base_sha256": "0" * 64}, "all of one model"),
+    ],
+)
+def test_adapters_that_make_no_set_are_refused(
+    tmp_path: Path, second: dict[str, str], message: str
+) -> None:
+    (tmp_path / "b").mkdir()
+    adapters = [trained(tmp_path, "extraction"), trained(tmp_path / "b", **second)]
+    with pytest.raises(InputError, match=message):
+        combine(tmp_path / "mine", adapters, licence="MIT", data="x")
+
+
+def test_an_adapter_without_a_whole_record_is_refused(tmp_path: Path) -> None:
+    adapter = trained(tmp_path, "extraction")
+    write_record(adapter, {"stage": "extraction"})
+    with pytest.raises(InputError, match=r"does not say alpha, base_sha256, .*train it again"):
+        combine(tmp_path / "mine", [adapter], licence="MIT", data="x")
+    record_file(adapter).unlink()
+    with pytest.raises(InputError, match="no record of its training"):
+        combine(tmp_path / "mine", [adapter], licence="MIT", data="x")
+
+
+def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, run: Run) -> None:
+    adapters = [str(trained(tmp_path, stage)) for stage in examples.STAGES]
+    folder = str(tmp_path / "mine")
+    said = run("train", "combine", folder, *adapters, "--licence", "MIT", "--data", "x").stdout
+    assert said == f"mine: extraction, update, generation; use it with --experts {folder}/\n"
+    asked = ["train", "eval", str(write_locomo(tmp_path)), "--experts", f"{folder}/", "--pairs"]
+    asked += ["2", "--questions", "2", "--operations", "2", "--together", "--json"]
+    told = json.loads(run(*asked).stdout)
+    assert {"extraction_json_valid", "update_accuracy", "answer_f1"} <= set(told["summary"])
+    stages = {(row["who"], row["stage"]) for row in told["rows"] if "stage" in row}
+    assert stages == {(who, stage) for who in ("base", "expert") for stage in examples.STAGES}
+
+
+def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path, run: Run) -> None:
+    log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
+    log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n")
+    result = run("train", "data", str(log), "--out", str(out), code=2)
+    assert "log.txt: only LoCoMo's JSON has annotations" in result.stderr and not out.exists()
+
+
+def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["train", "data", str(write_locomo(tmp_path)), "--out", str(out)]
+    result = run(*arguments, "--stage", "generation")
+    assert "CC BY-NC 4.0" in result.stderr
+    assert {e.stage for e in examples.read([out])} == {"generation"}
+    run(*arguments)
+    assert {e.stage for e in examples.read([out])} == {"extraction", "generation"}
+
+
+@pytest.mark.parametrize("way", evaluate.BASE_WAYS)
+def test_a_base_model_answers_in_one_line(tmp_path: Path, way: evaluate.Way) -> None:
+    asked = questions(read_locomo(write_locomo(tmp_path)))
+    tellable = [q for q in asked if q.answer]
+    with Engine.load() as engine:
+        answers = [evaluate._answer(engine, q.text, q.evidence, way)[0] for q in tellable]
+        none = replace(tellable[0], text="word " * 3000)
+        assert evaluate._answer(engine, none.text, none.evidence, way) == ("", 0)
+    assert answers and all(a and "\n" not in a for a in answers)
