@@ -177,7 +177,7 @@ def test_a_compressor_cannot_bring_marked_words_together(cloud: Service, memory:
     governor = Governor(
         memory,
         cloud.settings(context_tokens=64),
-        compress=lambda context, question, target, keep: "diabetes",
+        compress=lambda context, question, target: "diabetes",
     )
     with pytest.raises(CloudRejected):
         governor.ask("So?", [Hit(**vars(item), score=0.9) for item in items], scope=ADA)

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.cloud.client import Client, Reply, Request
 from edgemem.cloud.never import Guard, guard, matches
 from edgemem.cloud.people import People
-from edgemem.cloud.prices import Price, compression_pays, estimate_tokens, load_prices
+from edgemem.cloud.prices import Price, compression_pays, load_prices
 from edgemem.cloud.redact import Redacted, redact
 from edgemem.cloud.settings import CloudSettings
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, StoreError
 from edgemem.results import Hit, Scope, utc_now
+from edgemem.runtime.tokenizer import estimated_tokens
 from edgemem.stages.dates import absolute, day_text
 from edgemem.stages.generation import Recalled
 from edgemem.store import Store, receipts
@@ -36,12 +37,21 @@ from edgemem.store.receipts import Receipt
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["CloudAnswer", "Compress", "Governor", "Mode", "Outgoing", "require_enabled", "status"]
+__all__ = [
+    "CloudAnswer",
+    "Compress",
+    "Governor",
+    "Mode",
+    "Outgoing",
+    "by_relevance",
+    "require_enabled",
+    "status",
+]
 
 Mode = Literal["ask", "auto", "off"]
 
-Compress = Callable[[str, str, int, Sequence[str]], str]
-"""(context, question, target_tokens, texts to keep) to a shorter context."""
+Compress = Callable[[str, str, int], str]
+"""(context, question, target_tokens) to a shorter context."""
 
 SHOWN = 8  # memories in one call
 _SYSTEM = (
@@ -98,6 +108,29 @@ def require_enabled(settings: CloudSettings) -> None:
         )
 
 
+def by_relevance(memory: Memory) -> Compress:
+    """Whole sentences, and parts of them, that have most to do with the question.
+
+    Placeholders are in no model's training, and what the store knows of its texts' tokens ahead of
+    time does not hold for redacted ones, so no scores of tokens are taken.
+    """
+
+    def compressed(context: str, question: str, target_tokens: int) -> str:
+        from edgemem.compression.compress import compress
+        from edgemem.compression.relevance import relevance
+        from edgemem.compression.scores import Scores
+
+        return compress(
+            [context],
+            Scores.none(),
+            estimated_tokens,
+            target_tokens,
+            relevance=lambda layout: relevance(layout, question, memory.embedder),
+        ).compressed_prompt
+
+    return compressed
+
+
 def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
     """What is configured, whether its key is there, and what this month has cost so far."""
     price = load_prices().get(settings.model or "")
@@ -119,9 +152,10 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
 class Governor:
     """Stands between a Memory and the cloud. Safe to call from several threads; close it when done.
 
-    settings: None takes the memory's own. compress: None sends memories as they are. count_tokens:
-    None estimates. on_show: called with each request before it is sent; if it raises, nothing is.
-    Raises CloudDisabled if no cloud is configured or its key is missing.
+    settings: None takes the memory's own. compress: None keeps the sentences near to the question
+    (`by_relevance`). count_tokens: None is an upper estimate. on_show: called with each request
+    before it is sent; if it raises, nothing is. Raises CloudDisabled if no cloud is configured or
+    its key is missing.
     """
 
     def __init__(
@@ -136,7 +170,8 @@ class Governor:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
-        self._compress, self._count = compress, count_tokens or estimate_tokens
+        self._compress = compress or by_relevance(memory)
+        self._count = count_tokens or (lambda text: len(estimated_tokens(text)))
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)
@@ -184,7 +219,7 @@ class Governor:
             redacted = redact([*lines, question], self._people.names())
             context, asked = "\n".join(redacted.texts[:-1]), redacted.texts[-1]
             before = self._count(context)
-            context, compress_s = self._shortened(context, asked, before, redacted)
+            context, compress_s = self._shortened(context, asked, before)
             rules.check([context, asked, redacted.restore(context)], scope)
             parameters = self._parameters(context, asked)
             uid = uuid.uuid4().hex
@@ -259,23 +294,19 @@ class Governor:
         lines = [_note(shown) for shown in context.shown]
         return [line for line in lines if rules.allows(line)], tuple(h.id for h in context.hits)
 
-    def _shortened(
-        self, context: str, question: str, tokens: int, redacted: Redacted
-    ) -> tuple[str, float]:
+    def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
         """The context, compressed where that pays; and the seconds it took."""
         target = self.settings.context_tokens
-        pays = self._compress is not None and compression_pays(
+        if not compression_pays(
             tokens,
             target,
             price=self.price,
             rate_s=receipts.compress_rate(self.memory.store),
             second_price=self.settings.second_price,
-        )
-        if self._compress is None or not pays:
+        ):
             return context, 0.0
         started = time.perf_counter()
-        keep = [name for name in redacted.values if name in context]
-        shorter = self._compress(context, question, target, keep)
+        shorter = self._compress(context, question, target)
         return shorter, time.perf_counter() - started
 
     def _parameters(self, context: str, question: str) -> dict[str, Any]:
@@ -362,9 +393,9 @@ def _note(memory: Recalled) -> str:
     """A memory in one line, its relative dates written out."""
     text = " ".join(memory.text.split())
     if memory.when is None:
-        return f"- {memory.speaker}: {text}"
+        return f"{memory.speaker}: {text}"
     day = day_text(datetime.fromisoformat(memory.when).date())
-    return f"- {day}, {memory.speaker}: {absolute(text, memory.when)[0]}"
+    return f"On {day}, {memory.speaker}: {absolute(text, memory.when)[0]}"
 
 
 def _key(settings: CloudSettings) -> str | None:

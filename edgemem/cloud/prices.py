@@ -1,13 +1,11 @@
-"""What a call costs: tokens, prices, and whether compressing first pays.
+"""What a call costs, and whether compressing first pays.
 
-Knows the price table (`data/prices.toml`, and the user's own before it) and how tokens are
-estimated; must not know what is sent.
+Knows the price table (`data/prices.toml`, and the user's own before it); must not know what is
+sent.
 """
 
 from __future__ import annotations
 
-import math
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +14,10 @@ from pathlib import Path
 from edgemem.config import config_dir
 from edgemem.errors import ConfigError
 
-__all__ = ["OWN_PRICES", "Price", "compression_pays", "estimate_tokens", "load_prices"]
+__all__ = ["OWN_PRICES", "Price", "compression_pays", "load_prices"]
 
 OWN_PRICES = "prices.toml"
 _PACKAGED = Path(__file__).parent.parent / "data" / OWN_PRICES
-_PIECE = re.compile(r"[A-Za-z]+|\d|[^\x00-\x7f]+|[^\sA-Za-z\d]|\n")
-_LETTERS_PER_TOKEN = 4
-_BYTES_PER_TOKEN = 2  # beyond ASCII
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +61,6 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         return None
     return float(value)
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has for a model whose tokenizer is not here; rather too many.
-
-    A token for each four letters of a word, each digit, each other sign and each two bytes beyond
-    ASCII. Departs from none: services publish no bound; tests compare it with two tokenizers.
-    """
-    count = 0
-    for piece in _PIECE.findall(text):
-        if piece[0].isascii():
-            count += math.ceil(len(piece) / _LETTERS_PER_TOKEN)
-        else:
-            count += math.ceil(len(piece.encode("utf-8", "replace")) / _BYTES_PER_TOKEN)
-    return count
 
 
 def compression_pays(

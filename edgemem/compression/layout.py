@@ -23,11 +23,12 @@ FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
 
 # What stands before a turn's words, if anything: a time in brackets, as logs have it, or in words,
-# and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, Ana said: ".
+# and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: ".
 _HEAD = re.compile(
     r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
     r"|On [^,:\n]{5,20}, )?"
-    r"(?:\w[\w.'’-]*(?: [A-Z]\S*?){0,3}(?: said| was noted)?:(?=\s|\Z)|(?<=\]))[ \t]*"
+    r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
+    r"|(?<=\]))[ \t]*"
 )
 _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
