@@ -44,7 +44,7 @@ def fisher(scorer: Scorer, engine: Engine, text: str) -> Scores:
     if not tokens:
         return Scores.none()
     found = scorer.sensitivity(tokens)
-    return Scores(engine.token_offsets(text), found.scores, found.method)
+    return Scores(engine.token_offsets(text), found.scores, "fisher")
 
 
 def self_information(engine: Engine, text: str) -> Scores:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from types import TracebackType
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime import models
 from edgemem.runtime.vocab_only import Tokenizer
 
-__all__ = ["Scorer", "Sensitivity", "self_information"]
+__all__ = ["Scorer", "Sensitivity"]
 
 FloatArray = NDArray[np.float32]
 
@@ -37,13 +36,11 @@ class Sensitivity:
     """Scores of n tokens, and what they took.
 
     scores: (n,) float32 >= 0, larger is better kept. neg_log_p: (n,) float32, −log p of each token
-    given those before it, in nats. method: "fisher", or "self_information" where scores are
-    neg_log_p. windows: how many the tokens were read in; 1 is exact.
+    given those before it, in nats. windows: how many the tokens were read in; 1 is exact.
     """
 
     scores: FloatArray
     neg_log_p: FloatArray
-    method: Literal["fisher", "self_information"]
     windows: int
     seconds: float
 
@@ -136,7 +133,7 @@ class Scorer:
             scores[[0, -1]] = np.median(scores[1:-1])
             losses[0] = np.median(losses[1:])
         seconds = time.perf_counter() - started
-        return Sensitivity(scores, losses, "fisher", max(1, len(spans)), seconds)
+        return Sensitivity(scores, losses, max(1, len(spans)), seconds)
 
     def _gradient(
         self,
@@ -199,26 +196,6 @@ class Scorer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def self_information(
-    tokens: Sequence[int], log_probs: Callable[[Sequence[int]], FloatArray]
-) -> Sensitivity:
-    """−log p as scores: what serves a model whose gradient is not known here.
-
-    log_probs: gives log p of tokens[1:], each given those before it, (n - 1,) natural, as llama.cpp
-    does for any model. The first token, of which it says nothing, gets the median.
-    Source: SelectiveContext (Li et al. 2023).
-    """
-    if not len(tokens):
-        raise InputError("there are no tokens; give a list of at least one")
-    started = time.perf_counter()
-    losses = np.zeros(len(tokens), np.float32)
-    if len(tokens) > 1:
-        losses[1:] = -log_probs(tokens)
-        losses[0] = np.median(losses[1:])
-    seconds = time.perf_counter() - started
-    return Sensitivity(losses, losses.copy(), "self_information", 1, seconds)
 
 
 def _windows(n: int, window: int, overlap: int) -> list[tuple[int, int, slice]]:
