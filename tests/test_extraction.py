@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.results import Message
+from edgemem.runtime.grammars import allows, grammar_sampler
 from edgemem.stages.extraction import MAX_SENTENCES, extract, parse, schema, worth_reading
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
@@ -261,12 +262,13 @@ def test_the_schema_takes_facts_about_the_speaker_that_json_need_not_escape(fact
 @pytest.mark.models
 def test_the_real_grammar_takes_no_mark_that_json_must_escape(engine):
     """A tab is no newline: it passed, and the answer could not be parsed."""
-    sampler = engine._grammar_sampler(engine._grammar(schema("Ana")))
+    lib, vocabulary = engine._lib, engine._vocabulary.handle
+    sampler = grammar_sampler(lib, vocabulary, engine._grammar(schema("Ana")))
     for token in engine.tokenize('{"facts": ["Ana likes'):
-        engine._lib.llama_sampler_accept(sampler, token)
+        lib.llama_sampler_accept(sampler, token)
     marks = [engine.tokenize(mark)[0] for mark in ("\t", "\r", "\n", "\x1f", "\\", " tea", "犬")]
-    allowed = engine._allows(sampler)(np.array(marks))
-    engine._lib.llama_sampler_free(sampler)
+    allowed = allows(lib, sampler)(np.array(marks))
+    lib.llama_sampler_free(sampler)
     assert allowed.tolist() == [False] * 5 + [True] * 2
 
 
