@@ -30,6 +30,7 @@ __all__ = [
     "text_of",
     "threshold_of",
     "time_of",
+    "utf8",
 ]
 
 MAX_TEXT_CHARS = 1_048_576
@@ -56,14 +57,19 @@ def text_of(value: object, what: str = "text") -> str:
             f"the {what} has a NUL character at {value.index(chr(0))}; remove it (binary data "
             "cannot be remembered)"
         )
+    utf8(value, what)
+    return value
+
+
+def utf8(text: str, what: str = "text") -> bytes:
+    """The bytes of a text. Raises InputError if it has half of a surrogate pair."""
     try:
-        value.encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError as exc:
         raise InputError(
             f"the {what} has half of a surrogate pair at character {exc.start}; decode it again "
             "with errors='replace', or remove that character"
         ) from exc
-    return value
 
 
 def time_of(value: datetime | str | float | None, what: str = "timestamp") -> str | None:

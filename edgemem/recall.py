@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgemem.results import Hit
 from edgemem.retrieval.fusion import RELEVANT
+from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled
 from edgemem.store import StoredTurn
 from edgemem.text import content_words, is_question, same_word, sentences, words
@@ -27,7 +29,7 @@ from edgemem.text import content_words, is_question, same_word, sentences, words
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Context", "recall"]
+__all__ = ["Context", "Passage", "note_head", "passages", "recall"]
 
 _MAX_PASSAGES = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
@@ -50,12 +52,15 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class _Passage:
+class Passage:
+    """What a hit says: a turn's words, or a fact (turn is None then, and nobody said it)."""
+
     hit: Hit
     text: str
     when: str | None
     speaker: str
     said: bool
+    turn: str | None = None
 
 
 def recall(
@@ -69,14 +74,14 @@ def recall(
     asks for now.
     """
     # A relevant hit that may not be shown (this question, asked before) lets no other through.
-    if not _passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
+    if not passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
         return Context()
-    passages = _passages(memory, question, hits)
+    found = passages(memory, question, hits)
     if whole:
-        return _context([(p, p.text) for p in passages[:most]], by_time=bool(_NOW.search(question)))
+        return _context([(p, p.text) for p in found[:most]], by_time=bool(_NOW.search(question)))
     split = [
         (passage, sentence)
-        for passage in passages
+        for passage in found
         for sentence in sentences(passage.text)
         if not is_question(sentence)
     ]
@@ -93,7 +98,7 @@ def recall(
     return _context([split[i] for i in best], by_time=bool(_NOW.search(question)))
 
 
-def _context(best: Sequence[tuple[_Passage, str]], *, by_time: bool) -> Context:
+def _context(best: Sequence[tuple[Passage, str]], *, by_time: bool) -> Context:
     """best: texts, the most telling first. by_time: the newest is shown last, instead of it."""
     chosen = list(reversed(best))
     if by_time:
@@ -104,7 +109,15 @@ def _context(best: Sequence[tuple[_Passage, str]], *, by_time: bool) -> Context:
     )
 
 
-def _passages(memory: Memory, question: str, hits: Sequence[Hit]) -> list[_Passage]:
+def note_head(when: str | None, speaker: str, *, said: bool = True) -> str:
+    """What stands before a passage in a list of notes, as compression/layout.py reads it."""
+    day = f"On {day_text(datetime.fromisoformat(when).date())}, " if when else ""
+    return f"{day}{speaker if said else 'it was noted'}: "
+
+
+def passages(
+    memory: Memory, question: str, hits: Sequence[Hit], *, most: int = _MAX_PASSAGES
+) -> list[Passage]:
     """What the hits say, in their order: the words of their turns where these still stand.
 
     Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
@@ -114,20 +127,20 @@ def _passages(memory: Memory, question: str, hits: Sequence[Hit]) -> list[_Passa
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = frozenset[str]() if _PAST.search(question) else memory.stale_turns(turns)
-    found: dict[str, _Passage] = {}
+    found: dict[str, Passage] = {}
     for hit in hits:
         edited = hit.updated_at > hit.created_at
         said = [turns[id] for id in hit.sources if id in turns and id not in stale]
         if hit.kind != "turn" and (edited or not said):
-            found[hit.id] = _Passage(hit, hit.memory, hit.valid_from, "User", said=False)
+            found[hit.id] = Passage(hit, hit.memory, hit.valid_from, "User", said=False)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
             text = hit.memory if edited else turn.content
             if _is_said_by_a_person(turn) and not is_question(text):
                 speaker = turn.name or turn.role.capitalize()
-                passage = _Passage(hit, text, turn.timestamp, speaker, said=True)
+                passage = Passage(hit, text, turn.timestamp, speaker, said=True, turn=turn.id)
                 found.setdefault(turn.id, passage)
-    return list(found.values())[:_MAX_PASSAGES]
+    return list(found.values())[:most]
 
 
 def _is_said_by_a_person(turn: StoredTurn) -> bool:

@@ -8,11 +8,11 @@ import pytest
 from bench.compression import _rows
 from bench.compressors import METHODS, Job
 from bench.contexts import Case, Stored, ahead_of_time, cases, stored_scores, turn_vectors
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.compression.layout import lay_out
 from edgemem.compression.scores import Scores
 from edgemem.importers import LocomoFile
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.tokenizer import estimated_tokens
 
 SAID = [
     "I moved from Ghent to Antwerp because of the new job. It rained all day, but we were happy.",

@@ -12,6 +12,7 @@ from clikit import Run
 
 from edgemem import compress_prompt
 from edgemem.compression.compress import Compressed, Span
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.compression.layout import lay_out
 from edgemem.compression.relevance import relevance, sentence_texts
 from edgemem.compression.scores import Scores, self_information
@@ -19,7 +20,6 @@ from edgemem.compression.sensitivity import Scorer
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokenizer import estimated_tokens
 
 CHAT = """[3 March 2024] Ana: I moved from Ghent to Antwerp because of the new job. It rained.
 [9 April 2024] Bo: I drink green tea now. Coffee keeps me awake.

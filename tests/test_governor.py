@@ -18,10 +18,10 @@ from edgemem.cloud import governor as governing
 from edgemem.cloud.governor import Governor, Outgoing
 from edgemem.cloud.prices import Price, compression_pays, load_prices
 from edgemem.cloud.settings import CloudSettings
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
-from edgemem.runtime.tokenizer import estimated_tokens
 from edgemem.store.receipts import Receipt, receipts
 
 ADA = Scope("ada")

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgemem.compression.compress import Span, compress
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.compression.layout import Layout, lay_out
 from edgemem.compression.scores import Scores, joined
 from edgemem.compression.selection import join, pool, select, turn_decay, unit_means, within
 from edgemem.errors import InputError
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokenizer import estimated_tokens
 
 CASES = int(os.environ.get("EDGEMEM_CASES", "300"))
 """Generated cases of each property; 10,000 take some minutes."""

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokenizer import estimated_tokens, file_tokenizer
+from edgemem.runtime.tokenizer import file_tokenizer
 
 SAID = [
     "I moved to Antwerp on 3 March 2024 because of the new job.",

@@ -49,10 +49,11 @@ def compress(
     date and speaker stay with what is kept of it. Without --rate and --target-token: half.
     """
     from edgemem.compression.compress import compress_prompt
+    from edgemem.compression.estimate import estimated_tokens
     from edgemem.config import load_settings
-    from edgemem.runtime import tokenizer as tokenizers
     from edgemem.runtime.embedder import Embedder
     from edgemem.runtime.engine import Engine
+    from edgemem.runtime.tokenizer import file_tokenizer
 
     if rate is not None and target_token is not None:
         raise click.UsageError("Give --rate or --target-token, not both.")
@@ -61,9 +62,9 @@ def compress(
     text = read_stdin() if file == "-" else _read(file)
     settings = load_settings()
     if tokenizer == "estimate":
-        count: Tokenize | None = tokenizers.estimated_tokens
+        count: Tokenize | None = estimated_tokens
     else:
-        count = tokenizers.file_tokenizer(tokenizer) if tokenizer is not None else None
+        count = file_tokenizer(tokenizer) if tokenizer is not None else None
     with (
         working("Compressing …"),
         Engine.load(

@@ -26,10 +26,10 @@ from edgemem.cloud.people import People
 from edgemem.cloud.prices import Price, compression_pays, load_prices
 from edgemem.cloud.redact import Redacted, redact
 from edgemem.cloud.settings import CloudSettings
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, StoreError
 from edgemem.results import Hit, Scope, utc_now
-from edgemem.runtime.tokenizer import estimated_tokens
-from edgemem.stages.dates import absolute, day_text
+from edgemem.stages.dates import absolute
 from edgemem.stages.generation import Recalled
 from edgemem.store import Store, receipts
 from edgemem.store.receipts import Receipt
@@ -391,11 +391,12 @@ class Governor:
 
 def _note(memory: Recalled) -> str:
     """A memory in one line, its relative dates written out."""
+    from edgemem.recall import note_head
+
     text = " ".join(memory.text.split())
-    if memory.when is None:
-        return f"{memory.speaker}: {text}"
-    day = day_text(datetime.fromisoformat(memory.when).date())
-    return f"On {day}, {memory.speaker}: {absolute(text, memory.when)[0]}"
+    if memory.when is not None:
+        text = absolute(text, memory.when)[0]
+    return note_head(memory.when, memory.speaker, said=memory.said) + text
 
 
 def _key(settings: CloudSettings) -> str | None:

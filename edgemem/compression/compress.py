@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgemem.runtime.embedder import Embedder
     from edgemem.runtime.engine import Engine
 
-__all__ = ["Compressed", "Span", "compress", "compress_prompt"]
+__all__ = ["Compressed", "Span", "budget_of", "compress", "compress_prompt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def compress_prompt(
             assert engine is not None
             tokenizer = engine.token_offsets
         tokens = tokenizer(joined)
-        budget = _budget(target_token, rate, len(tokens))
+        budget = budget_of(target_token, rate, len(tokens))
         scores, near = Scores.none(), None
         if len(tokens) > budget:
             if scorer is not None:
@@ -194,7 +194,8 @@ def _nearness(question: str, embedder: Embedder | None) -> Callable[[Layout], ND
     return lambda layout: relevance(layout, question, embedder)
 
 
-def _budget(target_token: int | None, rate: float | None, tokens: int) -> int:
+def budget_of(target_token: int | None, rate: float | None, tokens: int) -> int:
+    """Tokens that may be kept of so many. Raises InputError unless one of the two is given."""
     if (target_token is None) == (rate is None):
         raise InputError(
             f"target_token is {target_token} and rate is {rate}; give one of the two: the most "

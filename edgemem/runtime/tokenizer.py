@@ -1,4 +1,4 @@
-"""Tokens as another model counts them, from a tokenizer.json; or an upper estimate without one.
+"""Tokens as another model counts them, from its tokenizer.json.
 
 The only importer of tokenizers. Knows files and text; downloads nothing.
 """
@@ -6,7 +6,6 @@ The only importer of tokenizers. Knows files and text; downloads nothing.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import InputError, ModelError, ModelNotFound
+from edgemem.errors import ModelError, ModelNotFound
+from edgemem.inputs import utf8
 
-__all__ = ["estimated_tokens", "file_tokenizer", "read_tokenizer"]
-
-_PIECE = re.compile(r" ?[A-Za-z]{1,4}| ?[0-9]| ?[^\sA-Za-z0-9]|\s")
+__all__ = ["file_tokenizer", "read_tokenizer"]
 
 
 def read_tokenizer(file: str | os.PathLike[str]) -> Any:
@@ -51,34 +49,8 @@ def file_tokenizer(
     tokenizer = read_tokenizer(file)
 
     def offsets(text: str) -> NDArray[np.int64]:
-        _check_text(text)
+        utf8(text)
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     return offsets
-
-
-def estimated_tokens(text: str) -> NDArray[np.int64]:
-    """An upper estimate where no tokenizer is known: (n, 2) characters of each supposed token.
-
-    A token for every four ASCII letters of a word (or less at its end), one for each digit, mark
-    and line end, and one for each byte of UTF-8 of any other character; one space belongs to what
-    follows it. More than SmolLM2, Gemma 3 and BERT take for ordinary text; a text that is mostly
-    rare words, such as identifiers, may take more. Raises InputError on half of a surrogate pair.
-    """
-    _check_text(text)
-    spans = np.array([m.span() for m in _PIECE.finditer(text)], np.int64).reshape(-1, 2)
-    if text.isascii():
-        return spans
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)[spans[:, 1] - 1]
-    sizes = 1 + (codes >= 0x80).astype(int) + (codes >= 0x800) + (codes >= 0x10000)
-    return np.repeat(spans, sizes, axis=0)
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as exc:
-        raise InputError(
-            f"the text has half of a surrogate pair at character {exc.start}; remove it"
-        ) from exc

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import InputError, ModelError
+from edgemem.inputs import utf8
 from edgemem.runtime import llama
 
 __all__ = ["CLOSED", "Prompt", "Vocabulary"]
@@ -54,12 +55,7 @@ class Vocabulary:
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """See Engine.tokenize."""
-        try:
-            data = text.encode("utf-8")
-        except UnicodeEncodeError as exc:
-            raise InputError(
-                f"the text has half of a surrogate pair at character {exc.start}; remove it"
-            ) from exc
+        data = utf8(text)
         room = len(data) + 8
         out = (ctypes.c_int32 * room)()
         with self._lock:

@@ -1,0 +1,95 @@
+"""What memories tell about a question, within a budget of tokens: context for a model of your own.
+
+A look-up and a selection: no text is embedded, and no model is asked. Which turns matter is what
+the search found out, which sentences of them the question's words say, and which words of these
+the sensitivities that `ahead.py` stored, where it has come so far.
+
+Knows a Memory and compression; knows no model.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.compression.compress import Compressed, Span, budget_of, compress
+from edgemem.compression.estimate import estimated_tokens
+from edgemem.compression.relevance import relevance
+from edgemem.compression.scores import Scores, joined
+from edgemem.recall import Passage, note_head, passages
+from edgemem.results import Hit
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["Condensed", "condense"]
+
+_SPACE = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Condensed:
+    """A context and where it is from: hits[span.source] is the memory of each of its spans."""
+
+    context: Compressed
+    hits: tuple[Hit, ...]
+
+
+def condense(
+    memory: Memory,
+    question: str,
+    hits: Sequence[Hit],
+    *,
+    target_token: int | None = None,
+    rate: float | None = None,
+    keep: Sequence[str | Span] = (),
+    tokenizer: Callable[[str], NDArray[np.int64]] = estimated_tokens,
+) -> Condensed:
+    """What hits of a search say that tells most about a question, oldest first, a line for each.
+
+    Give one of target_token and rate; keep, tokenizer: see `compress_prompt`, but that an upper
+    estimate counts the tokens by default. Left out is what `recall` leaves out. Raises InputError
+    as `compress_prompt`, StoreError.
+    """
+    started = time.perf_counter()
+    found = passages(memory, question, hits, most=len(hits))
+    found.sort(key=lambda passage: passage.when or "")
+    heads = [note_head(p.when, p.speaker, said=p.said) for p in found]
+    # Each space for itself, so that the stored places of tokens stay right.
+    bodies = [_SPACE.sub(" ", p.text) for p in found]
+    lines = [head + body for head, body in zip(heads, bodies, strict=True)]
+    tokens = tokenizer("\n".join(lines))
+    near = np.array([passage.hit.score for passage in found], np.float32)
+    context = compress(
+        lines,
+        _stored_scores(memory, found, heads, lines),
+        tokenizer,
+        budget_of(target_token, rate, len(tokens)),
+        tokens=tokens,
+        relevance=lambda layout: relevance(layout, question, turns=near),
+        keep=keep,
+    )
+    return Condensed(
+        replace(context, seconds=time.perf_counter() - started), tuple(p.hit for p in found)
+    )
+
+
+def _stored_scores(
+    memory: Memory, found: Sequence[Passage], heads: Sequence[str], lines: Sequence[str]
+) -> Scores:
+    """The scores of the lines' tokens, as far as they were made ahead of time."""
+    stored = memory.store.sensitivities([p.turn for p in found if p.turn is not None])
+    parts, start = [], 0
+    for passage, head, line in zip(found, heads, lines, strict=True):
+        known = stored.get(passage.turn or "")
+        if known is not None and known.offsets[:, 1].max(initial=0) <= len(passage.text):
+            offsets = known.offsets.astype(np.int64)
+            parts.append((start + len(head), Scores(offsets, known.values, "fisher")))
+        start += len(line) + 1
+    return joined(parts)
