@@ -339,8 +339,9 @@ def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     resolved, begins = dates.absolute(text, said_at)
     found = dates.moments(sentence, said_at)
     if begins is None and len(found) == 1:
-        resolved = f"{text.rstrip('.')} {found[0].text}"
         begins = found[0].begins.isoformat()
+        if found[0].text.split(" ", 1)[1] not in text:  # without "on"; an expert has read the day
+            resolved = f"{text.rstrip('.')} {found[0].text}"
     return Fact(resolved, source, to_utc(f"{begins}T00:00:00+00:00") if begins else said_at)
 
 
