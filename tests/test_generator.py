@@ -16,7 +16,7 @@ from edgemem.stages.dates import moments
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.text import content_words
 from edgemem.training.examples import STAGES, Example
-from edgemem.training.generator import examples
+from edgemem.training.generator import examples, operations
 from edgemem.training.phrases import SPLITS, Split, Voice, fill, phrases, slots
 
 SEEDS = st.integers(0, 10_000)
@@ -139,18 +139,18 @@ def test_facts_parse_name_a_speaker_and_have_the_dates_of_their_turns(
 
 @settings(max_examples=25, deadline=None)
 @given(SEEDS, SPLIT)
-def test_an_operation_names_a_memory_and_add_the_next_number(seed: int, split: Split) -> None:
-    for example in examples(1, seed=seed, split=split, stages=["update"]):
-        memories = re.findall(r"^(\d+): (.+)$", example.prompt, re.M)
-        assert [int(n) for n, _ in memories] == list(range(len(memories))) and memories
-        assert len({text for _, text in memories}) == len(memories) <= 4
-        target = json.loads(example.target)
-        assert target.keys() == {"id", "event"} and target["event"] == example.kind
-        free = int(target["id"]) == len(memories)
-        assert free if example.kind == "ADD" else int(target["id"]) < len(memories)
-        (new,) = re.findall(r"^New fact: (.+)$", example.prompt, re.M)
-        if example.kind == "ADD":
-            assert new not in [text for _, text in memories]
+def test_an_operation_means_a_memory_and_add_none(seed: int, split: Split) -> None:
+    found = list(operations(1, seed=seed, split=split))
+    for s in found:
+        assert 1 <= len(s.memories) <= 4 and len(set(s.memories)) == len(s.memories)
+        assert s.number == len(s.memories) if s.event == "ADD" else s.number < len(s.memories)
+        assert s.event != "ADD" or s.fact not in s.memories
+    made = list(examples(1, seed=seed, split=split, stages=["update"]))
+    for s, example in zip(found, made, strict=True):
+        assert json.loads(example.target) == {"event": s.event} and example.kind == s.event
+        old, new = re.findall(r"^(?:Old memory|New fact): (.+)$", example.prompt, re.M)
+        assert new == s.fact and old in s.memories
+        assert s.event == "ADD" or old == s.memories[s.number]
 
 
 @settings(max_examples=25, deadline=None)

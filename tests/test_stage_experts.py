@@ -122,24 +122,36 @@ def near(*texts):
     return [update.Candidate(f"m{n}", text, 0.8) for n, text in enumerate(texts)]
 
 
-def test_an_expert_is_asked_about_one_fact_at_a_time():
-    engine = Expert({"id": "1", "event": "ADD"}, {"id": "0", "event": "DELETE"})
-    old = [near("Ana paints roses in oil"), near("Ana rides a red horse")]
-    new = ["Ana paints birds", "Ana now rides a black horse"]
+def test_an_expert_compares_a_fact_with_one_memory_at_a_time():
+    engine = Expert({"event": "ADD"}, {"event": "ADD"}, {"event": "DELETE"})
+    old = [near("Ana paints roses in oil"), near("Ana rides a red horse", "Ana rides at noon")]
+    new = ["Ana paints birds", "Ana likes to ride a black horse"]
     ops = update.decide(engine, new, old)
-    assert [op.event for op in ops] == ["ADD", "DELETE"] and ops[1].target == "m0"
+    assert [op.event for op in ops] == ["ADD", "DELETE"] and ops[1].target == "m1"
     prompts = [prompt for prompt, _ in engine.calls]
     assert prompts[0] == (
-        f"{update.EXPERT_PROMPT}\n\nOld memories:\n0: Ana paints roses in oil\n"
+        f"{update.EXPERT_PROMPT}\n\nOld memory: Ana paints roses in oil\n"
         "New fact: Ana paints birds\n"
     )
     assert all(options["stage"] == "update" for _, options in engine.calls)
 
 
-def test_a_memory_that_is_not_there_makes_an_addition():
-    engine = Expert({"id": "1", "event": "DELETE"})
-    (op,) = update.decide(engine, ["Ana paints birds"], [near("Ana paints roses in oil")])
+def test_an_expert_is_not_asked_about_somebody_elses_memory():
+    engine = Expert({"event": "ADD"})
+    old = near("Ana's brother paints roses", "Ana paints roses in oil")
+    (op,) = update.decide(engine, ["Ana paints birds"], [old])
     assert op == update.Op("ADD", 0, None, "model")
+    assert "Old memory: Ana paints roses in oil\n" in engine.calls[0][0]
+
+
+@pytest.mark.parametrize(
+    ("event", "new"),
+    [("NONE", "Ana rode 3 horses in the park"), ("UPDATE", "Ana rides bikes")],
+)
+def test_an_expert_cannot_drop_a_number_or_replace_more_by_less(event, new):
+    engine = Expert({"event": event})
+    (op,) = update.decide(engine, [new], [near("Ana rides a red horse")])
+    assert op.event == "ADD"
 
 
 # -- answers -------------------------------------------------------------------------------------

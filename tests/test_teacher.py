@@ -85,17 +85,19 @@ SECOND = '{"facts": ["Kim adopted a cat called Miso."]}'
 @pytest.mark.parametrize(
     ("answer", "target"),
     [
-        ('{"id": "0", "event": "UPDATE"}', '{"id": "0", "event": "UPDATE"}'),
-        ('{"id": 7, "event": "ADD"}', '{"id": "1", "event": "ADD"}'),
+        ('{"id": "0", "event": "UPDATE"}', '{"event": "UPDATE"}'),
+        ('{"id": 7, "event": "ADD"}', '{"event": "ADD"}'),
         ('{"memory": [{"id": "0", "event": "NONE"}, {"id": "1", "event": "ADD"}]}',
-         '{"id": "1", "event": "ADD"}'),
-        ('{"memory": [{"id": "0", "event": "NONE"}]}', '{"id": "0", "event": "NONE"}'),
+         '{"event": "ADD"}'),
+        ('{"memory": [{"id": "0", "event": "NONE"}]}', '{"event": "NONE"}'),
     ],
 )  # fmt: skip
 def test_an_operation_is_of_the_new_fact_and_names_a_memory(answer: str, target: str) -> None:
     made = list(taught(TALK, Teacher(FIRST, SECOND, answer), group="a", stages=["update"]))
     assert [e.target for e in made] == [target]
-    assert "0: Kim adopted a cat.\nNew fact: Kim adopted a cat called Miso." in made[0].prompt
+    assert (
+        "Old memory: Kim adopted a cat.\nNew fact: Kim adopted a cat called Miso." in made[0].prompt
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,12 @@ from edgemem.runtime.engine import Engine
 from edgemem.text import content_words, is_negated, same_stem, words
 
 __all__ = [
+    "EXPERT_SCHEMA",
     "PROMPT",
     "Candidate",
     "Op",
     "decide",
     "expert_prompt",
-    "expert_schema",
     "expert_target",
     "rule",
 ]
@@ -45,10 +45,14 @@ PROMPT = (
 
 # An expert has learned the form; what never changes comes first, so that its KV is kept.
 EXPERT_PROMPT = (
-    "Compare the new fact with the old memories. "
-    'Return memory update in JSON format: {"id": "<ID of the memory>", '
-    '"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
+    "Compare the new fact with the old memory. Return memory update in JSON format: "
+    '{"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
 )
+EXPERT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"event": {"enum": list(get_args(Event))}},
+    "required": ["event"],
+}
 
 # Cosine from which two facts with the same names and numbers say the same. MiniLM has "Ana likes
 # tea" and "loves tea" at 0.975, but "a brother in Paris" and "a sister in Paris" at 0.958.
@@ -168,15 +172,15 @@ def decide(
     return [ops.get(i) or Op("ADD", i, None, "rule") for i in range(len(facts))]
 
 
-def expert_prompt(fact: str, memories: Sequence[str]) -> str:
-    """What an expert reads of one new fact. memories: nearest first, numbered from 0."""
-    old = "".join(f"{n}: {' '.join(text.split())}\n" for n, text in enumerate(memories))
-    return f"{EXPERT_PROMPT}\n\nOld memories:\n{old}New fact: {' '.join(fact.split())}\n"
+def expert_prompt(fact: str, memory: str) -> str:
+    """What an expert reads of one new fact and one old memory."""
+    old, new = " ".join(memory.split()), " ".join(fact.split())
+    return f"{EXPERT_PROMPT}\n\nOld memory: {old}\nNew fact: {new}\n"
 
 
-def expert_target(event: Event, memory: int) -> str:
-    """What an expert answers. memory: the number of the one it means; of ADD, the next free one."""
-    return json.dumps({"id": str(memory), "event": event})
+def expert_target(event: Event) -> str:
+    """What an expert answers; ADD if the two have nothing to do with each other."""
+    return json.dumps({"event": event})
 
 
 # -- rules -----------------------------------------------------------------------------------
@@ -340,34 +344,36 @@ def _ask_expert(
     candidates: Sequence[Sequence[Candidate]],
     open_facts: Sequence[int],
 ) -> dict[int, Op]:
-    """Let an expert decide about the facts that the rules left open, one after the other."""
+    """Let an expert compare each fact that the rules left open with its memories, one by one."""
     ops: dict[int, Op] = {}
     for i in open_facts:
-        near = [c for c in candidates[i][:_SHOWN] if c.similarity >= RELATED]
-        try:
-            answer = engine.generate(
-                expert_prompt(facts[i], [c.text for c in near]),
-                max_tokens=_MAX_TOKENS_PER_FACT,
-                schema=expert_schema(len(near)),
-                stage="update",
-            )
-        except ContextOverflow:
-            continue
-        row = json.loads(answer.text)
-        number = int(row["id"])
-        target = near[number].id if number < len(near) else ""
-        ops[i] = _validated(row["event"], target, i, facts[i], candidates[i])
+        new = _Parts.of(facts[i])
+        ops[i] = Op("ADD", i, None, "model")
+        for candidate in [c for c in candidates[i][:_SHOWN] if c.similarity >= RELATED]:
+            old = _Parts.of(candidate.text)
+            if not _same_topic(old, new):
+                continue
+            try:
+                answer = engine.generate(
+                    expert_prompt(facts[i], candidate.text),
+                    max_tokens=_MAX_TOKENS_PER_FACT,
+                    schema=EXPERT_SCHEMA,
+                    stage="update",
+                )
+            except ContextOverflow:
+                continue
+            event: Event = json.loads(answer.text)["event"]
+            if event != "ADD" and _harmless(event, old, new):
+                ops[i] = Op(event, i, candidate.id, "model")
+                break
     return ops
 
 
-def expert_schema(memories: int) -> dict[str, Any]:
-    """Of an expert's answer about one fact and that many memories."""
-    numbers = {"enum": [str(n) for n in range(memories + 1)]}
-    return {
-        "type": "object",
-        "properties": {"id": numbers, "event": {"enum": list(_EVENTS)}},
-        "required": ["id", "event"],
-    }
+def _harmless(event: Event, old: _Parts, new: _Parts) -> bool:
+    """Whether nothing that was said is lost if an expert is wrong about a memory of the topic."""
+    if event == "NONE":
+        return old.negated == new.negated and new.numbers <= old.numbers
+    return event == "DELETE" or len(new.content) >= len(old.content)
 
 
 def _parse(text: str, count: int, ids: Collection[str]) -> list[tuple[Event, str]]:

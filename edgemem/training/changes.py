@@ -8,12 +8,13 @@ may be true, another day, another person, a relative. Knows what was told; knows
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from edgemem.results import Event
 from edgemem.stages import update
+from edgemem.text import content_words
 from edgemem.training.conversation import Conversation
 from edgemem.training.examples import Example
 from edgemem.training.phrases import Phrases, slots
@@ -25,17 +26,27 @@ from edgemem.training.told import (
     tell,
 )
 
-__all__ = ["update_examples"]
+__all__ = ["Situation", "situations", "update_examples"]
 
 _EVENTS: tuple[Event, ...] = get_args(Event)
 _WEIGHTS = (19, 21, 34, 20)  # not every topic has an end: DELETE comes to a quarter
 _DATES = ("when", "soon")
 
 
-def update_examples(
-    rng: random.Random, book: Phrases, conversation: Conversation, group: str
-) -> Iterator[Example]:
-    """About one example for each thing told, the four operations equally often."""
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A new fact among old memories. number: which of them the event means; of ADD, the next."""
+
+    memories: tuple[str, ...]
+    fact: str
+    event: Event
+    number: int
+
+
+def situations(
+    rng: random.Random, book: Phrases, conversation: Conversation
+) -> Iterator[Situation]:
+    """About one for each thing told, the four operations equally often."""
     for told in conversation.told:
         if told.state != "holds":
             continue
@@ -54,12 +65,23 @@ def update_examples(
         if rng.random() < 0.5:
             rng.shuffle(memories)
         number = memories.index(old) if old else len(memories)
+        yield Situation(tuple(memories), new, event, number)
+
+
+def update_examples(found: Iterable[Situation], group: str) -> Iterator[Example]:
+    """The meant memory and its event; of an ADD, the memory that is most like the fact."""
+    for situation in found:
+        if situation.event == "ADD":
+            said = set(content_words(situation.fact))
+            memory = max(situation.memories, key=lambda m: len(said & set(content_words(m))))
+        else:
+            memory = situation.memories[situation.number]
         yield Example(
             "update",
-            update.expert_prompt(new, memories),
-            update.expert_target(event, number),
+            update.expert_prompt(situation.fact, memory),
+            update.expert_target(situation.event),
             group,
-            event,
+            situation.event,
         )
 
 

@@ -8,7 +8,6 @@ stages and an engine; nothing of torch.
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +21,7 @@ from edgemem.runtime.engine import Engine, Generation, Prompt
 from edgemem.stages import extraction, update
 from edgemem.stages import generation as answering
 from edgemem.stages.generation import Recalled
-from edgemem.training.examples import Example
+from edgemem.training.changes import Situation, update_examples
 from edgemem.training.locomo import Pair, Question
 from edgemem.training.scores import bleu_1, macro, rouge_1, rouge_l, token_f1
 
@@ -36,9 +35,6 @@ Way = Literal["expert", "completion", "chat", "quoted"]
 BASE_WAYS: tuple[Way, ...] = ("completion", "chat", "quoted")
 """How a base model may answer a question: by going on with the prompt's text, as a chat model, and
 forced to quote what it is shown."""
-
-_UPDATE_PROMPT = re.compile(r"Old memories:\n(.*)New fact: ([^\n]*)\n$", re.S)
-_LINE = re.compile(r"^\d+: (.*)$", re.M)
 
 
 class Reader:
@@ -104,38 +100,31 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
 
 
 def update_rows(
-    reader: Reader, embedder: Embedder, examples: Sequence[Example], track: Track[Example]
+    reader: Reader, embedder: Embedder, operations: Sequence[Situation], track: Track[Situation]
 ) -> list[dict[str, Any]]:
-    """Operations on examples of known truth: the model's alone, and the stage's, rules and all."""
+    """Operations of known truth: the model's about the memory that is meant (of an ADD: the one
+    most like the fact), and the stage's among all memories, rules and all."""
     alone: list[tuple[str, str]] = []
     stage: dict[str, list[tuple[str, str]]] = {"rule": [], "model": []}
     seconds = []
-    for example in track(examples, "update"):
-        match = _UPDATE_PROMPT.search(example.prompt)
-        assert match is not None
-        memories, fact = _LINE.findall(match[1]), match[2]
-        wanted = json.loads(example.target)
+    for situation in track(operations, "update"):
+        (example,) = update_examples([situation], "")
         answer = reader.generate(
-            example.prompt,
-            max_tokens=32,
-            schema=update.expert_schema(len(memories)),
-            stage="update",
+            example.prompt, max_tokens=32, schema=update.EXPERT_SCHEMA, stage="update"
         )
-        given = json.loads(answer.text)
-        # The right operation on the wrong memory is not right.
-        right = given["event"] == "ADD" or given["id"] == wanted["id"]
-        alone.append((wanted["event"], given["event"] if right else "wrong memory"))
-        vectors = embedder.embed([fact, *memories])
+        alone.append((situation.event, json.loads(answer.text)["event"]))
+        vectors = embedder.embed([situation.fact, *situation.memories])
         near = [
             update.Candidate(str(n), text, float(vectors[0] @ vectors[n + 1]))
-            for n, text in enumerate(memories)
+            for n, text in enumerate(situation.memories)
         ]
         near.sort(key=lambda c: -c.similarity)
         started = time.perf_counter()
-        op = update.decide(reader, [fact], [near])[0]  # type: ignore[arg-type]
+        op = update.decide(reader, [situation.fact], [near])[0]  # type: ignore[arg-type]
         seconds.append(time.perf_counter() - started)
-        right = op.event == "ADD" or op.target == wanted["id"]
-        stage[op.by].append((wanted["event"], op.event if right else "wrong memory"))
+        # The right operation on the wrong memory is not right.
+        right = op.event == "ADD" or op.target == str(situation.number)
+        stage[op.by].append((situation.event, op.event if right else "wrong memory"))
     whole = stage["rule"] + stage["model"]
     return [
         {"stage": "update", "by": by, **_operations(found)}

@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator
 
 from edgemem.importers import batches
 from edgemem.stages import extraction
-from edgemem.training.changes import update_examples
+from edgemem.training.changes import Situation, situations, update_examples
 from edgemem.training.conversation import Conversation, converse
 from edgemem.training.examples import STAGES, Example, Stage
-from edgemem.training.phrases import Split, phrases
+from edgemem.training.phrases import Phrases, Split, phrases
 from edgemem.training.questions import generation_examples
 
-__all__ = ["examples"]
+__all__ = ["examples", "operations"]
 
 
 def examples(
@@ -39,10 +39,22 @@ def examples(
         if "extraction" in stages:
             yield from _extraction(conversation, group)
         if "update" in stages:
-            yield from update_examples(random.Random(f"{group} update"), book, conversation, group)
+            yield from update_examples(_changes(group, book, conversation), group)
         if "generation" in stages:
             rng = random.Random(f"{group} generation")
             yield from generation_examples(rng, book, conversation, group)
+
+
+def operations(conversations: int, *, seed: int = 0, split: Split = "valid") -> Iterator[Situation]:
+    """What the update examples of so many conversations are of, all memories shown."""
+    book = phrases(split)
+    for number in range(conversations):
+        group = f"{split}-{seed}-{number}"
+        yield from _changes(group, book, converse(random.Random(f"{group} talk"), book))
+
+
+def _changes(group: str, book: Phrases, conversation: Conversation) -> Iterator[Situation]:
+    return situations(random.Random(f"{group} update"), book, conversation)
 
 
 def _extraction(conversation: Conversation, group: str) -> Iterator[Example]:

@@ -29,8 +29,9 @@ from edgemem.errors import CloudError
 from edgemem.importers import batches
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
-from edgemem.stages import extraction, generation, update
+from edgemem.stages import extraction, generation
 from edgemem.text import content_words
+from edgemem.training.changes import Situation, update_examples
 from edgemem.training.examples import STAGES, Example, Stage
 
 __all__ = ["Ask", "at_url", "local", "taught"]
@@ -138,14 +139,14 @@ def taught(
             event: Event = "ADD"
             if near:
                 olds = [bank[n].text for n in near]
-                prompt = update.expert_prompt(text, olds)
-                decided = _operation(ask(DECIDE + prompt.split("\n\n", 1)[1]), len(olds))
+                listed = "".join(f"{n}: {old}\n" for n, old in enumerate(olds))
+                asked = f"{DECIDE}Old memories:\n{listed}New fact: {text}\n"
+                decided = _operation(ask(asked), len(olds))
                 if decided is None:
                     continue
                 event, place = decided
                 if "update" in stages:
-                    target = update.expert_target(event, place)
-                    yield Example("update", prompt, target, group, event)
+                    yield from update_examples([Situation(tuple(olds), text, event, place)], group)
                 if event in ("UPDATE", "DELETE"):
                     del bank[near[place]]
             if event != "NONE":

@@ -49,10 +49,8 @@ def run(
     conversation; operations: in all. Raises AdapterError as `experts.load` does.
     """
     experts.find(name)  # an error now, not after the base
-    made = generator.examples(
-        1 + operations // _OPERATIONS, seed=seed, split="valid", stages=["update"]
-    )
-    updates = _sample(list(made), operations, seed)
+    made = list(generator.operations(1 + operations // _OPERATIONS, seed=seed))
+    updates = _sample(made, operations, seed)
     read_pairs: list[locomo.Pair] = []
     asked: list[locomo.Question] = []
     found: dict[locomo.Question, Sequence[Recalled]] = {}
