@@ -19,7 +19,6 @@ from click.core import ParameterSource
 from edgemem import importers
 from edgemem.cli.output import json_option, note, plural, print_json, progress, working
 from edgemem.config import load_settings
-from edgemem.runtime.experts import DEFAULT
 from edgemem.training.examples import STAGES, Example, Stage, write
 from edgemem.training.phrases import Split
 
@@ -253,7 +252,7 @@ def _typed(context: click.Context) -> str:
 
 @train.command("eval")
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
-@click.option("--experts", default=DEFAULT, show_default=True, help="A set's name, or its folder.")
+@click.option("--experts", help="A set's name, or its folder.  [default: setting `experts`]")
 @click.option("--pairs", type=click.IntRange(1), default=120, show_default=True)
 @click.option("--questions", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--operations", type=click.IntRange(1), default=200, show_default=True)
@@ -264,7 +263,7 @@ def _typed(context: click.Context) -> str:
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 def evaluate(
-    files: tuple[Path, ...], experts: str, pairs: int, questions: int, operations: int,
+    files: tuple[Path, ...], experts: str | None, pairs: int, questions: int, operations: int,
     together: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Score a set of experts beside the model alone, on LoCoMo's FILEs.
@@ -274,6 +273,7 @@ def evaluate(
     """
     from edgemem.training import answers, trial
 
+    experts = experts or load_settings().experts
     track = cast("Track[Any]", _tracked)
     summary, rows = trial.run(
         files, experts, pairs=pairs, questions=questions, operations=operations, seed=seed,
@@ -306,7 +306,7 @@ def _tracked(items: Sequence[Any], what: str) -> Iterator[Any]:
 @click.option("--licence", required=True, help="SPDX name; that of the training data allows it.")
 @click.option("--data", required=True, help="What it was trained on, in words.")
 @click.option("--also-for", multiple=True, metavar="SHA256", help="Another form of the base model.")
-@click.option("--scores", type=FILE, help="What `edgemem train eval --json` printed.")
+@click.option("--scores", type=FILE, help="What `train eval` printed as JSON.")
 def combine(
     folder: Path, adapters: tuple[Path, ...], licence: str, data: str,
     also_for: tuple[str, ...], scores: Path | None,
