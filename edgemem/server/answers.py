@@ -1,9 +1,9 @@
 """`/v1/chat/completions`: an answer of the engine, whole or streamed, with memory or without.
 
-With `user`, the last message goes through Chat: recall, then the message is stored, then the answer
-is made, and stored before its end is told. Nothing is sent before the first piece of it: a 200 says
-that the message is kept. Its facts are taken later, while nobody waits. Without `user`, no memory is
-read or written.
+With `user`, the last message goes through Chat: recall, then the message is stored, then the
+answer is made, and stored before its end is told. Nothing is sent before its first piece, so a 200
+says that the message is kept. Its facts are taken later, while nobody waits. Without `user`, no
+memory is read or written.
 
 Knows requests and the queue; what is recalled and shown is Chat's.
 """

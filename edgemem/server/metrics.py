@@ -68,7 +68,7 @@ class Metrics:
                     seen += count
                     within = _braces((*labels, ("le", f"{bound}")))
                     lines.append(f"{name}_bucket{within} {seen}")
-                lines.append(f"{name}_sum{_braces(labels)} {total:.9g}")
+                lines.append(f"{name}_sum{_braces(labels)} {total:.15g}")
                 lines.append(f"{name}_count{_braces(labels)} {seen}")
         out: list[str] = []
         for name, (kind, about) in _HELP.items():

@@ -84,6 +84,8 @@ def serve(
                 f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
                 "files of one pair"
             ) from exc
+        finally:
+            asgi.state.service.close()  # also where a second Ctrl-C has skipped the lifespan's end
 
 
 def require_safe(
