@@ -47,6 +47,8 @@ WALLS = {
     "starlette": ["server/"],
     "uvicorn": ["server/run.py"],
     "mcp": ["mcp_server.py"],
+    "edgemem.server": ["server/", "cli/serving.py"],
+    "edgemem.mcp_server": ["cli/serving.py"],
     "gguf": ["training/adapterfile.py"],
     "torch": ["training/"],
     "transformers": ["training/lora.py"],
