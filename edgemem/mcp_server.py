@@ -54,10 +54,11 @@ def mcp_server(
     )
 
     def scope(user: str | None, agent: str | None, run: str | None) -> dict[str, Any]:
-        # What a call says of whose memories it means stands alone: no default narrows it.
-        if user is agent is run is None:
-            return {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        return {"user_id": user or user_id, "agent_id": agent, "run_id": run}
+        return {
+            "user_id": user or user_id,
+            "agent_id": agent or agent_id,
+            "run_id": run or run_id,
+        }
 
     def tool(annotations: ToolAnnotations) -> Callable[[F], F]:
         def register(function: F) -> F:

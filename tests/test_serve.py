@@ -19,7 +19,9 @@ from clikit import Run
 from fake_engine import FakeEngine
 from memorykit import quick
 
+import edgemem.server
 from edgemem import extras
+from edgemem.cli import serving
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
 from edgemem.server.run import require_safe
@@ -67,6 +69,23 @@ def test_show_token_prints_it_alone(run: Run) -> None:
     shown = run("serve", "--show-token").stdout
     assert shown == f"{token_file().read_text().strip()}\n"
     assert run("serve", "--show-token").stdout == shown
+
+
+def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(serving, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(serving, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: started.append(given))
+    first = run("serve", "--queue", "3", "--allow-host", "memory.lan", "--allow-reset")
+    token = token_file().read_text().strip()
+    assert token in first.stderr and str(token_file()) in " ".join(first.stderr.split())
+    assert token not in run("serve").stderr and first.stdout == ""
+    given = started[0]
+    assert (given["host"], given["port"], given["token"]) == ("127.0.0.1", 8765, token)
+    assert (given["hosts"], given["allow_reset"]) == (("memory.lan",), True)
+    assert given["limits"].queue == 3 and not started[1]["allow_reset"]
 
 
 def test_an_application_of_ones_own_takes_the_same_token() -> None:
