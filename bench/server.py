@@ -1,14 +1,15 @@
 """Does `edgemem serve` keep what it has accepted while many clients stream at a time?
 
-    python -m bench.server [--clients 100] [--seconds 60] [--queue 16] [--json OUT]
+    python -m bench.server [--clients 100] [--seconds 60] [--queue 16] [--kill] [--json OUT]
 
 A real server in its own process, with the bundled models, on a store of its own. Each client says
 new sentences by turns: one as a streamed chat with memory, one as a memory to store as it is. A
 refused one (429) is given up after a second for the next: these clients are less patient than they
 are told to be. A write counts as accepted from its 200 on, a streamed one from the head of its
-answer, whether or not its end came. In the end the server is stopped by SIGTERM, and the file is
-read by another process: a write is lost if it is accepted and not found. Resident memory is the
-server's, read from /proc (Linux): after a first answer, in the end, and the most there was.
+answer, whether or not its end came. In the end the server is stopped by SIGTERM (--kill: by
+SIGKILL, in the midst of its answers), and the file is read by another process: a write is lost if
+it is accepted and not found. Resident memory is the server's, read from /proc (Linux): after a
+first answer, in the end, and the most there was.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -104,7 +106,7 @@ def _resident_mb(pid: int, kind: str = "VmRSS") -> float:
     return round(int(found[1]) / 1000, 1) if found else float("nan")
 
 
-def run(clients: int, seconds: float, queue: int) -> dict[str, Any]:
+def run(clients: int, seconds: float, queue: int, kill: bool) -> dict[str, Any]:
     """The summary."""
     seen = Seen()
     with tempfile.TemporaryDirectory() as scratch:
@@ -120,9 +122,12 @@ def run(clients: int, seconds: float, queue: int) -> dict[str, Any]:
             asyncio.run(_all(1, base_url, token, 0.01, Seen()))
             before = _resident_mb(server.pid)
             started = time.monotonic()
+            if kill:
+                threading.Timer(seconds * 0.9, server.kill).start()
             asyncio.run(_all(clients, base_url, token, seconds, seen))
             took = time.monotonic() - started
-            after, most = _resident_mb(server.pid), _resident_mb(server.pid, "VmHWM")
+            after = None if kill else _resident_mb(server.pid)
+            most = None if kill else _resident_mb(server.pid, "VmHWM")
             server.send_signal(signal.SIGTERM)
             code = server.wait(60)
         finally:
@@ -138,6 +143,7 @@ def run(clients: int, seconds: float, queue: int) -> dict[str, Any]:
         "clients": clients,
         "seconds": round(took, 1),
         "queue": queue,
+        "killed": kill,
         "requests": sum(seen.statuses.values()),
         "by_status": dict(sorted(seen.statuses.items())),
         "answers_streamed_whole": seen.whole,
@@ -160,11 +166,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--queue", type=int, default=16)
+    parser.add_argument("--kill", action="store_true", help="kill the server before the end")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.clients, options.seconds, options.queue) < 1:
         parser.error("--clients, --seconds and --queue must be 1 or more")
-    report.write(options.json, run(options.clients, options.seconds, options.queue), [])
+    found = run(options.clients, options.seconds, options.queue, options.kill)
+    report.write(options.json, found, [])
 
 
 if __name__ == "__main__":
