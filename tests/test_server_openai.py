@@ -246,6 +246,27 @@ def test_an_error_in_the_middle_of_a_stream_reaches_the_client(
         ask(server)
 
 
+def test_a_fault_of_ours_in_the_middle_of_a_stream_tells_no_text(
+    server: Running, fake: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise KeyError("a secret")
+
+    fake.between = broken
+    with pytest.raises(openai.APIError, match="broke off") as caught:
+        list(ask(server, stream=True))
+    assert "secret" not in str(caught.value) and "an answer broke off" in caplog.text
+
+
+def test_a_model_without_a_chat_template_answers_only_with_memory(
+    server: Running, fake: FakeEngine
+) -> None:
+    fake.has_chat_template = False
+    with pytest.raises(openai.BadRequestError, match=r"no chat template.*give `user`"):
+        ask(server)
+    assert ask(server, CAT, user="ana").choices
+
+
 # -- models and embeddings -----------------------------------------------------------------------
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from edgemem.chat import Chat
 from edgemem.results import Message, utc_now
+from edgemem.runtime.engine import Generation
 from edgemem.server.completions import ChatRequest, Ended, chat_request, chunk, completion, usage
 from edgemem.server.http import json_object, service_of, unless_gone
 from edgemem.server.refusals import Refusal, refusal_of
@@ -32,7 +34,6 @@ from edgemem.server.work import Job
 __all__ = ["chat_completions"]
 
 Given = str | Ended
-_FINISHED = {"length": "length"}  # every other reason is OpenAI's "stop"
 
 
 async def chat_completions(request: Request) -> Response:
@@ -46,13 +47,12 @@ async def chat_completions(request: Request) -> Response:
         "model": ask.model,
     }
     job = service.worker.submit(_work(service, ask))
-    answer = _Answer(service, job, ask, head)
     try:
         # Errors come before the first piece: they still get a status of their own.
         first = await unless_gone(job.next(), request.receive)
         if ask.stream:
-            return answer.streamed(first)
-        return await unless_gone(answer.whole(first), request.receive)
+            return _Events(service, job, _events(job, ask, head, first))
+        return await unless_gone(_whole(job, head, first), request.receive)
     except BaseException:
         service.worker.cancel(job)
         raise
@@ -89,14 +89,7 @@ def _plain(service: Service, ask: ChatRequest, job: Job[Given]) -> Ended:
     )
     for piece in stream:
         job.put(piece)
-    made = stream.result
-    assert made is not None
-    return Ended(
-        _FINISHED.get(made.finish_reason, "stop"),
-        made.prompt_tokens,
-        made.completion_tokens,
-        made.cached_tokens,
-    )
+    return _ended(stream.result)
 
 
 def _remembered(service: Service, ask: ChatRequest, job: Job[Given]) -> Ended:
@@ -108,66 +101,62 @@ def _remembered(service: Service, ask: ChatRequest, job: Job[Given]) -> Ended:
         job.put(piece)
         if job.cancelled():
             reply.close()
-    made = reply.generation
+    return _ended(reply.generation)
+
+
+def _ended(made: Generation | None) -> Ended:
+    """made: None for an answer that took no model."""
     if made is None:
         return Ended("stop")
-    return Ended(
-        _FINISHED.get(made.finish_reason, "stop"),
-        made.prompt_tokens,
-        made.completion_tokens,
-        made.cached_tokens,
-    )
+    reason = "length" if made.finish_reason == "length" else "stop"
+    return Ended(reason, made.prompt_tokens, made.completion_tokens, made.cached_tokens)
 
 
-class _Answer:
-    """What a job gives, as OpenAI's client wants it."""
+async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given | None) -> Response:
+    """The answer in one piece, beginning with what was given first."""
+    pieces: list[str] = []
+    while isinstance(given, str):
+        pieces.append(given)
+        given = await job.next()
+    assert given is not None
+    return JSONResponse(completion(head, "".join(pieces), given))
 
-    def __init__(
-        self, service: Service, job: Job[Given], ask: ChatRequest, head: dict[str, Any]
-    ) -> None:
-        self.service, self.job, self.ask, self.head = service, job, ask, head
 
-    async def whole(self, given: Given | None) -> Response:
-        """The answer in one piece, beginning with what was given first."""
-        pieces: list[str] = []
+async def _events(
+    job: Job[Given], ask: ChatRequest, head: Mapping[str, Any], given: Given | None
+) -> AsyncIterator[str]:
+    """The answer as server-sent events, `[DONE]` at last; an error in the midst of it is one."""
+    usage_of_all_but_the_last = {"usage": None} if ask.include_usage else {}
+
+    def event(delta: Mapping[str, Any], reason: str | None = None) -> str:
+        return _data(chunk(head, delta, reason) | usage_of_all_but_the_last)
+
+    yield event({"role": "assistant", "content": ""})
+    try:
         while isinstance(given, str):
-            pieces.append(given)
-            given = await self.job.next()
-        assert given is not None
-        return JSONResponse(completion(self.head, "".join(pieces), given))
+            yield event({"content": given})
+            given = await job.next()
+    except Exception as exc:
+        yield _data(_told(exc).body("/v1/"))
+        return
+    assert given is not None
+    yield event({}, given.finish_reason)
+    if ask.include_usage:
+        yield _data({**chunk(head, {}), "choices": [], "usage": usage(given)})
+    yield "data: [DONE]\n\n"
 
-    def streamed(self, first: Given | None) -> Response:
-        """The answer as server-sent events."""
-        return _Events(self, first)
 
-    async def send(self, given: Given | None, send: Callable[[str], Any]) -> None:
-        """Send the events, one after another, and `[DONE]` at last."""
-        tokens = {"usage": None} if self.ask.include_usage else {}
-
-        async def event(value: dict[str, Any]) -> None:
-            await send(f"data: {json.dumps(value, ensure_ascii=False)}\n\n")
-
-        await event(chunk(self.head, {"role": "assistant", "content": ""}) | tokens)
-        try:
-            while isinstance(given, str):
-                await event(chunk(self.head, {"content": given}) | tokens)
-                given = await self.job.next()
-        except Exception as exc:
-            await event(_told(exc).body("/v1/"))
-            return
-        assert given is not None
-        await event(chunk(self.head, {}, given.finish_reason) | tokens)
-        if self.ask.include_usage:
-            await event({**chunk(self.head, {}), "choices": [], "usage": usage(given)})
-        await send("data: [DONE]\n\n")
+def _data(value: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 def _told(error: Exception) -> Refusal:
-    """An error in the middle of an answer; what it was is the client's to know if it is ours."""
+    """What a client is told in the middle of an answer; an error that is not ours is logged."""
     try:
         return refusal_of(error)
     except Exception:
-        return Refusal(500, "the answer broke off; see the server's own messages")
+        logging.getLogger(__name__).exception("an answer broke off")
+        return Refusal(500, "the answer broke off; the server's own messages say how")
 
 
 class _Events(Response):
@@ -175,23 +164,21 @@ class _Events(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, answer: _Answer, first: Given | None) -> None:
+    def __init__(self, service: Service, job: Job[Given], events: AsyncIterator[str]) -> None:
         super().__init__(headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._answer, self._first = answer, first
+        self._service, self._job, self._events = service, job, events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._answer
-        patience_s = answer.service.limits.send_s
-
-        async def body(text: str, more: bool = True) -> None:
+        async def body(text: str, *, more: bool) -> None:
             message = {"type": "http.response.body", "body": text.encode(), "more_body": more}
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(self._service.limits.send_s):
                 await send(message)
 
         async def all_of_it() -> None:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await answer.send(self._first, body)
+            async for event in self._events:
+                await body(event, more=True)
             await body("", more=False)
 
         try:
@@ -199,4 +186,4 @@ class _Events(Response):
         except (Refusal, TimeoutError):
             pass  # the server closes the connection
         finally:
-            answer.service.worker.cancel(answer.job)
+            self._service.worker.cancel(self._job)
