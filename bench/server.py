@@ -9,7 +9,7 @@ are told to be. A write counts as accepted from its 200 on, a streamed one from 
 answer, whether or not its end came. In the end the server is stopped by SIGTERM (--kill: by
 SIGKILL, in the midst of its answers), and the file is read by another process: a write is lost if
 it is accepted and not found. Resident memory is the server's, read from /proc (Linux): after a
-first answer, in the end, and the most there was.
+first answer, six times meanwhile, in the end, and the most there was.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Seen:
     accepted: set[tuple[str, str]] = field(default_factory=set)
     first_piece_s: list[float] = field(default_factory=list)
     stored_s: list[float] = field(default_factory=list)
+    rss_mb: list[float] = field(default_factory=list)
     whole: int = 0
 
 
@@ -92,12 +93,22 @@ async def _store(service: openai.AsyncOpenAI, user: str, text: str, seen: Seen) 
     seen.stored_s.append(time.monotonic() - started)
 
 
-async def _all(clients: int, base_url: str, token: str, seconds: float, seen: Seen) -> None:
+async def _watch(pid: int, seconds: float, seen: Seen) -> None:
+    """Resident memory, six times in the time that the clients have."""
+    for _ in range(6):
+        seen.rss_mb.append(_resident_mb(pid))
+        await asyncio.sleep(seconds / 6)
+
+
+async def _all(
+    clients: int, base_url: str, token: str, seconds: float, seen: Seen, pid: int | None = None
+) -> None:
     async with openai.AsyncOpenAI(
         base_url=base_url, api_key=token, max_retries=0, timeout=120
     ) as service:
         until = time.monotonic() + seconds
-        await asyncio.gather(*(client(i, service, until, seen) for i in range(clients)))
+        watch = [] if pid is None else [_watch(pid, seconds, seen)]
+        await asyncio.gather(*watch, *(client(i, service, until, seen) for i in range(clients)))
 
 
 def _resident_mb(pid: int, kind: str = "VmRSS") -> float:
@@ -124,7 +135,8 @@ def run(clients: int, seconds: float, queue: int, kill: bool) -> dict[str, Any]:
             started = time.monotonic()
             if kill:
                 threading.Timer(seconds * 0.9, server.kill).start()
-            asyncio.run(_all(clients, base_url, token, seconds, seen))
+            watched = None if kill else server.pid
+            asyncio.run(_all(clients, base_url, token, seconds, seen, watched))
             took = time.monotonic() - started
             after = None if kill else _resident_mb(server.pid)
             most = None if kill else _resident_mb(server.pid, "VmHWM")
@@ -152,6 +164,7 @@ def run(clients: int, seconds: float, queue: int, kill: bool) -> dict[str, Any]:
         "first_piece_s_p50": p50["first_piece"],
         "stored_s_p50": p50["stored"],
         "rss_mb_before": before,
+        "rss_mb_meanwhile": seen.rss_mb,
         "rss_mb_after": after,
         "rss_mb_peak": most,
         "pending_in_the_end": pending,

@@ -71,6 +71,9 @@ def serve(
             proxy_headers=False,
             ws="none",
             lifespan="on",
+            # Longer than clients keep an idle connection (httpx: 5 s), or both close it at a time
+            # and a request is lost on the way.
+            timeout_keep_alive=60,
             timeout_graceful_shutdown=limits.drain_s,
         )
     )
