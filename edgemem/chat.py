@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError
 from edgemem.inputs import time_of
@@ -78,7 +78,8 @@ class Chat:
     """A conversation of one user with the model, with memory.
 
     engine: None takes the memory's own. shown: sentences of recalled turns that the model sees, or
-    whole turns if it has an expert for answers. cloud: may answer in the model's place.
+    whole turns if it has an expert for answers. cloud: may answer in the model's place. turns: what
+    was said before in this conversation, oldest first.
     Raises what Memory and Engine raise.
     """
 
@@ -92,13 +93,14 @@ class Chat:
         run_id: str | None = None,
         shown: int | None = None,
         cloud: Governor | None = None,
+        turns: Sequence[Message] = (),
     ) -> None:
         self.memory = memory
         self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
         self._engine = engine
         self._shown = shown
         self.cloud = cloud
-        self._turns: list[Message] = []
+        self._turns = list(turns)
 
     @property
     def engine(self) -> Engine:
@@ -110,14 +112,15 @@ class Chat:
         text: str,
         *,
         timestamp: datetime | str | float | None = None,
-        remember: bool = True,
+        remember: bool | Literal["first"] = True,
         cloud: Mode = "auto",
     ) -> Reply:
         """Say something; the reply streams as it is iterated.
 
-        timestamp: when it is said (None: now). remember=False answers without storing anything.
-        cloud: "ask" it, "off", or let the governor decide; whatever fails there, the local model
-        answers. What the cloud says comes in one piece.
+        timestamp: when it is said (None: now). remember=False answers without storing anything;
+        remember="first" stores the message before the answer begins, and leaves its facts to
+        `Memory.process_pending`. cloud: "ask" it, "off", or let the governor decide; whatever fails
+        there, the local model answers. What the cloud says comes in one piece.
         Raises InputError on a text that cannot be stored or a time that is none.
         """
         said_at = time_of(timestamp) or utc_now()
@@ -133,12 +136,14 @@ class Chat:
         asks = is_question(text)
         context = self._context(text, hits) if asks else Context()
         reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
+        if remember == "first":
+            reply.changes = self._add([_message(text)], said_at, infer="later")
         reply._pieces = self._run(reply, context, text, said_at, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
 
     def _run(
-        self, reply: Reply, context: Context, text: str, said_at: str, remember: bool, mode: Mode
+        self, reply: Reply, context: Context, text: str, said_at: str, remember: object, mode: Mode
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
         try:
@@ -171,7 +176,7 @@ class Chat:
             if reply.text:
                 self._turns.append(Message("assistant", reply.text, said_at))
             if remember and not self.memory.closed:
-                self._remember(reply, text, said_at)
+                self._remember(reply, text, said_at, stored=remember == "first")
 
     def _ask_cloud(self, reply: Reply, text: str, mode: Mode) -> None:
         """Ask the cloud if the governor lets it; the reply has its answer then, or why not."""
@@ -200,16 +205,30 @@ class Chat:
             return generation.answer(self.engine, text, context.shown, speaker="User")
         return generation.reply(self.engine, text, self._turns[-_PAST_TURNS:])
 
-    def _remember(self, reply: Reply, text: str, said_at: str) -> None:
+    def _remember(self, reply: Reply, text: str, said_at: str, *, stored: bool) -> None:
+        """Store the message, unless it is, and the answer."""
         started = time.perf_counter()
-        # A question tells nothing, and asked again it would find itself first.
-        message = {"role": "user", "content": text, "recalled": is_question(text)}
         answer = {"role": "assistant", "content": reply.text, "recalled": True}
-        reply.changes = self.memory.add(
-            [message, answer] if reply.text else message,
+        answers = [answer] if reply.text else []
+        if not stored:
+            reply.changes = self._add([_message(text), *answers], said_at, infer=True)
+        elif answers:
+            self._add(answers, said_at, infer=False)
+        reply.timings["remember_s"] = time.perf_counter() - started
+
+    def _add(
+        self, messages: Sequence[Mapping[str, Any]], said_at: str, *, infer: bool | Literal["later"]
+    ) -> AddResults:
+        return self.memory.add(
+            messages,
             timestamp=said_at,
             user_id=self.user_id,
             agent_id=self.agent_id,
             run_id=self.run_id,
+            infer=infer,
         )
-        reply.timings["remember_s"] = time.perf_counter() - started
+
+
+def _message(text: str) -> Mapping[str, Any]:
+    # A question tells nothing, and asked again it would find itself first.
+    return {"role": "user", "content": text, "recalled": is_question(text)}

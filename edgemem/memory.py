@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from edgemem import care, ingest
 from edgemem.config import Settings, load_settings
@@ -134,7 +134,7 @@ class Memory:
         metadata: Mapping[str, Any] | None = None,
         timestamp: datetime | str | float | None = None,
         expires_at: datetime | str | float | None = None,
-        infer: bool = True,
+        infer: bool | Literal["later"] = True,
     ) -> AddResults:
         """Remember messages: each as a turn, and what can be inferred from them as facts.
 
@@ -143,7 +143,8 @@ class Memory:
         which are added to, or replace, what is known; what fails is left in `pending` and taken up
         again later. Messages of an assistant without a name are stored but not extracted from: they
         are the model's own words. infer=False stores the messages as they are, loads no language
-        model and never de-duplicates. timestamp: when it was said (naive: this machine's zone).
+        model and never de-duplicates; infer="later" leaves the facts to `process_pending`.
+        timestamp: when it was said (naive: this machine's zone).
         Raises InputError on what cannot be stored; then nothing is. A ModelError about the language
         model comes after the messages were stored.
         """
@@ -173,7 +174,7 @@ class Memory:
                     queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
         left = 0
         if queued:
-            changes += self._infer(queued)
+            changes += self._infer(queued) if infer != "later" else []
             left = sum(piece.id in set(queued) for piece in self.pending())
         return AddResults(tuple(changes), left, time.perf_counter() - started)
 

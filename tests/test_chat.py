@@ -9,7 +9,7 @@ from memorykit import texts
 from edgemem.chat import Chat
 from edgemem.errors import InputError, ModelError
 from edgemem.memory import Memory
-from edgemem.results import Scope
+from edgemem.results import Message, Scope
 from edgemem.stages.generation import NOTHING_FOUND
 
 pytestmark = pytest.mark.models
@@ -230,3 +230,36 @@ def test_the_real_model_is_closed_in_the_middle_and_goes_on(engine, embedder):
         reply.close()
         assert turns(memory)[0] == ("user", "I feel great, tell me a long story.")
         assert say(chat, "Hello!").text
+
+
+def test_stored_first_the_message_is_there_before_the_answer_and_its_facts_wait(chat, memory, fake):
+    reply = chat.send(CAT, remember="first")
+    assert turns(memory) == [("user", CAT)] and len(memory.pending()) == 1
+    "".join(reply)
+    assert turns(memory) == [("user", CAT), ("assistant", ANSWER)]
+    assert texts(memory.get_all(user_id="default")) == [CAT]
+    assert texts(reply.changes) == [CAT] and reply.changes.pending == 1
+    memory.process_pending()
+    assert texts(memory.get_all(user_id="default")) == [CAT, "User's cat is called Tom"]
+    assert chat.send(QUESTION, remember="first").found
+
+
+def test_stored_first_a_message_stays_when_the_answer_is_stopped_or_fails(chat, memory, fake):
+    reply = chat.send(CAT, remember="first")
+    next(reply)
+    reply.close()
+    assert turns(memory) == [("user", CAT), ("assistant", "Your cat")]
+
+    def fail():
+        raise ModelError("no more")
+
+    fake.between = fail
+    with pytest.raises(ModelError):
+        "".join(chat.send("It is grey.", remember="first"))
+    assert ("user", "It is grey.") in turns(memory)
+
+
+def test_a_chat_may_go_on_from_what_was_said_elsewhere(memory, fake):
+    said = Message("user", "I am tired.", "2024-05-01T10:00:00.000+00:00")
+    say(Chat(memory, turns=[said]), "Good night.")
+    assert [m["content"] for m in fake.prompts[0][1]][1:] == ["I am tired.", "Good night."]

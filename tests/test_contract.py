@@ -44,6 +44,11 @@ WALLS = {
     "requests": [],
     "httpx": [],
     "openai": ["cloud/client.py"],
+    "starlette": ["server/"],
+    "uvicorn": ["server/run.py"],
+    "mcp": ["mcp_server.py"],
+    "edgemem.server": ["server/", "cli/serving.py"],
+    "edgemem.mcp_server": ["cli/serving.py"],
     "gguf": ["training/adapterfile.py"],
     "torch": ["training/"],
     "transformers": ["training/lora.py"],
@@ -93,6 +98,7 @@ ROOMS = {
     "retrieval/": ("edgemem.memory", "edgemem.chat", "edgemem.cli", "edgemem.ingest"),
     "compression/": ("edgemem.memory", "edgemem.chat", "edgemem.store", "edgemem.cli",
                      "edgemem.ingest"),
+    "server/": ("edgemem.cli",),
     "results.py": ("edgemem.",),
     "text.py": ("edgemem.",),
 }  # fmt: skip
@@ -159,7 +165,8 @@ def python(code: str, **environment: str) -> str:
 
 
 def test_importing_edgemem_loads_no_model_library() -> None:
-    heavy = "llama_cpp onnxruntime hnswlib tokenizers openai torch transformers click rich".split()
+    heavy = "llama_cpp onnxruntime hnswlib tokenizers openai torch transformers click rich"
+    heavy = [*heavy.split(), "starlette", "uvicorn", "mcp"]
     code = "import sys; {}; print([m for m in {} if m in sys.modules])"
     assert python(code.format("import edgemem", [*heavy, "numpy", "sqlite3"])) == "[]\n"
     # Nor does what the names of `edgemem` stand for, until a model is wanted.

@@ -328,3 +328,12 @@ def test_a_process_killed_while_extracting_leaves_the_turns_and_the_work(tmp_pat
         done = memory.process_pending()  # the dead hold no lock
         assert texts(done) == ["User lives in Oslo", "User has a cat"]
         assert memory.pending() == []
+
+
+def test_facts_may_be_left_for_later() -> None:
+    engine = FakeEngine(facts=OSLO)
+    with quick(engine=engine) as memory:
+        stored = memory.add(next(iter(OSLO)), user_id="ana", infer="later")
+        assert [c.kind for c in stored] == ["turn"] and stored.pending == 1
+        assert engine.prompts == []
+        assert [c.kind for c in memory.process_pending()] == ["fact"]

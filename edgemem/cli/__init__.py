@@ -24,6 +24,7 @@ from edgemem.cli import (
     demo,
     files,
     memories,
+    serving,
     training,
 )
 from edgemem.cli.output import one_line_errors
@@ -89,6 +90,8 @@ for _command in (
     admin.models,
     admin.config,
     cloud.cloud,
+    serving.serve,
+    serving.mcp,
     training.train,
 ):
     cli.add_command(_command)

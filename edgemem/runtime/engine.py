@@ -13,7 +13,6 @@ prompt was split, and a reused prefix would no longer equal a fresh one.
 from __future__ import annotations
 
 import codecs
-import json
 import math
 import os
 import threading
@@ -64,7 +63,6 @@ class Engine:
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._unfinished: Callable[[], Generator[str, None, Generation] | None] = lambda: None
-        self._grammars: dict[str, bytes] = {}
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
         self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
@@ -300,7 +298,7 @@ class Engine:
         if schema is not None and within is not None:
             raise InputError("give schema or within, not both")
         limit = max_tokens or self.n_ctx - len(tokens)
-        grammar = self._grammar(schema) if schema is not None else None
+        grammar = llama.grammar(schema) if schema is not None else None
         spans = self._spans(within, stop) if within is not None else None
         rng = np.random.default_rng(seed)
 
@@ -459,12 +457,6 @@ class Engine:
 
     def _switch(self, adapter_set: int) -> None:
         self._switch_s += self._adapters.use(adapter_set)
-
-    def _grammar(self, schema: Mapping[str, Any]) -> bytes:
-        key = json.dumps(schema)  # not sorted: the text's keys come in the schema's order
-        if key not in self._grammars:
-            self._grammars[key] = llama.grammar(schema)
-        return self._grammars[key]
 
     def _logits(self) -> NDArray[np.float32]:
         pointer = self._lib.llama_get_logits_ith(self._context, -1)

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +171,18 @@ def chat_formatter(template: str, *, eos: str, bos: str) -> Callable[..., Any]:
 
 def grammar(schema: Mapping[str, Any]) -> bytes:
     """The GBNF grammar of a JSON schema. Raises InputError on one that cannot be followed."""
+    return _grammar(json.dumps(schema))  # not sorted: the text's keys come in the schema's order
+
+
+@lru_cache(maxsize=64)
+def _grammar(schema: str) -> bytes:
     from llama_cpp.llama_grammar import json_schema_to_gbnf
 
-    text = json.dumps(schema)
     try:
-        return str(json_schema_to_gbnf(text)).encode("utf-8")
+        return str(json_schema_to_gbnf(schema)).encode("utf-8")
     except Exception as exc:  # the converter asserts on what it does not support
         raise InputError(
-            f"this JSON schema cannot be made into a grammar ({exc}): {text[:200]}"
+            f"this JSON schema cannot be made into a grammar ({exc}): {schema[:200]}"
         ) from exc
 
 

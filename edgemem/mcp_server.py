@@ -1,0 +1,158 @@
+"""The memory as an MCP server on standard input and output. The only importer of mcp.
+
+Knows Memory's methods and which of them only read or may destroy; knows no model and no file. While
+it runs, the SDK sends to stderr what anything else prints. Needs the extra `mcp`.
+Source: Model Context Protocol, tools; the names are those of mem0's MCP server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+
+import edgemem
+from edgemem.errors import EdgememError, StoreError
+from edgemem.memory import Memory
+
+__all__ = ["mcp_server"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_INSTRUCTIONS = (
+    "Long-term memory of the user, kept on this device. Search it before you answer what depends "
+    "on the user's life or earlier conversations; add what the user tells of themselves."
+)
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+_DESTROYS = ToolAnnotations(
+    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
+)
+
+
+def mcp_server(
+    memory: Memory,
+    *,
+    user_id: str | None = None,
+    agent_id: str | None = None,
+    run_id: str | None = None,
+) -> MCPServer[Any]:
+    """A server with seven tools on a Memory, which stays the caller's to close; `.run()` serves.
+
+    user_id, agent_id, run_id: whose memories, where a call does not say. Errors of ours come back
+    as tool errors with their text.
+    """
+    server: MCPServer[Any] = MCPServer(
+        "edgemem",
+        instructions=_INSTRUCTIONS,
+        version=edgemem.__version__,
+        log_level="CRITICAL",  # its messages may hold what was asked
+    )
+
+    def scope(user: str | None, agent: str | None, run: str | None) -> dict[str, Any]:
+        return {
+            "user_id": user or user_id,
+            "agent_id": agent or agent_id,
+            "run_id": run or run_id,
+        }
+
+    def tool(annotations: ToolAnnotations) -> Callable[[F], F]:
+        def register(function: F) -> F:
+            server.add_tool(_telling(function), annotations=annotations)
+            return function
+
+        return register
+
+    @tool(_ADDS)
+    def add_memory(
+        text: str,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        infer: bool = True,
+    ) -> dict[str, Any]:
+        """Remember what the user said: the text itself and, with infer, the facts in it."""
+        added = memory.add(text, **scope(user_id, agent_id, run_id), metadata=metadata, infer=infer)
+        return added.to_dict()
+
+    @tool(_READS)
+    def search_memories(
+        query: str,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+        threshold: float | None = None,
+    ) -> dict[str, Any]:
+        """Find the memories that fit a question best, best first. Scores lie between 0 and 1."""
+        hits = memory.search(
+            query,
+            **scope(user_id, agent_id, run_id),
+            filters=filters,
+            top_k=top_k,
+            threshold=threshold,
+        )
+        return hits.to_dict()
+
+    @tool(_READS)
+    def get_memory(memory_id: str) -> dict[str, Any]:
+        """One memory by its id."""
+        item = memory.get(memory_id)
+        if item is None:
+            raise StoreError(
+                f"there is no memory with the id {memory_id!r:.80}; get_memories and "
+                "search_memories tell the ids"
+            )
+        return item.to_dict()
+
+    @tool(_READS)
+    def get_memories(
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 100,
+    ) -> dict[str, Any]:
+        """List memories, oldest first."""
+        found = memory.get_all(**scope(user_id, agent_id, run_id), filters=filters, top_k=top_k)
+        return found.to_dict()
+
+    @tool(_DESTROYS)
+    def update_memory(
+        memory_id: str, text: str, metadata: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Replace the text of a memory; its history keeps the old one."""
+        return memory.update(memory_id, text, metadata=metadata).to_dict()
+
+    @tool(_DESTROYS)
+    def delete_memory(memory_id: str) -> dict[str, Any]:
+        """Take a memory out of every answer; its history is kept."""
+        return memory.delete(memory_id).to_dict()
+
+    @tool(_DESTROYS)
+    def delete_all_memories(
+        user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
+    ) -> dict[str, Any]:
+        """Take all memories of a user, agent or run out of every answer. Ask the user first."""
+        return memory.delete_all(**scope(user_id, agent_id, run_id)).to_dict()
+
+    return server
+
+
+def _telling(function: F) -> F:
+    """The function, its refusals told to the client instead of hidden as a crash."""
+
+    @wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (EdgememError, TypeError) as exc:
+            raise ToolError(str(exc)) from exc
+
+    return told  # type: ignore[return-value]

@@ -1,0 +1,117 @@
+"""Refusals: every error of ours as a status and a body, and JSON fields checked on the way in.
+
+Paths below /v1/ answer in OpenAI's error shape, all others in mem0's `{"detail": …}`.
+Knows no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, overload
+
+from edgemem.errors import (
+    AdapterError,
+    ContextOverflow,
+    EdgememError,
+    InputError,
+    StoreFull,
+    StoreLocked,
+)
+from edgemem.server.work import QueueFull, Stopped
+
+__all__ = ["Refusal", "field", "refusal_of", "strings"]
+
+T = TypeVar("T")
+
+_TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error", 507: "server_error"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+_NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+_NAMES |= {list: "a list", dict: "an object"}
+
+
+class Refusal(Exception):
+    """A call that is answered with an error. param: the field at fault; retry_after_s: when to try
+    again."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param = status, param
+        self.code = code or _CODES.get(status)
+        self.retry_after_s = retry_after_s
+
+    def body(self, path: str) -> dict[str, Any]:
+        """The JSON to answer with on a path."""
+        message = str(self)
+        if not path.startswith("/v1/"):
+            return {"detail": message}
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+
+    def headers(self) -> dict[str, str]:
+        """Headers that go with it."""
+        out = {}
+        if self.retry_after_s is not None:
+            out["retry-after"] = str(self.retry_after_s)
+        if self.status == 401:
+            out["www-authenticate"] = "Bearer"
+        return out
+
+
+def refusal_of(error: BaseException) -> Refusal:
+    """What an error of the work is answered with. Re-raises one that is none of ours."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, QueueFull):
+        return Refusal(
+            429,
+            f"the queue is full: too many requests wait for the model; try again in "
+            f"{error.retry_after_s} s, or start the server with a longer --queue",
+            retry_after_s=error.retry_after_s,
+        )
+    if isinstance(error, Stopped):
+        return Refusal(503, "the server is stopping; nothing was done", retry_after_s=5)
+    if isinstance(error, ContextOverflow):
+        return Refusal(400, str(error), code="context_length_exceeded")
+    if isinstance(error, InputError | AdapterError):
+        return Refusal(400, str(error))
+    if isinstance(error, StoreLocked):
+        return Refusal(503, str(error), retry_after_s=5)
+    if isinstance(error, StoreFull):
+        return Refusal(507, str(error))
+    if isinstance(error, EdgememError):
+        return Refusal(500, str(error))
+    raise error
+
+
+@overload
+def field(body: Mapping[str, Any], name: str, kind: type[T]) -> T | None: ...
+@overload
+def field(body: Mapping[str, Any], name: str, kind: type[T], default: T) -> T: ...
+def field(body: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T | None:
+    """A field of a JSON object, of one kind; null is as good as absent. Raises Refusal."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]  # JSON's 1 is as good as 1.0
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise Refusal(400, f"{name} is {value!r:.80}; it must be {_NAMES[kind]}", param=name)
+    return value
+
+
+def strings(value: object, name: str) -> list[str]:
+    """A text or a list of texts as a list. Raises Refusal on anything else."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise Refusal(
+            400, f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name
+        )
+    return texts

@@ -1,0 +1,122 @@
+"""What the server's tests share: the application behind a real server on loopback, and callers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import uvicorn
+from fake_engine import FakeEngine
+from starlette.applications import Starlette
+
+from edgemem import Memory
+from edgemem.runtime.engine import Generation, Stream
+from edgemem.server import app
+
+TOKEN = "a-token-of-the-tests"
+HI = {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}
+
+
+class SlowEngine(FakeEngine):
+    """Gives pieces of `piece` until it is let go, or nobody wants them. ended: how many did end."""
+
+    def __init__(self, piece: str = "word ", most: int = 1_000_000) -> None:
+        super().__init__()
+        self.piece, self.most = piece, most
+        self.free = threading.Event()
+        self.ended = 0
+        self.given = 0
+
+    def stream(self, prompt: Any, *, should_stop: Any = None, **more: Any) -> Stream:
+        self.prompts.append((more.get("stage", ""), prompt))
+        return Stream(self._slowly(should_stop or (lambda: False)))
+
+    def _slowly(self, should_stop: Callable[[], bool]) -> Generator[str, None, Generation]:
+        given = 0
+        try:
+            while given < self.most and not (self.free.is_set() or should_stop()):
+                yield self.piece
+                given += 1
+                self.given += 1
+                time.sleep(0.002)
+            return Generation("", 3, given, 0, 0.01, 50.0, "stop")
+        finally:
+            self.ended += 1
+
+
+@dataclass
+class Running:
+    """A server that answers. asgi: the application behind it."""
+
+    asgi: Starlette
+    port: int
+
+    @property
+    def service(self) -> Any:
+        return self.asgi.state.service
+
+    def client(self, **more: Any) -> openai.OpenAI:
+        """OpenAI's own client, which tries nothing twice."""
+        given = {"api_key": TOKEN, "max_retries": 0, "timeout": 30.0, **more}
+        return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", **given)
+
+    def call(
+        self, method: str, path: str, body: Any = None, *, token: str | None = TOKEN, **headers: str
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers in lower case, and the body, from JSON if it is JSON."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, data, sent)
+            response = connection.getresponse()
+            text = response.read().decode()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            is_json = found.get("content-type") == "application/json"
+            return response.status, found, json.loads(text) if is_json else text
+        finally:
+            connection.close()
+
+    def begin(self, path: str, body: Any) -> socket.socket:
+        """A connection on which a request was sent and nothing read."""
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        return connection
+
+
+@contextmanager
+def running(memory: Memory, **options: Any) -> Iterator[Running]:
+    """The application of a Memory behind uvicorn, on a free port, until the block is left."""
+    asgi = app(memory, **{"token": TOKEN, **options})
+    config = uvicorn.Config(
+        asgi, port=0, log_config=None, ws="none", access_log=False, timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started)
+        yield Running(asgi, server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def until(so: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for something that another thread does."""
+    end = time.monotonic() + seconds
+    while not so():
+        assert time.monotonic() < end, "it did not come to pass in time"
+        time.sleep(0.01)

@@ -1,0 +1,145 @@
+"""`edgemem mcp` as the SDK's own client sees it, over the process's standard streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+from mcp import Client, StdioServerParameters, stdio_client
+from memorykit import quick, texts
+
+from edgemem import Memory
+from edgemem.mcp_server import mcp_server
+
+Talk = Callable[[Client], Awaitable[None]]
+ROOT = Path(__file__).parents[1]
+
+
+def talk(memory: Memory, conversation: Talk, **scope: str) -> None:
+    """A conversation with the server inside this process."""
+
+    async def run() -> None:
+        async with Client(mcp_server(memory, **scope)) as client:
+            await conversation(client)
+
+    asyncio.run(run())
+
+
+async def results(client: Client, tool: str, **arguments: Any) -> Any:
+    answer = await client.call_tool(tool, arguments)
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+    answer = await client.call_tool(tool, arguments)
+    assert answer.is_error
+    return str(answer.content[0].text)  # type: ignore[union-attr]
+
+
+def test_the_tools_say_which_only_read_and_which_destroy() -> None:
+    async def conversation(client: Client) -> None:
+        listed = (await client.list_tools()).tools
+        marks = {t.name: t.annotations for t in listed}
+        assert {n for n, m in marks.items() if m and m.read_only_hint} == {
+            "search_memories", "get_memory", "get_memories",
+        }  # fmt: skip
+        assert {n for n, m in marks.items() if m and m.destructive_hint} == {
+            "update_memory", "delete_memory", "delete_all_memories",
+        }  # fmt: skip
+        assert marks["add_memory"] and marks["add_memory"].destructive_hint is False
+        assert len(listed) == 7 and all(t.description for t in listed)
+
+    with quick() as memory:
+        talk(memory, conversation)
+
+
+def test_memories_are_added_found_changed_and_deleted() -> None:
+    async def conversation(client: Client) -> None:
+        first = await results(client, "add_memory", text="I live in Oslo.", metadata={"a": 1})
+        id = first["results"][0]["id"]
+        found = await results(client, "search_memories", query="Where do I live?")
+        assert [row["memory"] for row in found["results"]] == ["I live in Oslo."]
+        await results(client, "update_memory", memory_id=id, text="I live in Bergen.")
+        got = await results(client, "get_memory", memory_id=id)
+        assert (got["memory"], got["metadata"]) == ("I live in Bergen.", {"a": 1})
+        listed = await results(client, "get_memories", top_k=5)
+        assert [row["id"] for row in listed["results"]] == [id]
+        await results(client, "delete_memory", memory_id=id)
+        assert (await results(client, "get_memories"))["results"] == []
+
+    with quick(engine=FakeEngine()) as memory:
+        talk(memory, conversation, user_id="ana")
+
+
+def test_a_call_without_a_scope_means_the_default_one_and_no_other() -> None:
+    async def conversation(client: Client) -> None:
+        await results(client, "add_memory", text="I like tea.", infer=False)
+        assert (await results(client, "get_memories", user_id="ben"))["results"] != []
+        await results(client, "delete_all_memories")
+        assert (await results(client, "get_memories"))["results"] == []
+
+    with quick() as memory:
+        memory.add("I like coffee.", user_id="ben", infer=False)
+        talk(memory, conversation, user_id="ana")
+        assert texts(memory.get_all()) == ["I like coffee."]
+
+
+def test_errors_come_back_as_tool_errors_in_our_words() -> None:
+    async def conversation(client: Client) -> None:
+        assert "no memory with the id 'x'" in await refusal(client, "get_memory", memory_id="x")
+        assert "no memory with the id 'x'" in await refusal(client, "delete_memory", memory_id="x")
+        assert "text is empty" in await refusal(client, "update_memory", memory_id="x", text=" ")
+        assert "top_k is 0" in await refusal(client, "search_memories", query="a", top_k=0)
+        assert "query is empty" in await refusal(client, "search_memories", query="")
+        filters = {"x": {"near": 1}}
+        assert "near" in await refusal(client, "get_memories", filters=filters)
+        assert "use reset" in await refusal(client, "delete_all_memories")
+
+    with quick() as memory:
+        talk(memory, conversation)
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "edgemem", "mcp", "--user-id", "ana"],
+        env=environment,
+    )
+
+    async def run() -> None:
+        async with Client(stdio_client(server)) as client:
+            assert client.server_info and client.server_info.name == "edgemem"
+            said = "I moved to Oslo in May."
+            await results(client, "add_memory", text=said, infer=False)
+            found = await results(client, "search_memories", query="Where do I live?")
+            assert found["results"][0]["user_id"] == "ana"
+            assert "no memory" in await refusal(client, "get_memory", memory_id="none")
+
+    asyncio.run(run())
+    with Memory(tmp_path / "memory.db") as memory:
+        assert texts(memory.get_all(user_id="ana")) == ["I moved to Oslo in May."]
+
+
+@pytest.mark.models
+def test_stdout_carries_nothing_but_the_protocol(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "edgemem", "mcp"],
+        input="no JSON\n",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0
+    assert all(line.startswith('{"jsonrpc"') for line in done.stdout.splitlines())

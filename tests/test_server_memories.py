@@ -1,0 +1,189 @@
+"""The server's memory routes in mem0's shapes, and llama-server's /lora-adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+from memorykit import quick, texts
+from serverkit import HI, Running, running
+
+from edgemem import Memory
+from edgemem.errors import StoreFull, StoreLocked
+from edgemem.runtime.adapters import Adapter
+
+CAT = "My cat is called Tom."
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with quick(engine=FakeEngine(facts={CAT: "{}'s cat is called Tom"})) as opened:
+        yield opened
+
+
+@pytest.fixture
+def server(memory: Memory) -> Iterator[Running]:
+    with running(memory) as found:
+        yield found
+
+
+def ok(server: Running, method: str, path: str, body: Any = None) -> Any:
+    status, _, told = server.call(method, path, body)
+    assert status == 200, told
+    return told
+
+
+def added(server: Running, text: str = "I live in Oslo.", user: str = "ana") -> str:
+    body = {"messages": text, "user_id": user, "infer": False}
+    return str(ok(server, "POST", "/memories", body)["results"][0]["id"])
+
+
+def test_adding_infers_unless_told_not_to(server: Running) -> None:
+    message = {"role": "user", "content": CAT}
+    told = ok(server, "POST", "/memories", {"messages": [message], "user_id": "ana"})
+    assert [(row["event"], row["kind"]) for row in told["results"]] == [
+        ("ADD", "turn"),
+        ("ADD", "fact"),
+    ]
+    body = {"messages": CAT, "agent_id": "bot", "infer": False, "metadata": {"a": 1}}
+    only = ok(server, "POST", "/memories", body)["results"]
+    assert [row["kind"] for row in only] == ["turn"] and only[0]["metadata"] == {"a": 1}
+
+
+def test_a_memory_is_got_changed_deleted_and_its_history_told(server: Running) -> None:
+    id = added(server)
+    assert ok(server, "GET", f"/memories/{id}")["memory"] == "I live in Oslo."
+    changed = {"text": "I live in Bergen.", "metadata": {"sure": True}}
+    assert "message" in ok(server, "PUT", f"/memories/{id}", changed)
+    assert ok(server, "GET", f"/memories/{id}")["metadata"] == {"sure": True}
+    assert ok(server, "DELETE", f"/memories/{id}") == {"message": "Memory deleted successfully"}
+    assert server.call("GET", f"/memories/{id}")[0] == 404
+    events = [row["event"] for row in ok(server, "GET", f"/memories/{id}/history")]
+    assert events == ["ADD", "UPDATE", "DELETE"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/memories/none", None), ("PUT", "/memories/none", {"text": "x"}),
+        ("DELETE", "/memories/none", None), ("GET", "/memories/none/history", None),
+    ],
+)  # fmt: skip
+def test_an_unknown_memory_is_not_found(server: Running, method: str, path: str, body: Any) -> None:
+    status, _, told = server.call(method, path, body)
+    assert (status, told) == (404, {"detail": "there is no memory with the id 'none'"})
+
+
+def test_lists_searches_and_deletes_keep_to_their_scope(server: Running, memory: Memory) -> None:
+    added(server), added(server, "I like green tea."), added(server, "I live in Porto.", "ben")
+    listed = ok(server, "GET", "/memories?user_id=ana")["results"]
+    assert [row["memory"] for row in listed] == ["I live in Oslo.", "I like green tea."]
+    assert len(ok(server, "GET", "/memories?user_id=ana&top_k=1")["results"]) == 1
+    query = {"query": "Where do I live?", "user_id": "ana", "limit": 1, "explain": True}
+    found = ok(server, "POST", "/search", query)["results"]
+    assert [row["memory"] for row in found] == ["I live in Oslo."]
+    assert sum(found[0]["parts"].values()) == pytest.approx(found[0]["score"])
+    assert ok(server, "POST", "/search", {**query, "threshold": 1})["results"] == []
+    by_filter = {"query": "live", "filters": {"user_id": "ben"}}
+    assert [row["user_id"] for row in ok(server, "POST", "/search", by_filter)["results"]] == [
+        "ben"
+    ]
+    ok(server, "DELETE", "/memories?user_id=ana")
+    assert texts(memory.get_all()) == ["I live in Porto."]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("GET", "/memories", None, "at least one of user_id"),
+        ("DELETE", "/memories", None, "at least one of user_id"),
+        ("POST", "/search", {"query": "x"}, "at least one of user_id"),
+        ("GET", "/memories?user_id=a&top_k=all", None, "must be a whole number"),
+        ("GET", "/memories?user_id=a&top_k=-1", None, "top_k is -1"),
+        ("POST", "/memories", {"messages": "x"}, "at least one of user_id"),
+        ("POST", "/memories", {"user_id": "a"}, "messages is missing"),
+        ("POST", "/memories", {"user_id": "a", "messages": 5}, "messages must be a string"),
+        ("POST", "/memories", {"user_id": "a", "messages": [{"content": 1}]}, "must be a string"),
+        ("POST", "/memories", {"user_id": 5, "messages": "x"}, "user_id is 5; it must be text"),
+        ("POST", "/memories", {"user_id": "a", "messages": "x", "infer": "no"}, "true or false"),
+        ("POST", "/memories", {"user_id": "a", "messages": "x", "metadata": []}, "an object"),
+        ("POST", "/memories", {"user_id": "a", "messages": "\ud800"}, "surrogate"),
+        ("POST", "/search", {"query": "", "user_id": "a"}, "the query is empty"),
+        ("POST", "/search", {"query": "x", "user_id": "a", "filters": {"x": {"near": 1}}}, "near"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_our_words(
+    server: Running, method: str, path: str, body: Any, message: str
+) -> None:
+    status, _, told = server.call(method, path, body)
+    assert status == 400 and message in told["detail"]
+
+
+def test_reset_is_off_unless_it_was_allowed(server: Running, memory: Memory) -> None:
+    added(server)
+    status, _, told = server.call("POST", "/reset")
+    assert status == 403 and "--allow-reset" in told["detail"]
+    assert len(memory.get_all()) == 1
+    with running(memory, allow_reset=True) as other:
+        ok(other, "POST", "/reset")
+    assert len(memory.get_all()) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "header"),
+    [(StoreLocked("busy"), 503, "5"), (StoreFull("no room"), 507, None)],
+)
+def test_a_store_that_cannot_write_is_told_apart_from_a_bad_request(
+    server: Running, memory: Memory, monkeypatch: pytest.MonkeyPatch,
+    error: Exception, status: int, header: str | None,
+) -> None:  # fmt: skip
+    def fail(*_args: Any, **_more: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(memory, "add", fail)
+    body = {"messages": "x", "user_id": "a", "infer": False}
+    found, headers, told = server.call("POST", "/memories", body)
+    assert (found, headers.get("retry-after"), told) == (status, header, {"detail": str(error)})
+
+
+# -- adapters ------------------------------------------------------------------------------------
+
+
+class WithAdapters(FakeEngine):
+    """Two adapters, loaded; bound: what was bound last."""
+
+    bound: tuple[str, dict[str, float]] | None = None
+
+    def adapters(self) -> tuple[Adapter, ...]:
+        return tuple(Adapter(n, Path(f"{n}.gguf"), 1.0, 10, "0") for n in ("first", "second"))
+
+    def bind(self, stage: str, scales: dict[str, float]) -> None:
+        self.bound = stage, scales
+
+
+def test_adapters_are_listed_and_scaled_as_llama_server_does() -> None:
+    engine = WithAdapters()
+    with quick(engine=engine) as memory, running(memory) as server:
+        rows = ok(server, "GET", "/lora-adapters")
+        assert [(row["id"], row["path"], row["scale"]) for row in rows] == [
+            (0, "first.gguf", 0.0),
+            (1, "second.gguf", 0.0),
+        ]
+        told = ok(server, "POST", "/lora-adapters", [{"id": 1, "scale": 0.5}])
+        assert told == {"success": True}
+        ok(server, "POST", "/v1/chat/completions", HI)
+        assert engine.bound == (engine.prompts[-1][0], {"second": 0.5})
+        assert [row["scale"] for row in ok(server, "GET", "/lora-adapters")] == [0.0, 0.5]
+        ok(server, "POST", "/lora-adapters", [])
+        assert engine.bound[1] == {}
+        for bad, message in (
+            ([{"id": 2, "scale": 1}], "no adapter with the id 2"),
+            ([{"scale": 1}], "no adapter with the id -1"),
+            ({"id": 0}, "must be a list"),
+            ([{"id": 0, "scale": "x"}], "scale is 'x'"),
+        ):
+            status, _, refused = server.call("POST", "/lora-adapters", bad)
+            assert status == 400 and message in refused["detail"]

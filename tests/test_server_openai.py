@@ -1,0 +1,342 @@
+"""The server as OpenAI's own Python client sees it, unmodified."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from fake_engine import FakeEngine
+from memorykit import quick, texts
+from serverkit import HI, TOKEN, Running, SlowEngine, running, until
+
+from edgemem import Memory
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+
+CAT = "My cat is called Tom."
+
+
+@pytest.fixture
+def fake() -> FakeEngine:
+    return FakeEngine(pieces=("Oslo", ", ", "I think."))
+
+
+@pytest.fixture
+def memory(fake: FakeEngine) -> Iterator[Memory]:
+    with quick(engine=fake) as opened:
+        yield opened
+
+
+@pytest.fixture
+def server(memory: Memory) -> Iterator[Running]:
+    with running(memory) as found:
+        yield found
+
+
+def ask(server: Running, text: str = "hi", **more: Any) -> Any:
+    messages = more.pop("messages", [{"role": "user", "content": text}])
+    given = {"model": "fake", "messages": messages, **more}
+    return server.client().chat.completions.create(**given)
+
+
+# -- chat ----------------------------------------------------------------------------------------
+
+
+def test_a_completion_without_user_is_the_models_alone(
+    server: Running, memory: Memory, fake: FakeEngine
+) -> None:
+    messages = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Where "}, {"type": "text",
+         "text": "is it?"}]},
+    ]  # fmt: skip
+    answer = ask(server, messages=messages)
+    assert answer.choices[0].message.content == "Oslo, I think."
+    assert answer.choices[0].finish_reason == "stop"
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (10, 2)
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"}]
+    assert fake.prompts == [("server", said)]
+    assert memory.store.counts()["turns"] == 0
+
+
+def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(
+    server: Running, memory: Memory, fake: FakeEngine
+) -> None:
+    ask(server, CAT, user="ana")
+    answer = ask(server, "What is my cat called?", user="ana")
+    assert answer.choices[0].message.content == "Oslo, I think."
+    assert CAT in fake.prompts[-1][1]
+    stranger = ask(server, "What is my cat called?", user="ben")
+    assert "nothing about that" in stranger.choices[0].message.content
+    assert CAT in texts(memory.get_all(user_id="ana"))
+    assert texts(memory.get_all(user_id="ben")) == []
+
+
+def test_what_was_said_before_in_the_request_is_shown_with_memory_too(
+    server: Running, fake: FakeEngine
+) -> None:
+    messages = [
+        {"role": "user", "content": "I am tired."},
+        {"role": "assistant", "content": "Sleep well."},
+        {"role": "user", "content": "Thank you."},
+    ]
+    ask(server, messages=messages, user="ana")
+    assert [m["content"] for m in fake.prompts[0][1]][1:] == [m["content"] for m in messages]
+
+
+def test_a_stream_gives_pieces_then_the_reason_then_the_usage(server: Running) -> None:
+    events = list(ask(server, stream=True, stream_options={"include_usage": True}))
+    assert [e.choices[0].delta.content for e in events[1:4]] == ["Oslo", ", ", "I think."]
+    assert events[0].choices[0].delta.role == "assistant"
+    assert [e.choices[0].finish_reason for e in events[:-1]] == [None] * 4 + ["stop"]
+    assert events[-1].choices == [] and events[-1].usage.total_tokens == 12
+    assert len({e.id for e in events}) == 1
+    assert all(e.usage is None for e in events[:-1])
+    assert all(e.choices for e in ask(server, stream=True))
+
+
+def test_a_message_is_stored_before_the_stream_begins_and_its_facts_are_taken_later(
+    memory: Memory,
+) -> None:
+    slow = SlowEngine()
+    with quick(engine=slow) as other, running(other) as server:
+        stream = ask(server, CAT, user="ana", stream=True)
+        assert texts(other.get_all(user_id="ana")) == [CAT]  # the model still speaks
+        assert slow.ended == 0 and len(other.pending()) == 1
+        slow.free.set()
+        list(stream)
+        until(lambda: not other.pending())
+
+
+def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -> None:
+    seen: dict[str, Any] = {}
+    answered = fake.stream
+
+    def stream(prompt: Any, **options: Any) -> Any:
+        seen.update(options)
+        return answered(prompt, **options)
+
+    fake.stream = stream  # type: ignore[method-assign]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    ask(
+        server, max_tokens=7, temperature=1, top_p=0.5, seed=3, stop=["\n", "."],
+        response_format=wanted,
+    )  # fmt: skip
+    assert {k: seen[k] for k in ("max_tokens", "temperature", "top_p", "seed", "stop")} == {
+        "max_tokens": 7, "temperature": 1, "top_p": 0.5, "seed": 3, "stop": ("\n", "."),
+    }  # fmt: skip
+    assert seen["schema"] == schema
+    ask(server, max_completion_tokens=9, stop="x", response_format={"type": "json_object"})
+    assert (seen["max_tokens"], seen["stop"]) == (9, ("x",))
+    assert seen["schema"] == {"type": "object"} and seen["temperature"] == 0.0
+    first = seen["seed"]
+    ask(server)
+    assert seen["seed"] != first  # without one, each answer has another
+
+
+@pytest.mark.parametrize(
+    ("more", "param", "message"),
+    [
+        ({"n": 2}, "n", "n is 2; only 1 is allowed here"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "only [] is"),
+        ({"logprobs": True}, "logprobs", "only False"),
+        ({"presence_penalty": 0.5}, "presence_penalty", "only 0"),
+        ({"messages": []}, "messages", "at least one"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]", "role of system"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content",
+            "parts of the type text",
+        ),
+        ({"max_tokens": "many"}, "max_tokens", "a whole number"),
+        ({"temperature": True}, "temperature", "a number"),
+        ({"stop": [1]}, "stop", "a list of texts"),
+        ({"seed": -1}, "seed", "0 or more"),
+        ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
+        ({"user": "ana", "response_format": {"type": "json_object"}}, "response_format", "memory"),
+        (
+            {"user": "a", "messages": [{"role": "assistant", "content": "x"}]},
+            "messages",
+            "role user",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_a_bad_request_that_names_the_field(
+    server: Running, more: dict[str, Any], param: str, message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(server, **more)
+    assert caught.value.param == param
+    assert message in caught.value.message
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_an_empty_user_or_one_that_cannot_be_stored_is_refused(server: Running) -> None:
+    with pytest.raises(openai.BadRequestError, match="the user_id is empty"):
+        ask(server, user=" ")
+
+
+def test_an_unknown_model_is_not_found(server: Running) -> None:
+    for call in (
+        lambda: ask(server, model="gpt-9"),
+        lambda: server.client().embeddings.create(model="fake", input="x"),
+        lambda: server.client().models.retrieve("gpt-9"),
+    ):
+        with pytest.raises(openai.NotFoundError, match="there is no model") as caught:
+            call()
+        assert caught.value.code == "model_not_found"
+
+
+def test_a_wrong_token_is_an_authentication_error(server: Running) -> None:
+    with pytest.raises(openai.AuthenticationError, match="--show-token"):
+        server.client(api_key="no").models.list()
+
+
+def test_a_full_queue_is_a_rate_limit_that_says_when_to_try_again() -> None:
+    from edgemem.server import Limits
+
+    slow = SlowEngine()
+    with quick(engine=slow) as memory, running(memory, limits=Limits(queue=1)) as server:
+        connections = [server.begin("/v1/chat/completions", HI)]
+        until(lambda: slow.given)
+        connections.append(server.begin("/v1/chat/completions", HI))
+        until(lambda: server.service.worker.waiting == 1)
+        with pytest.raises(openai.RateLimitError, match="the queue is full") as caught:
+            ask(server)
+        assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
+        assert server.client().models.list().data  # what needs no engine still answers
+        slow.free.set()
+        assert ask(server, extra_headers={"x": "y"}).choices
+        for connection in connections:
+            connection.close()
+
+
+def test_the_client_waits_and_tries_again_by_itself() -> None:
+    from edgemem.server import Limits
+
+    slow = SlowEngine(most=100)
+    with quick(engine=slow) as memory, running(memory, limits=Limits(queue=1)) as server:
+        server.service.worker._mean_s = 0.1  # so that it is told to come back in one second
+        connections = [server.begin("/v1/chat/completions", HI) for _ in range(2)]
+        until(lambda: server.service.worker.waiting == 1)
+        client = server.client(max_retries=3)
+        assert client.chat.completions.create(**HI).choices  # type: ignore[call-overload]
+        for connection in connections:
+            connection.close()
+
+
+def test_an_error_in_the_middle_of_a_stream_reaches_the_client(
+    server: Running, fake: FakeEngine
+) -> None:
+    from edgemem.errors import ModelError
+
+    def broken() -> None:
+        raise ModelError("the model gave no numbers")
+
+    fake.between = broken
+    with pytest.raises(openai.APIError, match="gave no numbers"):
+        list(ask(server, stream=True))
+    with pytest.raises(openai.InternalServerError, match="gave no numbers"):
+        ask(server)
+
+
+def test_a_fault_of_ours_in_the_middle_of_a_stream_tells_no_text(
+    server: Running, fake: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise KeyError("a secret")
+
+    fake.between = broken
+    with pytest.raises(openai.APIError, match="broke off") as caught:
+        list(ask(server, stream=True))
+    assert "secret" not in str(caught.value) and "an answer broke off" in caplog.text
+
+
+def test_a_model_without_a_chat_template_answers_only_with_memory(
+    server: Running, fake: FakeEngine
+) -> None:
+    fake.has_chat_template = False
+    with pytest.raises(openai.BadRequestError, match=r"no chat template.*give `user`"):
+        ask(server)
+    assert ask(server, CAT, user="ana").choices
+
+
+# -- models and embeddings -----------------------------------------------------------------------
+
+
+def test_models_are_listed_and_found_by_name(server: Running) -> None:
+    names = [model.id for model in server.client().models.list()]
+    assert names == ["fake", "bag"]
+    assert server.client().models.retrieve("bag").owned_by == "edgemem"
+
+
+@pytest.mark.models
+def test_embeddings_are_the_embedders_own(embedder: Embedder) -> None:
+    wanted = embedder.embed(["one text", "and another"])
+    with quick(engine=FakeEngine(), embedder=embedder) as memory, running(memory) as server:
+        create = server.client().embeddings.create
+        model = "minilm-l6-v2-int8"
+        both = create(model=model, input=["one text", "and another"])  # base64, by its own choice
+        assert [e.index for e in both.data] == [0, 1]
+        np.testing.assert_array_equal(np.array([e.embedding for e in both.data]), wanted)
+        plain = create(model=model, input="one text", encoding_format="float")
+        np.testing.assert_allclose(plain.data[0].embedding, wanted[0])
+        assert plain.usage.prompt_tokens == embedder.count_tokens("one text")
+        for bad, message in (
+            ({"input": [1, 2]}, "a list of texts"),
+            ({"input": []}, "0 texts"),
+            ({"input": ["a", ""]}, "none of them empty"),
+            ({"input": "a", "dimensions": 7}, "dimensions is 7"),
+            ({"input": "a", "encoding_format": "hex"}, "float or base64"),
+        ):
+            with pytest.raises(openai.BadRequestError, match=message):
+                create(model=model, **bad)  # type: ignore[call-overload]
+
+
+# -- with the bundled model ----------------------------------------------------------------------
+
+
+@pytest.mark.models
+def test_the_bundled_model_answers_streams_and_follows_a_schema(
+    engine: Engine, embedder: Embedder
+) -> None:
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory, running(memory) as server:
+        answer = ask(server, "Say hello.", model=engine.name, max_tokens=8)
+        assert answer.choices[0].finish_reason in ("stop", "length")
+        assert answer.usage.completion_tokens <= 8 and answer.choices[0].message.content
+        with pytest.raises(openai.BadRequestError, match="n_ctx is 2048") as caught:
+            ask(server, "word " * 3000, model=engine.name)
+        assert caught.value.code == "context_length_exceeded"
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+        wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        made = ask(server, "Fine?", model=engine.name, max_tokens=32, response_format=wanted)
+        assert re.fullmatch(
+            r'\s*{\s*"ok"\s*:\s*(true|false)\s*}\s*', made.choices[0].message.content
+        )
+        said = "".join(
+            e.choices[0].delta.content or ""
+            for e in ask(server, "I live in Oslo.", model=engine.name, user="ana", stream=True)
+        )
+        assert said
+        found = ask(server, "Where do I live?", model=engine.name, user="ana")
+        assert "Oslo" in found.choices[0].message.content
+
+
+def test_the_readmes_client_runs(
+    server: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block below `<!-- client -->`, with this server in the place of the one it speaks of."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    code = re.findall(r"<!-- client -->\n+```py\n(.*?)^```", readme, re.M | re.S)
+    assert len(code) == 1
+    monkeypatch.setenv("EDGEMEM_TOKEN", TOKEN)
+    there = code[0].replace("8765", str(server.port))
+    there = there.replace("smollm2-135m-instruct-q4_1", "fake")
+    exec(compile(there, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "Oslo, I think.\n"
