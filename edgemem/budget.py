@@ -93,7 +93,8 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
             turned_down.append(name)
             choice, parts = smaller, left
     if sum(parts.values()) > limit_bytes:
-        raise MemoryBudgetExceeded(_refusal(parts, limit_bytes, turned_down), dict(parts))
+        message = _refusal(parts, limit_bytes, turned_down)
+        raise MemoryBudgetExceeded(message, dict(parts), tuple(turned_down))
     return Plan(
         choice=choice,
         limit_bytes=limit_bytes,

@@ -49,12 +49,15 @@ class ConfigError(EdgememError):
 class MemoryBudgetExceeded(EdgememError):
     """What is to be loaded does not fit the memory limit, whatever is turned down.
 
-    parts_bytes: what each part would take, with everything turned down.
+    turned_down: what was, in order; parts_bytes: what each part would take then.
     """
 
-    def __init__(self, message: str, parts_bytes: dict[str, int]) -> None:
+    def __init__(
+        self, message: str, parts_bytes: dict[str, int], turned_down: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.parts_bytes = parts_bytes
+        self.turned_down = turned_down
 
 
 class ModelError(EdgememError):
