@@ -24,6 +24,7 @@ from edgemem.cli import (
     demo,
     files,
     memories,
+    profiling,
     training,
 )
 from edgemem.cli.output import one_line_errors
@@ -89,6 +90,7 @@ for _command in (
     admin.models,
     admin.config,
     cloud.cloud,
+    profiling.profile,
     training.train,
 ):
     cli.add_command(_command)
