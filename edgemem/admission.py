@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from edgemem.ahead import TOKENS
 from edgemem.budget import Choice, Plan, admit
 from edgemem.config import Settings
 from edgemem.errors import ModelNotFound
@@ -57,6 +56,8 @@ def predict(
     settings: Settings, counts: dict[str, int], dim: int | None, engine: Engine | None = None
 ) -> Callable[[Choice], dict[str, int]]:
     """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
+    from edgemem.ahead import TOKENS  # imports the compressor, which few processes load
+
     of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
     scorer = adapters = embedder = 0
     with suppress(ModelNotFound):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgemem import admission, cachefile
-from edgemem.ahead import Ahead
 from edgemem.budget import Plan
-from edgemem.compression.sensitivity import Scorer
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, StoreError, StoreFull
 from edgemem.retrieval.memories import Memories
@@ -23,6 +22,10 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.store import Store
 from edgemem.worklock import work_lock
+
+if TYPE_CHECKING:
+    from edgemem.ahead import Ahead
+    from edgemem.compression.sensitivity import Scorer
 
 __all__ = ["Parts"]
 
@@ -56,6 +59,9 @@ class Parts:
                 store.close()
                 raise
         if settings.ahead_percent and (self.plan is None or self.plan.choice.compressor):
+            # Imported here: most processes compress nothing, and each starts sooner without it.
+            from edgemem.ahead import Ahead
+
             share = settings.ahead_percent / 100
             self._ahead = Ahead(store, self._scorer, share=share, quiet=self._quiet)
 
@@ -196,6 +202,8 @@ class Parts:
                 self.store.close()
 
     def _scorer(self) -> Scorer:
+        from edgemem.compression.sensitivity import Scorer
+
         return Scorer.load(self.settings.model, threads=1)
 
     def _quiet(self) -> bool:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +18,7 @@ from hypothesis import strategies as st
 from indexkit import changes, unit
 from memorykit import quick
 
+import edgemem
 from edgemem import admission
 from edgemem.budget import Choice, admit, bytes_of
 from edgemem.config import load_settings, set_value
@@ -266,6 +272,40 @@ def test_an_engine_fits_its_limit_by_a_smaller_window():
         held = engine.memory()
         assert held["kv"] == engine.plan.parts_bytes["kv"]
         assert held["weights"] == pytest.approx(engine.plan.parts_bytes["weights"], rel=0.02)
+
+
+LIMITED = """
+import json
+from edgemem import Chat, Memory
+from edgemem.profile import system
+with Memory(":memory:", memory_limit_bytes=400_000_000) as memory:
+    memory.add("I work at the harbour in Oslo.", user_id="ana")
+    answer = "".join(Chat(memory, user_id="ana").send("Where do I work?", remember=False))
+    engine = memory.engine
+    engine.generate("word " * (engine.n_ctx - 20), max_tokens=1)
+    system.give_back()
+    print(json.dumps({
+        "turned_down": memory.plan.turned_down, "foretold": memory.plan.total_bytes,
+        "n_ctx": engine.n_ctx, "answer": answer, "rss": system.memory_bytes()["rss"],
+    }))
+"""
+
+
+@pytest.mark.models
+def test_a_process_stays_within_its_limit_and_still_answers(tmp_path):
+    root = Path(edgemem.__file__).parent.parent
+    env = {**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, env=env, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["turned_down"] == ["n_ctx 1024", "n_ctx 512"] and found["n_ctx"] == 512
+    assert "Oslo" in found["answer"] or "harbour" in found["answer"]
+    if found["rss"] is None:
+        pytest.skip("this system does not tell what a process takes")
+    # The prefixes are counted at their most, so that what is foretold is the more.
+    assert 0.75 * found["foretold"] < found["rss"] <= 400_000_000
 
 
 def test_memory_limit_beside_settings_is_the_one_that_counts(model, monkeypatch):

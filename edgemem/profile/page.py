@@ -30,6 +30,7 @@ _COLOURS = {
     "adapters": "#3f4f96",
     "output": "#87919e",
 }
+_STEPS = ("#5d6673", "#3f4f96")
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fbfbfa; --ink: #1d2127; --soft: #5b636e;
   --line: #d9dce0; --mark: #2563c9; --far: #c04a30; --panel: #ffffff }
@@ -57,8 +58,9 @@ svg text { fill: var(--ink); font: 12px system-ui, sans-serif } svg .soft { fill
 table { border-collapse: collapse; width: 100%; font-size: .9rem } th { text-align: left }
 th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line) }
 th { font-weight: 600 } td.n { text-align: right; font-variant-numeric: tabular-nums }
-th.n { text-align: right } .swatch { display: inline-block; width: .8em; height: .8em;
-  border-radius: 2px; margin-right: .45em }
+th.n { text-align: right } td:first-child { white-space: nowrap }
+.swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px;
+  margin-right: .45em }
 .no { font-weight: 600; color: var(--far) }
 """
 
@@ -66,8 +68,9 @@ th.n { text-align: right } .swatch { display: inline-block; width: .8em; height:
 def render(profile: Profile) -> str:
     """The page."""
     machine = profile.machine
-    about = [profile.model, machine.get("processor"), f"{machine.get('cores')} cores"]
-    about += [machine.get("system"), f"{profile.backend} vectors", _versions(profile)]
+    cores = f"{machine['cores']} cores" if machine.get("cores") else None
+    about = [profile.model, machine.get("processor"), cores, machine.get("system")]
+    about += [f"{profile.backend} vectors", _versions(profile)]
     body = [
         "<h1>edgemem profile</h1>",
         f'<p class="soft">{escape(" · ".join(str(a) for a in about if a))}</p>',
@@ -99,7 +102,8 @@ def render(profile: Profile) -> str:
 
 def _versions(profile: Profile) -> str:
     shown = ("edgemem", "python", "llama-cpp-python", "onnxruntime")
-    return ", ".join(f"{name} {profile.versions.get(name)}" for name in shown)
+    there = ((name, profile.versions.get(name)) for name in shown)
+    return ", ".join(f"{name} {version}" for name, version in there if version)
 
 
 def _tiles(profile: Profile) -> str:
@@ -250,12 +254,11 @@ def _cold_start(profile: Profile) -> str:
     if not total:
         return f"<p>{UNKNOWN}</p>"
     out, before = [], 0.0
-    colours = list(_COLOURS.values())
     for i, (name, at) in enumerate(marks):
         left, wide = before / total * WIDTH, (at - before) / total * WIDTH
         out.append(
             f'<rect x="{left:.1f}" y="0" width="{max(0.0, wide - 2):.1f}" height="40" rx="3" '
-            f'fill="{colours[i % len(colours)]}">'
+            f'fill="{_STEPS[i % 2]}">'
             f"<title>{escape(name)}: {at - before:.2f} s</title></rect>"
         )
         if wide > 8 * len(name):
@@ -264,10 +267,9 @@ def _cold_start(profile: Profile) -> str:
         before = at
     rows = []
     before = 0.0
-    for i, (name, at) in enumerate(marks):
-        swatch = f'<span class="swatch" style="background:{colours[i % len(colours)]}"></span>'
+    for name, at in marks:
         rows.append(
-            f'<tr><td>{swatch}{escape(name)}</td><td class="n">{at - before:.2f}</td>'
+            f'<tr><td>{escape(name)}</td><td class="n">{at - before:.2f}</td>'
             f'<td class="n">{at:.2f}</td></tr>'
         )
         before = at
