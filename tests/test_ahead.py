@@ -40,7 +40,7 @@ class FakeScorer:
         while check is not None and not self.gate.wait(0.01):
             check()
         scores = np.array(tokens, np.float32) / max(1, len(tokens) - 1)
-        return Sensitivity(scores, scores, "fisher", 1, 0.0)
+        return Sensitivity(scores, scores, 1, 0.0)
 
     def close(self) -> None:
         self.closed = True

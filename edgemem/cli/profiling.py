@@ -41,10 +41,11 @@ def profile(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Does it fit, and how fast is it, on this device? Takes a minute or two.
+    """Does it fit, and how fast is it, on this device?
 
-    Each stage's time, each part's memory, a cold start, and growth with the number of memories, on
-    invented memories in processes of their own. The exit code is 1 if a budget is not enough.
+    Takes a minute or two. Each stage's time, each part's memory, a cold start, and growth with
+    the number of memories, on invented memories in processes of their own. The exit code is 1 if a
+    budget is not enough.
     """
     from edgemem.profile import profile as run
 
