@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import kernels
+from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreFull
 from edgemem.ingest import EXTRACT
 from edgemem.inputs import holds_nul
@@ -222,8 +223,11 @@ def reindex(
     return len(items)
 
 
-def doctor(store: Store, index_file: Path | None) -> dict[str, Any]:
-    """What is in a store, what is wrong with it, and what is pending, as JSON-able values."""
+def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str, Any]:
+    """What is in a store, what is wrong with it, and what is pending, as JSON-able values.
+
+    plan: what a memory limit has turned down.
+    """
     return {
         "path": str(store.path or ":memory:"),
         "problems": store.check(),
@@ -242,4 +246,5 @@ def doctor(store: Store, index_file: Path | None) -> dict[str, Any]:
         "backend": kernels.backend,
         "backend_detail": kernels.backend_detail,
         "index_file": str(index_file) if index_file is not None and index_file.exists() else None,
+        "memory_limit": plan.to_dict() if plan is not None else None,
     }

@@ -23,9 +23,10 @@ from typing import Any, Literal
 
 import platformdirs
 
+from edgemem.budget import bytes_of
 from edgemem.cloud import settings as cloud_settings
 from edgemem.cloud.settings import CloudSettings
-from edgemem.errors import ConfigError
+from edgemem.errors import ConfigError, InputError
 
 __all__ = [
     "Settings",
@@ -74,6 +75,9 @@ def config_file() -> Path:
     return config_dir() / "config.toml"
 
 
+NO_LIMIT = "none"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the user can set.
@@ -88,8 +92,9 @@ class Settings:
     ahead_percent: how much of one processor an open store may use, while nothing else is done, to
     work out which words of what was said matter (compressing them is then a lookup); 0: none.
     tuned: `on` uses the default model as `edgemem models tune` has stored it, if it has, and lets
-    `edgemem chat` and `demo` do so at their first start; `off` does neither. cloud: the `[cloud]`
-    table.
+    `edgemem chat` and `demo` do so at their first start; `off` does neither. memory_limit: what
+    all that is loaded may take in memory, such as `1GB`, or `none`; what does not fit is turned
+    down (budget.py). cloud: the `[cloud]` table.
     """
 
     db: Path
@@ -105,7 +110,13 @@ class Settings:
     vectors: Literal["float32", "int8"] = "float32"
     ahead_percent: int = 0
     tuned: Literal["on", "off"] = "on"
+    memory_limit: str = NO_LIMIT
     cloud: CloudSettings = field(default_factory=CloudSettings)
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """None: there is no limit."""
+        return None if self.memory_limit == NO_LIMIT else bytes_of(self.memory_limit)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON-able values, by key, in the order of the fields."""
@@ -240,6 +251,14 @@ def _checked(key: str, value: object, where: str) -> Any:
             f"Setting {key} = {value!r} in {where} is not allowed: it must be "
             f"{' or '.join(_CHOICES[key])}. Correct it, or remove it to use the default."
         )
+    if key == "memory_limit" and isinstance(value, str) and value != NO_LIMIT:
+        try:
+            bytes_of(value)
+        except InputError as exc:
+            raise ConfigError(
+                f"Setting {key} = {value!r} in {where} is not allowed: it must be a size such as "
+                f"1GB or 512MiB, or {NO_LIMIT}. Correct it, or remove it to use the default."
+            ) from exc
     if isinstance(value, str) and value.strip() and "\0" not in value and _is_utf8(value):
         return _expanded(value, where) if key == "db" else value
     raise ConfigError(

@@ -3,6 +3,7 @@
     EdgememError
     ├ InputError   what cannot be stored or asked (also a ValueError)
     ├ ConfigError  unknown key, bad value (names the key and the file)
+    ├ MemoryBudgetExceeded  what is to be loaded does not fit the memory limit (has its parts)
     ├ ModelError   ├ ModelNotFound ├ AdapterError ├ ContextOverflow
     ├ StoreError   ├ SchemaVersionError ├ DimensionMismatch ├ StoreCorrupt ├ StoreLocked ├ StoreFull
     └ CloudError   ├ CloudDisabled ├ CloudTimeout ├ CloudRejected
@@ -22,6 +23,7 @@ __all__ = [
     "DimensionMismatch",
     "EdgememError",
     "InputError",
+    "MemoryBudgetExceeded",
     "ModelError",
     "ModelNotFound",
     "SchemaVersionError",
@@ -42,6 +44,20 @@ class InputError(EdgememError, ValueError):
 
 class ConfigError(EdgememError):
     """An unknown configuration key or a bad value."""
+
+
+class MemoryBudgetExceeded(EdgememError):
+    """What is to be loaded does not fit the memory limit, whatever is turned down.
+
+    turned_down: what was, in order; parts_bytes: what each part would take then.
+    """
+
+    def __init__(
+        self, message: str, parts_bytes: dict[str, int], turned_down: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.parts_bytes = parts_bytes
+        self.turned_down = turned_down
 
 
 class ModelError(EdgememError):

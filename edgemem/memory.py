@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
 from edgemem import care, ingest
+from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, StoreError, StoreLocked
 from edgemem.inputs import (
@@ -70,8 +72,10 @@ class Memory:
 
     path: the file, made if it is not there; ":memory:" for none; None takes `settings.db`.
     engine, embedder: models to use instead of loading those that `settings` names (the caller
-    closes them). Every method may raise StoreError and its kinds, also when this is closed;
-    adding with infer=True also ModelError.
+    closes them). memory_limit_bytes: of all that is loaded, in place of the setting; what does not
+    fit is turned down, as `plan` says, and MemoryBudgetExceeded raised if that is not enough.
+    Every method may raise StoreError and its kinds, also when this is closed; adding with
+    infer=True also ModelError.
 
     >>> with Memory("memories.db") as memory:
     ...     memory.add("I moved to Oslo last month.", user_id="ana")
@@ -85,8 +89,11 @@ class Memory:
         engine: Engine | None = None,
         embedder: Embedder | None = None,
         settings: Settings | None = None,
+        memory_limit_bytes: int | None = None,
     ) -> None:
         self.settings = settings or load_settings()
+        if memory_limit_bytes is not None:
+            self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
         self.store = Store.open(path if path is not None else self.settings.db)
         self._parts = Parts(self.store, self.settings, engine, embedder)
 
@@ -94,6 +101,11 @@ class Memory:
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._parts.closed
+
+    @property
+    def plan(self) -> Plan | None:
+        """What the memory limit has made of the parts; None without one."""
+        return self._parts.plan
 
     @property
     def engine(self) -> Engine:
@@ -450,7 +462,7 @@ class Memory:
 
     def doctor(self) -> dict[str, Any]:
         """What is in the store, what is wrong with it, and what is pending."""
-        return care.doctor(self.store, self._parts.index_file())
+        return care.doctor(self.store, self._parts.index_file(), self.plan)
 
     def close(self) -> None:
         """Write the index's files if it is worth it, and close. A second time does nothing.

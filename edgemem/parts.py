@@ -9,19 +9,23 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from edgemem import cachefile
-from edgemem.ahead import Ahead
-from edgemem.compression.sensitivity import Scorer
+from edgemem import admission, cachefile
+from edgemem.budget import Plan
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, StoreError, StoreFull
 from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.search import refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine
+from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.store import Store
 from edgemem.worklock import work_lock
+
+if TYPE_CHECKING:
+    from edgemem.ahead import Ahead
+    from edgemem.compression.sensitivity import Scorer
 
 __all__ = ["Parts"]
 
@@ -30,6 +34,8 @@ class Parts:
     """The store, engine, embedder and index of one Memory. Safe to use from several threads.
 
     engine, embedder: None loads those that settings name; only these are closed with the rest.
+    plan: what the settings' memory limit lets them be; None without one. Raises
+    MemoryBudgetExceeded when they cannot fit, and then closes the store.
     """
 
     def __init__(
@@ -44,7 +50,18 @@ class Parts:
         self.working = threading.Lock()  # for work_lock
         self._closed = False
         self._ahead: Ahead | None = None
-        if settings.ahead_percent:
+        self.plan: Plan | None = None
+        if (limit := settings.memory_limit_bytes) is not None:
+            try:
+                dim = int(store.meta("embedder_dim") or 0) or None
+                self.plan = admission.plan(settings, limit, store.counts(), dim, engine)
+            except BaseException:
+                store.close()
+                raise
+        if settings.ahead_percent and (self.plan is None or self.plan.choice.compressor):
+            # Imported here: most processes compress nothing, and each starts sooner without it.
+            from edgemem.ahead import Ahead
+
             share = settings.ahead_percent / 100
             self._ahead = Ahead(store, self._scorer, share=share, quiet=self._quiet)
 
@@ -61,14 +78,16 @@ class Parts:
         with self._lock:
             self.require_open()
             if self._engine is None:
-                s = self.settings
+                s, plan = self.settings, self.plan
                 engine = Engine.load(
                     s.model,
-                    n_ctx=s.n_ctx,
+                    n_ctx=s.n_ctx if plan is None else plan.choice.n_ctx,
                     n_threads=s.n_threads,
                     n_gpu_layers=s.n_gpu_layers,
                     tuned=s.tuned == "on",
+                    prefix_bytes=PREFIX_BYTES if plan is None else plan.choice.prefix_bytes,
                 )
+                engine.plan = plan
                 try:
                     experts.load_chosen(engine, s.experts)
                 except BaseException:
@@ -111,7 +130,9 @@ class Parts:
         with self._lock:
             self.require_open()
             if self._index is None or self._index.dim != embedder.dim:
-                index = Memories(embedder.dim, self.settings.vectors)
+                plan = self.plan
+                dtype = self.settings.vectors if plan is None else plan.choice.vectors
+                index = Memories(embedder.dim, dtype)
                 refresh(self.store, index)
                 model_id = embedder.model_id
                 if (file := self.index_file()) is not None:
@@ -181,6 +202,8 @@ class Parts:
                 self.store.close()
 
     def _scorer(self) -> Scorer:
+        from edgemem.compression.sensitivity import Scorer
+
         return Scorer.load(self.settings.model, threads=1)
 
     def _quiet(self) -> bool:

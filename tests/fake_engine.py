@@ -39,6 +39,9 @@ class FakeEngine:
     def expert(self, stage: str) -> bool:
         return False
 
+    def warm(self, stage: str, beginning: Any, *, folder: Path | None = None) -> int:
+        return self.count_tokens(beginning)
+
     def count_tokens(self, prompt: Any) -> int:
         return len(str(prompt).split())
 

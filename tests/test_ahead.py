@@ -40,7 +40,7 @@ class FakeScorer:
         while check is not None and not self.gate.wait(0.01):
             check()
         scores = np.array(tokens, np.float32) / max(1, len(tokens) - 1)
-        return Sensitivity(scores, scores, "fisher", 1, 0.0)
+        return Sensitivity(scores, scores, 1, 0.0)
 
     def close(self) -> None:
         self.closed = True
@@ -271,7 +271,7 @@ def test_a_share_is_above_0_and_at_most_1(store, share):
 
 @pytest.mark.models
 def test_an_open_memory_scores_what_it_was_told(tmp_path, monkeypatch, embedder):
-    monkeypatch.setattr("edgemem.parts.Ahead", lambda *a, **k: Ahead(*a, **k, idle_s=0.05))
+    monkeypatch.setattr("edgemem.ahead.Ahead", lambda *a, **k: Ahead(*a, **k, idle_s=0.05))
     settings = Settings(db=tmp_path / "a.db", ahead_percent=100)
     with Memory(settings.db, settings=settings, embedder=embedder) as opened:
         said = "I moved to Zürich in March; the 2 cats 🐈 came by train."

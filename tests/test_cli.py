@@ -58,7 +58,7 @@ def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
     for command in subcommands():
         shown = run(*command.split(), "--help").stdout
         assert ("--json" in shown) == (command not in groups), command
-        alone = {"models", "config", "compress", "train"}
+        alone = {"models", "config", "compress", "profile", "train"}
         stores = command != "cloud" and command.split()[0] not in alone
         assert ("--db" in shown) == stores, command
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.results import Message
+from edgemem.runtime import llama
 from edgemem.runtime.grammars import allows, grammar_sampler
 from edgemem.stages.extraction import MAX_SENTENCES, extract, parse, schema, worth_reading
 
@@ -263,7 +264,7 @@ def test_the_schema_takes_facts_about_the_speaker_that_json_need_not_escape(fact
 def test_the_real_grammar_takes_no_mark_that_json_must_escape(engine):
     """A tab is no newline: it passed, and the answer could not be parsed."""
     lib, vocabulary = engine._lib, engine._vocabulary.handle
-    sampler = grammar_sampler(lib, vocabulary, engine._grammar(schema("Ana")))
+    sampler = grammar_sampler(lib, vocabulary, llama.grammar(schema("Ana")))
     for token in engine.tokenize('{"facts": ["Ana likes'):
         lib.llama_sampler_accept(sampler, token)
     marks = [engine.tokenize(mark)[0] for mark in ("\t", "\r", "\n", "\x1f", "\\", " tea", "犬")]

@@ -19,6 +19,9 @@ class Recorder:
     def expert(self, stage):
         return False
 
+    def warm(self, stage, beginning, *, folder):
+        pass
+
     def count_tokens(self, prompt):
         return len(str(prompt).split())
 

@@ -25,6 +25,9 @@ class Expert:
     def expert(self, stage):
         return True
 
+    def warm(self, stage, beginning, *, folder):
+        pass
+
     def count_tokens(self, prompt):
         return len(prompt.split())
 

@@ -24,6 +24,7 @@ from edgemem.cli import (
     demo,
     files,
     memories,
+    profiling,
     serving,
     training,
 )
@@ -90,6 +91,7 @@ for _command in (
     admin.models,
     admin.config,
     cloud.cloud,
+    profiling.profile,
     serving.serve,
     serving.mcp,
     training.train,

@@ -68,6 +68,10 @@ class Scorer:
         file = models.find(os.fspath(path) if path is not None else models.DEFAULT_LLM)
         return cls(Weights(file, threads))
 
+    def memory_bytes(self) -> int:
+        """Bytes held between two passes, beside the mapped file."""
+        return 0 if self._weights is None else self._weights.nbytes
+
     @cached_property
     def model_hash(self) -> str:
         """The sha256 of the file: which model's sensitivities these are."""

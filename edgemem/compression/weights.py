@@ -46,6 +46,11 @@ class Weights:
             if rows == 1 and name != "rope_freqs.weight"
         }
 
+    @property
+    def nbytes(self) -> int:
+        """Of what is unpacked, beside the mapped file."""
+        return self._scratch.nbytes + sum(vector.nbytes for vector in self._vectors.values())
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()

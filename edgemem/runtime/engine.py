@@ -20,6 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -27,8 +28,9 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import ContextOverflow, InputError, ModelError
-from edgemem.runtime import llama, models, prefixfile, scoring, tune
+from edgemem.budget import Choice, Plan, admit
+from edgemem.errors import InputError, ModelError
+from edgemem.runtime import llama, models, prefixfile, scoring, sizes, tune
 from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
@@ -36,7 +38,15 @@ from edgemem.runtime.prefixes import Prefixes
 from edgemem.runtime.sampling import pick, repeat_penalised
 from edgemem.runtime.spans import Spans
 from edgemem.runtime.stage import Stage
-from edgemem.runtime.streams import Generation, Options, Reason, Stream, check_numbers, held_back
+from edgemem.runtime.streams import (
+    Generation,
+    Options,
+    Reason,
+    Stream,
+    check_length,
+    check_numbers,
+    held_back,
+)
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stage", "Stream", "build_info"]
@@ -70,6 +80,7 @@ class Engine:
         self._adapters = Adapters(lib, model, context, path)
         self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch)
         self._switch_s = 0.0
+        self.plan: Plan | None = None  # what a memory limit has made of it
 
     @classmethod
     def load(
@@ -83,6 +94,7 @@ class Engine:
         flash_attention: bool = False,
         tuned: bool = True,
         prefix_bytes: int = PREFIX_BYTES,
+        memory_limit_bytes: int | None = None,
     ) -> Engine:
         """Load a GGUF model.
 
@@ -94,8 +106,11 @@ class Engine:
         wait for a busy core stall each other); n_threads_batch: for prefill (default: all cores).
         flash_attention: a faster prefill, by about 15 %, and logits that then depend on how much of
         a prompt was cached. tuned: use what `edgemem models tune` has stored of the bundled model,
-        if anything (tune.py): its file, and its threads where none are given.
-        Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number).
+        if anything (tune.py): its file, and its threads where none are given. memory_limit_bytes:
+        of weights, tokenizer, KV, buffers and prefixes; n_ctx and then prefix_bytes are turned down
+        until they fit (budget.py), and `plan` says how far.
+        Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number),
+        MemoryBudgetExceeded.
         """
         if not 64 <= n_ctx < 2**31:
             raise InputError(f"n_ctx is {n_ctx}; it must be at least 64 tokens, and below 2**31")
@@ -104,13 +119,14 @@ class Engine:
                 raise InputError(f"{name} is {given}; it must be 1 to 512, or None")
         if prefix_bytes < 0:
             raise InputError(f"prefix_bytes is {prefix_bytes}; it must be 0 or more")
-        file = models.find(os.fspath(path) if path is not None else models.DEFAULT_LLM)
-        cores = tune.cores()
-        threads, threads_batch = max(1, cores // 2), cores
-        tunable = tuned and path in (None, models.DEFAULT_LLM) and n_gpu_layers == 0
-        if tunable and (tuning := tune.stored(file)) is not None:
-            file = tuning.path
-            threads, threads_batch = tuning.n_threads, tuning.n_threads_batch
+        file, threads, threads_batch = tune.choose_file(
+            path, tuned=tuned, n_gpu_layers=n_gpu_layers
+        )
+        plan = None
+        if memory_limit_bytes is not None:
+            wanted = Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes)
+            plan = admit(wanted, partial(sizes.engine_bytes, file), memory_limit_bytes)
+            n_ctx, prefix_bytes = plan.choice.n_ctx, plan.choice.prefix_bytes
         with llama.counted_buffers() as buffers:
             model, context = llama.open_model(
                 file,
@@ -120,7 +136,9 @@ class Engine:
                 n_gpu_layers=n_gpu_layers,
                 flash_attention=flash_attention,
             )
-        return cls(model, context, file, n_gpu_layers, flash_attention, prefix_bytes, buffers)
+        engine = cls(model, context, file, n_gpu_layers, flash_attention, prefix_bytes, buffers)
+        engine.plan = plan
+        return engine
 
     # -- text and tokens ---------------------------------------------------------------------
 
@@ -214,9 +232,11 @@ class Engine:
         Returns the tokens that are held now. Raises as `stream` does.
         """
         tokens = self._vocabulary.prompt_tokens(beginning)
-        self._check_length(len(tokens), 1)
+        check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
             prompt = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            if folder is not None and self._prefixes.has(prompt):
+                return len(tokens)
             held = self._prefixes.enter(stage, prompt)
             members, same = self._adapters.identity, self._same
             if folder is None or (what := prefixfile.describe(prompt, members, same)) is None:
@@ -294,12 +314,14 @@ class Engine:
         stop = (stop,) if isinstance(stop, str) else tuple(stop)
         check_numbers(max_tokens, temperature, top_p, repeat_penalty, stop, deadline_s)
         tokens = self._vocabulary.prompt_tokens(prompt)
-        self._check_length(len(tokens), max_tokens or 1)
+        check_length(len(tokens), max_tokens or 1, self.n_ctx)
         if schema is not None and within is not None:
             raise InputError("give schema or within, not both")
         limit = max_tokens or self.n_ctx - len(tokens)
         grammar = llama.grammar(schema) if schema is not None else None
-        spans = self._spans(within, stop) if within is not None else None
+        spans = None
+        if within is not None:
+            spans = Spans.quoting(within, stop, self.tokenize, self._vocabulary.piece)
         rng = np.random.default_rng(seed)
 
         def choose(recent: list[int], allowed: Allowed | None) -> int:
@@ -405,29 +427,6 @@ class Engine:
             if sampler:
                 self._lib.llama_sampler_free(sampler)
             self._release()
-
-    def _check_length(self, prompt_tokens: int, more: int) -> None:
-        needed = prompt_tokens + more
-        if needed > self.n_ctx:
-            raise ContextOverflow(
-                f"the prompt has {prompt_tokens} tokens and {more} are to follow: "
-                f"{needed} in all, but n_ctx is {self.n_ctx}; shorten the prompt, ask for fewer "
-                "tokens, or load the model with a larger n_ctx",
-                prompt_tokens=needed,
-                n_ctx=self.n_ctx,
-            )
-
-    def _spans(self, texts: Sequence[str], stop: Sequence[str]) -> Spans:
-        piece = self._vocabulary.piece
-        # A token that is the stop text, though some models put a space before any text.
-        ends = [t for s in stop for t in self.tokenize(s) if piece(t) == s.encode()]
-        if not ends or not any(text.strip() for text in texts):
-            raise InputError(
-                f"within is {list(texts)!r:.80} and stop {list(stop)!r}; give at least one text, "
-                "and one stop text of a single token to end the answer"
-            )
-        quotable = [self.tokenize(f" {text}") for text in texts if text.strip()]
-        return Spans(quotable, piece, ends)
 
     def _acquire(self, timeout_s: float | None = None) -> bool:
         """Wait until the engine is this thread's; whether it became so in time."""

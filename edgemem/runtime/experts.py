@@ -24,6 +24,7 @@ __all__ = [
     "Expert",
     "ExpertSet",
     "available",
+    "chosen_set",
     "find",
     "load",
     "load_chosen",
@@ -148,14 +149,20 @@ def load_chosen(engine: Engine, setting: str) -> ExpertSet | None:
     The default set is passed over where it does not belong: with another model, or where it was
     left out of an installation. Raises AdapterError as `load` does for any other.
     """
+    found = chosen_set(setting, engine.path)
+    return None if found is None else load(engine, setting)
+
+
+def chosen_set(setting: str, base: Path) -> ExpertSet | None:
+    """The set that `load_chosen` loads into a model of that file. Raises AdapterError."""
     if setting == NO_EXPERTS:
         return None
     if setting == DEFAULT:
         if not any((place / DEFAULT / _MANIFEST).is_file() for place in _places()):
             return None
-        if models.known_sha256(engine.path) not in find(DEFAULT).base_sha256:
+        if models.known_sha256(base) not in find(DEFAULT).base_sha256:
             return None
-    return load(engine, setting)
+    return find(setting)
 
 
 def _places() -> tuple[Path, ...]:

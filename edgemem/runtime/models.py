@@ -13,12 +13,9 @@ import json
 import os
 import tempfile
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +264,10 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     bytes in all). Raises ModelError if it cannot be fetched or stored or is not what the
     manifest says; then nothing is left behind.
     """
+    # Imported here: every process imports this module, and this call alone needs them (25 ms).
+    import urllib.error
+    from http.client import HTTPException
+
     model = entry(name)
     path, _ = _locate(model)
     if path is not None and sha256_of(path) == model.sha256:
@@ -328,6 +329,8 @@ def _store(
 
 
 def _download(url: str) -> Iterator[bytes]:
+    import urllib.request
+
     with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
         while block := reply.read(_BLOCK_BYTES):
             yield block

@@ -73,6 +73,12 @@ class Prefixes:
         """What they take."""
         return sum(state.nbytes for _, state in self._saved.values())
 
+    def has(self, beginning: Sequence[Keyed]) -> bool:
+        """Whether something held or kept begins so, but for the two tokens decoded anew."""
+        sought = list(beginning[:-2])
+        kept = (held for held, _ in self._saved.values())
+        return any(held[: len(sought)] == sought for held in (self.held, *kept))
+
     def enter(self, stage: str, prompt: Sequence[Keyed]) -> int:
         """Make it the stage's turn; how many tokens of the prompt the context holds already.
 

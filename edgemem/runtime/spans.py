@@ -14,6 +14,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.errors import InputError
 from edgemem.text import content_words
 
 __all__ = ["Spans"]
@@ -46,6 +47,27 @@ class Spans:
         self._pieces = {token: piece(token) for tokens in texts for token in tokens}
         self._texts = [self._read(list(tokens)) for tokens in texts]
         self._ends = frozenset(ends)
+
+    @classmethod
+    def quoting(
+        cls,
+        within: Sequence[str],
+        stop: Sequence[str],
+        tokenize: Callable[[str], list[int]],
+        piece: Callable[[int], bytes],
+    ) -> Spans:
+        """The runs of words of texts. stop: texts that end an answer, one of them of one token.
+
+        Raises InputError if no text says anything or no stop text is one token.
+        """
+        # A token that is the stop text, though some models put a space before any text.
+        ends = [t for s in stop for t in tokenize(s) if piece(t) == s.encode()]
+        if not ends or not any(text.strip() for text in within):
+            raise InputError(
+                f"within is {list(within)!r:.80} and stop {list(stop)!r}; give at least one text, "
+                "and one stop text of a single token to end the answer"
+            )
+        return cls([tokenize(f" {text}") for text in within if text.strip()], piece, ends)
 
     def after(self, answer: Sequence[int]) -> set[int]:
         """The tokens that may follow an answer (token ids, all chosen by this)."""

@@ -11,9 +11,17 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
-from edgemem.errors import InputError
+from edgemem.errors import ContextOverflow, InputError
 
-__all__ = ["Generation", "Options", "Reason", "Stream", "check_numbers", "held_back"]
+__all__ = [
+    "Generation",
+    "Options",
+    "Reason",
+    "Stream",
+    "check_length",
+    "check_numbers",
+    "held_back",
+]
 
 Reason = Literal["stop", "length", "cancelled", "deadline"]
 
@@ -96,6 +104,19 @@ def check_numbers(
         raise InputError("a stop string is empty; give at least one character each")
     if deadline_s is not None and not deadline_s > 0.0:
         raise InputError(f"deadline_s is {deadline_s}; it must be above 0, or None")
+
+
+def check_length(prompt_tokens: int, more: int, n_ctx: int) -> None:
+    """Raise ContextOverflow if a prompt and what is to follow exceed the window."""
+    needed = prompt_tokens + more
+    if needed > n_ctx:
+        raise ContextOverflow(
+            f"the prompt has {prompt_tokens} tokens and {more} are to follow: "
+            f"{needed} in all, but n_ctx is {n_ctx}; shorten the prompt, ask for fewer "
+            "tokens, or load the model with a larger n_ctx",
+            prompt_tokens=needed,
+            n_ctx=n_ctx,
+        )
 
 
 def held_back(text: str, stop: Sequence[str]) -> int:

@@ -29,7 +29,17 @@ from edgemem.config import cache_dir
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama, models
 
-__all__ = ["FORMS", "Speed", "Tuning", "cores", "measure", "requantise", "stored", "tune"]
+__all__ = [
+    "FORMS",
+    "Speed",
+    "Tuning",
+    "choose_file",
+    "cores",
+    "measure",
+    "requantise",
+    "stored",
+    "tune",
+]
 
 # llama.cpp's number of each. Q4_0 is faster still, but costs 0.18 of the mean log p of a text, and
 # three of ten likeliest tokens are others: `tune` does not take it.
@@ -77,6 +87,22 @@ def cores() -> int:
     """How many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def choose_file(
+    path: str | os.PathLike[str] | None, *, tuned: bool, n_gpu_layers: int
+) -> tuple[Path, int, int]:
+    """The file that a model is loaded from, and its threads for decoding and for prefill.
+
+    path: a file or a name of the manifest; None is the default model. tuned: take what is stored
+    of the default model, where that is what is meant and it runs without a GPU.
+    Raises ModelNotFound.
+    """
+    file = models.find(os.fspath(path) if path is not None else models.DEFAULT_LLM)
+    tunable = tuned and path in (None, models.DEFAULT_LLM) and n_gpu_layers == 0
+    if tunable and (tuning := stored(file)) is not None:
+        return tuning.path, tuning.n_threads, tuning.n_threads_batch
+    return file, max(1, cores() // 2), cores()
 
 
 def stored(source: Path) -> Tuning | None:

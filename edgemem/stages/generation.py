@@ -1,10 +1,11 @@
 """Stage 3, generation: a question and recalled memories in, a short answer out.
 
 A small base model answers best when it completes a text: shown what was said and when, the most
-relevant last, and two worked examples of how short an answer is (their KV is computed once). And it
-must quote: an answer is a run of words of what was shown, so that it cannot invent one, nor take it
-from the examples (bench/LOG.md has what was tried). So recall is answered through a plain
-completion, which any GGUF can do; only talk that needs no memory goes through the chat template.
+relevant last, and two worked examples of how short an answer is (their KV is computed once, and
+kept in a file for other processes). And it must quote: an answer is a run of words of what was
+shown, so that it cannot invent one, nor take it from the examples (bench/LOG.md has what was
+tried). So recall is answered through a plain completion, which any GGUF can do; only talk that
+needs no memory goes through the chat template.
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
 
 Knows memories as dated text; knows nothing of the store or of how they were found.
@@ -16,6 +17,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgemem.config import cache_dir
 from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages.dates import absolute, day_text
@@ -83,6 +85,8 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
     if expert:
         told = engine.stream(prompt, max_tokens=MAX_ANSWER_TOKENS, stop=("\n",), stage="generation")
         return Stream(_told(told))
+    # Without it the first answer of a process computes the examples: most of a cold start.
+    engine.warm("generation", _EXAMPLES, folder=cache_dir() / "prefixes")
     return engine.stream(
         prompt,
         max_tokens=MAX_ANSWER_TOKENS,

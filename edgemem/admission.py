@@ -1,0 +1,104 @@
+"""What a Memory may load under its memory limit: the parts' sizes, foretold one by one.
+
+Knows the settings, the store's counts and the models' files; knows no ladder (budget.py has it) and
+loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from edgemem.budget import Choice, Plan, admit
+from edgemem.config import Settings
+from edgemem.errors import ModelNotFound
+from edgemem.retrieval.index import CROSSOVER
+from edgemem.runtime import experts, models, sizes, tune
+from edgemem.runtime.engine import PREFIX_BYTES, Engine
+
+__all__ = ["LIBRARIES_BYTES", "index_bytes", "plan", "predict"]
+
+LIBRARIES_BYTES = 85_000_000
+"""Python, NumPy, llama.cpp, onnxruntime and the rest once imported; measured 80 to 84 MB."""
+
+DIM = 384  # of the bundled embedder's vectors, where the store does not say yet
+_ROW_BYTES = 34  # the columns beside a vector
+_TEXT_BYTES = 400  # postings and the catalog, of a memory of some fifteen words
+_LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of the vector
+_METRIC_NUMBERS = 9  # bytes for each of dim², of a fitted metric and its moments
+
+
+def plan(
+    settings: Settings,
+    limit_bytes: int,
+    counts: dict[str, int],
+    dim: int | None,
+    engine: Engine | None,
+) -> Plan:
+    """What a Memory with these settings loads, turned down until it fits.
+
+    counts: of the store; dim: of its vectors, None if it has none. engine: one that the caller has
+    loaded, which is counted and cannot be turned down.
+    Raises MemoryBudgetExceeded, and ModelError or AdapterError on a file that cannot be read.
+    """
+    wanted = Choice(
+        n_ctx=settings.n_ctx if engine is None else engine.n_ctx,
+        vectors=settings.vectors,
+        compressor=settings.ahead_percent > 0,
+        prefix_bytes=PREFIX_BYTES,
+    )
+    return admit(wanted, predict(settings, counts, dim, engine), limit_bytes)
+
+
+def predict(
+    settings: Settings, counts: dict[str, int], dim: int | None, engine: Engine | None = None
+) -> Callable[[Choice], dict[str, int]]:
+    """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
+    from edgemem.ahead import TOKENS  # imports the compressor, which few processes load
+
+    of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
+    scorer = adapters = embedder = 0
+    with suppress(ModelNotFound):
+        if engine is not None:
+            loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
+            own = sizes.engine_bytes(engine.path, loaded)
+            of_engine = lambda choice: own  # noqa: E731
+            adapters = engine.memory()["adapters"]
+        else:
+            file, _, _ = tune.choose_file(
+                settings.model, tuned=settings.tuned == "on", n_gpu_layers=settings.n_gpu_layers
+            )
+            of_engine = partial(sizes.engine_bytes, file)
+            adapters = _adapter_bytes(settings.experts, file)
+        scorer = sizes.compressor_bytes(models.find(settings.model), TOKENS)
+    with suppress(ModelNotFound):
+        embedder = sizes.embedder_bytes(models.find(settings.embedder))
+
+    def parts(choice: Choice) -> dict[str, int]:
+        return {
+            "libraries": LIBRARIES_BYTES,
+            **of_engine(choice),
+            "adapters": adapters,
+            "embedder": embedder,
+            "index": index_bytes(counts["vectors"], dim or DIM, choice.vectors),
+            "compressor": scorer if choice.compressor else 0,
+        }
+
+    return parts
+
+
+def index_bytes(n: int, dim: int, vectors: str) -> int:
+    """Of what searches keep of n vectors of `dim` numbers, held as "float32" or "int8"."""
+    row = dim + 4 if vectors == "int8" else 4 * dim
+    if vectors == "float32" and n > CROSSOVER:
+        row += 4 * dim + _LINK_BYTES
+    return n * (row + _ROW_BYTES + _TEXT_BYTES) + (_METRIC_NUMBERS * dim * dim if n else 0)
+
+
+def _adapter_bytes(setting: str, base: Path) -> int:
+    """Of the experts that will be loaded beside a model: as large as their files."""
+    chosen = experts.chosen_set(setting, base)
+    files = [] if chosen is None else [chosen.folder / a.file for a in chosen.adapters]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,134 @@
+"""One ceiling for everything that is loaded, and what is turned down so that it fits.
+
+Knows sizes, choices and the order in which they are given up; knows no model, no store and no
+file: what each choice would take it is told. The ceiling is held when things are loaded. What
+grows later (a store that is added to) is counted when it is opened the next time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from edgemem.errors import InputError, MemoryBudgetExceeded
+
+__all__ = ["SMALLEST_N_CTX", "Choice", "Plan", "admit", "bytes_of"]
+
+SMALLEST_N_CTX = 512  # below it a prompt's examples leave no room for what was recalled
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.I)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+Predict = Callable[["Choice"], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What can be turned down. n_ctx: tokens; vectors: how a search holds them; compressor:
+    whether Fisher scores are worked out beside the model; prefix_bytes: for the KV of stages that
+    do not run."""
+
+    n_ctx: int
+    vectors: Literal["float32", "int8"] = "int8"
+    compressor: bool = False
+    prefix_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What may be loaded. parts_bytes: predicted, by part; turned_down: what, in order."""
+
+    choice: Choice
+    limit_bytes: int
+    parts_bytes: Mapping[str, int]
+    turned_down: tuple[str, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts_bytes.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "limit_mb": round(self.limit_bytes / 1e6, 1),
+            "predicted_mb": round(self.total_bytes / 1e6, 1),
+            "parts_mb": {name: round(n / 1e6, 1) for name, n in self.parts_bytes.items()},
+            "turned_down": list(self.turned_down),
+        }
+
+
+def bytes_of(text: str) -> int:
+    """`1GB`, `512MiB`, `1.5 G` or plain bytes as a number of bytes, at least 1.
+
+    GB is 10⁹ bytes, GiB 2³⁰. Raises InputError on anything else.
+    """
+    found = _SIZE.fullmatch(text)
+    size = 0
+    if found is not None:
+        size = int(float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2].lower()])
+    if size < 1:
+        raise InputError(f"{text!r} is no size; give a number with a unit, such as 1GB or 512MiB")
+    return size
+
+
+def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
+    """The choice, or the first one down the ladder, whose parts fit the limit together.
+
+    The ladder: the window is halved, down to 512 tokens (KV and working buffers shrink with it);
+    then vectors are held in int8; then the compressor is not loaded; then only the prefix of the
+    stage that runs is kept. A rung that would save nothing is passed over.
+    predict: bytes of each part under a choice.
+    Raises MemoryBudgetExceeded, which lists the parts, when the last rung does not fit either;
+    InputError if limit_bytes < 1.
+    """
+    if limit_bytes < 1:
+        raise InputError(f"the memory limit is {limit_bytes} bytes; it must be at least 1")
+    parts, turned_down = predict(choice), list[str]()
+    for rung in (_half_window, _int8, _no_compressor, _one_prefix):
+        while sum(parts.values()) > limit_bytes and (found := rung(choice)) is not None:
+            name, smaller = found
+            left = predict(smaller)
+            if sum(left.values()) >= sum(parts.values()):
+                break
+            turned_down.append(name)
+            choice, parts = smaller, left
+    if sum(parts.values()) > limit_bytes:
+        message = _refusal(parts, limit_bytes, turned_down)
+        raise MemoryBudgetExceeded(message, dict(parts), tuple(turned_down))
+    return Plan(
+        choice=choice,
+        limit_bytes=limit_bytes,
+        parts_bytes=dict(parts),
+        turned_down=tuple(turned_down),
+    )
+
+
+def _half_window(choice: Choice) -> tuple[str, Choice] | None:
+    if choice.n_ctx <= SMALLEST_N_CTX:
+        return None
+    n_ctx = max(SMALLEST_N_CTX, choice.n_ctx // 2)
+    return f"n_ctx {n_ctx}", replace(choice, n_ctx=n_ctx)
+
+
+def _int8(choice: Choice) -> tuple[str, Choice] | None:
+    if choice.vectors == "int8":
+        return None
+    return "vectors int8", replace(choice, vectors="int8")
+
+
+def _no_compressor(choice: Choice) -> tuple[str, Choice] | None:
+    return ("no compressor", replace(choice, compressor=False)) if choice.compressor else None
+
+
+def _one_prefix(choice: Choice) -> tuple[str, Choice] | None:
+    return ("one prefix", replace(choice, prefix_bytes=0)) if choice.prefix_bytes else None
+
+
+def _refusal(parts: Mapping[str, int], limit: int, turned_down: list[str]) -> str:
+    listed = ", ".join(f"{name} {n / 1e6:.0f} MB" for name, n in parts.items() if n)
+    tried = f" with {', '.join(turned_down)}" if turned_down else ""
+    total = sum(parts.values())
+    return (
+        f"the memory limit is {limit / 1e6:.0f} MB, but{tried} it takes {total / 1e6:.0f} MB: "
+        f"{listed}; raise the limit (memory_limit), or use a smaller model"
+    )

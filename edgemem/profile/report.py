@@ -1,0 +1,191 @@
+"""What a profile says, and how it is put in JSON. Knows numbers and names; measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["NOT_REPORTED", "NO_GPU", "UNKNOWN", "Growth", "Part", "Profile", "Timing", "Verdict"]
+
+NO_GPU = "no GPU"
+NOT_REPORTED = "not reported"
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one part holds in memory. basis: where the figure comes from."""
+
+    name: str
+    mb: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One stage's times, in ms, in the order of the rounds; none if it was skipped, as note says.
+
+    tokens_per_s, ttft_ms: medians, where the stage has such a thing.
+    """
+
+    name: str
+    times_ms: tuple[float, ...] = ()
+    tokens_per_s: float | None = None
+    ttft_ms: float | None = None
+    note: str = ""
+
+    @property
+    def p50_ms(self) -> float | None:
+        return _percentile(self.times_ms, 50)
+
+    @property
+    def p95_ms(self) -> float | None:
+        return _percentile(self.times_ms, 95)
+
+    def to_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {
+            "p50_ms": self.p50_ms,
+            "p95_ms": self.p95_ms,
+            "n": len(self.times_ms),
+            "times_ms": list(self.times_ms),
+        }
+        for name in ("tokens_per_s", "ttft_ms", "note"):
+            if value := getattr(self, name):
+                out[name] = value
+        return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """A search among so many memories (beyond embedding the query), and what it keeps of them."""
+
+    memories: int
+    p50_ms: float
+    p95_ms: float
+    index_mb: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a budget is enough. turn_down: what to turn down so that it is, in order; needs_mb:
+    as things are; then_mb: with that turned down, None if even that is too much. basis: "measured"
+    or "foretold"."""
+
+    budget: str
+    fits: bool
+    limit_mb: float
+    needs_mb: float | None
+    then_mb: float | None
+    turn_down: tuple[str, ...]
+    basis: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "budget": self.budget,
+            "fits": self.fits,
+            "limit_mb": self.limit_mb,
+            "needs_mb": self.needs_mb,
+            "then_mb": self.then_mb,
+            "turn_down": list(self.turn_down),
+            "basis": self.basis,
+        }
+
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if self.needs_mb is None:
+            return f"{self.budget}: {UNKNOWN}, this system does not tell what a process takes"
+        needs = f"{self.needs_mb:.0f} of {self.limit_mb:.0f} MB, {self.basis}"
+        if self.fits:
+            return f"{self.budget}: fits ({needs})"
+        if self.then_mb is None:
+            tried = f" even with {', '.join(self.turn_down)}" if self.turn_down else ""
+            return f"{self.budget}: does not fit{tried} ({needs}); use a smaller model"
+        return (
+            f"{self.budget}: does not fit as it is ({needs}); turn down {', '.join(self.turn_down)}"
+            f" for {self.then_mb:.0f} MB (memory_limit does it)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What `profile` found. MB are 10⁶ bytes; None is what the system does not tell.
+
+    rss_mb, pss_mb: of the process at the end, everything loaded, what was freed given back.
+    peak_rss_mb: its most. explained: 1 less the share of RSS by which the parts' sum misses it, to
+    either side. cold_start_s: when, after the start of a process, each thing was done; the last is
+    the first token of an answer with memory. plan: what a memory limit has turned down. joules:
+    of the processor while the stages ran, everything else on it included.
+    """
+
+    parts: tuple[Part, ...]
+    rss_mb: float | None
+    pss_mb: float | None
+    peak_rss_mb: float | None
+    stages: tuple[Timing, ...]
+    cold_start_s: Mapping[str, float]
+    growth: tuple[Growth, ...]
+    gpus: Sequence[Mapping[str, Any]]
+    joules: float | None
+    verdicts: tuple[Verdict, ...]
+    plan: Mapping[str, Any] | None
+    model: str
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str | None]
+    backend: str
+
+    @property
+    def sum_mb(self) -> float:
+        return sum(part.mb for part in self.parts)
+
+    @property
+    def unexplained_mb(self) -> float | None:
+        """What no part accounts for; below 0 if the parts claim more than is resident."""
+        return None if self.rss_mb is None else self.rss_mb - self.sum_mb
+
+    @property
+    def explained(self) -> float | None:
+        if self.rss_mb is None:
+            return None
+        return 1 - abs(self.rss_mb - self.sum_mb) / self.rss_mb
+
+    @property
+    def cold_start_to_first_token_s(self) -> float | None:
+        return self.cold_start_s.get("first token")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able values; what is unknown is null."""
+        return {
+            "parts_mb": {part.name: round(part.mb, 2) for part in self.parts},
+            "parts_basis": {part.name: part.basis for part in self.parts},
+            "rss_mb": _rounded(self.rss_mb),
+            "pss_mb": _rounded(self.pss_mb),
+            "peak_rss_mb": _rounded(self.peak_rss_mb),
+            "unexplained_mb": _rounded(self.unexplained_mb),
+            "explained": _rounded(self.explained, 4),
+            "vram": [dict(gpu) for gpu in self.gpus] or NO_GPU,
+            "stages": {timing.name: timing.to_dict() for timing in self.stages},
+            "cold_start_to_first_token_s": self.cold_start_to_first_token_s,
+            "cold_start_s": dict(self.cold_start_s),
+            "growth": [
+                {"memories": g.memories, "p50_ms": g.p50_ms, "p95_ms": g.p95_ms,
+                 "index_mb": g.index_mb} for g in self.growth
+            ],
+            "energy_joules": NOT_REPORTED if self.joules is None else round(self.joules, 1),
+            "budgets": [verdict.to_dict() for verdict in self.verdicts],
+            "memory_limit": self.plan,
+            "model": self.model,
+            "machine": dict(self.machine),
+            "versions": dict(self.versions),
+            "backend": self.backend,
+        }  # fmt: skip
+
+
+def _percentile(values: Sequence[float], p: float) -> float | None:
+    return round(float(np.percentile(values, p)), 3) if len(values) else None
+
+
+def _rounded(value: float | None, digits: int = 2) -> float | None:
+    return None if value is None else round(value, digits)

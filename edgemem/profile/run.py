@@ -1,0 +1,156 @@
+"""`profile`: the work in fresh processes, and what it says put together.
+
+Knows which processes are started and what each is asked; measures nothing in its own, whose memory
+is the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+import edgemem
+from edgemem import admission
+from edgemem.budget import Choice
+from edgemem.config import Settings, load_settings
+from edgemem.errors import InputError, ModelError
+from edgemem.profile import system
+from edgemem.profile.report import Growth, Part, Profile, Timing
+from edgemem.profile.verdict import parse_budget, verdict
+from edgemem.runtime.engine import PREFIX_BYTES
+
+__all__ = ["profile"]
+
+SIZES = (1_000, 3_000, 10_000)
+_SEARCHES = 60
+_TIMEOUT_S = 900.0
+_SETTINGS = ("model", "experts", "memory_limit")  # what the profiled process is told anew
+
+
+def profile(
+    *,
+    settings: Settings | None = None,
+    budgets: Sequence[str] = (),
+    rounds: int = 5,
+    sizes: Sequence[int] = SIZES,
+    cold_starts: int = 3,
+    on_step: Callable[[str], None] = lambda what: None,
+) -> Profile:
+    """Does it fit, and how fast is it, on this device?
+
+    settings: the model, experts and memory limit to profile; None: those in force. All other
+    settings are those in force. budgets: such as "1GB-ram" and "8GB-vram". rounds: of each stage.
+    sizes: numbers of invented memories to search among; none: no growth is measured. cold_starts:
+    processes of which the median is given (one more goes before, off the clock). on_step: told what
+    comes next. No store of the user's is opened; the invented one is deleted.
+    Raises InputError on bad numbers or a bad budget, and what loading the models raises.
+    """
+    settings = settings or load_settings()
+    for name, number in (("rounds", rounds), ("cold_starts", cold_starts), *_named(sizes)):
+        if number < 1:
+            raise InputError(f"{name} is {number}; it must be at least 1")
+    wanted = [parse_budget(budget) for budget in budgets]
+    changes = {name: getattr(settings, name) for name in _SETTINGS}
+    with tempfile.TemporaryDirectory(prefix="edgemem-profile-") as folder:
+        db = os.path.join(folder, "profile.db")
+        on_step("Stages and memory")
+        found = _ask("work", path=db, rounds=rounds, changes=changes)
+        on_step("Cold start")
+        cold = [_cold_start(db, changes) for _ in range(cold_starts + 1)][1:]
+        grown = []
+        if sizes:
+            on_step("Growth")
+            grown = _ask(
+                "growth",
+                folder=folder,
+                sizes=list(sizes),
+                vectors=found["vectors"],
+                rounds=_SEARCHES,
+            )
+    total = median_low(marks.get("first token", float("inf")) for marks in cold)
+    marks = next(m for m in cold if m.get("first token", float("inf")) == total)
+    made = Profile(
+        parts=tuple(Part(**part) for part in found["parts"]),
+        rss_mb=_mb(found["memory"]["rss"]),
+        pss_mb=_mb(found["memory"]["pss"]),
+        peak_rss_mb=_mb(found["memory"]["peak_rss"]),
+        stages=tuple(
+            Timing(**{**row, "times_ms": tuple(row["times_ms"])}) for row in found["stages"]
+        ),
+        cold_start_s={name: round(at, 3) for name, at in marks.items()},
+        growth=tuple(Growth(**row) for row in grown),
+        gpus=found["gpus"],
+        joules=found["joules"],
+        verdicts=(),
+        plan=found["plan"],
+        model=found["model"],
+        machine=system.machine(),
+        versions=system.versions(),
+        backend=found["backend"],
+    )
+    predict = admission.predict(settings, found["counts"], found["dim"])
+    choice = Choice(
+        n_ctx=found["n_ctx"],
+        vectors=found["vectors"],
+        compressor=any(part.name == "compressor" for part in made.parts),
+        prefix_bytes=PREFIX_BYTES,
+    )
+    return replace(
+        made,
+        verdicts=tuple(verdict(b, made, found["reserved"], choice, predict) for b in wanted),
+    )
+
+
+def _cold_start(db: str, changes: dict[str, Any]) -> dict[str, float]:
+    """Seconds after the start of a process at which each thing was done."""
+    began = time.monotonic()
+    marks = _ask("cold_start", path=db, changes=changes)
+    return {name: at - began for name, at in marks.items()}
+
+
+def _ask(kind: str, **asked: Any) -> Any:
+    """What a fresh process answers. Raises ModelError with what went wrong in it."""
+    root = str(Path(edgemem.__file__).parent.parent)
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "edgemem.profile.child"],
+            input=json.dumps({"kind": kind, **asked}),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise ModelError(
+            f"the process that is profiled ({kind}) could not be run to its end ({exc}); profile "
+            "with fewer rounds, or on a machine that is less busy"
+        ) from exc
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError as exc:
+        raise ModelError(
+            f"the process that is profiled ({kind}) ended with {done.returncode}: "
+            f"{done.stderr.strip()[-500:]}"
+        ) from exc
+    if "error" in answer:
+        raise ModelError(f"nothing was profiled: {answer['error']}")
+    return answer["answer"]
+
+
+def _named(sizes: Sequence[int]) -> list[tuple[str, int]]:
+    return [("one of sizes", n) for n in sizes]
+
+
+def _mb(size: int | None) -> float | None:
+    return None if size is None else size / 1e6

@@ -1,0 +1,316 @@
+"""One memory budget: the ladder, what parts are foretold to take, and what is then loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ggufkit import tiny, write_gguf
+from hypothesis import given
+from hypothesis import strategies as st
+from indexkit import changes, unit
+from memorykit import quick
+
+import edgemem
+from edgemem import admission
+from edgemem.budget import Choice, admit, bytes_of
+from edgemem.config import load_settings, set_value
+from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
+from edgemem.results import Scope
+from edgemem.retrieval.memories import Memories
+from edgemem.runtime import models, sizes
+from edgemem.runtime.engine import PREFIX_BYTES, Engine
+
+WANTED = Choice(n_ctx=2048, vectors="float32", compressor=True, prefix_bytes=64)
+
+
+def parts(choice: Choice) -> dict[str, int]:
+    """100 bytes that nothing changes, 1 for two tokens of window, and what can be left out."""
+    return {
+        "weights": 100,
+        "kv": choice.n_ctx // 2,
+        "index": 400 if choice.vectors == "float32" else 100,
+        "compressor": 300 if choice.compressor else 0,
+        "prefixes": choice.prefix_bytes,
+    }
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1GB", 10**9),
+        ("1gb", 10**9),
+        ("1.5 GB", 1_500_000_000),
+        ("512MiB", 512 * 2**20),
+        ("2G", 2 * 10**9),
+        ("800k", 800_000),
+        ("1234", 1234),
+        ("3TB", 3 * 10**12),
+    ],
+)
+def test_a_size_is_read_with_its_unit(text, expected):
+    assert bytes_of(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "0.1", "1 PB", "1GB free", "1e9", "nan"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(InputError, match="is no size; give a number with a unit"):
+        bytes_of(text)
+
+
+# -- the ladder ------------------------------------------------------------------------------------
+
+
+def test_what_fits_is_left_as_it_is():
+    plan = admit(WANTED, parts, sum(parts(WANTED).values()))
+    assert plan.choice == WANTED and plan.turned_down == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "turned_down"),
+    [
+        (1887, ["n_ctx 1024"]),
+        (1376, ["n_ctx 1024"]),
+        (1375, ["n_ctx 1024", "n_ctx 512"]),
+        (1119, ["n_ctx 1024", "n_ctx 512", "vectors int8"]),
+        (819, ["n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor"]),
+        (519, ["n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor", "one prefix"]),
+        (456, ["n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor", "one prefix"]),
+    ],
+)
+def test_one_rung_after_the_other_is_taken_until_it_fits(limit, turned_down):
+    plan = admit(WANTED, parts, limit)
+    assert list(plan.turned_down) == turned_down
+    assert plan.total_bytes == sum(parts(plan.choice).values()) <= limit
+
+
+def test_when_nothing_helps_the_error_lists_the_parts():
+    with pytest.raises(MemoryBudgetExceeded) as caught:
+        admit(replace(WANTED, prefix_bytes=64_000_000), lambda c: {
+            **parts(c), "weights": 98_000_000, "prefixes": c.prefix_bytes
+        }, 50_000_000)  # fmt: skip
+    assert str(caught.value) == (
+        "the memory limit is 50 MB, but with n_ctx 1024, n_ctx 512, vectors int8, no compressor, "
+        "one prefix it takes 98 MB: weights 98 MB, kv 0 MB, index 0 MB; raise the limit "
+        "(memory_limit), or use a smaller model"
+    )
+    assert caught.value.parts_bytes["weights"] == 98_000_000
+
+
+def test_a_rung_that_saves_nothing_is_passed_over():
+    plan = admit(WANTED, lambda c: {**parts(c), "kv": 1024, "index": 100}, 1300)
+    assert list(plan.turned_down) == ["no compressor"]
+    assert plan.choice == replace(WANTED, compressor=False)
+
+
+def test_a_window_below_512_is_never_made_larger():
+    plan = admit(replace(WANTED, n_ctx=300), parts, 600)
+    assert plan.choice.n_ctx == 300 and not any("n_ctx" in step for step in plan.turned_down)
+
+
+@given(
+    st.integers(64, 100_000), st.booleans(), st.booleans(), st.integers(0, 10**6),
+    st.integers(1, 10**6),
+)  # fmt: skip
+def test_a_plan_fits_or_everything_was_turned_down(n_ctx, int8, compressor, prefix_bytes, limit):
+    vectors = "int8" if int8 else "float32"
+    wanted = Choice(n_ctx=n_ctx, vectors=vectors, compressor=compressor, prefix_bytes=prefix_bytes)
+    smallest = Choice(n_ctx=min(n_ctx, 512))
+    try:
+        plan = admit(wanted, parts, limit)
+    except MemoryBudgetExceeded as exc:
+        assert exc.parts_bytes == parts(smallest)
+        assert sum(parts(smallest).values()) > limit
+    else:
+        assert plan.total_bytes <= limit
+        assert bool(plan.turned_down) == (sum(parts(wanted).values()) > limit)
+
+
+@pytest.mark.parametrize("limit", [0, -5])
+def test_a_limit_below_one_byte_is_refused(limit):
+    with pytest.raises(InputError, match="it must be at least 1"):
+        admit(WANTED, parts, limit)
+
+
+# -- what a model is foretold to take ----------------------------------------------------------
+
+
+def test_kv_and_weights_are_told_from_the_header(tmp_path):
+    settings, tensors = tiny("llama")
+    file = write_gguf(tmp_path / "m.gguf", settings, tensors)
+    told = sizes.engine_bytes(file, Choice(n_ctx=300, prefix_bytes=10**9))
+    # 7 layers, 2 heads of 8 + 8 numbers in f16, 512 tokens: 300 rounded up to a multiple of 256
+    assert told["kv"] == 7 * 2 * 16 * 2 * 512
+    assert told["weights"] == file.stat().st_size
+    assert told["prefixes"] == 3 * told["kv"]
+    assert sizes.engine_bytes(file, Choice(n_ctx=300))["prefixes"] == 0
+
+
+def test_a_file_without_the_needed_numbers_is_refused(tmp_path):
+    settings, tensors = tiny("llama")
+    del settings["llama.block_count"]
+    file = write_gguf(tmp_path / "m.gguf", settings, tensors)
+    with pytest.raises(ModelError, match=r"block_count.*load it without a memory limit"):
+        sizes.engine_bytes(file, Choice(n_ctx=512))
+
+
+@pytest.mark.parametrize("n", [1000, 4000])
+@pytest.mark.parametrize("vectors", ["float32", "int8"])
+def test_an_index_takes_about_what_is_foretold(n, vectors):
+    rng = np.random.default_rng(0)
+    words = [f"word{i}" for i in range(3000)]
+    text = [" ".join(rng.choice(words, 15)) for _ in range(n)]
+    index = Memories(384, vectors)
+    labels = range(1, n + 1)
+    index.apply(changes(1, labels, vectors=unit(n, dim=384), full=True, text=text))
+    for _ in range(2):  # the second search has the metric that the first one let be fitted
+        index.candidates("word1", unit(1, dim=384)[0], scope=Scope("ann"), now=0.0)
+        index.whitening.wait()
+    measured = sum(index.memory_bytes().values())
+    assert measured == pytest.approx(admission.index_bytes(n, 384, vectors), rel=0.25)
+
+
+# -- settings, Memory and Engine -----------------------------------------------------------------
+
+
+def test_the_setting_is_a_size_or_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    assert load_settings().memory_limit_bytes is None
+    set_value("memory_limit", "1.5GB")
+    assert load_settings().memory_limit_bytes == 1_500_000_000
+    set_value("memory_limit", "none")
+    assert load_settings().memory_limit_bytes is None
+    with pytest.raises(ConfigError, match="it must be a size such as 1GB or 512MiB, or none"):
+        set_value("memory_limit", "little")
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A home whose settings name a small GGUF file, and an embedder that is not there."""
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    settings, tensors = tiny("llama")
+    file = write_gguf(tmp_path / "m.gguf", settings, tensors)
+    set_value("model", str(file))
+    set_value("embedder", "no-such-embedder")
+    return file
+
+
+def needed(model, n_ctx, prefix_bytes=PREFIX_BYTES):
+    told = sizes.engine_bytes(model, Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes))
+    return admission.LIBRARIES_BYTES + sum(told.values())
+
+
+def test_memory_loads_what_the_limit_leaves(model, monkeypatch):
+    loads = []
+    stand_in = SimpleNamespace(path=model, close=lambda: None, drop_prefixes=lambda: None)
+    monkeypatch.setattr(Engine, "load", lambda *a, **how: loads.append(how) or stand_in)
+    with quick(memory_limit_bytes=needed(model, 1024)) as memory:
+        assert memory.plan.turned_down == ("n_ctx 1024",)
+        assert memory.plan is memory.engine.plan
+        told = memory.doctor()["memory_limit"]
+        assert told["turned_down"] == ["n_ctx 1024"] and told["parts_mb"]["libraries"] == 85.0
+    assert [(how["n_ctx"], how["prefix_bytes"]) for how in loads] == [(1024, PREFIX_BYTES)]
+
+
+def test_memory_holds_vectors_in_int8_when_that_is_needed(model, tmp_path):
+    with quick(tmp_path / "s.db") as memory:
+        memory.add(["I like tea.", "I live in Oslo."], user_id="ana", infer=False)
+        n, dim = 2, memory.embedder.dim
+    saved = admission.index_bytes(n, dim, "float32") - admission.index_bytes(n, dim, "int8")
+    least = needed(model, 512) + admission.index_bytes(n, dim, "float32")
+    for limit, vectors in ((least, "float32"), (least - saved, "int8")):
+        with quick(tmp_path / "s.db", memory_limit_bytes=limit) as memory:
+            assert memory.index.vectors.dtype == vectors
+            assert ("vectors int8" in memory.plan.turned_down) == (vectors == "int8")
+            assert len(memory.search("tea", user_id="ana")) == 2
+
+
+def test_memory_that_cannot_fit_is_not_opened(model, tmp_path):
+    with pytest.raises(MemoryBudgetExceeded, match="libraries 85 MB"):
+        quick(tmp_path / "s.db", memory_limit_bytes=50_000_000)
+    with quick(tmp_path / "s.db") as memory:  # nothing holds the file
+        assert memory.plan is None and memory.doctor()["memory_limit"] is None
+
+
+def test_the_compressor_is_left_out_before_the_prefixes(model):
+    settings = replace(load_settings(), ahead_percent=50)
+    ahead = sizes.compressor_bytes(model, 512)
+    with quick(settings=settings, memory_limit_bytes=needed(model, 2048) + ahead) as memory:
+        assert memory.plan.turned_down == () and memory._parts._ahead is not None
+    with quick(settings=settings, memory_limit_bytes=needed(model, 512)) as memory:
+        assert memory.plan.turned_down == ("n_ctx 1024", "n_ctx 512", "no compressor")
+        assert memory._parts._ahead is None
+
+
+def test_a_given_engine_is_counted_and_left_alone(model):
+    given = SimpleNamespace(path=model, n_ctx=2048, memory=lambda: {"adapters": 0})
+    with quick(engine=given, memory_limit_bytes=needed(model, 2048)) as memory:
+        assert memory.plan.turned_down == ()
+    with pytest.raises(MemoryBudgetExceeded):
+        quick(engine=given, memory_limit_bytes=needed(model, 2048) - 1)
+
+
+@pytest.mark.models
+def test_an_engine_fits_its_limit_by_a_smaller_window():
+    free = Choice(n_ctx=2048, prefix_bytes=PREFIX_BYTES)
+    with pytest.raises(MemoryBudgetExceeded, match="weights 98 MB"):
+        Engine.load(memory_limit_bytes=100_000_000)
+    file = models.find(models.DEFAULT_LLM)
+    limit = sum(sizes.engine_bytes(file, replace(free, n_ctx=1024)).values())
+    with Engine.load(memory_limit_bytes=limit) as engine:
+        assert engine.n_ctx == 1024 and engine.plan.turned_down == ("n_ctx 1024",)
+        held = engine.memory()
+        assert held["kv"] == engine.plan.parts_bytes["kv"]
+        assert held["weights"] == pytest.approx(engine.plan.parts_bytes["weights"], rel=0.02)
+
+
+LIMITED = """
+import json
+from edgemem import Chat, Memory
+from edgemem.profile import system
+with Memory(":memory:", memory_limit_bytes=400_000_000) as memory:
+    memory.add("I work at the harbour in Oslo.", user_id="ana")
+    answer = "".join(Chat(memory, user_id="ana").send("Where do I work?", remember=False))
+    engine = memory.engine
+    engine.generate("word " * (engine.n_ctx - 20), max_tokens=1)
+    system.give_back()
+    print(json.dumps({
+        "turned_down": memory.plan.turned_down, "foretold": memory.plan.total_bytes,
+        "n_ctx": engine.n_ctx, "answer": answer, "rss": system.memory_bytes()["rss"],
+    }))
+"""
+
+
+@pytest.mark.models
+def test_a_process_stays_within_its_limit_and_still_answers(tmp_path):
+    root = Path(edgemem.__file__).parent.parent
+    env = {**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, env=env, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["turned_down"] == ["n_ctx 1024", "n_ctx 512"] and found["n_ctx"] == 512
+    assert "Oslo" in found["answer"] or "harbour" in found["answer"]
+    if found["rss"] is None:
+        pytest.skip("this system does not tell what a process takes")
+    # The prefixes are counted at their most, so that what is foretold is the more.
+    assert 0.75 * found["foretold"] < found["rss"] <= 400_000_000
+
+
+def test_memory_limit_beside_settings_is_the_one_that_counts(model, monkeypatch):
+    monkeypatch.setenv("EDGEMEM_MEMORY_LIMIT", "10GB")
+    with quick() as memory:
+        assert memory.plan.limit_bytes == 10**10
+    with quick(memory_limit_bytes=9 * 10**9) as memory:
+        assert memory.plan.limit_bytes == 9 * 10**9
