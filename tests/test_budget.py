@@ -279,7 +279,7 @@ import json
 from edgemem import Chat, Memory
 from edgemem.profile import system
 with Memory(":memory:", memory_limit_bytes=400_000_000) as memory:
-    memory.add("I work at the harbour in Oslo.", user_id="ana")
+    memory.add("I moved to Oslo and work at the harbour.", user_id="ana")
     answer = "".join(Chat(memory, user_id="ana").send("Where do I work?", remember=False))
     engine = memory.engine
     engine.generate("word " * (engine.n_ctx - 20), max_tokens=1)
