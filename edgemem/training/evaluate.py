@@ -106,7 +106,6 @@ def update_rows(
     most like the fact), and the stage's among all memories, rules and all."""
     alone: list[tuple[str, str]] = []
     stage: dict[str, list[tuple[str, str]]] = {"rule": [], "model": []}
-    seconds = []
     for situation in track(operations, "update"):
         (example,) = update_examples([situation], "")
         answer = reader.generate(
@@ -119,9 +118,7 @@ def update_rows(
             for n, text in enumerate(situation.memories)
         ]
         near.sort(key=lambda c: -c.similarity)
-        started = time.perf_counter()
         op = update.decide(reader, [situation.fact], [near])[0]  # type: ignore[arg-type]
-        seconds.append(time.perf_counter() - started)
         # The right operation on the wrong memory is not right.
         right = op.event == "ADD" or op.target == str(situation.number)
         stage[op.by].append((situation.event, op.event if right else "wrong memory"))
