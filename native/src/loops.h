@@ -28,8 +28,11 @@ constexpr int SCATTER_ROWS = 8;
 struct Loops {
     Dots<float> floats;
     Dots<int8_t> bytes;
-    // The exact sum of products; dim at most EDGEMEM_MAX_DIM_I8.
-    int32_t (*dot_bytes)(const int8_t *a, const int8_t *b, int64_t dim);
+    // What `floats.one` gives for each of `count` rows that lie one after the other; and the same of
+    // bytes, the exact sums of products, dim at most EDGEMEM_MAX_DIM_I8.
+    void (*scan)(const float *rows, int64_t count, const float *query, int64_t dim, float *out);
+    void (*scan_bytes)(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim,
+                       int32_t *out);
     // sums[j] += factors[0] * rows[j] + … + factors[7] * rows[7 * stride + j], for j < count.
     void (*add_scatter)(double *sums, const double *factors, const double *rows, int64_t stride,
                         int64_t count);

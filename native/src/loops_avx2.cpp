@@ -116,6 +116,20 @@ EDGEMEM_TARGET_AVX2 int32_t dot_bytes(const int8_t *a, const int8_t *b, int64_t 
     return sum;
 }
 
+EDGEMEM_TARGET_AVX2 void scan(const float *rows, int64_t count, const float *query, int64_t dim,
+                              float *out) {
+    for (int64_t row = 0; row < count; ++row) {
+        dots<float, 1>(rows + row * dim, query, dim, out + row);
+    }
+}
+
+EDGEMEM_TARGET_AVX2 void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim,
+                                    int32_t *out) {
+    for (int64_t row = 0; row < count; ++row) {
+        out[row] = dot_bytes(rows + row * dim, query, dim);
+    }
+}
+
 EDGEMEM_TARGET_AVX2 void add_scatter(double *sums, const double *factors, const double *rows,
                                      int64_t stride, int64_t count) {
     __m256d each[SCATTER_ROWS];
@@ -139,7 +153,8 @@ EDGEMEM_LAYER_FUNCTIONS(EDGEMEM_TARGET_AVX2)
 
 const Loops loops_avx2 = {{dots<float, 1>, dots<float, 2>},
                           {dots<int8_t, 1>, dots<int8_t, 2>},
-                          dot_bytes,
+                          scan,
+                          scan_bytes,
                           add_scatter,
                           softmax,
                           softmax_backward,

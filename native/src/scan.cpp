@@ -3,6 +3,31 @@
 #include "loops.h"
 #include "topk.h"
 
+namespace {
+
+// Rows that are scored at a time, before the best are kept: no branch between them, few numbers.
+constexpr int64_t RUN = 64;
+
+// Calls body(first, count) for each run of at most RUN rows that count, one after the other.
+template <typename Body>
+void for_runs(int64_t n, const uint8_t *mask, Body body) {
+    for (int64_t first = 0; first < n;) {
+        if (mask && !mask[first]) {
+            ++first;
+            continue;
+        }
+        const int64_t limit = n - first < RUN ? n : first + RUN;
+        int64_t end = first + 1;
+        while (end < limit && (!mask || mask[end])) {
+            ++end;
+        }
+        body(first, end - first);
+        first = end;
+    }
+}
+
+}  // namespace
+
 extern "C" {
 
 int32_t edgemem_scan_topk(const float *rows, int64_t n, int64_t dim, const float *query,
@@ -18,17 +43,15 @@ int32_t edgemem_scan_topk(const float *rows, int64_t n, int64_t dim, const float
     if (!loops) {
         return EDGEMEM_ERR_ISA;
     }
-    const auto dot = loops->floats.one;
 
     edgemem::TopK best{positions, scores, k};
-    for (int64_t row = 0; row < n; ++row) {
-        if (mask && !mask[row]) {
-            continue;
+    for_runs(n, mask, [&](int64_t first, int64_t count) {
+        float products[RUN];
+        loops->scan(rows + first * dim, count, query, dim, products);
+        for (int64_t i = 0; i < count; ++i) {
+            best.offer(first + i, edgemem::ranked(products[i]));
         }
-        float score;
-        dot(rows + row * dim, query, dim, &score);
-        best.offer(row, edgemem::ranked(score));
-    }
+    });
     best.finish();
     *found = best.size;
     return EDGEMEM_OK;
@@ -54,14 +77,14 @@ int32_t edgemem_scan_topk_i8(const int8_t *rows, const float *scales, int64_t n,
     }
 
     edgemem::TopK kept{survivor_positions, survivor_scores, survivors};
-    for (int64_t row = 0; row < n; ++row) {
-        if (mask && !mask[row]) {
-            continue;
+    for_runs(n, mask, [&](int64_t first, int64_t count) {
+        int32_t products[RUN];
+        loops->scan_bytes(rows + first * dim, count, query_i8, dim, products);
+        for (int64_t i = 0; i < count; ++i) {
+            const float scale = scales[first + i] * query_scale;
+            kept.offer(first + i, edgemem::ranked(static_cast<float>(products[i]) * scale));
         }
-        const int32_t product = loops->dot_bytes(rows + row * dim, query_i8, dim);
-        const float score = static_cast<float>(product) * (scales[row] * query_scale);
-        kept.offer(row, edgemem::ranked(score));
-    }
+    });
     kept.finish();
 
     edgemem::TopK best{positions, scores, k};
