@@ -42,8 +42,8 @@ CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 ADVERSARIAL = "adversarial"
 _DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
 _MAX_ANSWER_WORDS = 20  # a longer one explains itself
-_GOLD_SHARE = 0.35  # of the questions that are shown their evidence, and little else
-_REFUSED_SHARE = 0.5  # of the adversarial questions: all would teach to refuse too much
+_GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
+_REFUSED_SHARE = 0.2  # of the adversarial questions: all would teach to refuse too much
 _SHOWN = (3, 7)  # turns that a question is shown
 
 

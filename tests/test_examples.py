@@ -1,0 +1,95 @@
+"""The examples run as they are: a window that is typed into, and its answer on the page."""
+
+from __future__ import annotations
+
+import runpy
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import FakeEngine
+
+from edgemem import Memory
+from edgemem.runtime.embedder import Embedder
+
+DESKTOP = Path(__file__).parent.parent / "examples" / "desktop_chat.py"
+
+
+@pytest.fixture(scope="module")
+def qt() -> Any:
+    """The one QApplication that a process may have, without a screen."""
+    widgets = pytest.importorskip(
+        "PySide6.QtWidgets", reason="PySide6-Essentials is not installed (.ci/run installs it)"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QT_QPA_PLATFORM", "offscreen")
+        yield widgets.QApplication.instance() or widgets.QApplication([])
+
+
+def until(qt: Any, happened: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < ends, "it has not happened in a minute"
+        qt.processEvents()
+        time.sleep(0.005)
+
+
+def say(window: Any, text: str) -> None:
+    window.line.setText(text)
+    window.line.returnPressed.emit()
+
+
+@pytest.mark.models
+def test_the_desktop_chat_answers_and_remembers(
+    qt: Any, tmp_path: Path, embedder: Embedder
+) -> None:
+    with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:
+        window = runpy.run_path(str(DESKTOP))["Window"](memory)
+        window.show()
+        say(window, "I moved to Oslo.")
+        until(qt, window.line.isEnabled)
+        say(window, "Where did I move to?")
+        until(qt, window.line.isEnabled)
+        assert window.page.toPlainText().split("\n") == [
+            "you: I moved to Oslo.", "Oslo, I think.", "",
+            "you: Where did I move to?", "Oslo, I think.", "", "",
+        ]  # fmt: skip
+        assert window.line.text() == ""
+        window.close()
+        assert "I moved to Oslo." in [item.memory for item in memory.get_all(user_id="default")]
+
+
+@pytest.mark.models
+def test_a_window_closed_in_the_middle_of_an_answer_remembers_it(
+    qt: Any, tmp_path: Path, embedder: Embedder
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def between() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    engine = FakeEngine(between=between)
+    with Memory(tmp_path / "m.db", engine=engine, embedder=embedder) as memory:
+        window = runpy.run_path(str(DESKTOP))["Window"](memory)
+        say(window, "I moved to Oslo.")
+        until(qt, begun.is_set)
+        threading.Timer(0.05, go_on.set).start()
+        window.close()
+        assert "I moved to Oslo." in [item.memory for item in memory.get_all(user_id="default")]
+
+
+@pytest.mark.models
+def test_an_error_is_shown_and_the_window_stays_usable(
+    qt: Any, tmp_path: Path, embedder: Embedder
+) -> None:
+    memory = Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder)
+    window = runpy.run_path(str(DESKTOP))["Window"](memory)
+    memory.close()
+    say(window, "Hello.")
+    until(qt, window.line.isEnabled)
+    assert "(" in window.page.toPlainText() and "closed" in window.page.toPlainText()
+    window.close()
