@@ -256,6 +256,35 @@ def test_an_answer_is_whole_json_unless_it_says_it_was_cut(engine):
     assert reasons == {"stop", "length"}
 
 
+@pytest.mark.parametrize("at_least", [0.0, 1.1])
+def test_a_fork_takes_or_leaves_one_beginning(engine, at_least):
+    prompt = "The capital of France is"
+    assert engine.generate(prompt, max_tokens=3).text.startswith(" Paris")
+    for beginning in (" Paris", " Lyon"):
+        fork = (beginning, " the", at_least)
+        text = engine.generate(prompt, max_tokens=3, fork=fork).text
+        assert text.startswith(beginning) == (at_least == 0.0)
+
+
+def test_a_schema_is_followed_after_a_fork(engine):
+    schema = {
+        "type": "object",
+        "properties": {"facts": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 2}},
+        "required": ["facts"],
+    }
+    answers = [
+        engine.generate(
+            "Ana: I moved to Oslo.\n",
+            schema=schema,
+            max_tokens=200,
+            fork=('{"facts": []}', '{"facts": ["a"]}', at_least),
+        ).text
+        for at_least in (0.0, 1.1)
+    ]
+    facts = [json.loads(text)["facts"] for text in answers]
+    assert facts[0] == [] and facts[1] != []
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_logits_that_are_no_numbers_are_named(engine, monkeypatch, temperature, value):

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.runtime.sampling import pick, repeat_penalised
+from edgemem.errors import InputError
+from edgemem.runtime.sampling import Fork, pick, repeat_penalised
 
 floats = st.floats(-40, 40, width=32)
 logits_of = st.lists(floats, min_size=1, max_size=300).map(lambda x: np.array(x, np.float32))
@@ -100,3 +101,40 @@ def test_a_penalty_makes_recent_tokens_less_likely_whatever_their_sign():
 def test_without_a_penalty_logits_are_not_copied(recent, penalty):
     logits = np.zeros(3, np.float32)
     assert repeat_penalised(logits, recent, penalty) is logits
+
+
+# -- a decision at another probability than the likeliest's ----------------------------------------
+
+
+@given(logits_of, st.data(), st.floats(0, 1), seeds, st.sampled_from([0.0, 0.05, 0.7, 3.0]))
+def test_a_fork_takes_its_token_from_its_probability_on_and_only_then(
+    logits, data, at_least, seed, temperature
+):
+    token = data.draw(st.integers(0, len(logits) - 1))
+    p = float(np.exp(logits[token] - np.logaddexp.reduce(logits.astype(np.float64))))
+    if abs(p - at_least) < 1e-6:
+        return
+    before = logits.copy()
+    decided = Fork((5, 6), token, at_least).decided([5, 6], logits)
+    assert np.array_equal(logits, before)
+    if len(logits) > 1 or p >= at_least:
+        chosen = choose(decided, temperature=temperature, top_p=1.0, seed=seed)
+        assert (chosen == token) == (p >= at_least)
+
+
+@pytest.mark.parametrize("answer", [[], [5], [6, 5], [5, 6, 7]])
+def test_a_fork_decides_nothing_elsewhere(answer):
+    logits = np.zeros(3, np.float32)
+    assert Fork((5, 6), 0, 0.9).decided(answer, logits) is logits
+
+
+def test_a_fork_lies_where_two_answers_part():
+    assert Fork.between("abc", "abd", 0.5, lambda text: [ord(c) for c in text]) == Fork(
+        (97, 98), 99, 0.5
+    )
+
+
+@pytest.mark.parametrize(("text", "other"), [("ab", "ab"), ("ab", "abc"), ("abc", "ab"), ("", "a")])
+def test_answers_that_do_not_part_are_refused(text, other):
+    with pytest.raises(InputError, match="do not part"):
+        Fork.between(text, other, 0.5, lambda text: [ord(c) for c in text])

@@ -35,7 +35,7 @@ from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Prefixes
-from edgemem.runtime.sampling import pick, repeat_penalised
+from edgemem.runtime.sampling import Fork, pick, repeat_penalised
 from edgemem.runtime.spans import Spans
 from edgemem.runtime.stage import Stage
 from edgemem.runtime.streams import (
@@ -292,6 +292,7 @@ class Engine:
         stop: Sequence[str] = (),
         schema: Mapping[str, Any] | None = None,
         within: Sequence[str] | None = None,
+        fork: tuple[str, str, float] | None = None,
         stage: str = "",
         should_stop: Callable[[], bool] | None = None,
         deadline_s: float | None = None,
@@ -303,11 +304,12 @@ class Engine:
         the likeliest token. stop: texts that end the answer, and are no part of it. schema: a JSON
         schema that the text is forced to follow; it is whole unless finish_reason is "length",
         "cancelled" or "deadline". within: texts; the answer is then a run of words of one of them,
-        begun by a space, ended by a stop text of one token (spans.py). stage: whose adapters and
-        cached prefix to use. should_stop: asked before each token, and between the batches of a
-        long prompt. deadline_s: seconds that the answer may take from its first `next` on, with
-        the wait for another's; what there is by then is the text, perhaps nothing. The engine is
-        this thread's until the stream ends or is closed.
+        begun by a space, ended by a stop text of one token (spans.py). fork: two answers and a
+        probability: where they part, the first one's token is taken if it is as probable as that,
+        and only then. stage: whose adapters and cached prefix to use. should_stop: asked before
+        each token, and between the batches of a long prompt. deadline_s: seconds that the answer
+        may take from its first `next` on, with the wait for another's; what there is by then is
+        the text, perhaps nothing. The engine is this thread's until the stream ends or is closed.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
         """
@@ -322,6 +324,7 @@ class Engine:
         spans = None
         if within is not None:
             spans = Spans.quoting(within, stop, self.tokenize, self._vocabulary.piece)
+        parting = None if fork is None else Fork.between(*fork, self.tokenize)
         rng = np.random.default_rng(seed)
 
         def choose(recent: list[int], allowed: Allowed | None) -> int:
@@ -332,6 +335,8 @@ class Engine:
                     "the file is damaged, or this machine computes it wrongly: check it with "
                     "`edgemem models verify`, or load it with n_gpu_layers=0"
                 )
+            if parting is not None:
+                logits = parting.decided(recent, logits)
             try:
                 return pick(logits, temperature=temperature, top_p=top_p, rng=rng, allowed=allowed)
             except ValueError as exc:  # of a schema: texts to quote always let a token follow

@@ -1,19 +1,57 @@
 """Choosing the next token from logits: NumPy only, knows no model.
 
 `pick` asks the grammar about its favourite token first, and about ever more of the likeliest ones
-only while all are refused: to ask about 49,000 takes half as long as the model's own step.
+only while all are refused: to ask about 49,000 takes half as long as the model's own step. A `Fork`
+is a decision that a model makes by one token, taken at a probability other than the likeliest's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["pick", "repeat_penalised"]
+from edgemem.errors import InputError
 
+__all__ = ["Fork", "pick", "repeat_penalised"]
+
+_CERTAIN = 1e4  # logits apart: nothing else has a probability, at any temperature in use
 _LOOKS = (64, 512, 4096)  # likeliest tokens asked about together, before all are
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """After the tokens `before`, `token` is taken if its probability is at least `at_least`, and
+    only then."""
+
+    before: tuple[int, ...]
+    token: int
+    at_least: float
+
+    @classmethod
+    def between(
+        cls, text: str, other: str, at_least: float, tokenize: Callable[[str], list[int]]
+    ) -> Fork:
+        """Where two answers part; `token` is that of `text`. Raises InputError if they do not."""
+        ours, theirs = tokenize(text), tokenize(other)
+        for i, (mine, yours) in enumerate(zip(ours, theirs, strict=False)):
+            if mine != yours:
+                return cls(tuple(ours[:i]), mine, at_least)
+        raise InputError(
+            f"the answers {text!r} and {other!r} do not part; give two that differ in a word"
+        )
+
+    def decided(self, answer: Sequence[int], logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits (n_vocab,) of the token that follows `answer`, the decision made in them."""
+        if tuple(answer) != self.before:
+            return logits
+        behind = logits.astype(np.float64) - float(logits.max())
+        p = np.exp(behind[self.token]) / np.exp(behind).sum()
+        logits = logits.copy()
+        logits[self.token] = float(logits.max()) + _CERTAIN if p >= self.at_least else -_CERTAIN**2
+        return logits
 
 
 def repeat_penalised(

@@ -55,6 +55,7 @@ class Options(TypedDict, total=False):
     stop: Sequence[str]
     schema: Mapping[str, Any] | None
     within: Sequence[str] | None
+    fork: tuple[str, str, float] | None
     stage: str
     should_stop: Callable[[], bool] | None
     deadline_s: float | None

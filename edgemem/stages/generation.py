@@ -41,6 +41,10 @@ EXPERT_PROMPT = (
     "Answer the question from the memories, in as few words as you can. "
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
+SURE = 0.7
+"""How probable that must be to be answered: the likeliest beginning of all is often less, while
+something that was asked for is there to be read (bench/LOG.md)."""
+
 MAX_ANSWER_TOKENS = 24
 MAX_REPLY_TOKENS = 64
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
@@ -83,7 +87,13 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
             shown.insert(0, memory)
     prompt = write(question, shown, speaker)
     if expert:
-        told = engine.stream(prompt, max_tokens=MAX_ANSWER_TOKENS, stop=("\n",), stage="generation")
+        told = engine.stream(
+            prompt,
+            max_tokens=MAX_ANSWER_TOKENS,
+            stop=("\n",),
+            fork=(expert_target(None), expert_target("Yes"), SURE),
+            stage="generation",
+        )
         return Stream(_told(told))
     # Without it the first answer of a process computes the examples: most of a cold start.
     engine.warm("generation", _EXAMPLES, folder=cache_dir() / "prefixes")
@@ -104,7 +114,7 @@ def _told(stream: Stream) -> Generator[str, None, Generation]:
             text += piece
             if told:
                 yield piece
-            elif not NOT_KNOWN.startswith(text.strip(" .")):
+            elif not NOT_KNOWN.lower().startswith(text.strip(" .").lower()):
                 told = True
                 yield text
     finally:
@@ -112,7 +122,7 @@ def _told(stream: Stream) -> Generator[str, None, Generation]:
     result = stream.result
     assert result is not None
     if not told:
-        text = NOTHING_FOUND if text.strip(" .") in ("", NOT_KNOWN) else text
+        text = NOTHING_FOUND if text.strip(" .").lower() in ("", NOT_KNOWN.lower()) else text
         result = replace(result, text=text)
         yield text
     return result
