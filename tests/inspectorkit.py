@@ -1,4 +1,4 @@
-"""What the tests of the memory inspector share: a store in which there is something of everything."""
+"""What the tests of the memory inspector share: a store that has something of everything."""
 
 from __future__ import annotations
 
