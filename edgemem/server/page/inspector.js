@@ -222,6 +222,7 @@ $("skip").addEventListener("click", (event) => {
 });
 $("unlock").addEventListener("submit", async (event) => {
   event.preventDefault();
+  tell({ status: "" }); // so that a second refusal is heard as well
   api.keepToken($("token").value.trim());
   await enter();
   if (document.activeElement === document.body) $("list-title").focus();
