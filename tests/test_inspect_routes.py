@@ -74,7 +74,7 @@ def test_the_pages_files_are_all_given_without_the_token_and_forbid_what_is_fore
 def test_the_page_names_no_other_host_and_has_nothing_inline() -> None:
     for file in PAGE.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert "//" not in re.sub(r"^ *//.*$", "", text, flags=re.M), file.name
+        assert not re.search(r"//\S", text), file.name  # a comment of JavaScript has a space there
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\son\w+=|\sstyle=|<script(?![^>]*\ssrc=)", html)
     for file in PAGE.glob("*.js"):

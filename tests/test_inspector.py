@@ -333,7 +333,7 @@ def test_the_keyboard_alone_is_enough(page: Page, memory: Memory) -> None:
     page.tab_to("#query")
     page.press("harbour", Keys.ENTER)
     page.told("found, best first")
-    page.tab_to("a.card", "Ana works at the harbour")
+    page.tab_to("a.card", "I work at the harbour.")
     page.press(Keys.ENTER)
     page.until(lambda: page.focused().get_attribute("id") == "detail-title")
     page.tab_to("button", "Edit…")
@@ -349,11 +349,11 @@ def test_the_keyboard_alone_is_enough(page: Page, memory: Memory) -> None:
             " || document.activeElement.closest('dialog') !== null"
         )
     page.tab_to("#new-text")
-    page.focused().send_keys(Keys.CONTROL + "a", "Ana works at the mill")
+    page.focused().send_keys(Keys.CONTROL + "a", "I work at the mill.")
     page.tab_to("button", "Save")
     page.press(Keys.ENTER)
     page.told("Saved.")
-    assert memory.get(fact(memory, "mill")) is not None
+    assert "I work at the mill." in texts(memory.get_all())
     page.tab_to("a", "Back to the list")
     page.press(Keys.ENTER)
     page.until(lambda: page.driver.execute_script(
@@ -388,7 +388,7 @@ def controls(page: Page) -> list[tuple[str, str]]:
 def test_every_control_has_a_name_and_every_view_its_landmarks(page: Page) -> None:
     page.search("harbour")
     page.all("summary")[0].click()
-    page.open("Ana works at the harbour")
+    page.open("I work at the harbour.")
     seen = controls(page)
     for view in ("timeline", "pending", "cloud"):
         page.go(f"#/{view}")
@@ -398,7 +398,7 @@ def test_every_control_has_a_name_and_every_view_its_landmarks(page: Page) -> No
         assert {"search"} <= roles or view in ("pending", "cloud")
         seen += controls(page)
     page.go("#/memories")
-    page.open("Ana works at the harbour")
+    page.open("I work at the harbour.")
     for button in ("Edit…", "Delete…", "Erase for good…"):
         page.button(button).click()
         page.until(lambda: page.one("#dialog"))
@@ -445,14 +445,14 @@ def test_light_and_dark_are_as_the_reader_has_chosen_and_can_be_read(
     page.show_as(1200, scheme)
     page.search("harbour")
     page.all("summary")[0].click()
-    page.open("Ana works at the harbour")
+    page.open("I work at the harbour.")
     for view in ("memories", "timeline", "cloud"):
         page.go(f"#/{view}")
         page.until(lambda view=view: view in page.driver.title.lower() and page.all("#rows li"))
         low, ground = page.driver.execute_script(CONTRAST)
         assert low == [] and (ground < 0.1 if dark else ground > 0.9)
     page.go("#/memories")
-    page.open("Ana works at the harbour")
+    page.open("I work at the harbour.")
     page.button("Erase for good…").click()
     page.one("#dialog")
     assert page.driver.execute_script(CONTRAST)[0] == []
@@ -490,7 +490,7 @@ def test_nothing_is_cut_off_on_320_pixels(page: Page, memory: Memory) -> None:
 
 def test_nothing_is_asked_of_another_host_and_nothing_is_amiss(page: Page) -> None:
     page.search("harbour")
-    page.open("Ana works at the harbour")
+    page.open("I work at the harbour.")
     for view in ("timeline", "pending", "cloud"):
         page.go(f"#/{view}")
         page.until(lambda view=view: view in page.driver.title.lower() and page.all("#rows li"))
