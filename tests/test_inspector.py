@@ -349,7 +349,8 @@ def test_the_keyboard_alone_is_enough(page: Page, memory: Memory) -> None:
             " || document.activeElement.closest('dialog') !== null"
         )
     page.tab_to("#new-text")
-    page.focused().send_keys(Keys.CONTROL + "a", "I work at the mill.")
+    page.focused().send_keys(Keys.CONTROL + "a")
+    page.press("I work at the mill.")
     page.tab_to("button", "Save")
     page.press(Keys.ENTER)
     page.told("Saved.")
