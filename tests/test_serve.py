@@ -22,6 +22,7 @@ from memorykit import quick
 import edgemem.server
 from edgemem import extras
 from edgemem.cli import serving
+from edgemem.cli.typed import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
 from edgemem.server.run import require_safe
@@ -86,6 +87,32 @@ def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
     assert (given["host"], given["port"], given["token"]) == ("127.0.0.1", 8765, token)
     assert (given["hosts"], given["allow_reset"]) == (("memory.lan",), True)
     assert given["limits"].queue == 3 and not started[1]["allow_reset"]
+
+
+def test_the_address_with_the_token_is_told_at_a_terminal_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "http://127.0.0.1:8765"
+    monkeypatch.setattr(serving, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: given["on_ready"](url))
+    told = run("serve").stderr
+    token = token_file().read_text().strip()
+    assert f"Listening on {url}." in told and token not in told
+    monkeypatch.setattr(serving, "stderr_is_terminal", lambda: True)
+    shown = run("serve")
+    assert f"{url}/#token={token}" in shown.stderr and shown.stdout == ""
+
+
+def test_what_the_page_erases_leaves_the_chats_prompt_too(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remember_typed("My password is xyzzy.")
+    remember_typed("Hello.")
+    monkeypatch.setattr(serving, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    said = ["My password is xyzzy."]
+    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: given["on_erase"](said))
+    run("serve")
+    assert history_file().read_text() == "Hello.\n"
 
 
 def test_an_application_of_ones_own_takes_the_same_token() -> None:

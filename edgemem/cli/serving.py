@@ -21,6 +21,7 @@ from edgemem.cli.output import (
     settings_with,
     stderr_is_terminal,
 )
+from edgemem.cli.typed import forget_typed
 
 __all__ = ["mcp", "serve"]
 
@@ -64,7 +65,8 @@ def serve(
     """Answer for other programs: OpenAI's API, mem0's routes, /lora-adapters, /metrics.
 
     Only programs of this machine reach it, and each call needs a token, which is made at the first
-    start. A chat with `user` remembers and recalls; without, the model answers alone.
+    start. A chat with `user` remembers and recalls; without, the model answers alone. In a browser
+    the same address shows a page on which to look through the memories, correct and forget them.
     """
     extras.require("serve")
     from edgemem.server import Limits
@@ -77,6 +79,12 @@ def serve(
         click.echo(token)
         return
     require_safe(host, tls_cert, tls_key, insecure=insecure)
+
+    def ready(url: str) -> None:
+        if stderr_is_terminal():  # and in no log, for the token is in it
+            note(f"Look through the memories at {url}/#token={token}")
+        note(f"Listening on {url}. Ctrl-C ends it.")
+
     settings = settings_with(model=model, experts=experts)
     licence_note(settings)
     note(f"The token of every call lies in {token_file()}; `edgemem serve --show-token` prints it.")
@@ -97,8 +105,9 @@ def serve(
             insecure=insecure,
             hosts=hosts,
             allow_reset=allow_reset,
+            on_erase=forget_typed,
             limits=Limits(queue=queue),
-            on_ready=lambda url: note(f"Listening on {url}. Ctrl-C ends it."),
+            on_ready=ready,
         )
 
 

@@ -2,7 +2,8 @@
 
 `serve(memory)` runs until it is stopped; `app(memory)` is the ASGI application alone, for a program
 that has a server of its own. asgi.py has the routes, guard.py who may call, work.py the one thread
-that asks the engine; completions.py and memories.py the shapes. Needs the extra `serve`.
+that asks the engine; completions.py and memories.py the shapes; page.py and inspect.py the memory
+inspector, a page for the person. Needs the extra `serve`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The application: which path is answered by what, and errors as answers.
 
 Knows the routes and the short ones among their answers (health, metrics, models, embeddings, LoRA
-adapters); answers.py and memories.py have the others.
+adapters); answers.py, memories.py, inspect.py and page.py have the others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -21,7 +21,7 @@ from starlette.types import Scope
 
 from edgemem.errors import EdgememError
 from edgemem.memory import Memory
-from edgemem.server import completions, memories
+from edgemem.server import completions, inspect, memories, page
 from edgemem.server.answers import chat_completions
 from edgemem.server.guard import Guard
 from edgemem.server.http import json_object, json_value, result, service_of
@@ -45,15 +45,18 @@ def app(
     hosts: Collection[str] = (),
     anywhere: bool = False,
     allow_reset: bool = False,
+    on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
     routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """An ASGI application that answers for a Memory, which stays the caller's to close.
 
-    token: asked of every call but /healthz; None takes that of `edgemem serve`, made if there is
-    none. hosts: names that the Host header may have beside localhost and 127.0.0.1; anywhere: also
-    any IP address. allow_reset: whether POST /reset may erase everything. routes: more of them, for
-    instance a page; the token is asked for them too. Without the lifespan events of ASGI (mounted
-    in another application), call `.state.service.close()` at the end.
+    token: asked of every call but /healthz and the page's own files; None takes that of
+    `edgemem serve`, made if there is none. hosts: names that the Host header may have beside
+    localhost and 127.0.0.1; anywhere: also any IP address. allow_reset: whether POST /reset may
+    erase everything. on_erase: told what was said in the turns that the page is about to erase, for
+    copies that are kept elsewhere. routes: more of them; the token is asked for them too. Without
+    the lifespan events of ASGI (mounted in another application), call `.state.service.close()` at
+    the end.
     Raises ConfigError if the token cannot be read or made.
     """
     service = Service(memory, limits or Limits())
@@ -75,6 +78,8 @@ def app(
         Route("/memories/{id}/history", memories.history, methods=["GET"]),
         Route("/search", memories.search, methods=["POST"]),
         Route("/reset", memories.reset, methods=["POST"]),
+        *inspect.ROUTES,
+        *page.ROUTES,
     ]
     paths: dict[object, str] = {route.endpoint: route.path for route in own}
     guard = Middleware(
@@ -82,6 +87,7 @@ def app(
         token=load_token()[0] if token is None else token,
         hosts=hosts,
         anywhere=anywhere,
+        open={"/healthz", *page.PATHS},
         limits=service.limits,
         metrics=service.metrics,
         route=partial(_template, paths),
@@ -108,6 +114,7 @@ def app(
     )
     made.router.redirect_slashes = False
     made.state.service, made.state.allow_reset = service, allow_reset
+    made.state.on_erase = on_erase
     return made
 
 

@@ -1,4 +1,5 @@
-"""Who may call, and with how much: Host, token, requests in flight, the size of a body.
+"""Who may call, and with how much: Host, token, requests in flight, the size of a body; and the
+headers that every answer has.
 
 Wraps the application, so that no route can forget it. Knows headers and numbers; no route, no
 memory. Nothing is logged: paths and bodies are the user's own.
@@ -21,12 +22,19 @@ from edgemem.server.refusals import Refusal
 
 __all__ = ["Guard", "host_allowed", "is_loopback"]
 
-OPEN = frozenset({"/healthz"})  # without a token: it tells nothing but that something runs
+# Of every answer: it is for the caller alone, is what it says it is, and is kept nowhere.
+_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
 
 
 class Guard:
     """An ASGI middleware. hosts: names that the Host header may have beside the loopback's;
-    anywhere: also any IP address. route: the template of a request's path, for the counts."""
+    anywhere: also any IP address. open: paths that need no token, for they tell nothing but that
+    something runs. route: the template of a request's path, for the counts."""
 
     def __init__(
         self,
@@ -35,12 +43,14 @@ class Guard:
         token: str,
         hosts: Collection[str],
         anywhere: bool,
+        open: Collection[str],
         limits: Limits,
         metrics: Metrics,
         route: Callable[[Scope], str],
     ) -> None:
         self._app, self._token = app, token.encode()
         self._hosts, self._anywhere = frozenset(h.lower() for h in hosts), anywhere
+        self._open = frozenset(open)
         self._limits, self._metrics, self._route = limits, metrics, route
         self.in_flight = 0
 
@@ -57,6 +67,10 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                given = list(message.get("headers", ()))
+                had = {name for name, _ in given}
+                given += [header for header in _HEADERS if header[0] not in had]
+                message = {**message, "headers": given}
             await send(message)
 
         self.in_flight += 1
@@ -88,7 +102,7 @@ class Guard:
                 "this server does not answer to that Host name; call it by 127.0.0.1 or localhost, "
                 "or start it with --allow-host NAME",
             )
-        if scope["path"] in OPEN:
+        if scope["path"] in self._open:
             return None
         if not self._knows_token(headers.get(b"authorization", [])):
             return Refusal(

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from edgemem.results import MemoryItem
 from edgemem.server.http import json_object, result, service_of
-from edgemem.server.refusals import Refusal, field
+from edgemem.server.refusals import Refusal, field, whole
 
 __all__ = [
     "add",
@@ -66,7 +66,7 @@ async def get_all(request: Request) -> Response:
     """GET /memories?user_id=…: the memories of a scope, oldest first."""
     service, given = service_of(request), request.query_params
     scope = _scope(dict(given))
-    top_k = _whole(given.get("top_k") or given.get("limit") or str(LISTED), "top_k")
+    top_k = whole(given.get("top_k") or given.get("limit") or str(LISTED), "top_k")
     found = await service.apart(lambda: service.memory.get_all(**scope, top_k=top_k).to_dict())
     return JSONResponse(found)
 
@@ -163,10 +163,3 @@ def _scope(given: dict[str, Any], *, needed: bool = True) -> dict[str, Any]:
     if needed and not any(scope.values()):
         raise Refusal(400, f"whose memories? Give at least one of {', '.join(_IDS)}")
     return scope
-
-
-def _whole(text: str, name: str) -> int:
-    try:
-        return int(text)
-    except ValueError as exc:
-        raise Refusal(400, f"{name} is {text!r:.80}; it must be a whole number") from exc

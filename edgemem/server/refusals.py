@@ -19,7 +19,7 @@ from edgemem.errors import (
 )
 from edgemem.server.work import QueueFull, Stopped
 
-__all__ = ["Refusal", "field", "refusal_of", "strings"]
+__all__ = ["Refusal", "field", "refusal_of", "strings", "whole"]
 
 T = TypeVar("T")
 
@@ -115,3 +115,11 @@ def strings(value: object, name: str) -> list[str]:
             400, f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name
         )
     return texts
+
+
+def whole(text: str, name: str) -> int:
+    """A number from a URL. Raises Refusal on anything else."""
+    try:
+        return int(text)
+    except ValueError as exc:
+        raise Refusal(400, f"{name} is {text!r:.80}; it must be a whole number") from exc

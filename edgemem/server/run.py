@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def serve(
     insecure: bool = False,
     hosts: Collection[str] = (),
     allow_reset: bool = False,
+    on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
     limits: Limits | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
@@ -44,8 +45,8 @@ def serve(
 
     host: beyond loopback only with tls_cert and tls_key (PEM files), or with insecure=True, for a
     network that nobody else can read. port: 0 takes a free one. on_ready: given the URL when calls
-    are answered. token, hosts, allow_reset: see `app`. Requests under way have limits.drain_s to
-    end. Raises ConfigError if it must not or cannot listen there.
+    are answered. token, hosts, allow_reset, on_erase: see `app`. Requests under way have
+    limits.drain_s to end. Raises ConfigError if it must not or cannot listen there.
     """
     limits = limits or Limits()
     require_safe(host, tls_cert, tls_key, insecure=insecure)
@@ -57,6 +58,7 @@ def serve(
         hosts=[host, *hosts],
         anywhere=not is_loopback(host),
         allow_reset=allow_reset,
+        on_erase=on_erase,
     )
     server = _Server(
         uvicorn.Config(

@@ -1,0 +1,247 @@
+// The page: which view is shown, what is asked for it, and who may look. The address after `#/` says
+// what is shown; what is searched for is in no address and no history.
+
+import * as api from "./api.js";
+import { $, count, el } from "./dom.js";
+import { cards, sent, timeline, waiting } from "./lists.js";
+import { showMemory } from "./memory.js";
+
+const OWNERS = ["user_id", "agent_id", "run_id"];
+const PAGE = 50;
+const FOUND = 20;
+const VIEWS = {
+  memories: { title: "Memories", about: "" },
+  timeline: { title: "Timeline", about: "When each memory held, the latest first." },
+  pending: { title: "Pending", about: "What was said and is stored, but no facts are taken from it yet." },
+  cloud: { title: "Cloud", about: "" },
+};
+
+let view = null; // the list that is shown
+let shown = []; // its memories
+let listed = 0; // these two count what was asked, so that a late answer is not shown over a newer
+let opened = 0;
+let cloud = null;
+
+// -- who may look ----------------------------------------------------------------------------------
+
+function showDoor(message) {
+  api.dropToken();
+  listed += 1;
+  opened += 1;
+  view = null;
+  if ($("dialog").open) $("dialog").close();
+  for (const id of ["rows", "detail", "dialog"]) $(id).replaceChildren();
+  for (const id of ["room", "top"]) $(id).hidden = true;
+  $("door").hidden = false;
+  document.title = "edgemem";
+  tell({ status: "", problem: message });
+  $("token").value = "";
+  $("token").focus();
+}
+
+async function enter() {
+  const found = await attempt(api.overview);
+  if (!found) return;
+  $("door").hidden = true;
+  for (const id of ["room", "top"]) $(id).hidden = false;
+  cloud = found.cloud;
+  for (const name of OWNERS) fillOwners(name, found.owners[name]);
+  await route();
+}
+
+function fillOwners(name, owners) {
+  const select = $(name);
+  const before = select.value;
+  const everyone = el("option", { value: "", text: name === "user_id" ? "everyone" : "all" });
+  select.replaceChildren(everyone, ...owners.map(({ id, memories }) =>
+    el("option", { value: id, text: `${id} (${memories.toLocaleString()})` })));
+  if (owners.some(({ id }) => id === before)) select.value = before;
+  select.parentElement.hidden = owners.length === 0;
+}
+
+/** What a call gives, or undefined once its refusal was told. */
+async function attempt(ask) {
+  try {
+    return await ask();
+  } catch (error) {
+    if (!(error instanceof api.Refused)) throw error;
+    if (error.status === 401) {
+      showDoor("The server refused this token. `edgemem serve --show-token` prints the right one.");
+    } else {
+      tell({ status: "", problem: error.message });
+    }
+    return undefined;
+  }
+}
+
+/** status: of the list. problem: what was refused. done: what was changed. */
+function tell({ status = $("status").textContent, problem = "", done = "" }) {
+  $("status").textContent = status;
+  $("problem").textContent = problem;
+  $("told").textContent = done;
+}
+
+// -- the lists -------------------------------------------------------------------------------------
+
+function showList(name, focus) {
+  view = name;
+  shown = [];
+  const { title, about } = VIEWS[name];
+  $("list-title").textContent = title;
+  document.title = `${title} – edgemem`;
+  $("about").textContent = about;
+  if (name === "cloud") {
+    $("about").textContent = (cloud ? `Set up: ${cloud}.` : "No cloud is set up: nothing is sent.") +
+      " A receipt holds no text, only which memories went, how much, and the hash of what was sent.";
+  }
+  $("ask").hidden = !["memories", "timeline"].includes(name);
+  $("searching").hidden = name !== "memories";
+  $("state").value = name === "timeline" ? "all" : "live";
+  $("kind").value = name === "timeline" ? "fact" : "";
+  $("rows").replaceChildren();
+  $("more").hidden = true;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (focus) $("list-title").focus();
+  return load();
+}
+
+/** Ask for the list that is shown; from: how many of it are there already. */
+async function load(from = 0) {
+  const turn = (listed += 1);
+  const query = view === "memories" ? $("query").value.trim() : "";
+  $("state").disabled = query !== "";
+  tell({ status: query ? "Searching …" : "Loading …" });
+  const ask = { pending: api.pending, cloud: api.receipts }[view] ??
+    (query ? () => api.search(searchOf(query)) : () => api.browse({ ...chosen(), limit: PAGE, offset: from }));
+  const found = await attempt(ask);
+  if (!found || turn !== listed) return;
+  shown = [...shown.slice(0, from), ...found.results];
+  $("more").hidden = !found.more;
+  const draw = { timeline, pending: waiting, cloud: sent }[view] ?? cards;
+  $("rows").replaceChildren(...(shown.length ? [draw(shown)] : []));
+  markCurrent();
+  tell({ status: summary(query, found) });
+  if (from) $("rows").querySelectorAll("a.card")[from]?.focus();
+}
+
+function chosen() {
+  const given = { kind: $("kind").value, state: $("state").value };
+  for (const name of OWNERS) given[name] = $(name).value;
+  return given;
+}
+
+function searchOf(query) {
+  const given = { query, top_k: FOUND };
+  for (const name of OWNERS) if ($(name).value) given[name] = $(name).value;
+  const kinds = [...$("kind").options].map((option) => option.value).filter(Boolean);
+  const everybody = !OWNERS.some((name) => $(name).value);
+  if ($("kind").value) given.filters = { kind: $("kind").value };
+  else if (everybody) given.filters = { kind: { in: kinds } }; // the route wants a scope or filters
+  return given;
+}
+
+function summary(query, found) {
+  if (view === "pending") return count(found.total, "piece of work waits.", "pieces of work wait.");
+  if (view === "cloud") return shown.length ? count(shown.length, "call.", "calls.") : "Nothing was ever sent.";
+  if (query) return shown.length ? `${count(shown.length, "memory", "memories")} found, best first.` : "Nothing found.";
+  if (!shown.length) return "No memories.";
+  return `${count(shown.length, "memory", "memories")}${found.more ? ", and more" : ""}, the latest first.`;
+}
+
+// -- one memory ------------------------------------------------------------------------------------
+
+async function openMemory(id) {
+  const turn = (opened += 1);
+  const found = await attempt(() => api.memory(id));
+  if (!found || turn !== opened) return;
+  tell({});
+  showMemory(found, `#/${view}`, (message, gone) => changed(id, message, gone));
+  $("room").classList.add("split");
+  document.title = "Memory – edgemem";
+  markCurrent();
+  $("detail-title").focus();
+}
+
+function closeMemory() {
+  opened += 1;
+  $("room").classList.remove("split");
+  $("detail").hidden = true;
+  $("detail").replaceChildren();
+}
+
+function markCurrent() {
+  for (const link of $("rows").querySelectorAll("a.card")) {
+    if (link.hash === location.hash) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+/** After a memory was edited, deleted or erased. */
+async function changed(id, message, gone) {
+  if (gone) {
+    location.hash = `#/${view}`; // which closes it
+    closeMemory();
+  } else {
+    await openMemory(id);
+  }
+  const found = await attempt(api.overview);
+  if (found) for (const name of OWNERS) fillOwners(name, found.owners[name]);
+  await load();
+  if (gone) $("list-title").focus();
+  tell({ done: message });
+}
+
+// -- the address -----------------------------------------------------------------------------------
+
+async function route() {
+  const [, name, id] = location.hash.split("/");
+  if (name === "memory" && id) {
+    if (view === null) await showList("memories", false);
+    return openMemory(decodeURIComponent(id));
+  }
+  const wanted = VIEWS[name] ? name : "memories";
+  const left = `#/memory/${encodeURIComponent($("detail").dataset.id)}`;
+  closeMemory();
+  if (wanted !== view) return showList(wanted, view !== null);
+  document.title = `${VIEWS[view].title} – edgemem`;
+  markCurrent();
+  const card = [...$("rows").querySelectorAll("a.card")].find((link) => link.hash === left);
+  (card ?? $("list-title")).focus();
+}
+
+window.addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#token=")) start();
+  else if (!$("room").hidden) route();
+});
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  $("main").focus();
+});
+$("unlock").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  tell({ status: "" }); // so that a second refusal is heard as well
+  api.keepToken($("token").value.trim());
+  await enter();
+  if (document.activeElement === document.body) $("list-title").focus();
+});
+$("lock").addEventListener("click", () => showDoor(""));
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  load();
+});
+$("filters").addEventListener("change", () => load());
+$("query").addEventListener("input", () => {
+  if ($("query").value === "") load();
+});
+$("more").addEventListener("click", () => load(shown.length));
+
+function start() {
+  api.takeTokenFromAddress();
+  if (api.hasToken()) enter();
+  else showDoor("");
+}
+
+start();
