@@ -20,7 +20,7 @@ import pyte
 import edgemem
 
 PATH = os.pathsep.join([str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)])
-DEADLINE_S = 120
+DEADLINE_S = 60
 
 # The pseudo-terminal becomes the program's own: a Ctrl-C that is typed there interrupts it. A test
 # run in the background of a shell ignores that, and its children with it.

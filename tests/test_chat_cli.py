@@ -197,7 +197,7 @@ def test_what_was_erased_is_shown_no_more_to_anyone(
     lines = ("The password is xyzzy.", "I like the sea.", "/forget password", "1", "y")
     result = chat("What is the password?", *lines, "/why", "Good evening to you!")
     assert "Nothing has been answered yet." in result.stderr
-    shown = [str(prompt) for stage, prompt in engine.prompts if stage == "generation"]
+    shown = [str(prompt) for stage, prompt in engine.prompts if stage == "reply"]
     assert len(shown) == 1 and "I like the sea." in shown[0]
     assert "password" not in shown[0] and "xyzzy" not in shown[0]
 
@@ -288,7 +288,9 @@ def test_a_budget_fits_eighty_columns() -> None:
     found = {"memory_limit": plan, "parts_mb": parts, "rss_mb": 1.0}
     text = budget_lines({**found, "cloud": {**cloud, "left_this_month": 999999.0}})
     assert max(len(line) for row in text for line in row.splitlines()) <= 80
-    assert len(text) == 6 and all(f"part{number} 1234.5" in " ".join(text) for number in range(9))
+    assert len(text) == 6 and " ".join(text[2].split()) == " ".join(
+        ["parts held", ", ".join(f"part{number} 1234.5 MB" for number in range(9))]
+    )
 
 
 def test_a_status_says_speed_memories_and_budgets(home: Path) -> None:
@@ -399,8 +401,8 @@ def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home
     lines = ["My cat is called Tom.", "/forget\tcat", "/forget nonsense", "1", "no", "/cloud", ""]
     done = piped('"$0" -c "$1" chat', "\n".join(lines))
     assert done.returncode == 1
-    said, listed, *rest = done.stdout.splitlines()
-    assert said == "It is Tom." and listed.startswith("1. ") and len(rest) == 1
+    said, listed = done.stdout.splitlines()
+    assert said == "It is Tom." and listed.startswith("1. ")
     assert done.stderr.splitlines() == [
         "  + User's cat is called Tom",
         "Error: There is no command '/forget\\tcat'. Allowed: /memories, /why, /forget, /cloud, "
