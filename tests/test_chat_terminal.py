@@ -10,6 +10,7 @@ import pytest
 
 from edgemem.cli import typed
 from edgemem.cli.chatting import MEANINGS, PROMPT
+from edgemem.cli.prompting import CONTINUED
 from edgemem.memory import Memory
 
 if sys.platform == "win32":
@@ -115,6 +116,7 @@ def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
         at_the_prompt(terminal)
         terminal.type("I like tea.\x1b\rI like ネコ too.")
         terminal.wait_until(lambda: "too." in terminal.current)
+        assert terminal.current.startswith(CONTINUED)
         terminal.type("\r")
         at_the_prompt(terminal, "1 memory")
         terminal.type("\x04")
