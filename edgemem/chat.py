@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -141,6 +141,11 @@ class Chat:
         reply._pieces = self._run(reply, context, text, said_at, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
+
+    def forget(self, texts: Iterable[str]) -> None:
+        """Leave out of what the model is shown of this conversation whatever says such a text."""
+        gone = {" ".join(text.split()) for text in texts}
+        self._turns = [t for t in self._turns if " ".join(t.content.split()) not in gone]
 
     def _run(
         self, reply: Reply, context: Context, text: str, said_at: str, remember: object, mode: Mode

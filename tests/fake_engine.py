@@ -36,6 +36,9 @@ class FakeEngine:
     def drop_prefixes(self) -> None:
         self.prompts.clear()
 
+    def memory(self) -> dict[str, int]:
+        return {"weights": 90_000_000, "kv": 47_000_000, "adapters": 0}
+
     def expert(self, stage: str) -> bool:
         return False
 

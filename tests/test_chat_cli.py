@@ -1,24 +1,27 @@
-"""`edgemem chat`: slash commands, pipes, the keyboard."""
+"""`edgemem chat`: slash commands, pipes, what was typed."""
 
 from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from cloudkit import service
 from fake_engine import FakeEngine
+from hypothesis import given
+from hypothesis import strategies as st
 
 import edgemem
 from edgemem.cli import chatting, cli, typed
+from edgemem.cli.budgeting import budget_lines, status_parts
+from edgemem.config import set_value
 from edgemem.errors import ModelNotFound
 from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder
@@ -188,6 +191,17 @@ def test_all_that_forget_takes_was_shown_first(chat: Chat, home: Path) -> None:
     assert typed.history_file().read_text() == "The sky is blue.\n"
 
 
+def test_what_was_erased_is_shown_no_more_to_anyone(
+    chat: Chat, home: Path, engine: FakeEngine
+) -> None:
+    lines = ("The password is xyzzy.", "I like the sea.", "/forget password", "1", "y")
+    result = chat("What is the password?", *lines, "/why", "Good evening to you!")
+    assert "Nothing has been answered yet." in result.stderr
+    shown = [str(prompt) for stage, prompt in engine.prompts if stage == "reply"]
+    assert len(shown) == 1 and "I like the sea." in shown[0]
+    assert "password" not in shown[0] and "xyzzy" not in shown[0]
+
+
 def test_numbers_of_a_list_count_no_more_after_an_erase(chat: Chat, home: Path) -> None:
     remember(home, "The password is xyzzy.", "The passport is red.")
     result = chat("/forget password", "1", "y", "/forget 1", "")
@@ -216,6 +230,93 @@ def test_forget_takes_an_id_or_numbers_of_the_last_list(chat: Chat, home: Path) 
     assert memories(home) == []
 
 
+def budget_of(chat: Chat) -> dict[str, Any]:
+    return dict(json.loads(chat("/budget", args=("--json",)).stdout))
+
+
+def test_a_budget_without_limits_says_what_is_held_and_how_to_set_one(chat: Chat) -> None:
+    shown = chat("/budget").stdout.splitlines()
+    assert shown[0] == "memory limit  none; `edgemem config set memory_limit 1GB` sets one"
+    assert shown[1].startswith("parts held    weights 90.0 MB, kv 47.0 MB")
+    assert shown[-1] == "cloud         none is set up; nothing is sent, nothing is spent"
+    found = budget_of(chat)
+    assert found["memory_limit"] is None and found["cloud"] is None
+    assert found["parts_mb"]["kv"] == 47.0 and "index" in found["parts_mb"]
+    if found["rss_mb"] is not None:
+        assert f"the process   {found['rss_mb']:.0f}"[:15] == shown[2][:15]
+
+
+def test_a_budget_says_what_was_turned_down_for_the_memory_limit(chat: Chat) -> None:
+    set_value("memory_limit", "1GB")
+    assert "turned down   nothing" in chat("/budget").stdout.splitlines()
+    limit = budget_of(chat)["memory_limit"]
+    assert limit["limit_mb"] == 1000.0 and limit["turned_down"] == []
+    set_value("memory_limit", str(int(limit["predicted_mb"] * 1e6) - 5_000_000))
+    less = budget_of(chat)["memory_limit"]
+    assert less["turned_down"] and less["predicted_mb"] <= less["limit_mb"]
+    first, second, *_ = chat("/budget").stdout.splitlines()
+    foretold = f"{less['predicted_mb']} MB of it are foretold to be used"
+    assert first == f"memory limit  {less['limit_mb']} MB; {foretold}"
+    assert second == f"turned down   {', '.join(less['turned_down'])}"
+
+
+def test_a_budget_says_what_is_left_of_the_clouds(chat: Chat) -> None:
+    pytest.importorskip("openai")
+    with service() as cloud:
+        set_value("cloud.base_url", cloud.base_url)
+        set_value("cloud.model", "gpt-4o-mini")
+        *_, model, budget = chat("/budget").stdout.splitlines()
+        assert model == "cloud         gpt-4o-mini; 0.000000 spent this month"
+        assert budget.startswith("its budget    none; `edgemem config set cloud.monthly_budget 5`")
+        assert budget_of(chat)["cloud"]["left_this_month"] is None
+        set_value("cloud.monthly_budget", "5")
+        *_, model, budget = chat("/cloud Good morning to you!", "/budget").stdout.splitlines()
+        assert len(cloud.calls) == 1
+    found = budget_of(chat)["cloud"]
+    assert 0 < found["spent_this_month"] < 1
+    assert model == f"cloud         gpt-4o-mini; {found['spent_this_month']:.6f} spent this month"
+    assert budget == f"its budget    5 a month; {found['left_this_month']:.6f} of it is left"
+    assert found["spent_this_month"] + found["left_this_month"] == pytest.approx(5)
+    set_value("cloud.monthly_budget", "0")
+    assert budget_of(chat)["cloud"]["left_this_month"] == 0
+
+
+def test_a_budget_fits_eighty_columns() -> None:
+    parts = {f"part{number}": 1234.5 for number in range(9)}
+    plan = {"limit_mb": 1e6, "predicted_mb": 1e6, "turned_down": ["n_ctx 1024"] * 9}
+    cloud = {"model": "m" * 40, "monthly_budget": 1e6, "spent_this_month": 1.0}
+    found = {"memory_limit": plan, "parts_mb": parts, "rss_mb": 1.0}
+    text = budget_lines({**found, "cloud": {**cloud, "left_this_month": 999999.0}})
+    assert max(len(line) for row in text for line in row.splitlines()) <= 80
+    assert len(text) == 6 and " ".join(text[2].split()) == " ".join(
+        ["parts held", ", ".join(f"part{number} 1234.5 MB" for number in range(9))]
+    )
+
+
+def test_a_status_says_speed_memories_and_budgets(home: Path) -> None:
+    scope = {"user_id": "default"}
+    with Memory(home / "memory.db") as memory:
+        assert status_parts(memory, scope, None) == ("0 memories",)
+        memory.add("My cat is called Tom.", infer="later", **scope)
+        memory.add("The sky is blue.", infer=False, user_id="bo")
+        assert status_parts(memory, scope, 49.6) == ("1 memory, 1 pending", "50 tokens/s")
+    set_value("memory_limit", "1GB")
+    set_value("cloud.base_url", "http://localhost:9/v1")
+    set_value("cloud.model", "gpt-4o-mini")
+    with Memory(home / "memory.db") as memory:
+        parts = status_parts(memory, {"user_id": "bo"}, None)
+        assert parts == ("1 memory, 1 pending", "memory limit 1000 MB", "cloud: 0.00 spent")
+    set_value("cloud.monthly_budget", "5")
+    with Memory(home / "memory.db") as memory:
+        assert status_parts(memory, scope, None)[-1] == "cloud: 5.00 left"
+
+
+def test_a_status_is_silent_about_what_the_store_refuses_to_tell(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        pass
+    assert status_parts(memory, {"user_id": "default"}, 50.0) == ("50 tokens/s",)
+
+
 def test_commands_that_are_none_are_named_and_the_chat_goes_on(chat: Chat) -> None:
     result = chat("/dance", "/forget", "Good morning to you!", code=1)
     assert "Error: There is no command '/dance'. Allowed: /memories, /why" in result.stderr
@@ -226,6 +327,8 @@ def test_commands_that_are_none_are_named_and_the_chat_goes_on(chat: Chat) -> No
 def test_help_and_quit(chat: Chat) -> None:
     result = chat("/help", "/quit", "Good morning to you!")
     assert result.stdout == "" and "/forget WORDS|N" in result.stderr
+    described = [line.split()[0] for line in chatting.HELP.splitlines() if line.startswith("/")]
+    assert described == list(chatting.MEANINGS)
 
 
 def test_a_missing_model_ends_the_chat_at_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,102 +360,102 @@ def test_ctrl_c_stops_the_answer_and_what_was_said_is_kept(
     assert "My cat is called Tom." in memories(home)
 
 
-# -- at a terminal -------------------------------------------------------------------------------
+# -- in a pipe -----------------------------------------------------------------------------------
 
 CHILD = """
-import signal
-import time
-# A test run in the background of a shell ignores Ctrl-C, and its children with it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import sys
 from fake_engine import FakeEngine
 from edgemem.cli import main
 from edgemem.runtime.engine import Engine
-engine = FakeEngine(("first", "second"), between=lambda: time.sleep(600))
+engine = FakeEngine(("It is ", "Tom."), {"My cat is called Tom.": "{}'s cat is called Tom"})
 Engine.load = classmethod(lambda *a, **k: engine)
-main()
+try:
+    main()
+finally:
+    for name in ("prompt_toolkit", "asyncio", "readline"):
+        assert name not in sys.modules, name
 """
 
 
-class _Screen:
-    """What a pseudo-terminal shows, read piece by piece."""
-
-    def __init__(self, master: int) -> None:
-        self.master, self.unread = master, ""
-
-    def wait_for(self, wanted: str) -> None:
-        """Read up to and with `wanted`."""
-        deadline = time.monotonic() + 60
-        while wanted not in self.unread:
-            assert time.monotonic() < deadline, self.unread
-            if select.select([self.master], [], [], 1.0)[0]:
-                try:
-                    self.unread += os.read(self.master, 4096).decode("utf-8", "replace")
-                except OSError as exc:  # the other end has closed
-                    raise AssertionError(self.unread) from exc
-        self.unread = self.unread.partition(wanted)[2]
+def piped(command: str, input: str = "") -> subprocess.CompletedProcess[str]:
+    """What a shell's command does, in which "$0" -c "$1" is edgemem with a stand-in for a model."""
+    places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
+    return subprocess.run(
+        ["sh", "-c", command, sys.executable, CHILD],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        input=input,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
 def test_a_chat_without_an_input_ends_at_once(home: Path) -> None:
-    places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
-    done = subprocess.run(
-        ["sh", "-c", '"$0" -c "$1" chat <&-', sys.executable, CHILD],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
-        capture_output=True,
-        text=True,
-    )
+    done = piped('"$0" -c "$1" chat <&-')
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_at_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path) -> None:
-    import pty
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home: Path) -> None:
+    lines = ["My cat is called Tom.", "/forget\tcat", "/forget nonsense", "1", "no", "/cloud", ""]
+    done = piped('"$0" -c "$1" chat', "\n".join(lines))
+    assert done.returncode == 1
+    said, listed = done.stdout.splitlines()
+    assert said == "It is Tom." and listed.startswith("1. ")
+    assert done.stderr.splitlines() == [
+        "  + User's cat is called Tom",
+        "Error: There is no command '/forget\\tcat'. Allowed: /memories, /why, /forget, /cloud, "
+        "/budget, /help, /quit.",
+        "Which of these (numbers; Enter for none)? ",
+        "This would go for good:",
+        "  memory My cat is called Tom.",
+        "  memory User's cat is called Tom",
+        "  said user: My cat is called Tom.",
+        "  said assistant: It is Tom.",
+        "Erase it? [y/N] ",
+        "Nothing was erased.",
+        "Error: the cloud is off, and nothing is sent; to switch it on: `edgemem config set "
+        "cloud.base_url https://api.openai.com/v1`, `edgemem config set cloud.model "
+        "gpt-4o-mini`, `edgemem config set cloud.api_key_env OPENAI_API_KEY`",
+    ]
+    assert not typed.history_file().exists()
 
-    master, slave = pty.openpty()
-    places = [str(Path(edgemem.__file__).parent.parent), str(Path(__file__).parent)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, "chat"],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "TERM": "dumb"}
-        | {"EDGEMEM_TUNED": "off"},
-        start_new_session=True,
-    )
-    os.close(slave)
-    screen = _Screen(master)
-    try:
-        screen.wait_for(chatting.PROMPT)
-        os.write(master, b"Good morning to you!\n")
-        screen.wait_for("first")
-        process.send_signal(signal.SIGINT)
-        screen.wait_for("(stopped)")
-        screen.wait_for(chatting.PROMPT)
-        os.write(master, b"/help\n")
-        screen.wait_for("/forget WORDS|N")
-        screen.wait_for(chatting.PROMPT)
-        os.write(master, b"\x04")
-        assert process.wait(timeout=60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
-    assert typed.history_file().read_text() == "Good morning to you!\n/help\n"
-    assert typed.history_file().stat().st_mode & 0o077 == 0
+
+# -- what was typed --------------------------------------------------------------------------------
 
 
 def test_what_was_typed_comes_back_and_stays_bounded(home: Path) -> None:
-    readline = pytest.importorskip("readline")
     for number in range(2 * typed.MOST_LINES + 1):
         typed.remember_typed(f"line {number}")
-    typed.load_typed()
-    last = readline.get_current_history_length()
-    assert last == typed.MOST_LINES
-    assert readline.get_history_item(last) == f"line {2 * typed.MOST_LINES}"
+    before = typed.typed_before()
+    assert len(before) == typed.MOST_LINES
+    assert before[-1] == f"line {2 * typed.MOST_LINES}"
     assert len(typed.history_file().read_text().splitlines()) == typed.MOST_LINES
-    typed.forget_typed([f"line {2 * typed.MOST_LINES}"])
-    assert readline.get_current_history_length() == typed.MOST_LINES - 1
-    readline.clear_history()
+    typed.forget_typed([before[-1]])
+    assert typed.typed_before() == before[:-1]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5))
+def test_an_input_of_several_lines_comes_back_as_one(texts: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEMEM_HOME", folder)
+        for text in texts:
+            typed.remember_typed(text)
+        assert typed.typed_before() == ["\n".join(text.splitlines()) for text in texts]
+        typed.forget_typed(texts[:1])
+        gone = texts[0].split() if texts else None
+        texts = [text for text in texts if not text.lstrip().startswith("/")]
+        left = [text for text in texts if text.split() != gone]
+        kept = [text for text in typed.typed_before() if not text.lstrip().startswith("/")]
+        assert kept == ["\n".join(text.splitlines()) for text in left]
+
+
+def test_what_was_typed_behind_a_command_is_forgotten_with_what_it_said(home: Path) -> None:
+    for text in ("/cloud The password\nis xyzzy.", "The password is xyzzy.", "/why", "xyzzy?"):
+        typed.remember_typed(text)
+    typed.forget_typed(["The password is xyzzy."])
+    assert typed.typed_before() == ["/why", "xyzzy?"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs hard links")

@@ -82,10 +82,10 @@ def test_help_loads_no_heavy_module() -> None:
         "try: cli(['--help'])\n"
         "except SystemExit: pass\n"
         "heavy = {'numpy', 'sqlite3', 'llama_cpp', 'onnxruntime', 'hnswlib', 'rich'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
+        "print(sorted(heavy & set(sys.modules)), 'prompt_toolkit' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == "[] False"
 
 
 # -- errors --------------------------------------------------------------------------------------

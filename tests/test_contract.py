@@ -33,6 +33,8 @@ WALLS = {
     "edgemem._native": ["kernels.py"],
     "click": ["cli/"],
     "rich": ["cli/"],
+    "prompt_toolkit": ["cli/prompting.py"],
+    "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
     "filelock": ["worklock.py"],
     "threadpoolctl": ["compression/weights.py"],
@@ -167,7 +169,7 @@ def python(code: str, **environment: str) -> str:
 
 def test_importing_edgemem_loads_no_model_library() -> None:
     heavy = "llama_cpp onnxruntime hnswlib tokenizers openai torch transformers click rich"
-    heavy = [*heavy.split(), "starlette", "uvicorn", "mcp"]
+    heavy = [*heavy.split(), "starlette", "uvicorn", "mcp", "prompt_toolkit"]
     code = "import sys; {}; print([m for m in {} if m in sys.modules])"
     assert python(code.format("import edgemem", [*heavy, "numpy", "sqlite3"])) == "[]\n"
     # Nor does what the names of `edgemem` stand for, until a model is wanted.

@@ -1,20 +1,23 @@
 """`chat`: a conversation at the prompt, or with lines from a pipe.
 
-Knows the prompt, the slash commands and the keyboard. What an answer is made of, and what is
-remembered of it, is `Chat`'s. Answers and lists go to stdout, everything else to stderr; the
-prompt is shown to a terminal only.
+Knows the slash commands, and what Ctrl-C and Ctrl-D do. How a line is typed at a terminal is
+`prompting`'s; what an answer is made of, and what is remembered of it, is `Chat`'s. Answers and
+lists go to stdout, everything else to stderr; prompt and status are shown to a terminal only.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemem.cli.admin import tune_first
+from edgemem.cli.budgeting import budget, budget_lines, status_parts
 from edgemem.cli.output import (
     db_option,
     erase_preview,
@@ -35,11 +38,12 @@ from edgemem.cli.output import (
     when,
     who,
 )
-from edgemem.cli.typed import forget_typed, load_typed, remember_typed
+from edgemem.cli.typed import forget_typed, remember_typed
 from edgemem.errors import EdgememError, InputError
 
 if TYPE_CHECKING:
     from edgemem.chat import Chat, Reply
+    from edgemem.cli.prompting import LineEditor
     from edgemem.cloud.governor import Governor, Mode
     from edgemem.memory import Memory
     from edgemem.results import MemoryItem
@@ -54,8 +58,19 @@ HELP = """\
 /forget WORDS|N    find memories (or take those numbered in the last list), show what would go
                    with them, ask, and erase it for good
 /cloud MESSAGE     let the cloud answer this once, if one is set up
+/budget            show the memory limit, what is held, and what is left of the cloud's budget
 /help              show this
-/quit              leave (so does Ctrl-D; Ctrl-C stops an answer, and leaves at the prompt)"""
+/quit              leave (so does Ctrl-D; Ctrl-C stops an answer, and leaves at the prompt)
+At a terminal, Enter sends; Alt-Enter, or Esc and then Enter, begins a new line; Tab completes."""
+MEANINGS = {
+    "/memories": "list what is remembered",
+    "/why": "what the last answer was made from",
+    "/forget": "erase for good",
+    "/cloud": "let the cloud answer this once",
+    "/budget": "memory and money: limits, and what is left",
+    "/help": "explain the commands",
+    "/quit": "leave",
+}
 
 
 @click.command()
@@ -91,7 +106,6 @@ def chat(
         governor = _governor(memory)
         session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, as_json)
         if stdin_is_terminal():
-            load_typed()
             note("/help lists the commands. Ctrl-D leaves.")
         try:
             session.run()
@@ -123,11 +137,13 @@ class _Session:
         self.reply: Reply | None = None
         self.listed: list[MemoryItem] = []
         self.failed = False
+        self.editor = _editor(self.suggestions)
         self.commands: dict[str, Callable[[str], None]] = {
             "/memories": self.memories,
             "/why": self.why,
             "/forget": self.forget,
             "/cloud": self.cloud,
+            "/budget": self.budget,
             "/help": lambda _: click.echo(HELP, err=as_json or not stdin_is_terminal()),
         }
 
@@ -135,7 +151,7 @@ class _Session:
         """Read and answer until the end of the input, /quit, or Ctrl-C at the prompt."""
         while True:
             try:
-                line = _read_line(PROMPT)
+                line = self.read()
             except (EOFError, KeyboardInterrupt):
                 if stdin_is_terminal():
                     click.echo(err=True)
@@ -155,15 +171,45 @@ class _Session:
                 self.failed = True
                 click.echo(f"Error: {one_line(str(exc))}", err=True)
 
+    def read(self) -> str:
+        """The next message. Raises EOFError at the input's end, KeyboardInterrupt on Ctrl-C."""
+        if self.editor is None:
+            return _read_line(PROMPT)
+        speed = None if self.reply is None else self.reply.timings.get("tokens_per_s")
+        return self.editor.read(PROMPT, status_parts(self.memory, self.scope, speed))
+
+    def ask(self, question: str) -> str:
+        """An answer from the same input as the messages; no answer is an empty one."""
+        try:
+            if self.editor is not None:
+                return self.editor.ask(question).strip()
+            if not (stdin_is_terminal() and sys.stdout.isatty()):
+                click.echo(question, err=True)
+                question = ""
+            return _read_line(question).strip()
+        except EOFError:
+            return ""
+
+    def suggestions(self, text: str) -> Iterable[tuple[str, str]]:
+        """What may end a text that begins with a slash: commands, and numbers of the last list."""
+        command, *rest = re.split("[ \n]", text, maxsplit=1)
+        if not rest:
+            return [(name, why) for name, why in MEANINGS.items() if name.startswith(command)]
+        if command != "/forget":
+            return []
+        begun = re.split("[ ,\n]", rest[0])[-1]
+        numbered = ((str(number), text_of(item)) for number, item in enumerate(self.listed, 1))
+        return [pair for pair in numbered if pair[0].startswith(begun)]
+
     def handle(self, text: str) -> None:
         if not text.startswith("/"):
             self.answer(text)
             return
-        command, _, rest = text.partition(" ")
+        command, *rest = re.split("[ \n]", text, maxsplit=1)
         if command not in self.commands:
             known = ", ".join([*self.commands, "/quit"])
             raise InputError(f"There is no command {command!r}. Allowed: {known}.")
-        self.commands[command](rest.strip())
+        self.commands[command]("".join(rest).strip())
 
     def answer(self, text: str, cloud: Mode = "auto") -> None:
         self.reply = None
@@ -240,20 +286,32 @@ class _Session:
             self.show(list(self.memory.search(what, top_k=CANDIDATES, **self.scope)))
             if not self.listed:
                 return
-            chosen = self.pick(_ask("Which of these (numbers; Enter for none)? "))
+            chosen = self.pick(self.ask("Which of these (numbers; Enter for none)? "))
         if not chosen:
             note("Nothing was erased.")
             return
         ids = [item.id for item in chosen]
         items, turns = erase_preview(self.memory, ids)
         show_preview(items, turns)
-        if _ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
+        if self.ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
             note("Nothing was erased.")
             return
-        forget_typed([turn.content for turn in turns])
+        said = [turn.content for turn in turns]
+        forget_typed(said)
         gone = self.memory.erase(ids)
-        self.listed = []
+        self.chat.forget(said)
+        self.reply, self.listed = None, []
+        if self.editor is not None:
+            self.editor.forget()
         note(f"{plural(len(gone), 'memory')} erased.")
+
+    def budget(self, _: str) -> None:
+        found = budget(self.memory)
+        if self.as_json:
+            _print_line(found)
+            return
+        for line in budget_lines(found):
+            click.echo(line)
 
     def pick(self, numbers: str) -> list[MemoryItem]:
         """The memories of the last list that have these numbers."""
@@ -277,6 +335,16 @@ class _Session:
             note(f"{nothing} {who(self.scope)}.")
 
 
+def _editor(suggest: Callable[[str], Iterable[tuple[str, str]]]) -> LineEditor | None:
+    """What reads a line at a terminal that can be drawn on; None for a pipe, and a plain one."""
+    drawn_on = stdin_is_terminal() and sys.stdout.isatty()
+    if not drawn_on or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return None
+    from edgemem.cli.prompting import LineEditor
+
+    return LineEditor(suggest)
+
+
 def _read_line(prompt: str) -> str:
     """The next line of input. Raises EOFError at its end, KeyboardInterrupt on Ctrl-C."""
     if stdin_is_terminal():
@@ -287,17 +355,6 @@ def _read_line(prompt: str) -> str:
     if not line:
         raise EOFError
     return line.decode("utf-8", "replace")
-
-
-def _ask(question: str) -> str:
-    """An answer from the same input as the messages; no answer is an empty one."""
-    if not (stdin_is_terminal() and sys.stdout.isatty()):
-        click.echo(question, err=True)
-        question = ""
-    try:
-        return _read_line(question).strip()
-    except EOFError:
-        return ""
 
 
 def _print_line(value: dict[str, Any]) -> None:

@@ -1,0 +1,192 @@
+"""`edgemem chat` on a screen of 80 columns and 24 rows, as a person sees it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemem.cli import typed
+from edgemem.cli.chatting import MEANINGS, PROMPT
+from edgemem.cli.prompting import CONTINUED
+from edgemem.memory import Memory
+
+if sys.platform == "win32":
+    pytest.skip("needs a pseudo-terminal", allow_module_level=True)
+
+from termkit import Terminal
+
+pytestmark = pytest.mark.models
+
+# "slowly" is answered so slowly that it has to be stopped.
+CHILD = """
+import sys, time
+from fake_engine import FakeEngine
+from edgemem.cli import main
+from edgemem.runtime.engine import Engine
+slow = lambda: "slowly" in str(engine.prompts[-1]) and time.sleep(600)
+engine = FakeEngine(("It is ", "Tom."), {"My cat is Tom.": "{}'s cat is Tom"}, between=slow)
+Engine.load = classmethod(lambda *a, **k: engine)
+try:
+    main()
+finally:
+    print("drawn by prompt_toolkit:", "prompt_toolkit" in sys.modules)
+"""
+COLOURS = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    monkeypatch.setenv("EDGEMEM_TUNED", "off")
+    return tmp_path
+
+
+def at_the_prompt(terminal: Terminal, status: str = "memor") -> None:
+    """Wait for an empty prompt with a status in the last line that has this in it."""
+    terminal.wait_until(lambda: terminal.current == PROMPT.strip() and status in terminal.lines[-1])
+
+
+def test_the_status_is_below_and_the_answer_above_the_prompt() -> None:
+    with Terminal(CHILD, "chat") as terminal:
+        at_the_prompt(terminal)
+        assert terminal.lines[-1] == "0 memories"
+        assert terminal.is_reversed(row=23)
+        terminal.type("My cat is Tom.\r")
+        at_the_prompt(terminal, "2 memories | 50 tokens/s")
+        above = [line for line in terminal.lines if line]
+        said = above.index(f"{PROMPT}My cat is Tom.")
+        assert above[said + 1 :] == [
+            "It is Tom.",
+            "  + User's cat is Tom",
+            PROMPT.strip(),
+            "2 memories | 50 tokens/s",
+        ]
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+
+
+def test_a_slash_shows_the_commands_and_tab_completes_them() -> None:
+    with Terminal(CHILD, "chat") as terminal:
+        at_the_prompt(terminal)
+        terminal.type("/")
+        for command, meaning in MEANINGS.items():
+            terminal.wait_until(
+                lambda c=command, m=meaning: any(c in x and m in x for x in terminal.lines)  # type: ignore[misc]
+            )
+        terminal.type("b")
+        terminal.wait_until(lambda: not any(MEANINGS["/why"] in x for x in terminal.lines))
+        terminal.type("\t")
+        terminal.wait_until(lambda: terminal.current.startswith(f"{PROMPT}/budget"))
+        terminal.type("\r")
+        at_the_prompt(terminal)
+        assert any(line.startswith("memory limit  none") for line in terminal.lines)
+
+
+def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
+    with Memory(home / "memory.db") as memory:
+        memory.add("The sky is blue.", user_id="default", infer=False)
+    with Terminal(CHILD, "chat") as terminal:
+        at_the_prompt(terminal, "1 memory")
+        terminal.type("The password is xyzzy.\r")
+        at_the_prompt(terminal, "2 memories")
+        terminal.type("/memories password\r")
+        terminal.wait_for("1. 20")
+        at_the_prompt(terminal, "2 memories")
+        terminal.type("/forget ")  # the numbers of that list, and what they stand for
+        terminal.wait_until(
+            lambda: any(re.match(r" +1 +The password", line) for line in terminal.lines)
+        )
+        terminal.type("1\r")
+        terminal.wait_for("Erase it? [y/N]")
+        terminal.type("y\r")
+        terminal.wait_for("1 memory erased.")
+        at_the_prompt(terminal, "1 memory")
+        terminal.type("\x1b[A\x1b[A\x1b[A\x1b[A")
+        terminal.wait_until(lambda: terminal.current == f"{PROMPT}/memories password")
+        terminal.type("\x03")
+        assert terminal.ended() == 0
+    assert typed.typed_before() == ["/memories password", "/forget 1"]
+
+
+def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
+    with Terminal(CHILD, "chat") as terminal:
+        at_the_prompt(terminal)
+        terminal.type("I like tea.\x1b\rI like ネコ too.")
+        terminal.wait_until(lambda: "too." in terminal.current)
+        assert terminal.current.startswith(CONTINUED)
+        terminal.type("\r")
+        at_the_prompt(terminal, "1 memory")
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+    with Memory(home / "memory.db") as memory:
+        (item,) = memory.get_all(user_id="default", filters={"kind": "turn"})
+        assert item.memory == "I like tea.\nI like ネコ too."
+    assert typed.typed_before() == ["I like tea.\nI like ネコ too."]
+    assert typed.history_file().stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path, term: str) -> None:
+    with Terminal(CHILD, "chat", TERM=term) as terminal:
+        terminal.wait_until(lambda: terminal.current == PROMPT.strip())
+        terminal.type("Good morning, slowly!\n")
+        terminal.wait_until(lambda: terminal.current.startswith("It is"))
+        terminal.type("\x03")
+        terminal.wait_for("(stopped)")
+        terminal.wait_until(lambda: terminal.current == PROMPT.strip())
+        terminal.type("/help\n")
+        terminal.wait_for("/forget WORDS|N")
+        terminal.wait_until(lambda: terminal.current == PROMPT.strip())
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+        drawn = term != "dumb"
+        assert f"drawn by prompt_toolkit: {drawn}".encode() in terminal.raw
+        assert (b"\x1b[?2004h" in terminal.raw) == drawn  # keys are asked for as they are pasted
+    assert typed.typed_before() == ["Good morning, slowly!", "/help"]
+
+
+def test_ctrl_c_leaves_at_the_prompt_even_where_its_signal_is_ignored() -> None:
+    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # as in a shell's background
+    with Terminal(ignored + CHILD, "chat") as terminal:
+        at_the_prompt(terminal)
+        terminal.type("half a message\x03")
+        assert terminal.ended() == 0
+    assert typed.typed_before() == []
+
+
+def test_a_smaller_window_keeps_the_prompt_and_what_fits_of_the_status(home: Path) -> None:
+    with Terminal(CHILD, "chat", EDGEMEM_MEMORY_LIMIT="1GB") as terminal:
+        at_the_prompt(terminal, "0 memories | memory limit 1000 MB")
+        terminal.type("half a mess")
+        terminal.wait_until(lambda: terminal.current == f"{PROMPT}half a mess")
+        terminal.resize(24, 8)
+        terminal.wait_until(lambda: "0 memories" in terminal.lines)
+        terminal.type("age\r")
+        terminal.wait_for("It is Tom.")
+        terminal.wait_until(lambda: terminal.lines[-1] == "1 memory | 50 tokens/s")
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+
+
+def test_a_terminal_that_does_not_tell_where_its_cursor_is_gets_no_status() -> None:
+    with Terminal(CHILD, "chat", answers=False) as terminal:
+        terminal.wait_until(lambda: terminal.current == PROMPT.strip())
+        for answers in (1, 2):
+            terminal.type("Good morning to you!\r")
+            terminal.wait_until(lambda n=answers: terminal.lines.count("It is Tom.") == n)  # type: ignore[misc]
+            terminal.wait_until(lambda: terminal.current == PROMPT.strip())
+        terminal.type("\x04")
+        assert terminal.ended() == 0
+        assert not any("memories" in line or "WARNING" in line for line in terminal.lines)
+
+
+@pytest.mark.parametrize("no_colour", ["", "1"])
+def test_no_color_is_obeyed(no_colour: str) -> None:
+    with Terminal(CHILD, "chat", NO_COLOR=no_colour) as terminal:
+        at_the_prompt(terminal)
+        terminal.type("/")
+        terminal.wait_for(MEANINGS["/why"])
+        assert bool(COLOURS.search(terminal.raw)) == (not no_colour)
