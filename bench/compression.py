@@ -94,7 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts, db = Path(f"{options.json}.parts"), Path(f"{options.json}.db")
     parts.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    lookups: dict[str, list[float]] = {}
     with Memory(db) as memory:
         store(memory, files)
         drawn = {
@@ -104,10 +103,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         if "ours_lookup" in methods:
             _score_ahead(memory)
-            with Engine.load(n_ctx=N_CTX) as engine:
-                some = drawn["gold"][:LOOKUP_QUESTIONS]
-                lookups["lookup"] = _lookup_ms(memory, some, engine.token_offsets)
-            lookups["lookup_estimate"] = _lookup_ms(memory, some, estimated_tokens)
     tasks = []
     for context, of_context in drawn.items():
         asked = [(m, b) for b in budgets[context] for m in methods]
@@ -116,6 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tasks.append(Task(case, tuple((context, r, case.id, m, b) for r, m, b in wanted)))
     items = _measured(tasks, parts, options.workers, (db, readers))
     rows = _rows({key: items[key] for task in tasks for key in task.keys}, options.default)
+    lookups: dict[str, list[float]] = {}
+    if "ours_lookup" in methods:
+        some = drawn["gold"][:LOOKUP_QUESTIONS]
+        with Memory(db) as memory, Engine.load(n_ctx=N_CTX) as engine:
+            lookups["lookup"] = _lookup_ms(memory, some, engine.token_offsets)
+            lookups["lookup_estimate"] = _lookup_ms(memory, some, estimated_tokens)
     summary = {
         "n": options.questions,
         "conversations": [file.sample_id for file in files],
@@ -250,7 +251,7 @@ def _lookup_ms(memory: Memory, drawn: Sequence[Case], tokenizer: Tokenize) -> li
         found = memory.search(
             case.question, user_id=case.file.sample_id, top_k=len(case.file.messages)
         )
-        for most in count(LOOKUP_TOKENS // 40, 4):
+        for most in count(10):
             whole = condense(memory, case.question, found[:most], rate=1.0, tokenizer=tokenizer)
             if whole.context.origin_tokens >= LOOKUP_TOKENS or most > len(found):
                 break
