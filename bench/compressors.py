@@ -1,21 +1,26 @@
 """The ways to compress that bench.compression compares: ours, the paper's, and the plain rivals.
 
-Each takes a Job and gives a text; all but the paper's Algorithm 2 stay within the budget, counted
-as the reader counts. Heads of turns (date and speaker) go with what is kept of a turn, except where
-a method knows nothing of turns.
+Each takes a Job and gives a text; all but the paper's Algorithm 2 and the governor, which counts by
+itself, stay within the budget, counted as the reader counts. Heads of turns (date and speaker) go
+with what is kept of a turn, except where a method knows nothing of turns.
+
+Three ways ship: `ours_question` is `compress_prompt`, `governor` what the cloud's governor does
+before it sends, `ours_lookup` is `condense`, from what a search and the store know.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.contexts import Case, Stored, stored_scores
-from edgemem.compression.compress import compress
+from bench.contexts import Case
+from edgemem.cloud.governor import by_relevance
+from edgemem.compression.compress import compress, compress_prompt
+from edgemem.compression.estimate import estimated_tokens
 from edgemem.compression.layout import Layout, lay_out, masks
 from edgemem.compression.relevance import relevance, sentence_texts
 from edgemem.compression.scores import Scores, final_scores
@@ -29,6 +34,9 @@ from edgemem.compression.selection import (
     unit_means,
     within,
 )
+from edgemem.condense import condense
+from edgemem.memory import Memory
+from edgemem.results import Hit
 from edgemem.runtime.embedder import Embedder
 
 __all__ = ["METHODS", "OURS", "Job"]
@@ -43,17 +51,18 @@ IntArray = NDArray[np.int64]
 @dataclass
 class Job:
     """One context to compress. tokens: of the whole text, as the reader counts. exact: scores of
-    the text's tokens, made for it; information: -log p of them; stored: of turns, made earlier."""
+    the text's tokens, made for it; information: -log p of them. memory: holds the turns, and scores
+    of them that were made earlier; hits: the turns as a search found them."""
 
     case: Case
     budget: int
     tokens: IntArray
     tokenizer: Callable[[str], IntArray]
-    distiller: Callable[[str], IntArray]
     embedder: Embedder
     exact: Callable[[], Scores]
     information: Callable[[], Scores]
-    stored: Stored
+    memory: Memory
+    hits: Sequence[Hit]
 
     @property
     def text(self) -> str:
@@ -127,21 +136,33 @@ def ours_exact(job: Job) -> str:
 
 
 def ours_lookup(job: Job) -> str:
-    """Ours from what was stored: scores made ahead of time, the cosines that a search had."""
-    scores, tokens = stored_scores(job.case, job.stored, job.distiller)
-    query = job.embedder.embed_query(job.case.question)
-    turns = np.array([job.stored.vectors[t] @ query for t in job.case.places], np.float32)
-    return _ours(
-        job,
-        scores,
-        lambda layout: relevance(layout, job.case.question, turns=turns),
-        tokens=tokens if job.distiller == job.tokenizer else None,
-    )
+    """What ships for memories: what a search found and what is stored of it, nothing computed."""
+    return condense(
+        job.memory,
+        job.case.question,
+        job.hits,
+        target_token=job.budget,
+        tokenizer=job.tokenizer,
+    ).context.compressed_prompt
 
 
 def ours_question(job: Job) -> str:
     """The default: sentences by their nearness to the question, their words by the scores."""
-    return _ours(job, job.exact(), lambda layout: _relevance(job, layout))
+    return compress_prompt(
+        job.text,
+        job.case.question,
+        target_token=job.budget,
+        embedder=job.embedder,
+        scorer=lambda _: job.exact(),
+        tokenizer=job.tokenizer,
+    ).compressed_prompt
+
+
+def governor(job: Job) -> str:
+    """What the cloud's governor sends, were nothing private in it: the same share, by its own upper
+    estimate of tokens, and no scores."""
+    estimate = len(estimated_tokens(job.text)) * job.budget // len(job.tokens)
+    return by_relevance(job)(job.text, job.case.question, estimate)  # of a memory the embedder
 
 
 def ours_no_scores(job: Job) -> str:
@@ -170,6 +191,7 @@ METHODS: dict[str, Callable[[Job], str]] = {
         ours_exact,
         ours_lookup,
         ours_question,
+        governor,
         fdtd_alg2,
         ours_no_scores,
         ours_product,
@@ -179,19 +201,9 @@ METHODS: dict[str, Callable[[Job], str]] = {
 OURS = tuple(name for name in METHODS if name.startswith("ours_"))
 
 
-def _ours(
-    job: Job,
-    scores: Scores,
-    near: Callable[[Layout], NDArray[np.float32]] | None,
-    tokens: IntArray | None = None,
-) -> str:
+def _ours(job: Job, scores: Scores, near: Callable[[Layout], NDArray[np.float32]] | None) -> str:
     return compress(
-        [job.text],
-        scores,
-        job.tokenizer,
-        job.budget,
-        tokens=job.tokens if tokens is None else tokens,
-        relevance=near,
+        [job.text], scores, job.tokenizer, job.budget, tokens=job.tokens, relevance=near
     ).compressed_prompt
 
 

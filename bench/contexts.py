@@ -1,35 +1,28 @@
-"""Contexts of LoCoMo's questions: what bench.compression compresses, and what was stored of it.
+"""Contexts of LoCoMo's questions: what bench.compression compresses, and what a store knows of it.
 
 `gold`: a question's evidence turns among eight random turns of the same conversation. `retrieved`:
 the turns that a search finds. Both in order of time, a line each: "[8 May 2023] Ana: words".
-Knows LoCoMo's files, turns and scores of tokens; no method and no reader.
+Knows LoCoMo's files and a Memory that holds their turns; no method and no reader.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bench.questions import CATEGORIES, evidence
-from edgemem.compression.scores import Scores, joined
+from bench.questions import CATEGORIES, evidence, ingest
 from edgemem.importers import LocomoFile
 from edgemem.memory import Memory
-from edgemem.retrieval.lexical import search_text
+from edgemem.results import Hit
 from edgemem.stages.dates import day_text
 
-__all__ = ["Case", "Stored", "Turn", "ahead_of_time", "cases", "stored_scores", "turn_vectors"]
-
-Turn = tuple[str, int]  # a sample_id, and a message's place in it
+__all__ = ["Case", "cases", "hits", "store"]
 
 DISTRACTORS = 8
 TOP_K = 30
-WINDOW, OVERLAP = 256, 64  # tokens of original turns that are scored together, ahead of time
 
 
 @dataclass(frozen=True)
@@ -45,26 +38,9 @@ class Case:
     evidence: tuple[bool, ...]
 
     @property
-    def places(self) -> list[Turn]:
-        return [(self.file.sample_id, i) for i in self.turns]
-
-    @property
-    def heads(self) -> list[str]:
-        return [head(self.file.messages[i]) for i in self.turns]
-
-    @property
     def lines(self) -> list[str]:
-        return [
-            h + body(self.file.messages[i]) for h, i in zip(self.heads, self.turns, strict=True)
-        ]
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What is stored of turns: the scores of a turn's own words, and its vector."""
-
-    scores: dict[Turn, Scores]
-    vectors: dict[Turn, NDArray[np.float32]]
+        messages = [self.file.messages[i] for i in self.turns]
+        return [head(message) + body(message) for message in messages]
 
 
 def head(message: dict[str, Any]) -> str:
@@ -97,8 +73,8 @@ def cases(
                 rest = [t for t in range(len(file.messages)) if t not in gold]
                 turns = sorted(gold | set(rng.sample(rest, DISTRACTORS)))
             else:
-                hits = memory.search(q["question"], user_id=file.sample_id, top_k=TOP_K)
-                turns = sorted({place[hit.metadata["dia_id"]] for hit in hits})
+                found_hits = memory.search(q["question"], user_id=file.sample_id, top_k=TOP_K)
+                turns = sorted({place[hit.metadata["dia_id"]] for hit in found_hits})
             found.append(
                 Case(
                     f"{file.sample_id}/{i}",
@@ -112,92 +88,18 @@ def cases(
     return found
 
 
-def ahead_of_time(
-    wanted: Sequence[Case],
-    score: Callable[[str], Scores],
-    known: Collection[Turn],
-    track: Callable[[Sequence[Any], str], Iterable[Any]],
-) -> Iterator[tuple[Turn, Scores]]:
-    """The scores that a store would hold of the cases' turns, but for those that are known.
-
-    Turns are scored with the turns before them in their session, in windows of at most about 256
-    tokens that share up to 64; a score is kept in 8 bits.
-    """
-    files = {case.file.sample_id: case.file for case in wanted}
-    need = {turn for case in wanted for turn in case.places} - set(known)
-    windows = [(id, w) for id, file in files.items() for w in _windows(file, need, id)]
-    for id, (first, start, end) in track(windows, "scoring turns ahead of time"):
-        messages = files[id].messages[first:end]
-        lines = [f"{m['name']}: {body(m)}" for m in messages]
-        scores = score("\n".join(lines))
-        at = 0
-        for place, (line, message) in enumerate(zip(lines, messages, strict=True), first):
-            if place >= start:
-                yield (id, place), _part(scores, at + len(message["name"]) + 2, at + len(line))
-            at += len(line) + 1
+def store(memory: Memory, files: Sequence[LocomoFile]) -> None:
+    """Store the files' turns as they are, each file as one user, unless they are there already."""
+    for file in files:
+        known = memory.get_all(user_id=file.sample_id)
+        if len(known) != len(file.messages):
+            memory.erase([item.id for item in known])  # of a run that was stopped
+            ingest(memory, [file])
 
 
-def turn_vectors(
-    wanted: Sequence[Case], embed: Callable[[Sequence[str]], NDArray[np.float32]]
-) -> dict[Turn, NDArray[np.float32]]:
-    """The vectors that a store would hold of the cases' turns."""
-    texts = {}
-    for case in wanted:
-        for turn in case.places:
-            message = case.file.messages[turn[1]]
-            texts[turn] = search_text(message["content"], speaker=message["name"])
-    return dict(zip(texts, embed(list(texts.values())), strict=True))
-
-
-def stored_scores(
-    case: Case,
-    stored: Stored,
-    tokenizer: Callable[[str], NDArray[np.int64]],
-) -> tuple[Scores, NDArray[np.int64]]:
-    """The scores of a context's tokens, and its tokens, from what was stored: nothing is scored,
-    and of the text only the heads are tokenized, all at once. Tokens are not in order."""
-    heads = case.heads
-    starts, parts, at = [], [], 0  # of each line
-    for head_text, turn in zip(heads, case.places, strict=True):
-        starts.append(at)
-        parts.append((at + len(head_text), stored.scores[turn]))
-        at += len(head_text) + len(body(case.file.messages[turn[1]])) + 1
-    scores = joined(parts)
-    short = [f"\n{h.rstrip()}" for h in heads]
-    begun = np.cumsum([0, *map(len, short[:-1])])
-    tokens = tokenizer("".join(short)[1:]) + 1  # before the first line no line ends
-    of = np.searchsorted(begun, tokens[:, 0], "right") - 1
-    shift = np.array(starts) - 1 - begun  # a line's end belongs to the head after it
-    moved = tokens + shift[of][:, None]
-    return scores, np.concatenate([moved, scores.offsets]).astype(np.int64)
-
-
-def _windows(file: LocomoFile, need: set[Turn], id: str) -> list[tuple[int, int, int]]:
-    """(first, start, end) of each window that is needed: turns first to end, start on are new."""
-    found, start = [], 0
-    sizes = [len(m["name"]) + len(m["content"]) + 3 for m in file.messages]  # characters
-    session = [m["metadata"]["session"] for m in file.messages]
-    while start < len(sizes):
-        first, shared = start, 0
-        while first and session[first - 1] == session[start] and shared < 4 * OVERLAP:
-            first -= 1
-            shared += sizes[first]
-        end, size = start, shared
-        while end < len(sizes) and session[end] == session[start]:
-            if end > start and size + sizes[end] > 4 * WINDOW:  # about four characters a token
-                break
-            size += sizes[end]
-            end += 1
-        if any((id, i) in need for i in range(start, end)):
-            found.append((first, start, end))
-        start = end
-    return found
-
-
-def _part(scores: Scores, start: int, end: int) -> Scores:
-    """The scores of a part of a text, as 8 bits of their largest, by characters of the part."""
-    inside = (scores.offsets[:, 1] > start) & (scores.offsets[:, 0] < end)
-    values = scores.values[inside]
-    scale = max(float(values.max(initial=0)), 1e-12) / 255
-    offsets = np.clip(scores.offsets[inside] - start, 0, end - start)
-    return Scores(offsets, (np.rint(values / scale) * scale).astype(np.float32), scores.method)
+def hits(memory: Memory, case: Case) -> list[Hit]:
+    """The case's turns with the scores that a search for its question gives them, best first."""
+    wanted = {case.file.messages[i]["metadata"]["dia_id"] for i in case.turns}
+    n = len(case.file.messages)
+    found = memory.search(case.question, user_id=case.file.sample_id, top_k=n)
+    return [hit for hit in found if hit.metadata["dia_id"] in wanted]

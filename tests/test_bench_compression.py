@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from memorykit import quick
 
-from bench.compression import _rows
+from bench import reading
+from bench.compression import _read_parts, _rows
 from bench.compressors import METHODS, Job
-from bench.contexts import Case, Stored, ahead_of_time, cases, stored_scores, turn_vectors
+from bench.contexts import Case, cases, hits, store
+from bench.reading import Task, measured
 from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.layout import lay_out
 from edgemem.compression.scores import Scores
 from edgemem.importers import LocomoFile
+from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
 
 SAID = [
     "I moved from Ghent to Antwerp because of the new job. It rained all day, but we were happy.",
@@ -48,10 +57,11 @@ def drawn() -> list[Case]:
     return cases([conversation()], 2, 0)
 
 
-@pytest.fixture(scope="module")
-def stored(drawn: list[Case], embedder: Embedder) -> Stored:
-    found = dict(ahead_of_time(drawn, varied, (), lambda items, _: items))
-    return Stored(found, turn_vectors(drawn, embedder.embed))
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with quick() as opened:
+        store(opened, [conversation()])
+        yield opened
 
 
 def test_gold_is_the_evidence_among_eight_others_in_order(drawn: list[Case]) -> None:
@@ -62,31 +72,30 @@ def test_gold_is_the_evidence_among_eight_others_in_order(drawn: list[Case]) -> 
     assert told == [f"[2 May 2024] Bo: {SAID[2]}", f"[3 May 2024] Bo: {SAID[2]}"]
 
 
-def test_what_is_stored_are_scores_of_the_turns_own_words(
-    drawn: list[Case], stored: Stored
+def test_turns_are_stored_once_and_anew_after_a_stop(memory: Memory) -> None:
+    first = {item.id for item in memory.get_all()}
+    store(memory, [conversation()])
+    assert {item.id for item in memory.get_all()} == first
+    memory.delete(min(first))
+    store(memory, [conversation()])
+    assert len(memory.get_all(user_id="invented")) == 24
+
+
+def test_hits_are_the_turns_of_the_context_and_nothing_else(
+    drawn: list[Case], memory: Memory
 ) -> None:
     for case in drawn:
-        text = "\n".join(case.lines)
-        scores, tokens = stored_scores(case, stored, estimated_tokens)
-        said = "".join(text[a:b] for a, b in scores.offsets.tolist())
-        bodies = [line.partition("] ")[2].partition(": ")[2] for line in case.lines]
-        assert said.replace(" ", "") == "".join(bodies).replace(" ", "")
-        layout, whole = lay_out(text), estimated_tokens(text)
-        np.testing.assert_array_equal(
-            np.bincount(layout.unit_of(np.sort(tokens[:, 1]))),
-            np.bincount(layout.unit_of(whole[:, 1])),
-        )
-
-
-def test_what_was_scored_is_not_scored_again(drawn: list[Case], stored: Stored) -> None:
-    assert not list(ahead_of_time(drawn, varied, stored.scores, lambda items, _: items))
+        found = hits(memory, case)
+        told = [conversation().messages[i]["metadata"]["dia_id"] for i in case.turns]
+        assert sorted(hit.metadata["dia_id"] for hit in found) == sorted(told)
+        assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
 
 
 @pytest.mark.models
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rate", [0.5, 0.33])
 def test_methods_keep_the_budget(
-    drawn: list[Case], stored: Stored, embedder: Embedder, method: str, rate: float
+    drawn: list[Case], memory: Memory, embedder: Embedder, method: str, rate: float
 ) -> None:
     case = drawn[0]
     tokens = estimated_tokens("\n".join(case.lines))
@@ -95,36 +104,80 @@ def test_methods_keep_the_budget(
         budget=int(rate * len(tokens)),
         tokens=tokens,
         tokenizer=estimated_tokens,
-        distiller=estimated_tokens,
         embedder=embedder,
         exact=lambda: varied("\n".join(case.lines)),
         information=lambda: varied("\n".join(case.lines)),
-        stored=stored,
+        memory=memory,
+        hits=hits(memory, case),
     )
     text = METHODS[method](job)
     share = len(estimated_tokens(text)) / job.budget
     assert share > 0.8
     if method != "fdtd_alg2":  # as printed, it exceeds
         assert share <= 1
-    if method in ("ours_question", "ours_lookup", "ours_no_scores", "ours_product"):
+    if method in ("ours_question", "ours_lookup", "governor", "ours_no_scores", "ours_product"):
         assert "trumpet" in text
 
 
+@pytest.mark.models
+def test_what_is_shared_between_methods_changes_no_number(
+    drawn: list[Case], embedder: Embedder, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once, in the order that shares most, is what each gives by itself."""
+    opened = quick(embedder=embedder)
+    store(opened, [conversation()])
+    tools = SimpleNamespace(distiller=engine, scorer=None, readers={"smollm2": engine})
+    tools.memory = opened
+    monkeypatch.setattr(reading, "_tools", tools, raising=False)
+    asked = [("none", ""), ("full", "")]
+    asked += [(m, b) for m in ("truncation", "governor", "ours_no_scores") for b in ("50%", "33%")]
+    keys = tuple(("gold", "smollm2", drawn[0].id, *which) for which in asked)
+    together = dict(measured(Task(drawn[0], keys)))
+    assert list(together) == list(keys)
+    for key in keys[::-1]:
+        engine.drop_prefixes()
+        ((_, alone),) = measured(Task(drawn[0], (key,)))
+        timed = ("ms", "cpu_s")
+        assert {n: v for n, v in alone.items() if n not in timed} == {
+            n: v for n, v in together[key].items() if n not in timed
+        }
+    opened.close()
+
+
+def test_a_run_that_was_stopped_in_a_line_goes_on_after_the_last_whole_one(tmp_path: Path) -> None:
+    parts = tmp_path / "out.json.parts"
+    assert _read_parts(parts) == {}
+    key = ["gold", "smollm2", "invented/1", "none", ""]
+    line = json.dumps([key, {"log_p": -2.5}]) + "\n"
+    parts.write_text(line + line[:20], encoding="utf-8")
+    assert _read_parts(parts) == {tuple(key): {"log_p": -2.5}}
+    assert parts.read_text(encoding="utf-8") == line
+
+
 def test_the_gap_is_a_ratio_of_sums_and_differences_are_paired() -> None:
-    items: dict[tuple[str | int, ...], dict[str, object]] = {("stored", "invented", 1): {}}
+    items: dict[reading.Key, dict[str, object]] = {}
     read = {"answer_words": None, "entities": 0.5, "f1": 0.0, "tokens": 50, "origin": 100,
-            "exceeds": False, "ms": 2.0, "cpu_s": 0.1}  # fmt: skip
+            "most": 50, "ms": 2.0, "cpu_s": 0.1}  # fmt: skip
     for i in range(40):
         key = ("gold", "smollm2", f"invented/{i}")
         items[*key, "none", ""] = {"log_p": -10.0 - i}
         items[*key, "full", ""] = {**read, "log_p": -6.0 - i}
         items[*key, "ours_question", "50%"] = {**read, "log_p": -7.0 - i + (i % 2)}
-        items[*key, "truncation", "50%"] = {**read, "log_p": -9.0 - i + (i % 2)}
-    rows = {row["method"]: row for row in _rows(items, ["ours_question", "truncation"])}  # type: ignore[arg-type]
+        items[*key, "truncation", "50%"] = {**read, "log_p": -9.0 - i + (i % 2), "tokens": 51}
+    for i in range(4):  # only some answers have words that the context has
+        items["gold", "smollm2", f"invented/{i}", "ours_question", "50%"]["answer_words"] = 1.0
+        items["gold", "smollm2", f"invented/{i}", "truncation", "50%"]["answer_words"] = i % 2
+    rows = {row["method"]: row for row in _rows(items, "ours_question")}
     ours, plain = rows["ours_question"], rows["truncation"]
     assert ours["gap_kept"] == 0.875 and plain["gap_kept"] == 0.375
     assert ours["gap_kept_ci"][0] < 0.875 < ours["gap_kept_ci"][1]
     assert plain["default_minus"] == 0.5 and plain["default_minus_ci"] == [0.5, 0.5]
-    assert ours["default_minus_ci"] == [0.0, 0.0]
-    assert plain["n"] == 40 and plain["ratio"] == 2.0 and plain["answer_words_kept"] is None
+    assert ours["default_minus_ci"] == [0.0, 0.0] == ours["default_words_minus_ci"]
+    assert (ours["answer_words_kept"], plain["answer_words_kept"]) == (1.0, 0.5)
+    assert plain["default_words_minus"] == 0.5
+    low, high = plain["default_words_minus_ci"]
+    assert 0 <= low < 0.5 < high <= 1
+    assert rows["full"]["answer_words_kept"] is rows["full"]["default_minus"] is None
+    assert (ours["exceeds"], plain["exceeds"]) == (0, 40)
+    assert plain["n"] == 40 and plain["ratio"] == round(100 / 51, 4)
     assert plain["cpu_s_per_1000_tokens"] == 1.0

@@ -22,7 +22,7 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
-from edgemem.store import Store, schema
+from edgemem.store import Store, receipts, schema
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CURRENT = len(schema.MIGRATIONS)
@@ -93,6 +93,57 @@ def test_the_kept_file_of_schema_1_opens_and_reads(v1: Path) -> None:
         np.testing.assert_array_equal(store.changes(0).vectors, np.eye(4)[:3])
         add(store, memory("new", vectors=unit(1, dim=4)))
         assert store.erase(["fact-1"]) == ["fact-1"]
+
+
+def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
+    path = Path(shutil.copy(FIXTURES / "store-v3.db", tmp_path / "store.db"))
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (3,)
+        for table in sorted(frozenset().union(*schema.TABLES[:3]) - {"erased"}):
+            assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() > (0,), table
+        assert raw.execute("SELECT memory FROM erased").fetchall() == [(3,)]
+    raw.close()
+    with Store.open(path) as store:
+        assert store.check() == []
+        assert store.counts() == {
+            "memories": 3, "facts": 1, "turn_memories": 2, "summaries": 0, "images": 0,
+            "invalid": 0, "deleted": 0, "turns": 2, "vectors": 3, "history": 4, "pending": 1,
+        }  # fmt: skip
+        said = store.get(["said-1", "said-2", "fact-1"])
+        assert [m.memory for m in said.values()] == [
+            "I moved to Oslo.", "My card ends in 7.", "Ada lives in Oslo"
+        ]  # fmt: skip
+        assert [m.sources for m in said.values()] == [("turn-1",), ("turn-2",), ("turn-1",)]
+        assert said["said-2"].metadata == {"never_send": True}
+        assert [t.content for t in store.turns(["turn-1", "turn-2"]).values()] == [
+            "I moved to Oslo.", "My card ends in 42."
+        ]  # fmt: skip
+        assert [r["event"] for r in store.history("said-2")] == ["ADD", "UPDATE"]
+        assert [rowid for rowid, _ in store.lexical("oslo")] == [1, 4]
+        np.testing.assert_array_equal(store.changes(0).vectors, np.eye(4)[[0, 3, 1]])
+        (work,) = store.pending()
+        assert work.payload == {"turns": ["turn-2"]}
+        assert (work.attempts, work.last_error) == (1, "no JSON")
+        first, second = receipts.receipts(store)
+        assert (first.uid, first.outcome, first.cost) == ("call-1", "answered", 0.25)
+        assert (first.attempts, first.seconds, first.completion_tokens) == (2, 1.5, 12)
+        assert (second.uid, second.outcome, second.cost) == ("call-2", "sent", None)
+        assert first.memory_ids == second.memory_ids == ("said-1", "fact-1")
+        assert (first.tokens_before, first.tokens_after, first.sent_sha256) == (900, 450, "ab" * 32)
+        assert [(m.scope.user_id, m.pattern) for m in receipts.marks(store)] == [
+            ("carol", None), (None, "boat*")
+        ]  # fmt: skip
+        assert receipts.marked_texts(store) == ["My card ends in 42.", "My card ends in 7."]
+        known = store.sensitivities(["turn-1", "turn-2"])["turn-1"]
+        assert known.model == "model-1"
+        assert [said["said-1"].memory[a:b] for a, b in known.offsets.tolist()] == [
+            "I", " moved", " to", " Oslo"
+        ]  # fmt: skip
+        np.testing.assert_allclose(known.values, [0, 1, 4, 9], rtol=1e-6)
+        assert list(store.sensitivities(["turn-2"])) == []  # of words that were edited
+        add(store, memory("new", vectors=unit(1, dim=4)))
+        assert store.erase(["said-1"]) == ["said-1", "fact-1"]
+        assert [r.memory_ids for r in receipts.receipts(store)] == [(), ()]
 
 
 def add_a_table(connection: sqlite3.Connection) -> None:
