@@ -269,7 +269,9 @@ def test_a_fork_takes_or_leaves_one_beginning(engine, at_least):
 def test_a_schema_is_followed_after_a_fork(engine):
     schema = {
         "type": "object",
-        "properties": {"facts": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 2}},
+        "properties": {
+            "facts": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 2}
+        },
         "required": ["facts"],
     }
     answers = [

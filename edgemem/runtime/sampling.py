@@ -50,7 +50,9 @@ class Fork:
         behind = logits.astype(np.float64) - float(logits.max())
         p = np.exp(behind[self.token]) / np.exp(behind).sum()
         logits = logits.copy()
-        logits[self.token] = float(logits.max()) + _CERTAIN if p >= self.at_least else -_CERTAIN**2
+        logits[self.token] = (
+            float(logits.max()) + _CERTAIN if p >= self.at_least else -(_CERTAIN**2)
+        )
         return logits
 
 
