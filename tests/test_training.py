@@ -208,6 +208,9 @@ def test_the_command_writes_an_adapter_and_says_how_it_went(
     assert said["bytes"] == out.stat().st_size
     assert adapterfile.read(out, shape=SHAPE)[1] == 16.0
     assert "step 4, epoch 2.00" in result.stderr and "min left" in result.stderr
+    command = json.loads((tmp_path / "a.gguf.json").read_text())["command"]
+    # To be typed as it stands, where the files lie.
+    assert command.startswith("edgemem train run extraction --data d.jsonl --out a.gguf")
 
 
 @pytest.mark.models

@@ -234,7 +234,7 @@ def run(
 
 def _typed(context: click.Context) -> str:
     """The command as it was given, files by their names alone."""
-    words = [context.command_path]
+    words = context.command_path.split()
     for parameter in context.command.params:
         name = parameter.name or ""
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
