@@ -57,6 +57,7 @@ from edgemem.compression.sensitivity import Scorer
 from edgemem.condense import condense
 from edgemem.importers import read_locomo
 from edgemem.memory import Memory
+from edgemem.runtime import models
 from edgemem.runtime.engine import Engine
 from edgemem.store.sensitivities import backlog
 
@@ -91,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.full:
         budgets["retrieved"] = ["67%", "50%", "33%", "1000", "500", "250"]
     readers = list(READERS) if options.full else list(READERS)[:1]
+    for reader in readers:
+        models.find(READERS[reader] or models.DEFAULT_LLM)  # now, and not after the scoring
     parts, db = Path(f"{options.json}.parts"), Path(f"{options.json}.db")
     parts.parent.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
