@@ -63,7 +63,7 @@ from edgemem.store.sensitivities import backlog
 
 DEFAULT = "ours_question"
 ONLY_FULL = ("random_sentences", "ours_exact", "ours_product")
-ABLATIONS = ("ours_no_scores", "ours_information", "ours_product")
+ABLATIONS = ("ours_fisher", "ours_information", "ours_product")
 LOOKUP_TOKENS = 2000
 LOOKUP_QUESTIONS, LOOKUP_ROUNDS = 20, 5
 LIMIT_TOKENS = 512

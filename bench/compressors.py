@@ -147,13 +147,12 @@ def ours_lookup(job: Job) -> str:
 
 
 def ours_question(job: Job) -> str:
-    """The default: sentences by their nearness to the question, their words by the scores."""
+    """The default: sentences by their nearness to the question."""
     return compress_prompt(
         job.text,
         job.case.question,
         target_token=job.budget,
         embedder=job.embedder,
-        scorer=lambda _: job.exact(),
         tokenizer=job.tokenizer,
     ).compressed_prompt
 
@@ -165,9 +164,9 @@ def governor(job: Job) -> str:
     return by_relevance(job)(job.text, job.case.question, estimate)  # of a memory the embedder
 
 
-def ours_no_scores(job: Job) -> str:
-    """The ablation: the question alone."""
-    return _ours(job, Scores.none(), lambda layout: _relevance(job, layout))
+def ours_fisher(job: Job) -> str:
+    """With exact=True: sentences by the question, the words of the last one by the Fisher score."""
+    return _ours(job, job.exact(), lambda layout: _relevance(job, layout))
 
 
 def ours_product(job: Job) -> str:
@@ -193,7 +192,7 @@ METHODS: dict[str, Callable[[Job], str]] = {
         ours_question,
         governor,
         fdtd_alg2,
-        ours_no_scores,
+        ours_fisher,
         ours_product,
         ours_information,
     )

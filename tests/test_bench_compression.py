@@ -115,7 +115,7 @@ def test_methods_keep_the_budget(
     assert share > 0.8
     if method != "fdtd_alg2":  # as printed, it exceeds
         assert share <= 1
-    if method in ("ours_question", "ours_lookup", "governor", "ours_no_scores", "ours_product"):
+    if method in ("ours_question", "ours_lookup", "governor", "ours_fisher", "ours_product"):
         assert "trumpet" in text
 
 
@@ -130,7 +130,7 @@ def test_what_is_shared_between_methods_changes_no_number(
     tools.memory = opened
     monkeypatch.setattr(reading, "_tools", tools, raising=False)
     asked = [("none", ""), ("full", "")]
-    asked += [(m, b) for m in ("truncation", "governor", "ours_no_scores") for b in ("50%", "33%")]
+    asked += [(m, b) for m in ("truncation", "governor", "ours_question") for b in ("50%", "33%")]
     keys = tuple(("gold", "smollm2", drawn[0].id, *which) for which in asked)
     together = dict(measured(Task(drawn[0], keys)))
     assert list(together) == list(keys)

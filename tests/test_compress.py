@@ -42,6 +42,7 @@ def compressed(context: Any = CHAT, question: str = "", **more: Any) -> Compress
 
 
 @pytest.mark.models
+@pytest.mark.parametrize(("exact", "method"), [(False, "none"), (True, "fisher")])
 @pytest.mark.parametrize(
     ("question", "line"),
     [
@@ -51,13 +52,29 @@ def compressed(context: Any = CHAT, question: str = "", **more: Any) -> Compress
     ],
 )
 def test_what_answers_the_question_is_kept(
-    engine: Engine, embedder: Embedder, question: str, line: str
+    engine: Engine, embedder: Embedder, question: str, line: str, exact: bool, method: str
 ) -> None:
-    found = compress_prompt(CHAT, question, rate=0.33, engine=engine, embedder=embedder)
+    models = {"engine": engine, "embedder": embedder}
+    found = compress_prompt(CHAT, question, rate=0.33, exact=exact, **models)
     assert line in found.compressed_prompt
     assert found.compressed_tokens == len(engine.tokenize(found.compressed_prompt))
     assert found.compressed_tokens <= 0.33 * found.origin_tokens
-    assert found.method == "fisher" and found.seconds > 0
+    assert found.method == method and found.seconds > 0
+
+
+@pytest.mark.models
+def test_a_question_needs_no_language_model(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_a: object, **_k: object) -> None:
+        raise AssertionError("the language model was loaded")
+
+    monkeypatch.setattr(Engine, "load", load)
+    found = compress_prompt(
+        CHAT, "Which instrument does Jonas play?", rate=0.5, embedder=embedder,
+        tokenizer=estimated_tokens,
+    )  # fmt: skip
+    assert "plays the trumpet" in found.compressed_prompt
 
 
 @pytest.mark.models

@@ -24,6 +24,11 @@ __all__ = ["compress", "print_struck"]
 @click.option("--rate", type=float, metavar="SHARE", help="Keep at most this share of the tokens.")
 @click.option("--target-token", type=int, metavar="N", help="Keep at most so many tokens.")
 @click.option("--question", metavar="TEXT", default="", help="What the text is to answer.")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Weigh each word by the model's gradients beside a question: slow.",
+)
 @click.option("--keep", metavar="TEXT", multiple=True, help="Words that survive. Repeatable.")
 @click.option(
     "--tokenizer",
@@ -38,6 +43,7 @@ def compress(
     rate: float | None,
     target_token: int | None,
     question: str,
+    exact: bool,
     keep: tuple[str, ...],
     tokenizer: str | None,
     show: bool,
@@ -45,8 +51,9 @@ def compress(
 ) -> None:
     """Shorten FILE, or standard input, to what tells most within a budget of tokens.
 
-    Whole words go, first those of sentences far from the question; each line is a turn, and its
-    date and speaker stay with what is kept of it. Without --rate and --target-token: half.
+    Whole words go: those of sentences far from the question, or without one those that the model's
+    gradients say least of. Each line is a turn, and its date and speaker stay with what is kept of
+    it. Without --rate and --target-token: half.
     """
     from edgemem.compression.compress import compress_prompt
     from edgemem.compression.estimate import estimated_tokens
@@ -81,6 +88,7 @@ def compress(
             rate=0.5 if rate is None and target_token is None else rate,
             keep=keep,
             engine=engine,
+            exact=exact,
             embedder=Embedder.load(settings.embedder) if question.strip() else None,
             tokenizer=count,
         )

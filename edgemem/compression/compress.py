@@ -45,7 +45,8 @@ class Compressed:
 
     origin_tokens, compressed_tokens: as the receiving model counts them. ratio: origin over
     compressed, as LLMLingua has it: 2.0 is half; rate is its inverse. spans: which characters were
-    kept, in order. method: where the tokens' scores came from ("none" if all fits).
+    kept, in order. method: where the tokens' scores came from ("none": all fits, or the question
+    alone decided).
     """
 
     compressed_prompt: str
@@ -87,6 +88,7 @@ def compress_prompt(
     engine: Engine | None = None,
     embedder: Embedder | None = None,
     scorer: Callable[[str], Scores] | None = None,
+    exact: bool = False,
     tokenizer: Tokenize | None = None,
 ) -> Compressed:
     """The part of a context that tells most, in its order, within a budget of tokens.
@@ -95,17 +97,20 @@ def compress_prompt(
     context is to answer; sentences near to it are kept first. Give one of target_token, the most
     tokens of the result, and rate, their share of the context's, above 0 and at most 1. keep: texts
     that survive wherever they stand, or spans. engine, embedder: None loads the default ones for
-    this call alone. scorer: what tokens are worth; None is the exact Fisher score under the
-    engine's model, or -log p where its gradient is not known here. tokenizer: how the receiving
-    model cuts a text (runtime/tokenizer.py); None is the engine's way.
+    this call alone. scorer: what tokens are worth. None: where there is a question, its nearness
+    alone decides, which keeps as much and takes a twentieth of the time (bench/LOG.md); without
+    one, or with `exact`, the exact Fisher score under the engine's model, or -log p where its
+    gradient is not known here. tokenizer: how the receiving model cuts a text
+    (runtime/tokenizer.py); None is the engine's way.
     Raises InputError on a bad budget, a `keep` that is not there or exceeds the budget, or half of
     a surrogate pair; ModelNotFound, ModelError.
     """
     started = time.perf_counter()
     texts = [context] if isinstance(context, str) else list(context)
     joined = "\n".join(texts)
+    exact = exact or not question.strip()
     with ExitStack() as loaded:
-        if engine is None and (tokenizer is None or scorer is None):
+        if engine is None and (tokenizer is None or (scorer is None and exact)):
             from edgemem.runtime.engine import Engine
 
             engine = loaded.enter_context(Engine.load())
@@ -118,7 +123,7 @@ def compress_prompt(
         if len(tokens) > budget:
             if scorer is not None:
                 scores = scorer(joined)
-            else:
+            elif exact:
                 assert engine is not None
                 scores = _exact(engine, joined)
             if question.strip():
