@@ -80,6 +80,16 @@ def test_an_adapter_without_a_whole_record_is_refused(tmp_path: Path) -> None:
         combine(tmp_path / "mine", [adapter], licence="MIT", data="x")
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": 3}'])
+def test_scores_that_are_none_are_named(tmp_path: Path, text: str) -> None:
+    scores = tmp_path / "scores.json"
+    scores.write_text(text)
+    adapter = trained(tmp_path, "extraction")
+    with pytest.raises(InputError, match="no summary of scores"):
+        combine(tmp_path / "mine", [adapter], licence="MIT", data="x", scores=scores)
+    assert not (tmp_path / "mine").exists()
+
+
 def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, run: Run) -> None:
     adapters = [str(trained(tmp_path, stage)) for stage in examples.STAGES]
     folder = str(tmp_path / "mine")

@@ -44,8 +44,8 @@ def combine(
 
     licence: an SPDX name; data: what the adapters were trained on, in words. also_for: sha256 of
     other forms of the base model. scores: the JSON of `train eval` or of `bench.stages`,
-    whose summary's figures are each stage's. Raises InputError when a record is missing, or two
-    adapters are of one stage or of two models.
+    whose summary's figures are each stage's. Raises InputError when a record is missing, two
+    adapters are of one stage or of two models, or the scores are something else.
     """
     records = [_record(adapter) for adapter in adapters]
     stages = [record["stage"] for record in records]
@@ -55,7 +55,7 @@ def combine(
             f"the adapters are of the stages {', '.join(stages) or 'none'} and of {len(bases)} "
             "models; give one for each stage, all of one model"
         )
-    summary = json.loads(scores.read_text(encoding="utf-8"))["summary"] if scores else {}
+    summary = _summary(scores) if scores else {}
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         "# Made by `edgemem train combine`; the keys are explained in models/README.md.",
@@ -83,6 +83,17 @@ def combine(
         lines.append(f"scores = {{ {shown} }}")
     (folder / "manifest.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return experts.find(str(folder.absolute()))
+
+
+def _summary(scores: Path) -> dict[str, Any]:
+    try:
+        summary = json.loads(scores.read_text(encoding="utf-8"))["summary"]
+        return dict(summary)
+    except (OSError, ValueError, TypeError, KeyError) as exc:
+        raise InputError(
+            f"{scores} has no summary of scores ({exc!r:.80}); give what `edgemem train eval "
+            "--json` or `python -m bench.stages` wrote"
+        ) from exc
 
 
 def _record(adapter: Path) -> dict[str, Any]:
