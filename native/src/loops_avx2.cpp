@@ -123,8 +123,8 @@ EDGEMEM_TARGET_AVX2 void scan(const float *rows, int64_t count, const float *que
     }
 }
 
-EDGEMEM_TARGET_AVX2 void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim,
-                                    int32_t *out) {
+EDGEMEM_TARGET_AVX2 void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query,
+                                    int64_t dim, int32_t *out) {
     for (int64_t row = 0; row < count; ++row) {
         out[row] = dot_bytes(rows + row * dim, query, dim);
     }

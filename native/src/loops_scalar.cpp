@@ -36,15 +36,13 @@ int32_t dot_bytes(const int8_t *a, const int8_t *b, int64_t dim) {
     return sum;
 }
 
-void scan(const float *rows, int64_t count, const float *query, int64_t dim,
-          float *out) {
+void scan(const float *rows, int64_t count, const float *query, int64_t dim, float *out) {
     for (int64_t row = 0; row < count; ++row) {
         out[row] = dot(rows + row * dim, query, dim);
     }
 }
 
-void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim,
-                int32_t *out) {
+void scan_bytes(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim, int32_t *out) {
     for (int64_t row = 0; row < count; ++row) {
         out[row] = dot_bytes(rows + row * dim, query, dim);
     }
