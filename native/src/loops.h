@@ -28,7 +28,7 @@ constexpr int SCATTER_ROWS = 8;
 struct Loops {
     Dots<float> floats;
     Dots<int8_t> bytes;
-    // What `floats.one` gives for each of `count` rows that lie one after the other; and the same of
+    // What `floats.one` gives for each of `count` rows, one after the other in memory; the same of
     // bytes, the exact sums of products, dim at most EDGEMEM_MAX_DIM_I8.
     void (*scan)(const float *rows, int64_t count, const float *query, int64_t dim, float *out);
     void (*scan_bytes)(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim,
