@@ -266,25 +266,11 @@ def test_a_fork_takes_or_leaves_one_beginning(engine, at_least):
         assert text.startswith(beginning) == (at_least == 0.0)
 
 
-def test_a_schema_is_followed_after_a_fork(engine):
-    schema = {
-        "type": "object",
-        "properties": {
-            "facts": {"type": "array", "items": {"type": "string", "maxLength": 20}, "maxItems": 2}
-        },
-        "required": ["facts"],
-    }
-    answers = [
-        engine.generate(
-            "Ana: I moved to Oslo.\n",
-            schema=schema,
-            max_tokens=200,
-            fork=('{"facts": []}', '{"facts": ["a"]}', at_least),
-        ).text
-        for at_least in (0.0, 1.1)
-    ]
-    facts = [json.loads(text)["facts"] for text in answers]
-    assert facts[0] == [] and facts[1] != []
+@pytest.mark.parametrize("answers", [("true", "false"), ("false", "true")])
+def test_a_fork_decides_between_what_a_schema_allows(engine, answers):
+    prompt, schema = "Is Oslo in Norway? Answer true or false: ", {"type": "boolean"}
+    text = engine.generate(prompt, schema=schema, max_tokens=9, fork=(*answers, 0.0)).text
+    assert text.strip() == answers[0]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
