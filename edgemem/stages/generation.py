@@ -86,6 +86,9 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
         if engine.count_tokens(prompt) + MAX_ANSWER_TOKENS <= engine.n_ctx:
             shown.insert(0, memory)
     prompt = write(question, shown, speaker)
+    # Kept in a file: else the first answer of a process computes it, a good part of a cold start.
+    beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
+    engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
     if expert:
         told = engine.stream(
             prompt,
@@ -95,8 +98,6 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
             stage="generation",
         )
         return Stream(_told(told))
-    # Without it the first answer of a process computes the examples: most of a cold start.
-    engine.warm("generation", _EXAMPLES, folder=cache_dir() / "prefixes")
     return engine.stream(
         prompt,
         max_tokens=MAX_ANSWER_TOKENS,
