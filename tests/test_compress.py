@@ -236,6 +236,13 @@ def test_the_command_shortens_a_file(
 
 
 @pytest.mark.models
+def test_the_command_needs_no_language_model_for_a_question(home: Path, run: Run) -> None:
+    question = "Which instrument does Jonas play?"
+    result = run("compress", "--question", question, "--tokenizer", "estimate", input=CHAT)
+    assert "plays the trumpet" in result.stdout
+
+
+@pytest.mark.models
 def test_the_command_shows_what_was_dropped(home: Path, models_loaded: None, run: Run) -> None:
     result = run("compress", "--show", "--keep", "green tea", "--tokenizer", "estimate", input=CHAT)
     assert "".join(result.stdout.split()) == "".join(

@@ -6,6 +6,7 @@ Knows files, options and how what was dropped is shown; `compression` knows what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,15 +73,18 @@ def compress(
         count: Tokenize | None = estimated_tokens
     else:
         count = file_tokenizer(tokenizer) if tokenizer is not None else None
-    with (
-        working("Compressing …"),
-        Engine.load(
-            settings.model,
-            n_ctx=settings.n_ctx,
-            n_threads=settings.n_threads,
-            n_gpu_layers=settings.n_gpu_layers,
-        ) as engine,
-    ):
+    with ExitStack() as opened:
+        opened.enter_context(working("Compressing …"))
+        engine = None
+        if count is None or exact or not question.strip():
+            engine = opened.enter_context(
+                Engine.load(
+                    settings.model,
+                    n_ctx=settings.n_ctx,
+                    n_threads=settings.n_threads,
+                    n_gpu_layers=settings.n_gpu_layers,
+                )
+            )
         found = compress_prompt(
             text,
             question,
