@@ -262,7 +262,9 @@ def _compress(run: _Run, memory: Memory, opened: ExitStack) -> Scorer | None:
     run.timed("compress", compressed, run.rounds)
     tokens = len(engine.tokenize(text))
     speed = tokens / (run.stages[-1].p50_ms or 1) * 1e3
-    run.stages[-1] = replace(run.stages[-1], tokens_per_s=speed, note=f"{tokens} tokens to half")
+    run.stages[-1] = replace(
+        run.stages[-1], tokens_per_s=speed, note=f"{tokens} tokens to half, by gradients"
+    )
     return scorer
 
 
