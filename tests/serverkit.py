@@ -87,6 +87,12 @@ class Running:
         finally:
             connection.close()
 
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        """The body of a call that must be answered with 200."""
+        status, _, told = self.call(method, path, body)
+        assert status == 200, told
+        return told
+
     def begin(self, path: str, body: Any) -> socket.socket:
         """A connection on which a request was sent and nothing read."""
         data = json.dumps(body).encode()

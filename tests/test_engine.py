@@ -256,23 +256,6 @@ def test_an_answer_is_whole_json_unless_it_says_it_was_cut(engine):
     assert reasons == {"stop", "length"}
 
 
-@pytest.mark.parametrize("at_least", [0.0, 1.1])
-def test_a_fork_takes_or_leaves_one_beginning(engine, at_least):
-    prompt = "The capital of France is"
-    assert engine.generate(prompt, max_tokens=3).text.startswith(" Paris")
-    for beginning in (" Paris", " Lyon"):
-        fork = (beginning, " the", at_least)
-        text = engine.generate(prompt, max_tokens=3, fork=fork).text
-        assert text.startswith(beginning) == (at_least == 0.0)
-
-
-@pytest.mark.parametrize("answers", [("true", "false"), ("false", "true")])
-def test_a_fork_decides_between_what_a_schema_allows(engine, answers):
-    prompt, schema = "Is Oslo in Norway? Answer true or false: ", {"type": "boolean"}
-    text = engine.generate(prompt, schema=schema, max_tokens=9, fork=(*answers, 0.0)).text
-    assert text.strip() == answers[0]
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_logits_that_are_no_numbers_are_named(engine, monkeypatch, temperature, value):

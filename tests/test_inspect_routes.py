@@ -41,12 +41,6 @@ def server(memory: Memory) -> Iterator[Running]:
         yield found
 
 
-def ok(server: Running, method: str, path: str, body: Any = None) -> Any:
-    status, _, told = server.call(method, path, body)
-    assert status == 200, told
-    return told
-
-
 # -- the page's files ----------------------------------------------------------------------------
 
 
@@ -119,7 +113,7 @@ def test_no_answer_is_kept_or_framed_or_taken_for_something_else(
 
 def test_the_overview_tells_whose_memories_there_are(server: Running, memory: Memory) -> None:
     memory.add("Bot here.", agent_id="bot", run_id="r1", infer=False)
-    told = ok(server, "GET", "/inspect/overview")
+    told = server.ok("GET", "/inspect/overview")
     assert told["owners"] == {
         "user_id": [{"id": "ana", "memories": 9}, {"id": "ben", "memories": 1}],
         "agent_id": [{"id": "bot", "memories": 1}],
@@ -129,12 +123,12 @@ def test_the_overview_tells_whose_memories_there_are(server: Running, memory: Me
 
 
 def test_memories_are_listed_latest_first_page_by_page(server: Running) -> None:
-    first = ok(server, "GET", "/inspect/memories?user_id=ana&limit=3")
+    first = server.ok("GET", "/inspect/memories?user_id=ana&limit=3")
     assert [row["memory"] for row in first["results"]] == [
         "I bought a red kayak.", "Ana works at the harbour", "I work at the harbour.",
     ]  # fmt: skip
     assert first["more"]
-    rest = ok(server, "GET", "/inspect/memories?user_id=ana&limit=50&offset=3")
+    rest = server.ok("GET", "/inspect/memories?user_id=ana&limit=50&offset=3")
     assert len(rest["results"]) == 5 and not rest["more"]
     times = [row["valid_from"] for row in first["results"] + rest["results"]]
     assert times == sorted(times, reverse=True)
@@ -144,7 +138,7 @@ def test_each_state_and_kind_lists_its_own(server: Running, memory: Memory) -> N
     memory.delete(fact(memory, "cat"))
 
     def listed(query: str) -> list[str]:
-        rows = ok(server, "GET", f"/inspect/memories?{query}")["results"]
+        rows = server.ok("GET", f"/inspect/memories?{query}")["results"]
         return [row["memory"] for row in rows]
 
     assert listed("kind=fact") == ["Ana works at the harbour", "Ana moved to Bergen"]
@@ -158,12 +152,12 @@ def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(
     server: Running, memory: Memory
 ) -> None:
     old, new = fact(memory, "Oslo"), fact(memory, "Bergen")
-    told = ok(server, "GET", f"/inspect/memories/{old}")
+    told = server.ok("GET", f"/inspect/memories/{old}")
     assert told["memory"]["replaced_by"] == [{"id": new, "memory": "Ana moved to Bergen"}]
     assert told["memory"]["valid_to"].startswith("2025-04-01")
     assert [(turn["name"], turn["content"]) for turn in told["turns"]] == [("Ana", OSLO)]
     assert [row["event"] for row in told["history"]] == ["ADD", "DELETE"]
-    other = ok(server, "GET", f"/inspect/memories/{new}")
+    other = server.ok("GET", f"/inspect/memories/{new}")
     assert other["memory"]["replaces"] == [{"id": old, "memory": "Ana lives in Oslo"}]
     assert other["memory"]["replaced_by"] == []
     assert [turn["content"] for turn in other["turns"]] == [BERGEN]
@@ -171,14 +165,14 @@ def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(
 
 def test_a_deleted_memory_is_still_told(server: Running, memory: Memory) -> None:
     id = fact(memory, "cat")
-    assert ok(server, "GET", f"/inspect/memories/{id}")["memory"]["deleted_at"] is None
+    assert server.ok("GET", f"/inspect/memories/{id}")["memory"]["deleted_at"] is None
     memory.delete(id)
-    told = ok(server, "GET", f"/inspect/memories/{id}")
+    told = server.ok("GET", f"/inspect/memories/{id}")
     assert told["memory"]["deleted_at"] and told["history"][-1]["is_deleted"]
 
 
 def test_what_waits_is_told_with_its_words_and_its_error(server: Running) -> None:
-    told = ok(server, "GET", "/inspect/pending")
+    told = server.ok("GET", "/inspect/pending")
     (piece,) = told["results"]
     assert told["total"] == piece["attempts"] == 1 and "JSON" in piece["error"]
     assert [turn["content"] for turn in piece["turns"]] == ["I bought a red kayak."]
@@ -186,7 +180,7 @@ def test_what_waits_is_told_with_its_words_and_its_error(server: Running) -> Non
 
 
 def test_what_was_sent_is_told_without_its_words(server: Running, memory: Memory) -> None:
-    (row,) = ok(server, "GET", "/inspect/receipts")["results"]
+    (row,) = server.ok("GET", "/inspect/receipts")["results"]
     assert row["memory_ids"] == [fact(memory, "harbour")] and row["outcome"] == "answered"
     assert "harbour" not in str(row)
 
@@ -198,17 +192,17 @@ def test_what_an_erase_would_take_is_told_and_then_taken() -> None:
     gone: list[str] = []
     with filled() as memory, running(memory, on_erase=gone.extend) as server:
         id, before = fact(memory, "harbour"), memory.store.counts()
-        shown = ok(server, "POST", "/inspect/erase/preview", {"ids": [id]})
+        shown = server.ok("POST", "/inspect/erase/preview", {"ids": [id]})
         wanted = {"Ana works at the harbour", "I work at the harbour."}
         assert {row["memory"] for row in shown["memories"]} == wanted
         assert [turn["content"] for turn in shown["turns"]] == ["I work at the harbour."]
         assert memory.store.counts() == before and gone == []
-        rows = ok(server, "POST", "/inspect/erase", {"ids": [id]})["results"]
+        rows = server.ok("POST", "/inspect/erase", {"ids": [id]})["results"]
         assert {row["id"] for row in rows} == {row["id"] for row in shown["memories"]}
         assert gone == ["I work at the harbour."]
         assert not wanted & set(texts(memory.get_all()))
         assert server.call("GET", f"/inspect/memories/{id}")[0] == 404
-        assert ok(server, "GET", "/inspect/receipts")["results"][0]["sent_sha256"] is None
+        assert server.ok("GET", "/inspect/receipts")["results"][0]["sent_sha256"] is None
 
 
 def test_one_unknown_id_and_nothing_is_erased() -> None:
@@ -245,9 +239,9 @@ def test_what_cannot_be_asked_is_told_in_our_words(
 
 
 def test_requests_are_counted_by_route_and_never_by_id(server: Running, memory: Memory) -> None:
-    ok(server, "GET", f"/inspect/memories/{fact(memory, 'cat')}")
-    ok(server, "GET", "/")
-    text = ok(server, "GET", "/metrics")
+    server.ok("GET", f"/inspect/memories/{fact(memory, 'cat')}")
+    server.ok("GET", "/")
+    text = server.ok("GET", "/metrics")
     assert 'route="/inspect/memories/{id}",status="200"} 1' in text
     assert 'route="/",status="200"} 1' in text and fact(memory, "cat") not in text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -23,10 +22,11 @@ if BROWSER is None or DRIVER is None:
     )
 webdriver = pytest.importorskip("selenium.webdriver")
 
+from pagekit import Page  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+from selenium.webdriver.support.ui import Select  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -55,75 +55,6 @@ def memory() -> Iterator[Memory]:
 def server(memory: Memory) -> Iterator[Running]:
     with running(memory) as found:
         yield found
-
-
-class Page:
-    """The page as somebody sees and uses it."""
-
-    def __init__(self, driver: Any, base: str) -> None:
-        self.driver, self.base = driver, base
-
-    def go(self, fragment: str) -> None:
-        self.driver.get(self.base + fragment)
-
-    def one(self, css: str) -> Any:
-        """The one element, as soon as it is shown."""
-        found = self.until(lambda: [e for e in self.all(css) if e.is_displayed()])
-        assert len(found) == 1, css
-        return found[0]
-
-    def all(self, css: str) -> list[Any]:
-        return list(self.driver.find_elements(By.CSS_SELECTOR, css))
-
-    def until(self, so: Any) -> Any:
-        return WebDriverWait(self.driver, 20, 0.05).until(lambda _: so())
-
-    def told(self, text: str, css: str = "#status, #told, #problem") -> None:
-        """Wait until one of the places where a screen reader hears of it says a text."""
-        self.until(lambda: any(text in e.text for e in self.all(css)))
-
-    def button(self, text: str, within: str = "body") -> Any:
-        found = self.until(lambda: [b for b in self.all(f"{within} button") if b.text == text])
-        return found[0]
-
-    def search(self, query: str) -> None:
-        field = self.one("#query")
-        field.clear()
-        field.send_keys(query, Keys.ENTER)
-        self.told("found")
-
-    def open(self, text: str) -> None:
-        """Open the memory of the list that says a text."""
-        found = self.until(lambda: [a for a in self.all("a.card") if text in a.text])
-        found[0].click()
-        self.until(lambda: text in self.one("#detail .whole").text)
-
-    def focused(self) -> Any:
-        return self.driver.switch_to.active_element
-
-    def press(self, *keys: str) -> None:
-        webdriver.ActionChains(self.driver).send_keys(*keys).perform()
-
-    def tab_to(self, css: str, text: str = "") -> None:
-        """Press Tab until an element has the focus."""
-        for _ in range(60):
-            self.press(Keys.TAB)
-            if text in self.focused().text and self.driver.execute_script(
-                "return document.activeElement.matches(arguments[0])", css
-            ):
-                return
-        raise AssertionError(f"Tab never reached {css} {text!r}")
-
-    def show_as(self, width: int, scheme: str) -> None:
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-
-    def events(self, method: str) -> list[dict[str, Any]]:
-        rows = self.driver.get_log("performance")
-        found = [json.loads(row["message"])["message"] for row in rows]
-        return [event["params"] for event in found if event["method"] == method]
 
 
 @pytest.fixture

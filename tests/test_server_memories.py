@@ -30,38 +30,32 @@ def server(memory: Memory) -> Iterator[Running]:
         yield found
 
 
-def ok(server: Running, method: str, path: str, body: Any = None) -> Any:
-    status, _, told = server.call(method, path, body)
-    assert status == 200, told
-    return told
-
-
 def added(server: Running, text: str = "I live in Oslo.", user: str = "ana") -> str:
     body = {"messages": text, "user_id": user, "infer": False}
-    return str(ok(server, "POST", "/memories", body)["results"][0]["id"])
+    return str(server.ok("POST", "/memories", body)["results"][0]["id"])
 
 
 def test_adding_infers_unless_told_not_to(server: Running) -> None:
     message = {"role": "user", "content": CAT}
-    told = ok(server, "POST", "/memories", {"messages": [message], "user_id": "ana"})
+    told = server.ok("POST", "/memories", {"messages": [message], "user_id": "ana"})
     assert [(row["event"], row["kind"]) for row in told["results"]] == [
         ("ADD", "turn"),
         ("ADD", "fact"),
     ]
     body = {"messages": CAT, "agent_id": "bot", "infer": False, "metadata": {"a": 1}}
-    only = ok(server, "POST", "/memories", body)["results"]
+    only = server.ok("POST", "/memories", body)["results"]
     assert [row["kind"] for row in only] == ["turn"] and only[0]["metadata"] == {"a": 1}
 
 
 def test_a_memory_is_got_changed_deleted_and_its_history_told(server: Running) -> None:
     id = added(server)
-    assert ok(server, "GET", f"/memories/{id}")["memory"] == "I live in Oslo."
+    assert server.ok("GET", f"/memories/{id}")["memory"] == "I live in Oslo."
     changed = {"text": "I live in Bergen.", "metadata": {"sure": True}}
-    assert "message" in ok(server, "PUT", f"/memories/{id}", changed)
-    assert ok(server, "GET", f"/memories/{id}")["metadata"] == {"sure": True}
-    assert ok(server, "DELETE", f"/memories/{id}") == {"message": "Memory deleted successfully"}
+    assert "message" in server.ok("PUT", f"/memories/{id}", changed)
+    assert server.ok("GET", f"/memories/{id}")["metadata"] == {"sure": True}
+    assert server.ok("DELETE", f"/memories/{id}") == {"message": "Memory deleted successfully"}
     assert server.call("GET", f"/memories/{id}")[0] == 404
-    events = [row["event"] for row in ok(server, "GET", f"/memories/{id}/history")]
+    events = [row["event"] for row in server.ok("GET", f"/memories/{id}/history")]
     assert events == ["ADD", "UPDATE", "DELETE"]
 
 
@@ -79,19 +73,17 @@ def test_an_unknown_memory_is_not_found(server: Running, method: str, path: str,
 
 def test_lists_searches_and_deletes_keep_to_their_scope(server: Running, memory: Memory) -> None:
     added(server), added(server, "I like green tea."), added(server, "I live in Porto.", "ben")
-    listed = ok(server, "GET", "/memories?user_id=ana")["results"]
+    listed = server.ok("GET", "/memories?user_id=ana")["results"]
     assert [row["memory"] for row in listed] == ["I live in Oslo.", "I like green tea."]
-    assert len(ok(server, "GET", "/memories?user_id=ana&top_k=1")["results"]) == 1
+    assert len(server.ok("GET", "/memories?user_id=ana&top_k=1")["results"]) == 1
     query = {"query": "Where do I live?", "user_id": "ana", "limit": 1, "explain": True}
-    found = ok(server, "POST", "/search", query)["results"]
+    found = server.ok("POST", "/search", query)["results"]
     assert [row["memory"] for row in found] == ["I live in Oslo."]
     assert sum(found[0]["parts"].values()) == pytest.approx(found[0]["score"])
-    assert ok(server, "POST", "/search", {**query, "threshold": 1})["results"] == []
+    assert server.ok("POST", "/search", {**query, "threshold": 1})["results"] == []
     by_filter = {"query": "live", "filters": {"user_id": "ben"}}
-    assert [row["user_id"] for row in ok(server, "POST", "/search", by_filter)["results"]] == [
-        "ben"
-    ]
-    ok(server, "DELETE", "/memories?user_id=ana")
+    assert [row["user_id"] for row in server.ok("POST", "/search", by_filter)["results"]] == ["ben"]
+    server.ok("DELETE", "/memories?user_id=ana")
     assert texts(memory.get_all()) == ["I live in Porto."]
 
 
@@ -128,7 +120,7 @@ def test_reset_is_off_unless_it_was_allowed(server: Running, memory: Memory) -> 
     assert status == 403 and "--allow-reset" in told["detail"]
     assert len(memory.get_all()) == 1
     with running(memory, allow_reset=True) as other:
-        ok(other, "POST", "/reset")
+        other.ok("POST", "/reset")
     assert len(memory.get_all()) == 0
 
 
@@ -167,17 +159,17 @@ class WithAdapters(FakeEngine):
 def test_adapters_are_listed_and_scaled_as_llama_server_does() -> None:
     engine = WithAdapters()
     with quick(engine=engine) as memory, running(memory) as server:
-        rows = ok(server, "GET", "/lora-adapters")
+        rows = server.ok("GET", "/lora-adapters")
         assert [(row["id"], row["path"], row["scale"]) for row in rows] == [
             (0, "first.gguf", 0.0),
             (1, "second.gguf", 0.0),
         ]
-        told = ok(server, "POST", "/lora-adapters", [{"id": 1, "scale": 0.5}])
+        told = server.ok("POST", "/lora-adapters", [{"id": 1, "scale": 0.5}])
         assert told == {"success": True}
-        ok(server, "POST", "/v1/chat/completions", HI)
+        server.ok("POST", "/v1/chat/completions", HI)
         assert engine.bound == (engine.prompts[-1][0], {"second": 0.5})
-        assert [row["scale"] for row in ok(server, "GET", "/lora-adapters")] == [0.0, 0.5]
-        ok(server, "POST", "/lora-adapters", [])
+        assert [row["scale"] for row in server.ok("GET", "/lora-adapters")] == [0.0, 0.5]
+        server.ok("POST", "/lora-adapters", [])
         assert engine.bound[1] == {}
         for bad, message in (
             ([{"id": 2, "scale": 1}], "no adapter with the id 2"),

@@ -20,13 +20,13 @@ class Expert:
 
     def __init__(self, *answers, finish_reason="stop"):
         self.answers, self.finish_reason = list(answers), finish_reason
-        self.calls = []
+        self.calls, self.warmed = [], []
 
     def expert(self, stage):
         return True
 
     def warm(self, stage, beginning, *, folder):
-        pass
+        self.warmed.append((stage, beginning))
 
     def count_tokens(self, prompt):
         return len(prompt.split())
@@ -176,10 +176,19 @@ def test_an_expert_is_shown_the_instruction_the_memories_and_the_question():
         "\nTom asks: Who barks?\nAnswer:"
     )
     assert "within" not in options
+    # What is kept in a file for other processes holds nothing that somebody said.
+    assert engine.warmed == [("generation", f"{generation.EXPERT_PROMPT}\n\n")]
+
+
+def test_an_expert_refuses_only_if_that_is_probable():
+    engine, _ = answer(" Rex")
+    ((_, options),) = engine.calls
+    assert options["fork"] == (f" {NOT_KNOWN}", " Yes", generation.SURE)
 
 
 @pytest.mark.parametrize(
-    "pieces", [(" Not", " known"), (" Not known.",), ("",), (), (f" {NOT_KNOWN}",)]
+    "pieces",
+    [(" Not", " known"), (" Not known.",), ("",), (), (f" {NOT_KNOWN}",), (" not known.",)],
 )
 def test_an_experts_refusal_is_told_in_our_words(pieces):
     _, stream = answer(*pieces)
