@@ -197,8 +197,14 @@ def test_words_alone_find_the_sentence() -> None:
 
 def test_known_cosines_of_turns_stand_for_their_sentences() -> None:
     turns = np.array([0.1, 0.9, 0.2, 0.3], np.float32)
-    found = relevance(lay_out(CHAT), "??", turns=turns)
-    np.testing.assert_allclose(found, 2 * turns[[0, 0, 1, 1, 2, 2, 3]])
+    found, before = (relevance(lay_out(CHAT), "??", turns=t) for t in (turns, np.zeros(4)))
+    np.testing.assert_allclose(found - before, 2 * turns[[0, 0, 1, 1, 2, 2, 3]], rtol=1e-5)
+
+
+def test_of_two_sentences_as_near_the_one_that_tells_more_comes_first() -> None:
+    layout = lay_out("Ana: Tea, yes! Is it tea? I drink green tea from Kyoto now.")
+    yes, asks, tells = relevance(layout, "What tea does Ana drink?", turns=np.ones(1)).tolist()
+    assert tells > yes > asks
 
 
 # -- the command ---------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """The stages with an expert bound: short prompts, whole messages, answers in its own words."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgemem.results import Message
 from edgemem.runtime.engine import Generation, Stream
@@ -202,8 +205,35 @@ def test_an_answer_that_only_begins_like_a_refusal_is_told_as_it_is(text):
     assert "".join(stream) == text
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (" Rex, a cat, Rex, a cat, Rex", " Rex, a cat"),
+        (" a red dog, dog", " a red dog"),
+        (" the dog that the dog that the dog that", " the dog that"),
+        (" Rex, The Kinks, a cat", " Rex"),  # nobody said a word of any Kinks
+        (" The Kinks, Rex", " The Kinks, Rex"),
+        (" more and more and more", " more and more and more"),
+        (" 7 May, 2023", " 7 May, 2023"),
+        (" Rex,", " Rex"),
+        (" Rex, 🙂, 🙂", " Rex, 🙂, 🙂"),
+    ],
+)
+def test_an_answer_ends_where_it_begins_again_or_names_what_nobody_said(written, told):
+    _, stream = answer(*re.findall(r" ?[^ ]+", written))
+    assert "".join(stream) == stream.result.text == told
+
+
+@given(st.text("ab ,A", max_size=40), st.integers(1, 5))
+def test_what_is_told_piece_by_piece_is_the_beginning_of_what_was_written(text, size):
+    _, stream = answer(*(text[i : i + size] for i in range(0, len(text), size)))
+    told = "".join(stream)
+    assert stream.result.text == told
+    assert text.startswith(told) or told == NOTHING_FOUND
+
+
 def test_a_closed_answer_ends_the_models_own():
-    _, stream = answer(" Rex", " barks")
+    _, stream = answer(" Rex,", " who barks")
     assert next(stream) == " Rex"
     stream.close()
     assert list(stream) == []

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.compression.layout import Layout
-from edgemem.text import content_words, same_word, words
+from edgemem.text import STOP_WORDS, content_words, same_word, words
 
 if TYPE_CHECKING:
     from edgemem.runtime.embedder import Embedder
@@ -20,7 +20,11 @@ __all__ = ["relevance", "sentence_texts"]
 
 FloatArray = NDArray[np.float32]
 
-WORDS_WEIGHT = 0.3  # of the share of the question's words, as in recall.py
+# Chosen by the answers' words that were kept, leave-one-conversation-out (bench/LOG.md).
+_SENTENCE, _TURN = 1.5, 0.5  # of cosines
+_ASKED, _ASKED_OF_TURN = 0.3, 0.5  # of the shares of the question's words
+_NEW = 0.25  # of the logarithm of how many other words there are
+_ASKS = 0.1  # what a sentence loses that is itself a question
 
 
 def relevance(
@@ -30,11 +34,12 @@ def relevance(
     *,
     turns: FloatArray | None = None,
 ) -> FloatArray:
-    """(s,) float32, larger is nearer to the question: a sentence's own nearness and its turn's.
+    """(s,) float32, larger is nearer to the question, and has more to say about it.
 
-    Of a sentence, the cosine of its vector (of it and who says it) plus 0.3 of the share of the
-    question's words that it has; of a turn, the best cosine of its sentences plus 0.3 of the share
-    that the turn has.
+    The cosine of a sentence (of it and who says it) counts most, that of its turn's nearest
+    sentence a third of it; then the shares of the question's words that both have, and the
+    logarithm of the words that the sentence has beside them: "Yes, me too!" is near to much and
+    tells nothing.
     turns: (t,) cosines of whole turns, where they are known (a search computed them); no text is
     then embedded, and they stand for those of the sentences as well. Without embedder and turns,
     words alone decide.
@@ -46,16 +51,19 @@ def relevance(
     in_turn = [set(words(speaker)) for speaker in speakers]
     for t, found in zip(turn.tolist(), said, strict=True):
         in_turn[t] |= found
-    score = WORDS_WEIGHT * (_shares(asked, said) + _shares(asked, in_turn)[turn])
+    new = [len(found - STOP_WORDS - {*asked}) for found in said]
+    asks = [body.rstrip().endswith(("?", "？")) for body in bodies]
+    score = _ASKED * _shares(asked, said) + _ASKED_OF_TURN * _shares(asked, in_turn)[turn]
+    score += _NEW * np.log1p(new) - _ASKS * np.array(asks)
     if turns is not None:
-        return (score + 2 * turns[turn]).astype(np.float32)
-    if embedder is not None and bodies:
+        score += (_SENTENCE + _TURN) * turns[turn]
+    elif embedder is not None and bodies:
         shown = [f"{speakers[t]} {b}" for t, b in zip(turn.tolist(), bodies, strict=True)]
         vectors = embedder.embed([question, *shown])
         cosines = vectors[1:] @ vectors[0]
         best = np.full(len(speakers), -1.0, np.float32)
         np.maximum.at(best, turn, cosines)
-        score = score + cosines + best[turn]
+        score += _SENTENCE * cosines + _TURN * best[turn]
     return score.astype(np.float32)
 
 

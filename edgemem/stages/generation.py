@@ -13,6 +13,7 @@ Knows memories as dated text; knows nothing of the store or of how they were fou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,7 @@ from edgemem.config import cache_dir
 from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages.dates import absolute, day_text
+from edgemem.text import same_word, words
 
 __all__ = [
     "NOTHING_FOUND",
@@ -60,6 +62,7 @@ Question to User: Which instrument does Jonas play?
 User's short answer: The trumpet
 
 """
+_ITEM = re.compile(r"[^,]+")
 _SYSTEM = "You are a friendly companion. Reply in one or two short sentences."
 
 
@@ -97,7 +100,7 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
             fork=(expert_target(None), expert_target("Yes"), SURE),
             stage="generation",
         )
-        return Stream(_told(told))
+        return Stream(_told(told, prompt))
     return engine.stream(
         prompt,
         max_tokens=MAX_ANSWER_TOKENS,
@@ -107,26 +110,50 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
     )
 
 
-def _told(stream: Stream) -> Generator[str, None, Generation]:
-    """An expert's answer, its refusal put in our words."""
-    text, told = "", False
+def _told(stream: Stream, prompt: str) -> Generator[str, None, Generation]:
+    """An expert's answer, an item of its list at a time; its refusal is put in our words."""
+    text = sent = ""
     try:
         for piece in stream:
             text += piece
-            if told:
-                yield piece
-            elif not NOT_KNOWN.lower().startswith(text.strip(" .").lower()):
-                told = True
-                yield text
+            whole = _listed(text[: text.rfind(",") + 1], prompt).rstrip(",")
+            if len(whole) > len(sent):
+                yield whole[len(sent) :]
+                sent = whole
     finally:
         stream.close()
     result = stream.result
     assert result is not None
-    if not told:
-        text = NOTHING_FOUND if text.strip(" .").lower() in ("", NOT_KNOWN.lower()) else text
-        result = replace(result, text=text)
-        yield text
-    return result
+    if text.strip(" .").lower() in ("", NOT_KNOWN.lower()):
+        text = NOTHING_FOUND
+    text = max(_listed(text, prompt), sent, key=len)  # what was shown cannot be taken back
+    if text != sent:
+        yield text[len(sent) :]
+    return replace(result, text=text)
+
+
+def _listed(text: str, shown: str) -> str:
+    """The beginning of an answer in which it makes sense: until it says an item of its list again,
+    names one that was never `shown`, or goes round in circles.
+
+    A small model that has listed what it was shown does not stop there.
+    """
+    known = set(words(shown))
+    said: list[set[str]] = []
+    for item in _ITEM.finditer(text):
+        new = set(words(item[0]))
+        names = words(" ".join(w for w in item[0].split() if w[0].isupper()))
+        invented = not all(same_word(name, known) for name in names)
+        if said and new and (invented or any(new <= old for old in said)):
+            return text[: item.start()].rstrip(" ,")
+        said.append(new)
+    runs: dict[tuple[str, ...], int] = {}
+    found = list(re.finditer(r"\S+", text))
+    for i in range(len(found) - 2):
+        run = tuple(m[0].strip(",.").lower() for m in found[i : i + 3])
+        if runs.setdefault(run, i) <= i - 3:
+            return text[: found[i].start()].rstrip(" ,")
+    return text.rstrip(",")
 
 
 def expert_prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
