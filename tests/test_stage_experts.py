@@ -99,6 +99,27 @@ def test_an_answer_to_a_question_is_read_with_it():
     assert fact.source == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "of_whom"),
+    [
+        ("Tom has two cats", "Ana has two cats"),
+        ("Tom's two cats are black", "Ana's two cats are black"),
+        ("Tom knows that Ana has two cats", "Tom knows that Ana has two cats"),
+        ("Tomas has two cats", "Tomas has two cats"),
+    ],
+)
+def test_what_one_says_of_oneself_is_no_fact_about_the_other(told, of_whom):
+    messages = [said("Do you have pets?", "Tom"), said("I have two black cats.")]
+    (fact,) = extraction.extract(Expert(facts(told)), messages)
+    assert (fact.text, fact.source) == (of_whom, 1)
+
+
+def test_what_one_says_of_the_other_stays_about_the_other():
+    messages = [said("Hello, Ana.", "Tom"), said("You have run a race, I am proud of you.")]
+    (fact,) = extraction.extract(Expert(facts("Tom has run a race")), messages)
+    assert fact.text == "Tom has run a race"
+
+
 def test_questions_alone_are_not_read():
     assert extraction.extract(Expert(), [said("How are you?"), said("And you?", "Tom")]) == []
 

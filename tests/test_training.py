@@ -46,6 +46,13 @@ def adapted(base: Path, size: float = 0.15) -> tuple[Any, dict[str, Any]]:
     return model, tensors
 
 
+def test_the_shape_of_a_model_is_read_from_its_file(base: Path, tmp_path: Path) -> None:
+    assert adapterfile.shape_of(base) == SHAPE
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    with pytest.raises(AdapterError, match="give the GGUF of a language model"):
+        adapterfile.shape_of(tmp_path / "x.gguf")
+
+
 def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Example]:
     """To learn: the answer to a letter is that letter twice."""
     return [
@@ -229,11 +236,7 @@ def test_llama_cpp_computes_the_same_on_the_bundled_model(tmp_path: Path) -> Non
     with torch.no_grad():
         ours = lora.logits(model.eval(), pack([Tokens(prompt, (0,))]))[0].numpy()
     arrays = {n: t.detach().numpy() for n, t in tensors.items()}
-    config = model.config
-    shape = adapterfile.Shape(
-        adapterfile.architecture(base), config.num_hidden_layers, config.num_attention_heads,
-        config.num_key_value_heads,
-    )  # fmt: skip
+    shape = adapterfile.shape_of(base)
     file = tmp_path / "a.gguf"
     assert adapterfile.write(file, arrays, alpha=8.0, shape=shape) <= 6_000_000
     assert np.abs(llama_logits(base, prompt, file) - ours).max() <= 0.1

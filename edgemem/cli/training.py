@@ -245,7 +245,7 @@ def _typed(context: click.Context) -> str:
         elif isinstance(parameter, click.Option) and parameter.is_flag:
             words += flags
             continue
-        for item in value if parameter.multiple else (value,):
+        for item in value if isinstance(value, tuple) else (value,):
             words += [*flags, item.name if isinstance(item, Path) else str(item)]
     return shlex.join(words)
 
@@ -319,6 +319,31 @@ def combine(
     )
     stages = ", ".join(expert.stage for expert in made.adapters)
     click.echo(f"{made.name}: {stages}; use it with --experts {folder}{os.sep}")
+
+
+@train.command()
+@click.argument("adapters", nargs=-1, required=True, type=FILE, metavar="ADAPTER...")
+@click.option(
+    "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="The adapter to write; how it was made goes beside it.",
+)  # fmt: skip
+@click.option("--weight", type=click.FloatRange(0, min_open=True), help="Of each.  [default: 1/n]")
+@click.option("--model", help="The base model: a name of the manifest, or the path of a GGUF.")
+@click.pass_context
+def merge(
+    context: click.Context, adapters: tuple[Path, ...], out: Path, weight: float | None,
+    model: str | None,
+) -> None:  # fmt: skip
+    """Add up ADAPTERs of one stage, such as one and what went on from it.
+
+    Their sum, cut to the rank that each has, often answers better than the last of them.
+    """
+    from edgemem.runtime.models import find
+    from edgemem.training import merge as sums
+
+    base = find(model or load_settings().model)
+    size = sums.merge(adapters, out, base, weight or 1 / len(adapters), _typed(context))
+    click.echo(f"{out}: {plural(len(adapters), 'adapter')} in one of {size:,} bytes")
 
 
 @contextmanager

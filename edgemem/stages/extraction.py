@@ -199,6 +199,7 @@ def _by_expert(engine: Engine, messages: Sequence[Message]) -> list[Fact]:
             if found is not None:
                 number, sentence = found
                 source, message = portion[number]
+                text = _of_its_speaker(text, sentence, message, [m for _, m in portion])
                 facts.append(_dated(text, sentence, source, message.timestamp))
     return facts
 
@@ -251,6 +252,22 @@ def _sentence_of(fact: str, messages: Sequence[Message]) -> tuple[int, str] | No
         key=lambda s: sum(same_word(w, set(words(s))) for w in new),
     )
     return best[1], found
+
+
+def _of_its_speaker(fact: str, sentence: str, message: Message, messages: Sequence[Message]) -> str:
+    """A fact that an expert told of another speaker than the one who said it of themselves."""
+    speaker = _label(message)
+    others = {_label(m) for m in messages} - {speaker}
+    other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
+    if (
+        other is None
+        or re.search(rf"\b{re.escape(speaker)}\b", fact)
+        or _SECOND_PERSON.search(sentence)
+        or re.search(rf"\b{re.escape(other)}\b", sentence)
+        or not _FIRST_PERSON.search(sentence)
+    ):
+        return fact
+    return speaker + fact[len(other) :]
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import AdapterError
 
-__all__ = ["Shape", "architecture", "read", "write"]
+__all__ = ["Shape", "read", "shape_of", "write"]
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -33,11 +33,24 @@ class Shape:
     kv_heads: int
 
 
-def architecture(base: Path) -> str:
-    """The architecture that a model's GGUF names."""
+def shape_of(base: Path) -> Shape:
+    """What adapters of a model depend on, as its GGUF says. Raises AdapterError if it does not."""
     import gguf
 
-    return str(gguf.GGUFReader(base).fields["general.architecture"].contents())
+    try:
+        fields = gguf.GGUFReader(base).fields
+        name = str(fields["general.architecture"].contents())
+        layers, heads = (
+            int(fields[f"{name}.{key}"].contents())
+            for key in ("block_count", "attention.head_count")
+        )
+        kv_heads = fields.get(f"{name}.attention.head_count_kv")
+        return Shape(name, layers, heads, int(kv_heads.contents()) if kv_heads else heads)
+    except (OSError, ValueError, LookupError, TypeError) as exc:
+        raise AdapterError(
+            f"{base} does not say how many layers and heads it has ({exc!r:.80}); give the GGUF "
+            "of a language model whose layers are all of one form"
+        ) from exc
 
 
 def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:

@@ -16,7 +16,7 @@ from edgemem.errors import InputError
 from edgemem.runtime import experts
 from edgemem.runtime.models import sha256_of
 
-__all__ = ["combine", "record_file", "write_record"]
+__all__ = ["combine", "record_file", "record_of", "write_record"]
 
 _LOSSES = ("first_loss", "best_loss")
 
@@ -47,7 +47,7 @@ def combine(
     whose summary's figures are each stage's. Raises InputError when a record is missing, two
     adapters are of one stage or of two models, or the scores are something else.
     """
-    records = [_record(adapter) for adapter in adapters]
+    records = [record_of(adapter) for adapter in adapters]
     stages = [record["stage"] for record in records]
     bases = {record["base_sha256"] for record in records}
     if not adapters or len(set(stages)) < len(stages) or len(bases) > 1:
@@ -69,7 +69,7 @@ def combine(
         stage = record["stage"]
         copy = folder / f"{stage}.gguf"
         shutil.copyfile(adapter, copy)
-        figures = {key: round(record[key], 3) for key in _LOSSES}
+        figures = {key: round(record[key], 3) for key in _LOSSES if key in record}
         figures |= {k: v for k, v in summary.items() if k.startswith(f"{stage}_")}
         row = {
             "stage": stage,
@@ -96,12 +96,14 @@ def _summary(scores: Path) -> dict[str, Any]:
         ) from exc
 
 
-def _record(adapter: Path) -> dict[str, Any]:
+def record_of(adapter: Path) -> dict[str, Any]:
+    """What `train run` or `train merge` wrote beside an adapter. Raises InputError if it is not all
+    there."""
     file = record_file(adapter)
     needed = {"stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens"}
     try:
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        missing = (needed | set(_LOSSES)) - set(record)
+        missing = needed - set(record)
     except (OSError, ValueError, TypeError) as exc:
         raise InputError(
             f"{adapter} has no record of its training ({file.name}: {exc}); give an adapter that "

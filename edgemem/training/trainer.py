@@ -295,13 +295,7 @@ class _Expert:
         self._torch: Any = torch
         self._plan = plan
         self._model = lora.load_base(base, precision=plan.precision)
-        config = self._model.config
-        self._shape = adapterfile.Shape(
-            adapterfile.architecture(base),
-            config.num_hidden_layers,
-            config.num_attention_heads,
-            config.num_key_value_heads,
-        )
+        self._shape = adapterfile.shape_of(base)
         self._tensors = lora.add_lora(
             self._model, TARGETS[stage], rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
             seed=plan.seed,
