@@ -129,8 +129,8 @@ def select(
     safe = _protected(layout, costs) | kept
     dropped = _lowest(sentence, scores, costs, body & ~safe, prune, n_sentences)
     stay = body & ~dropped
-    means = sentence_means(layout, scores, costs * stay)
-    order = np.argsort(-(means if relevance is None else relevance), kind="stable")
+    near = sentence_means(layout, scores, costs * stay) if relevance is None else relevance
+    order = np.argsort(-near, kind="stable")
 
     bounds = np.searchsorted(sentence, np.arange(n_sentences + 1)).tolist()
     missing = body & ~kept
