@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Condensed", "condense"]
 
-_SPACE = re.compile(r"\s")
+_OTHER_SPACE = re.compile(r"[^\S ]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def condense(
     found.sort(key=lambda passage: passage.when or "")
     heads = [note_head(p.when, p.speaker, said=p.said) for p in found]
     # Each space for itself, so that the stored places of tokens stay right.
-    bodies = [_SPACE.sub(" ", p.text) for p in found]
+    bodies = [_OTHER_SPACE.sub(" ", p.text) for p in found]
     lines = [head + body for head, body in zip(heads, bodies, strict=True)]
     tokens = tokenizer("\n".join(lines))
     near = np.array([passage.hit.score for passage in found], np.float32)

@@ -23,13 +23,16 @@ __all__ = [
 ]
 
 # A sentence ends at . ! ? before a space, at CJK marks anywhere, and at a line's end; but not
-# after an abbreviation or an initial ("Dr. Ito", "J. Smith").
+# after an abbreviation or an initial ("Dr. Ito", "J. Smith"). Here and below, what a match may
+# begin with comes first and any look behind after it: so the search skips what cannot match.
 _END = re.compile(
-    r"(?<=[.!?…])(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\bvs\.)(?<!\be\.g\.)"
-    r"(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+|(?<=[。！？])|\n+"
+    r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)"
+    r"(?<!\bMrs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
 )
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-NEGATION = re.compile(r"\b(?:not|no|never|none|neither|nor|cannot|without)\b|n['’]t\b", re.I)
+NEGATION = re.compile(
+    r"(?=[ncw])(?:\b(?:not|no|never|none|neither|nor|cannot|without)|n['’]t)\b", re.I
+)
 _ENDING = re.compile(r"(?:ing|es|ed|s)$")
 _POSSESSIVE = ("'s", "’s")
 
@@ -47,7 +50,10 @@ STOP_WORDS = frozenset(
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, stripped, without empty ones."""
-    return [part for raw in _END.split(text) if (part := raw.strip())]
+    ends = list(_END.finditer(text))
+    starts = [0, *(end.end() for end in ends)]
+    marks = [*(end.start() + 1 for end in ends), len(text)]  # without what closes after the mark
+    return [part for a, b in zip(starts, marks, strict=True) if (part := text[a:b].strip())]
 
 
 def sentence_starts(text: str) -> list[int]:
@@ -101,5 +107,7 @@ def is_negated(text: str) -> bool:
 
 def is_question(text: str) -> bool:
     """Whether every sentence of a text asks."""
+    if "?" not in text and "？" not in text:
+        return False
     parts = sentences(text)
     return bool(parts) and all(p.rstrip("\"')”’").endswith(("?", "？")) for p in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgemem.compression.characters import code_points, is_space
 from edgemem.compression.estimate import estimated_tokens
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
@@ -41,6 +43,24 @@ def test_the_estimate_covers_a_text(text: str) -> None:
     spans = estimated_tokens(text)
     assert spans.shape == (len(spans), 2)
     assert "".join(text[a:b] for a, b in dict.fromkeys(map(tuple, spans.tolist()))) == text
+
+
+TOKEN = re.compile(r" ?[A-Za-z]{1,4}| ?[0-9]| ?[^\sA-Za-z0-9]|\s")
+MIXED = st.text(st.sampled_from(" \n\t\x1c\x85\u2003\u3000\u3001aZ@[`{'.09é日🙂"), max_size=40)
+
+
+@settings(max_examples=500, deadline=None)
+@given(text=st.one_of(MIXED, st.text(" ab", max_size=20)))
+def test_the_estimate_is_what_a_pattern_finds(text: str) -> None:
+    found = [m.span() for m in TOKEN.finditer(text)]
+    bytes_of = [1 if text[b - 1].isascii() else len(text[b - 1].encode()) for _, b in found]
+    wanted = [span for span, n in zip(found, bytes_of, strict=True) for _ in range(n)]
+    assert estimated_tokens(text).tolist() == [list(span) for span in wanted]
+
+
+def test_every_space_of_unicode_is_one() -> None:
+    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    assert is_space(code_points(text)).tolist() == [c.isspace() for c in text]
 
 
 @pytest.mark.models

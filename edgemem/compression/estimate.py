@@ -5,16 +5,15 @@ Knows characters, and nothing else.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.compression.characters import code_points, is_space
 from edgemem.inputs import utf8
 
 __all__ = ["estimated_tokens"]
 
-_PIECE = re.compile(r" ?[A-Za-z]{1,4}| ?[0-9]| ?[^\sA-Za-z0-9]|\s")
+LETTERS = 4  # of a word, in a token
 
 
 def estimated_tokens(text: str) -> NDArray[np.int64]:
@@ -26,9 +25,19 @@ def estimated_tokens(text: str) -> NDArray[np.int64]:
     rare words, such as identifiers, may take more. Raises InputError on half of a surrogate pair.
     """
     utf8(text)
-    spans = np.array([m.span() for m in _PIECE.finditer(text)], np.int64).reshape(-1, 2)
+    if not text:
+        return np.empty((0, 2), np.int64)
+    codes = code_points(text)
+    lower = codes | 0x20  # of a letter; no other character becomes one
+    letter = (lower >= ord("a")) & (lower <= ord("z"))
+    at = np.arange(len(codes))
+    word = np.maximum.accumulate(np.where(letter, 0, at + 1))  # where its letters begin
+    goes_on = letter[:-1] & letter[1:] & ((at - word)[:-1] % LETTERS != LETTERS - 1)
+    goes_on |= (codes[:-1] == ord(" ")) & ~is_space(codes[1:])
+    ends = np.append(np.flatnonzero(~goes_on) + 1, len(codes))
+    spans = np.stack([np.append(0, ends[:-1]), ends], axis=1)
     if text.isascii():
         return spans
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)[spans[:, 1] - 1]
-    sizes = 1 + (codes >= 0x80).astype(int) + (codes >= 0x800) + (codes >= 0x10000)
+    last = codes[ends - 1]
+    sizes = 1 + (last >= 0x80).astype(int) + (last >= 0x800) + (last >= 0x10000)
     return np.repeat(spans, sizes, axis=0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.compression.characters import code_points, is_space
 from edgemem.text import NEGATION, sentence_starts
 
 __all__ = ["Layout", "lay_out", "masks"]
@@ -50,12 +51,12 @@ _WHOLE = (
     (
         "",  # dates with a month's name; a month alone is a word, or "may"
         re.compile(
-            rf"(?<!\w)(?:{_DAY}(?: of)? {_MONTH}\b\.?(?:,? \d{{4}}\b)?"
+            rf"(?=[\dJFMASOND])(?<!\w)(?:{_DAY}(?: of)? {_MONTH}\b\.?(?:,? \d{{4}}\b)?"
             rf"|{_MONTH}\b\.? {_DAY}\b(?:,? \d{{4}}\b)?|{_MONTH}\b\.?,? \d{{4}}\b)"
         ),
     ),
-    ("", re.compile(r"(?<!\d)\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
-    ("", re.compile(rf"(?<![\w.,:/])\d[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)")),
+    ("", re.compile(r"\d(?<!\d\d)\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
+    ("", re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)")),
 )
 # The paper names "but, because, although" and keeps the rest for an appendix that has no list.
 _KEYWORD = re.compile(  # in lower case
@@ -63,7 +64,7 @@ _KEYWORD = re.compile(  # in lower case
     r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
     r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
 )
-_NAME = re.compile(r"(?<![.!?…:\"] )(?<!^)(?<!\n)\b[A-Z][\w'’]+")
+_NAME = re.compile(r"[A-Z](?<!\w.)(?<!^.)(?<!\n.)(?<![.!?…:\"] .)[\w'’]+")
 _OF_CHAR = np.ones(129, np.float32)  # by ASCII code; the last is any other character
 for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3)):
     _OF_CHAR[[ord(mark) for mark in _marks]] = _value
@@ -112,7 +113,8 @@ def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
     """
     found = [m.span() for mark, p in _WHOLE if mark in text for m in p.finditer(text)]
     spans = _merged([*found, *_json_spans(text), *whole])
-    words = np.array([m.span() for m in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
+    black = np.concatenate([[False], ~is_space(code_points(text)), [False]])
+    words = np.flatnonzero(np.diff(black)).reshape(-1, 2)
     at = np.array(spans, np.int64).reshape(-1, 2)
     first = np.searchsorted(words[:, 1], at[:, 0], "right")
     last = np.searchsorted(words[:, 0], at[:, 1], "left")
@@ -142,15 +144,14 @@ def masks(text: str, offsets: IntArray) -> FloatArray:
     (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
     Source: CoreMem 3.3; its lists are "relegated to Appendix E", which has none.
     """
-    codes = np.frombuffer(f"{text} ".encode("utf-32-le"), np.uint32)
-    of_char = _OF_CHAR[np.minimum(codes, 128)]
+    of_char = _OF_CHAR[np.minimum(code_points(f"{text} "), 128)]
     lower = text.lower()
     if len(lower) != len(text):
         lower = text  # İ becomes two characters
     for pattern, where, value in ((_KEYWORD, lower, _KEYWORD_MASK), (_NAME, text, _NAME_MASK)):
-        for match in pattern.finditer(where):
-            part = of_char[match.start() : match.end()]
-            np.maximum(part, value, out=part)
+        at = np.array([m.span() for m in pattern.finditer(where)], np.int64).reshape(-1, 2)
+        inside = _ranges(at[:, 0], at[:, 1], len(of_char))
+        np.maximum(of_char, value, out=of_char, where=inside)
     if not len(offsets):
         return np.ones(0, np.float32)
     return np.maximum.reduceat(of_char, offsets.reshape(-1))[::2]

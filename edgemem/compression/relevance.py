@@ -94,7 +94,8 @@ def _shares(asked: list[str], said: list[set[str]]) -> NDArray[np.float64]:
     """Which share of the words, or other forms of them, each of some sets of words has."""
     if not asked:
         return np.zeros(len(said))
-    vocabulary = set().union(*said)
     # Forms of a word begin alike, which is quickly seen.
-    forms = [{o for o in vocabulary if o[:3] == w[:3] and same_word(w, (o,))} for w in asked]
+    starts = {w[:3] for w in asked}
+    near = [o for o in set().union(*said) if o[:3] in starts]
+    forms = [{o for o in near if o[:3] == w[:3] and same_word(w, (o,))} for w in asked]
     return np.array([sum(not f.isdisjoint(s) for f in forms) for s in said]) / len(asked)

@@ -129,8 +129,8 @@ def select(
     safe = _protected(layout, costs) | kept
     dropped = _lowest(sentence, scores, costs, body & ~safe, prune, n_sentences)
     stay = body & ~dropped
-    means = sentence_means(layout, scores, costs * stay)
-    order = np.argsort(-(means if relevance is None else relevance), kind="stable")
+    near = sentence_means(layout, scores, costs * stay) if relevance is None else relevance
+    order = np.argsort(-near, kind="stable")
 
     bounds = np.searchsorted(sentence, np.arange(n_sentences + 1)).tolist()
     missing = body & ~kept
@@ -140,20 +140,21 @@ def select(
     heads, turns = head_cost.astype(int).tolist(), layout.turn.tolist()
     opened = open_turn.tolist()
     left = budget - int(costs[kept].sum())
+    whole = np.zeros(n_sentences, bool)
     for s in order.tolist():
         room = left - (0 if opened[turns[s]] else heads[turns[s]])
-        part = slice(bounds[s], bounds[s + 1])
         if wholes[s] <= room:
-            chosen = stay[part] | kept[part]
-        else:
-            if room < leasts[s] + SQUEEZED * (wholes[s] - leasts[s]):
-                continue
+            whole[s] = True
+            left = room - wholes[s]
+        elif room >= leasts[s] + SQUEEZED * (wholes[s] - leasts[s]):
+            part = slice(bounds[s], bounds[s + 1])
             chosen = _fitting(scores[part], costs[part], safe[part] & body[part], stay[part], room)
+            kept[part] |= chosen
+            left = room - int((costs[part] * (chosen & missing[part])).sum())
+        else:
+            continue
         opened[turns[s]] = True
-        kept[part] |= chosen
-        left = room - int((costs[part] * (chosen & missing[part])).sum())
-    open_turn[:] = opened
-    kept |= head & open_turn[turn_of_unit]
+    kept |= (stay & whole[sentence]) | (head & np.array(opened)[turn_of_unit])
     return _gaps_filled(kept, body, sentence, scores, costs, left)
 
 

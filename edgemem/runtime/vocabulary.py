@@ -26,6 +26,13 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 CLOSED = "the engine is closed; load it again with Engine.load(...)"
 
+# Names of the patterns by which llama.cpp cuts a text into pieces, each of which becomes tokens for
+# itself. In these a space between other characters always begins a piece.
+_SPACE_BEGINS = frozenset({b"gpt-2", b"llama-bpe", b"qwen2", b"smollm"})
+_BEFORE_WORD = re.compile(r" (?<=\S )(?=\S)")
+_MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # that are remembered: 5 MB
+_CONTROL, _USER_DEFINED = 1 << 3, 1 << 4  # bits of llama_token_attr
+
 
 class Vocabulary:
     """The tokens of a loaded model, until `close`. Thread-safe, but for `piece` and `ends`.
@@ -42,7 +49,10 @@ class Vocabulary:
         self._sizes = np.full(self.size, -1, np.int64)
         self._no_template = "no chat template"
         self._template = self._read_template(model)
-        self._control = self._control_pattern()
+        attributes = [lib.llama_vocab_get_attr(self.handle, t) for t in range(self.size)]
+        self._control = self._control_pattern(attributes)
+        self._apart = self._cuts_at_spaces(model, attributes)
+        self._words: dict[str, list[int]] = {}
 
     @property
     def has_chat_template(self) -> bool:
@@ -55,6 +65,33 @@ class Vocabulary:
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """See Engine.tokenize."""
+        utf8(text)  # to name the character of this text if it has none
+        if special or not self._apart:
+            return self._tokens(text, special)
+        return self._tokens_by_words(text)
+
+    def _tokens_by_words(self, text: str) -> list[int]:
+        """As `_tokens`, which takes 1 ms for 600 tokens, and here is asked about a word once."""
+        first, *words = _BEFORE_WORD.split(text)
+        known = self._words = self._words if len(self._words) < _MOST_WORDS else {}
+        new = [word for word in dict.fromkeys(words) if word not in known]
+        found = self._tokens(" ".join([first, *new]))
+        if not words:
+            return found
+        ends = np.cumsum(np.append(0, self.piece_bytes(np.array(found, np.int64))))
+        stops = np.cumsum([len(first.encode()), *(1 + len(word.encode()) for word in new)])
+        at = np.searchsorted(ends, stops)
+        if ends[-1] != stops[-1] or (ends[at] != stops).any():
+            return self._tokens(text)  # some of its bytes have no token
+        bounds = at.tolist()
+        out, rare = found[: bounds[0]], dict[str, list[int]]()
+        for word, start, end in zip(new, bounds, bounds[1:], strict=False):
+            (known if len(word) <= _LONGEST_WORD else rare)[word] = found[start:end]
+        for word in words:
+            out += known.get(word) or rare[word]
+        return out
+
+    def _tokens(self, text: str, special: bool = False) -> list[int]:
         data = utf8(text)
         room = len(data) + 8
         out = (ctypes.c_int32 * room)()
@@ -122,13 +159,20 @@ class Vocabulary:
         raw = self._lib.llama_vocab_get_text(self.handle, token)
         return raw.decode("utf-8", "replace") if raw else ""
 
-    def _control_pattern(self) -> re.Pattern[str]:
+    def _cuts_at_spaces(self, model: Any, attributes: Sequence[int]) -> bool:
+        """Whether the tokens of a text are those of its words, each with the space before it."""
+        name = ctypes.create_string_buffer(32)
+        self._lib.llama_model_meta_val_str(model, b"tokenizer.ggml.pre", name, len(name))
+        # A token that a fine-tune has added is looked for first, in the whole text.
+        added = [self._token_text(t) for t, a in enumerate(attributes) if a & _USER_DEFINED]
+        return name.value in _SPACE_BEGINS and not any(" " in text for text in added)
+
+    def _control_pattern(self, attributes: Sequence[int]) -> re.Pattern[str]:
         """Matches the text of any control token."""
-        lib, vocab = self._lib, self.handle
         texts = (
             self._token_text(t)
-            for t in range(self.size)
-            if lib.llama_vocab_is_control(vocab, t) or lib.llama_vocab_is_eog(vocab, t)
+            for t, attribute in enumerate(attributes)
+            if attribute & _CONTROL or self.ends(t)
         )
         return re.compile("|".join(re.escape(t) for t in texts if len(t) > 1) or r"(?!)")
 
