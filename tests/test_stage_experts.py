@@ -9,6 +9,7 @@ from edgemem.results import Message
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.stages import extraction, generation, update
 from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
+from edgemem.training.evaluate import Reader
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -191,6 +192,13 @@ def test_where_nothing_is_to_be_compared_no_expert_is_asked():
     assert update.decide(engine, ["Ana moved to Bergen"], [old]) == [
         update.Op("ADD", 0, None, "rule")
     ]
+
+
+def test_a_bench_asks_for_an_event_as_the_stage_does():
+    """It once asked a second time for whatever had no schema."""
+    engine = Expert("N")
+    op = update.decide(Reader(engine), ["Ana likes to ride a horse"], [near("Ana rides a red one")])
+    assert op == [update.Op("NONE", 0, "m0", "model")] and len(engine.calls) == 1
 
 
 # -- answers -------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ def near(*texts, similarity=0.8):
         ("Ana has two cats", "Ana has two cats named Miu and Mia", "UPDATE"),
         # another number, an end, a "not", a new value of a slot
         ("Ana has two cats", "Ana has three cats", "DELETE"),
+        ("Ana runs 12 km a week", "Ana is up to 25 km a week, and her knees hurt", "DELETE"),
         ("Ana owns a red car", "Ana sold her red car", "DELETE"),
         ("Ana works at a bakery", "Ana no longer works at a bakery", "DELETE"),
         ("Ana likes coffee", "Ana does not like coffee", "DELETE"),
@@ -125,12 +126,12 @@ def test_what_ended_is_something_else(old, new):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("Ana plays the piano and began at eleven", "Ana plays the flute and began at twelve"),
+        ("Ana read 120 pages of Emma", "Ana read 150 pages of Ulysses"),
         ("Ana moved to Oslo with her dog", "Ana relocated to Oslo because of the rent"),
     ],
 )
 def test_another_number_or_a_word_of_change_is_not_enough(old, new):
-    """Two instruments are not one, and to move to the same town is no move."""
+    """Two books are not one, and to move to the same town is no move."""
     assert rule(new, near(old)) is None
 
 

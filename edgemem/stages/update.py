@@ -286,7 +286,8 @@ def _contradicts(old: _Parts, new: _Parts, similarity: float) -> bool:
         return True
     shared = {w for w in new.content if same_stem(w, old.content)}
     if old.numbers and new.numbers and old.numbers != new.numbers and shared:
-        return len(shared) == min(len(old.content), len(new.content))  # nothing else has changed
+        two_names = old.names and new.names and not old.names & new.names
+        return len(shared) >= 0.6 * len(old.content) and not two_names
     if _ENDED.search(new.text) and not _ENDED.search(old.text):
         ended = _ended(new)
         return len(shared & ended) > len(ended) / 2  # "used to live in Paris" ends no life in Oslo
