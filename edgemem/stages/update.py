@@ -381,8 +381,8 @@ def _ask(
 def _ask_expert(engine: Engine, fact: str, candidates: Sequence[Candidate]) -> Op | None:
     """Let an expert compare a fact with its memories one by one, nearest first.
 
-    None if there is none to compare with. It reads its answer up to the event, which is one token
-    then: less than half the time of an answer forced into its schema.
+    None if there is none to compare with. It is shown its answer up to the event, whose first
+    token tells it: six steps fewer than an answer forced into its schema.
     """
     new = _Parts.of(fact)
     near = [(c, _Parts.of(c.text)) for c in candidates if c.similarity >= RELATED]
@@ -394,7 +394,7 @@ def _ask_expert(engine: Engine, fact: str, candidates: Sequence[Candidate]) -> O
         except ContextOverflow:
             continue
         begun = answer.text or "ADD"
-        event = next((e for e in _EVENTS if e.startswith(begun)), "ADD")
+        event: Event = next((e for e in _EVENTS if e.startswith(begun)), "ADD")
         if event != "ADD" and _loses_nothing(event, old, new):
             return Op(event, 0, candidate.id, "model")
     return Op("ADD", 0, None, "model") if shown else None
