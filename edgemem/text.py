@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection
 
 __all__ = [
+    "KIN",
     "NEGATION",
     "STOP_WORDS",
     "content_words",
@@ -35,6 +36,23 @@ NEGATION = re.compile(
 )
 _ENDING = re.compile(r"(?:ing|es|ed|s)$")
 _POSSESSIVE = ("'s", "’s")
+
+# A regular expression: how English names somebody by what they are to another person.
+KIN = (
+    r"(?:(?:step|grand|great-?grand|god|half[- ]|ex-?|"
+    r"(?:best|old|little|big|older|younger|elder|twin|former|new|dear|good|close|late)\s){0,4}(?:"
+    + "|".join(
+        """mother father mom mum mama dad papa parent brother bro sister sis son daughter child
+        kid baby boy girl twin wife husband spouse partner fianc[ée]e? boyfriend girlfriend
+        friend mate buddy pal bestie cousin aunt auntie uncle niece nephew grandma grandpa
+        granny nana grandmother grandfather grandson granddaughter in-law neighbou?r colleague
+        co-?worker teammate boss manager supervisor mentor teacher professor tutor coach
+        trainer doctor dentist nurse therapist lawyer landlord landlady roommate flatmate
+        housemate classmate student client customer assistant babysitter nanny hairdresser
+        plumber accountant pastor priest guest date crush""".split()
+    )
+    + r")(?:-in-law)?)"
+)
 
 STOP_WORDS = frozenset(
     """a about above after again all also am an and any are as at be because been before being below

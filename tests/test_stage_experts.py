@@ -12,6 +12,7 @@ from edgemem.results import Message
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.stages import extraction, generation, update
 from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
+from edgemem.training.evaluate import Reader
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -150,7 +151,7 @@ def near(*texts):
 
 
 def test_an_expert_compares_a_fact_with_one_memory_at_a_time():
-    engine = Expert({"event": "ADD"}, {"event": "ADD"}, {"event": "DELETE"})
+    engine = Expert("ADD", "ADD", "DELETE")
     old = [near("Ana paints roses in oil"), near("Ana rides a red horse", "Ana rides at noon")]
     new = ["Ana paints birds", "Ana likes to ride a black horse"]
     ops = update.decide(engine, new, old)
@@ -158,13 +159,13 @@ def test_an_expert_compares_a_fact_with_one_memory_at_a_time():
     prompts = [prompt for prompt, _ in engine.calls]
     assert prompts[0] == (
         f"{update.EXPERT_PROMPT}\n\nOld memory: Ana paints roses in oil\n"
-        "New fact: Ana paints birds\n"
+        'New fact: Ana paints birds\n{"event": "'
     )
     assert all(options["stage"] == "update" for _, options in engine.calls)
 
 
 def test_an_expert_is_not_asked_about_somebody_elses_memory():
-    engine = Expert({"event": "ADD"})
+    engine = Expert("ADD")
     old = near("Ana's brother paints roses", "Ana paints roses in oil")
     (op,) = update.decide(engine, ["Ana paints birds"], [old])
     assert op == update.Op("ADD", 0, None, "model")
@@ -172,13 +173,56 @@ def test_an_expert_is_not_asked_about_somebody_elses_memory():
 
 
 @pytest.mark.parametrize(
-    ("event", "new"),
-    [("NONE", "Ana rode 3 horses in the park"), ("UPDATE", "Ana rides bikes")],
+    ("event", "old", "new"),
+    [
+        ("N", "Ana rides a red horse", "Ana rode 3 horses in the park"),
+        ("N", "Ana rides a red horse", "Ana rides a horse in Oslo"),
+        ("N", "Ana rides a red horse", "Ana rides a horse of her sister"),
+        ("N", "Ana rides a red horse", "Ana rode a horse on 3 May 2024"),
+        ("N", "Ana rides a red horse on the beach with friends", "Ana doesn't ride at noon"),
+        ("UPDATE", "Ana rides a red horse", "Ana rides bikes"),
+        ("UPDATE", "Ana rides a horse in Oslo", "Ana rides a horse and a donkey"),
+    ],
 )
-def test_an_expert_cannot_drop_a_number_or_replace_more_by_less(event, new):
-    engine = Expert({"event": event})
-    (op,) = update.decide(engine, [new], [near("Ana rides a red horse")])
-    assert op.event == "ADD"
+def test_an_expert_cannot_lose_what_was_said(event, old, new):
+    engine = Expert(event)
+    assert update.decide(engine, [new], [near(old)]) == [update.Op("ADD", 0, None, "model")]
+    assert len(engine.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [("N", "NONE"), ("NONE", "NONE"), ("UP", "UPDATE"), ("DELETE", "DELETE"), ("ADD", "ADD"),
+     ("", "ADD"), ("none", "ADD"), (' "', "ADD")],
+)  # fmt: skip
+def test_the_first_token_of_an_experts_event_tells_it(text, event):
+    """A vocabulary may cut the word anywhere; what begins no event is taken for ADD."""
+    old = near("Ana rides a red horse")
+    (op,) = update.decide(Expert(text), ["Ana likes to ride a black horse"], [old])
+    assert op == update.Op(event, 0, None if event == "ADD" else "m0", "model")
+
+
+def test_an_expert_is_asked_about_the_same_person_in_other_words():
+    """The rules took "Ana's biggest supporter" for somebody else, and added every such fact."""
+    engine = Expert("N")
+    old = near("Ana's cousin's biggest supporter is her mum", "Ana is supported by her mum")
+    (op,) = update.decide(engine, ["Ana's biggest supporter is her mum"], [old])
+    assert op == update.Op("NONE", 0, "m1", "model")
+
+
+def test_where_nothing_is_to_be_compared_no_expert_is_asked():
+    engine = Expert()
+    old = near("Ana is very fond of onion soup", "Tom moved to Bergen")
+    assert update.decide(engine, ["Ana moved to Bergen"], [old]) == [
+        update.Op("ADD", 0, None, "rule")
+    ]
+
+
+def test_a_bench_asks_for_an_event_as_the_stage_does():
+    """It once asked a second time for whatever had no schema."""
+    engine = Expert("N")
+    op = update.decide(Reader(engine), ["Ana likes to ride a horse"], [near("Ana rides a red one")])
+    assert op == [update.Op("NONE", 0, "m0", "model")] and len(engine.calls) == 1
 
 
 # -- answers -------------------------------------------------------------------------------------

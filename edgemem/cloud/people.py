@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
+from edgemem.text import KIN
 
 __all__ = ["People", "introduced"]
 
@@ -25,22 +26,6 @@ def _any(words: str) -> str:
     return "(?:" + "|".join(words.split()) + ")"
 
 
-_KIN = (
-    r"(?:(?:step|grand|great-?grand|god|half[- ]|ex-?|"
-    + _any("best old little big older younger elder twin former new dear good close late")
-    + r"\s){0,4}"
-    + _any(
-        """mother father mom mum mama dad papa parent brother bro sister sis son daughter child
-        kid baby boy girl twin wife husband spouse partner fianc[ée]e? boyfriend girlfriend
-        friend mate buddy pal bestie cousin aunt auntie uncle niece nephew grandma grandpa
-        granny nana grandmother grandfather grandson granddaughter in-law neighbou?r colleague
-        co-?worker teammate boss manager supervisor mentor teacher professor tutor coach
-        trainer doctor dentist nurse therapist lawyer landlord landlady roommate flatmate
-        housemate classmate student client customer assistant babysitter nanny hairdresser
-        plumber accountant pastor priest guest date crush"""
-    )
-    + r"(?:-in-law)?)"
-)
 _TITLE = (
     _any(
         """Mr Mrs Ms Miss Mx Dr Prof Professor Sir Madam Aunt Auntie Uncle Grandma Grandpa Herr
@@ -66,9 +51,9 @@ _WHOSE = "(?:my|his|her|our|their|your|the|a)"
 # Each introduces a name beyond doubt; the name is what is in brackets.
 _SURE = (
     re.compile(rf"\b{_TITLE}\s({_FULL})"),
-    re.compile(rf"\b{_KIN}s?(?:,|\s+is|\s+was|['’]s\s+name\s+is|\s+named|\s+called)?\s+({_FULL})"),
-    re.compile(rf"\b{_KIN} (?:from|at|of|in) [\w' ]{{1,30}}, ({_FULL})"),
-    re.compile(rf"\b({_FULL}),?\s+(?:(?:is|was|who is|and)\s+)?{_WHOSE}\s+{_KIN}\b"),
+    re.compile(rf"\b{KIN}s?(?:,|\s+is|\s+was|['’]s\s+name\s+is|\s+named|\s+called)?\s+({_FULL})"),
+    re.compile(rf"\b{KIN} (?:from|at|of|in) [\w' ]{{1,30}}, ({_FULL})"),
+    re.compile(rf"\b({_FULL}),?\s+(?:(?:is|was|who is|and)\s+)?{_WHOSE}\s+{KIN}\b"),
     re.compile(
         r"\b(?:(?:named|called)(?: (?:him|her|it|them))?|name is|name['’]s|names are|I am|"
         rf"I['’]m|this is|nicknamed|introduced (?:me )?to)\s+({_FULL})"

@@ -1,10 +1,12 @@
 """Stage 2, update: new facts and their nearest memories in, operations out.
 
 ADD, UPDATE, DELETE or NONE, as in Mem0 and MemLoRA (A.1's prompt). What a rule can settle, a rule
-settles, because a base model of 135 M parameters decides at chance; the model decides the rest, in
-as few calls as fit, and only within what the rules hold possible. Departs from Mem0 in one thing: a
-contradiction never ends with both facts gone. DELETE takes the old memory out of answers (it is
-invalidated, not erased) *and* the new fact is added.
+settles, because a base model of 135 M parameters decides at chance; the model decides the rest, and
+only within what the rules hold possible. An expert also decides where the rules find nothing to
+compare (their ADD): it is shown each near memory of the same person by itself. A model's word never
+loses what was said: it cannot drop a name, a number, a date or a "not" that is nowhere else.
+Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the
+old memory out of answers (it is invalidated, not erased) *and* the new fact is added.
 
 The rules read English words. In another language few of them fire: facts are then added beside each
 other, and nothing is lost.
@@ -17,13 +19,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from edgemem.errors import ContextOverflow
 from edgemem.results import Event
 from edgemem.runtime.engine import Engine
-from edgemem.text import content_words, is_negated, same_stem, words
+from edgemem.text import KIN, content_words, is_negated, same_stem, words
 
 __all__ = [
     "EXPERT_SCHEMA",
@@ -48,6 +50,7 @@ EXPERT_PROMPT = (
     "Compare the new fact with the old memory. Return memory update in JSON format: "
     '{"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
 )
+_TO_EVENT = '{"event": "'  # as `expert_target` begins
 EXPERT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"event": {"enum": list(get_args(Event))}},
@@ -59,6 +62,7 @@ EXPERT_SCHEMA: dict[str, Any] = {
 SAME = 0.97
 SURELY_SAME = 0.85  # from here the model may call a fact a repetition
 RELATED = 0.50  # below it two facts have nothing to do with each other
+SHARED = 0.3  # of a fact's words: as many must be in a memory that an expert may change
 _SHOWN = 4  # of a fact's memories, nearest first: all of them need not fit the context window
 _MAX_TOKENS_PER_FACT = 48
 _EVENTS = get_args(Event)
@@ -74,19 +78,20 @@ _CHANGED = re.compile(
     r"again|renamed|grew|rather than)\b",
     re.I,
 )
+_INSTEAD = re.compile(r"\b(?:instead of|rather than)\b", re.I)
 # What a person has one of at a time: a new value replaces the old.
 _SLOTS: tuple[frozenset[str], ...] = tuple(
     frozenset(s.split())
     for s in (
         "live lives living lived move moved moves moving home relocate relocated based flat "
         "apartment",
-        "work works working worked job employer employed hired position",
+        "work works working worked job jobs employer employed hired position",
         "name named called renamed",
         "weigh weighs weighed weight",
         "age old turned",
         "favourite favorite prefers prefer",
         "drive drives driving car",
-        "date dating married engaged girlfriend boyfriend partner",
+        "date dating married engaged divorced girlfriend boyfriend partner",
         "study studies studying student major",
     )
 )
@@ -97,9 +102,14 @@ _DATE = re.compile(
     rf"(?:19|20)\d\d)\b",
     re.I,
 )
-_NAME = re.compile(r"\b[^\W\d_a-zß-öø-ÿ]\w+")
+_CAPITAL = r"[^\W\d_a-zß-öø-ÿ]"
+_NAME = re.compile(rf"\b{_CAPITAL}\w+")
 # "Ana", but "Ana's brother" and "Mary Ann's brother's wife": what is true of one is not of another.
-_SUBJECT = re.compile(r"(?:(?:[^\W\d_a-zß-öø-ÿ]\w*\.?[ -])*[^\W_]+\.?['’]s? )*[^\W_]+")
+_OWNER = rf"(?:{_CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
+_SUBJECT = re.compile(rf"(?:{_OWNER}['’]s? )*[^\W_]+")
+_KIN = re.compile(rf"{KIN}s?")
+_RELATIVE = rf"['’]s? ({KIN})s?\b"
+_RELATIVES = re.compile(rf"{_OWNER}((?:{_RELATIVE}(?: {_CAPITAL}\w+)*)+)")
 _CLAUSE_END = re.compile(r"[,;:]|\b(?:and|but|so)\b", re.I)
 _NUMBER_WORDS = frozenset(
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -161,14 +171,16 @@ def decide(
     model's answer cannot be parsed.
     """
     ops: dict[int, Op] = {}
+    expert = engine is not None and engine.expert("update")
     for i, (fact, near) in enumerate(zip(facts, candidates, strict=True)):
         op = rule(fact, near)
+        if engine is not None and expert and (op is None or op.event == "ADD"):
+            op = _ask_expert(engine, fact, near) or op
         if op is not None:
-            ops[i] = Op(op.event, i, op.target, op.by)
+            ops[i] = replace(op, fact=i)
     open_facts = [i for i in range(len(facts)) if i not in ops]
-    if open_facts and engine is not None:
-        ask = _ask_expert if engine.expert("update") else _ask
-        ops.update(ask(engine, facts, candidates, open_facts))
+    if open_facts and engine is not None and not expert:
+        ops.update(_ask(engine, facts, candidates, open_facts))
     return [ops.get(i) or Op("ADD", i, None, "rule") for i in range(len(facts))]
 
 
@@ -190,13 +202,15 @@ def expert_target(event: Event) -> str:
 class _Parts:
     """A fact taken apart: whom it is about, its other words, its numbers.
 
-    subject: the first word, with all that it owns ("ana", "ana brother"). content: the words that
-    are neither of the subject, nor numbers, nor stop words. names: the words after the first that
-    begin with a capital.
+    subject: the first word, with all that it owns ("ana", "ana brother", "ana exam"). person: the
+    same without things ("ana", "ana brother", "ana"). content: the words that are neither of the
+    subject, nor numbers, nor stop words. names: the words after the first that begin with a
+    capital, and those for people ("sister").
     """
 
     text: str
     subject: str
+    person: str
     content: frozenset[str]
     names: frozenset[str]
     numbers: frozenset[str]
@@ -210,16 +224,24 @@ class _Parts:
         subject = words(found[0]) if found else []
         content = content_words(undated)
         capitals = [w.lower() for w in _NAME.findall(undated)]
+        named = capitals[1:] if text[:1].isupper() else capitals
+        people = {w for w in content if _KIN.fullmatch(w)}
         numbers = frozenset(w for w in content if w.isdigit() or w in _NUMBER_WORDS)
         return cls(
             text=text,
             subject=" ".join(subject),
+            person=" ".join(subject[:1] + _relatives(text)),
             content=frozenset(content) - numbers - set(subject),
-            names=frozenset(capitals[1:]) if text[:1].isupper() else frozenset(capitals),
+            names=frozenset(named) | people - set(subject),
             numbers=numbers,
             dates=tuple(d.lower() for d in _DATE.findall(text)),
             negated=is_negated(text),
         )
+
+    @property
+    def topic(self) -> frozenset[str]:
+        """The content, and the things that the subject owns."""
+        return self.content | set(content_words(self.subject)) - set(self.person.split())
 
     @property
     def values(self) -> tuple[object, ...]:
@@ -237,31 +259,49 @@ class _Parts:
         )
 
 
+def _relatives(text: str) -> list[str]:
+    """The people on the way from the first to the one meant: brother in "Ana's brother Tom's"."""
+    leading = _RELATIVES.match(text)
+    return re.findall(_RELATIVE, leading[1].lower()) if leading else []
+
+
 def _repeats(old: _Parts, new: _Parts, similarity: float) -> bool:
-    if old.subject != new.subject or (_ENDED.search(new.text) and not _ENDED.search(old.text)):
+    if old.subject != new.subject or bool(_ENDED.search(new.text)) != bool(_ENDED.search(old.text)):
         return False
-    same_values = old.values == new.values
-    return new.within(old) or (same_values and similarity >= SAME and not _CHANGED.search(new.text))
+    if new.within(old):  # "tea instead of coffee" and "coffee instead of tea" have the same words
+        return not _INSTEAD.search(new.text) or words(new.text) == words(old.text)
+    same_values = old.values == new.values and len(new.content) <= len(old.content)
+    return same_values and similarity >= SAME and not _CHANGED.search(new.text)
 
 
 def _extends(old: _Parts, new: _Parts, similarity: float) -> bool:
-    return old.subject == new.subject and old.within(new) and not _ENDED.search(new.text)
+    ends = _ENDED.search(new.text) or _INSTEAD.search(new.text)
+    return old.subject == new.subject and old.within(new) and not ends
 
 
 def _contradicts(old: _Parts, new: _Parts, similarity: float) -> bool:
     if old.subject != new.subject or (old.dates and new.dates and old.dates != new.dates):
         return False
+    if _INSTEAD.search(new.text) and old.within(new):
+        return True
     shared = {w for w in new.content if same_stem(w, old.content)}
     if old.numbers and new.numbers and old.numbers != new.numbers and shared:
-        return len(shared) >= 0.6 * len(old.content)
+        two_names = old.names and new.names and not old.names & new.names
+        return len(shared) >= 0.6 * len(old.content) and not two_names
     if _ENDED.search(new.text) and not _ENDED.search(old.text):
         ended = _ended(new)
         return len(shared & ended) > len(ended) / 2  # "used to live in Paris" ends no life in Oslo
     if old.negated != new.negated and shared:
         return len(shared) >= 0.6 * len(old.content)
-    return bool(_CHANGED.search(new.text)) and any(
-        slot & set(words(old.text)) and slot & set(words(new.text)) for slot in _SLOTS
-    )
+    if new.names and new.names <= old.names:
+        return False  # "lives in Oslo", "moved to Oslo"
+    return bool(_CHANGED.search(new.text)) and _one_slot(old, new)
+
+
+def _one_slot(old: _Parts, new: _Parts) -> bool:
+    """Whether both speak of what a person has one of at a time."""
+    a, b = set(words(old.text)), set(words(new.text))
+    return any(slot & a and slot & b for slot in _SLOTS)
 
 
 def _ended(fact: _Parts) -> frozenset[str]:
@@ -338,42 +378,59 @@ def _ask(
     }
 
 
-def _ask_expert(
-    engine: Engine,
-    facts: Sequence[str],
-    candidates: Sequence[Sequence[Candidate]],
-    open_facts: Sequence[int],
-) -> dict[int, Op]:
-    """Let an expert compare each fact that the rules left open with its memories, one by one."""
-    ops: dict[int, Op] = {}
-    for i in open_facts:
-        new = _Parts.of(facts[i])
-        ops[i] = Op("ADD", i, None, "model")
-        for candidate in [c for c in candidates[i][:_SHOWN] if c.similarity >= RELATED]:
-            old = _Parts.of(candidate.text)
-            if not _same_topic(old, new):
-                continue
-            try:
-                answer = engine.generate(
-                    expert_prompt(facts[i], candidate.text),
-                    max_tokens=_MAX_TOKENS_PER_FACT,
-                    schema=EXPERT_SCHEMA,
-                    stage="update",
-                )
-            except ContextOverflow:
-                continue
-            event: Event = json.loads(answer.text)["event"]
-            if event != "ADD" and _harmless(event, old, new):
-                ops[i] = Op(event, i, candidate.id, "model")
-                break
-    return ops
+def _ask_expert(engine: Engine, fact: str, candidates: Sequence[Candidate]) -> Op | None:
+    """Let an expert compare a fact with its memories one by one, nearest first.
+
+    None if there is none to compare with. It is shown its answer up to the event, whose first
+    token tells it: six steps fewer than an answer forced into its schema.
+    """
+    new = _Parts.of(fact)
+    near = [(c, _Parts.of(c.text)) for c in candidates if c.similarity >= RELATED]
+    shown = [(c, old) for c, old in near if _comparable(old, new)][:_SHOWN]
+    for candidate, old in shown:
+        try:
+            prompt = expert_prompt(fact, candidate.text) + _TO_EVENT
+            answer = engine.generate(prompt, max_tokens=1, stage="update")
+        except ContextOverflow:
+            continue
+        begun = answer.text or "ADD"
+        event: Event = next((e for e in _EVENTS if e.startswith(begun)), "ADD")
+        if event != "ADD" and _loses_nothing(event, old, new):
+            return Op(event, 0, candidate.id, "model")
+    return Op("ADD", 0, None, "model") if shown else None
 
 
-def _harmless(event: Event, old: _Parts, new: _Parts) -> bool:
-    """Whether nothing that was said is lost if an expert is wrong about a memory of the topic."""
+def _comparable(old: _Parts, new: _Parts) -> bool:
+    """Whether an expert is asked about two facts: of one person, and of words in common.
+
+    Without the words it calls "moved to Toulouse" the end of "very fond of onion soup".
+    """
+    if old.person != new.person:
+        return False
+    return max(_share(old, new), _share(new, old)) >= SHARED or _one_slot(old, new)
+
+
+def _share(part: _Parts, whole: _Parts) -> float:
+    """How many of a fact's words another one has, of all: in "Ana's knee has healed" of two."""
+    found = sum(same_stem(w, whole.topic) for w in part.topic)
+    return found / max(1, len(part.topic))
+
+
+def _loses_nothing(event: Event, old: _Parts, new: _Parts) -> bool:
+    """Whether nothing that was said is lost if an expert is wrong about a memory."""
     if event == "NONE":
-        return old.negated == new.negated and new.numbers <= old.numbers
-    return event == "DELETE" or len(new.content) >= len(old.content)
+        return old.negated == new.negated and _values_within(new, old)
+    if event == "UPDATE":
+        return len(new.content) >= len(old.content) and _values_within(old, new)
+    return True  # of a DELETE both stay, the old one in the history
+
+
+def _values_within(part: _Parts, whole: _Parts) -> bool:
+    return (
+        part.names <= set(words(whole.text))
+        and part.numbers <= whole.numbers
+        and set(part.dates) <= set(whole.dates)
+    )
 
 
 def _parse(text: str, count: int, ids: Collection[str]) -> list[tuple[Event, str]]:

@@ -53,6 +53,8 @@ class Reader:
         return True
 
     def generate(self, prompt: Any, *, schema: Any = None, **options: Any) -> Generation:
+        if schema is None:  # the text itself forces the form
+            return self._engine.generate(prompt, **options)
         free = self._engine.generate(
             prompt, schema=schema if self._grammar else None, stop=("\n",), **options
         )
