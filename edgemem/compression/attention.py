@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from edgemem import kernels_layers as kernels
 from edgemem.compression.weights import Weights
+from edgemem.kernels_layers_numpy import middles
 
 __all__ = ["Attention"]
 
 FloatArray = NDArray[np.float32]
+HalfArray = NDArray[np.uint16]
 ComplexArray = NDArray[np.complex64]
 
 POSITIONS = 128
@@ -62,7 +64,7 @@ class Attention:
         """
         q, k, v = self._parts(qkv[t])
         if self._normed:
-            q, k = (self._norm(layer, i, raw)[1] for i, raw in enumerate((q, k)))
+            q, k = (self._norm(layer, i, raw)[2] for i, raw in enumerate((q, k)))
         turn = self._turns[layer][t]
         np.multiply(_pairs(q), turn * self._scale, out=_pairs(self._by_token(self._q))[t])
         np.multiply(_pairs(k), turn, out=_pairs(self._by_token(self._k))[t])
@@ -113,8 +115,8 @@ class Attention:
 
         self._weights.each(head, self._shape.kv_heads * self._strides)
 
-    def shut(self, layer: int, qkv: FloatArray, d_qkv: FloatArray, t: slice) -> None:
-        """The gradient of qkv, as it was opened, for some positions; into d_qkv."""
+    def shut(self, layer: int, halves: HalfArray, d_qkv: FloatArray, t: slice) -> None:
+        """The gradient of qkv, whose halves these are, for some positions; into d_qkv."""
         dq, dk, dv = self._parts(d_qkv[t])
         sum_k, sum_v = (self._by_token(a[0])[t] for a in (self._dk, self._dv))
         for stride in range(1, self._strides):
@@ -125,10 +127,11 @@ class Attention:
         np.multiply(_pairs(sum_k), back, out=_pairs(dk))
         dv[...] = sum_v
         if self._normed:
-            for i, (raw, d) in enumerate(zip(self._parts(qkv[t]), (dq, dk), strict=False)):
-                rows, _, inverse = self._norm(layer, i, raw)
-                d_raw = np.zeros_like(rows)
+            raws = self._parts(middles(halves[t]))
+            for i, (raw, d) in enumerate(zip(raws, (dq, dk), strict=False)):
+                rows, inverse, _ = self._norm(layer, i, raw)
                 d_rows = np.ascontiguousarray(d).reshape(rows.shape)
+                d_raw = np.zeros_like(d_rows)
                 kernels.rms_norm_backward(d_rows, rows, self._norm_weight(layer, i), inverse, d_raw)
                 d[...] = d_raw.reshape(d.shape)
 
@@ -151,12 +154,16 @@ class Attention:
             out.append((slice(start * self._group, end * self._group), seen))
         return out
 
-    def _norm(self, layer: int, i: int, raw: FloatArray) -> tuple[FloatArray, ...]:
-        """Rows of head_dim numbers, the same normed, in the shape of raw, and their inverse RMS."""
+    def _norm(
+        self, layer: int, i: int, raw: FloatArray
+    ) -> tuple[HalfArray, FloatArray, FloatArray]:
+        """Halves of rows of head_dim numbers, their inverse RMS, and all normed, shaped as raw."""
         rows = np.ascontiguousarray(raw).reshape(-1, self._shape.head_dim)
         normed, inverse = np.empty_like(rows), np.empty(len(rows), np.float32)
-        kernels.rms_norm(rows, self._norm_weight(layer, i), self._shape.eps, normed, inverse)
-        return rows, normed.reshape(raw.shape), inverse
+        halves = np.empty(rows.shape, np.uint16)
+        weight, eps = self._norm_weight(layer, i), self._shape.eps
+        kernels.rms_norm(rows, weight, eps, normed, inverse, halves)
+        return halves, inverse, normed.reshape(raw.shape)
 
     def _norm_weight(self, layer: int, i: int) -> FloatArray:
         return self._weights.vector(layer, f"attn_{'qk'[i]}_norm.weight")
