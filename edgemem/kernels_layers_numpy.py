@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 __all__ = [
     "GELU",
     "SILU",
-    "cut",
     "gated",
     "gated_backward",
     "middles",
@@ -52,7 +51,7 @@ def rms_norm(
         part = x[rows]
         mean = np.einsum("ij,ij->i", part, part) / np.float32(x.shape[1])
         inverse[rows] = 1 / np.sqrt(mean + np.float32(eps))
-        cut(part, halves[rows])
+        _cut(part, halves[rows])
         np.multiply(part, inverse[rows, None], out=out[rows])
         out[rows] *= weight
 
@@ -79,7 +78,7 @@ def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArr
         gate, up = gate_up[rows, :size], gate_up[rows, size:]
         np.multiply(gate, _share(gate, activation)[0], out=out[rows])
         out[rows] *= up
-        cut(gate_up[rows], halves[rows])
+        _cut(gate_up[rows], halves[rows])
 
 
 def gated_backward(
@@ -94,17 +93,12 @@ def gated_backward(
         np.multiply(up * d, share * (1 + gate * (1 - share) * slope), out=d_gate_up[rows, :size])
 
 
-def middles(halves: HalfArray, out: FloatArray | None = None) -> FloatArray:
+def middles(halves: HalfArray) -> FloatArray:
     """The floats in the middle of those that share these upper 16 bits."""
-    numbers = np.empty(halves.shape, np.float32) if out is None else out
-    bits = numbers.view(np.uint32)
-    np.left_shift(halves, 16, out=bits, dtype=np.uint32)
-    bits |= 0x8000
-    return numbers
+    return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
 
 
-def cut(numbers: FloatArray, out: HalfArray) -> None:
-    """The upper 16 bits of the numbers."""
+def _cut(numbers: FloatArray, out: HalfArray) -> None:
     np.right_shift(numbers.view(np.uint32), 16, out=out, casting="unsafe")
 
 

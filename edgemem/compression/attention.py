@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from edgemem import kernels_layers as kernels
 from edgemem.compression.weights import Weights
-from edgemem.kernels_layers_numpy import middles
 
 __all__ = ["Attention"]
 
@@ -115,8 +114,8 @@ class Attention:
 
         self._weights.each(head, self._shape.kv_heads * self._strides)
 
-    def shut(self, layer: int, halves: HalfArray, d_qkv: FloatArray, t: slice) -> None:
-        """The gradient of qkv, whose halves these are, for some positions; into d_qkv."""
+    def shut(self, layer: int, qkv: FloatArray, d_qkv: FloatArray, t: slice) -> None:
+        """The gradient of qkv, as it was opened, for some positions; into d_qkv."""
         dq, dk, dv = self._parts(d_qkv[t])
         sum_k, sum_v = (self._by_token(a[0])[t] for a in (self._dk, self._dv))
         for stride in range(1, self._strides):
@@ -127,8 +126,7 @@ class Attention:
         np.multiply(_pairs(sum_k), back, out=_pairs(dk))
         dv[...] = sum_v
         if self._normed:
-            raws = self._parts(middles(halves[t]))
-            for i, (raw, d) in enumerate(zip(raws, (dq, dk), strict=False)):
+            for i, (raw, d) in enumerate(zip(self._parts(qkv[t]), (dq, dk), strict=False)):
                 rows, inverse, _ = self._norm(layer, i, raw)
                 d_rows = np.ascontiguousarray(d).reshape(rows.shape)
                 d_raw = np.zeros_like(d_rows)

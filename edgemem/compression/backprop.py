@@ -4,9 +4,9 @@ Knows a transformer's arithmetic, forward and backward, over weights that are un
 needed; knows no text and no file. Only the inputs get a gradient: each matrix is unpacked once on
 the way forward and once on the way back, and nothing of its size is kept.
 
-Kept of the forward pass, of as many layers as there is room for, is in 16 bits what the backward
-pass needs: the input, queries, keys and values, the residual after attention, the gate and what it
-gates. Of the other layers the input is kept, and they run forward again on the way back.
+Kept of the forward pass, of as many layers as there is room for, is what the backward pass needs:
+queries, keys and values, and in 16 bits the input, the residual after attention, the gate and what
+it gates. Of the other layers the input is kept, and they run forward again on the way back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from edgemem import kernels_layers as kernels
 from edgemem.compression.attention import Attention
 from edgemem.compression.weights import Weights, times
-from edgemem.kernels_layers_numpy import cut, middles
 
 __all__ = ["MEMORY_BYTES", "loss_and_gradient"]
 
@@ -67,7 +66,7 @@ class _Kept:
     """
 
     x: HalfArray
-    qkv: HalfArray
+    qkv: FloatArray
     gate_up: HalfArray
     middle: HalfArray
     inverse: FloatArray
@@ -82,7 +81,7 @@ def _kept(weights: Weights, n: int, layers: int) -> list[_Kept]:
     posts = 2 if "post_ffw_norm.weight" in s.tensors else 0
     arrays = (
         np.empty((layers, n, s.dim), np.uint16),
-        np.empty((layers, n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.uint16),
+        np.empty((layers, n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32),
         np.empty((layers, n, 2 * s.ffn), np.uint16),
         np.empty((layers, n, s.dim), np.uint16),
         np.empty((layers, 2, n), np.float32),
@@ -102,11 +101,11 @@ class _Run:
         self._weights, self._shape, self._n, self._check = weights, s, n, check
         self._attention = Attention(weights, n)
         self._x, self._h, self._middle = (np.empty((n, s.dim), np.float32) for _ in range(3))
-        self._qkv = np.empty((n, (s.heads + 2 * s.kv_heads) * s.head_dim), np.float32)
         self._heads = np.empty((n, s.heads * s.head_dim), np.float32)
         self._gate_up = np.empty((n, 2 * s.ffn), np.float32)
         self._act = np.empty((n, s.ffn), np.float32)
         (self._spare,) = _kept(weights, n, 1)
+        self._d_qkv = np.empty_like(self._spare.qkv)
         # Without the last layers' there would be no need to run the others again.
         passing = 10 * self._h.nbytes  # what comes and goes, here and at the caller's
         room = memory_bytes - _nbytes(vars(self)) - _nbytes(vars(self._attention)) - passing
@@ -146,17 +145,16 @@ class _Run:
 
         All steps between two that need every row are one: threads meet as seldom as can be.
         """
-        w, s, h, qkv, attention = self._weights, self._shape, self._h, self._qkv, self._attention
+        w, s, h, attention = self._weights, self._shape, self._h, self._attention
         W = w.matrix(layer, "attn_q", "attn_k", "attn_v").T
         bias = w.qkv_bias(layer)
 
         def before(t: slice) -> None:
             self._norm(x, layer, "attn_norm", h, kept.inverse[0], kept.x, t)
-            np.matmul(h[t], W, out=qkv[t])
+            np.matmul(h[t], W, out=kept.qkv[t])
             if bias is not None:
-                qkv[t] += bias
-            attention.open(layer, qkv, t)
-            cut(qkv[t], kept.qkv[t])
+                kept.qkv[t] += bias
+            attention.open(layer, kept.qkv, t)
 
         self._over_rows(before)
         attention.forward(layer)
@@ -190,7 +188,7 @@ class _Run:
 
     def _backward(self, layer: int, kept: _Kept, dx: FloatArray) -> None:
         """dx: of the layer's output, becomes that of its input."""
-        w, s, h, qkv, attention = self._weights, self._shape, self._h, self._qkv, self._attention
+        w, s, h, attention = self._weights, self._shape, self._h, self._attention
         W_down = w.matrix_back(layer, "ffn_down")
 
         def after(t: slice) -> None:
@@ -208,8 +206,7 @@ class _Run:
         W_o = w.matrix_back(layer, "attn_output")
 
         def between(t: slice) -> None:
-            middles(kept.qkv[t], qkv[t])
-            attention.open(layer, qkv, t)
+            attention.open(layer, kept.qkv, t)
             times(self._post_backward(layer, 0, kept, dx, t), W_o, self._heads[t])
             attention.give(self._heads, t)
 
@@ -218,8 +215,8 @@ class _Run:
         W = w.matrix_back(layer, "attn_q", "attn_k", "attn_v")
 
         def before(t: slice) -> None:
-            attention.shut(layer, kept.qkv, qkv, t)
-            times(qkv[t], W, h[t])
+            attention.shut(layer, kept.qkv, self._d_qkv, t)
+            times(self._d_qkv[t], W, h[t])
             self._norm_backward(h, layer, "attn_norm", kept.inverse[0], kept.x, dx, t)
 
         self._over_rows(before)
