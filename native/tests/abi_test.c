@@ -1,5 +1,5 @@
-/* The C ABI as a C program sees it: every function but those of metric_test.c and
- * candidates_test.c, every error of each. Exits 0 and prints "ok", or names the line that failed. */
+/* The C ABI as a C program sees it: every function but those of metric_test.c, candidates_test.c and
+ * layers_test.c, every error of each. Exits 0 and prints "ok", or names the line that failed. */
 #include "check.h"
 
 struct scan {
