@@ -57,7 +57,7 @@ __all__ = [
     "scan_topk_numpy",
 ]
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 ISA_AUTO = 0

@@ -21,9 +21,13 @@ from edgemem.kernels_checks import check_array, check_count, check_entries, chec
 __all__ = [
     "EVERY_KEY",
     "GELU",
+    "HAS_BF16",
     "SILU",
     "gated",
     "gated_backward",
+    "pack_bf16",
+    "packed_shape",
+    "product_bf16",
     "rms_norm",
     "rms_norm_backward",
     "softmax_backward",
@@ -38,33 +42,69 @@ EVERY_KEY = 2**31 - 1
 """A window that no context fills."""
 
 _native: Any = kernels.native_module()
+HAS_BF16: bool = _native is not None and _native.HAS_BF16
+"""Whether the processor multiplies bfloat16: products then take half the time of float32's."""
 
 
 def rms_norm(
-    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, inverse: FloatArray
+    x: FloatArray,
+    weight: FloatArray,
+    eps: float,
+    out: FloatArray,
+    inverse: FloatArray,
+    halves: HalfArray,
 ) -> None:
     """out = x / rms(x) · weight, row by row, with rms(x)² = mean(x²) + eps.
 
     x, out: (n, d) float32, which may be the same array; weight: (d,); inverse: (n,), receives
-    1 / rms(x). Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
+    1 / rms(x); halves: (n, d) uint16, receives the upper 16 bits of x (bfloat16, cut off), which
+    `rms_norm_backward` needs. Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
     """
-    check_rows("x", x)
-    _check_like("out", out, x)
-    check_entries("weight", weight, np.float32, x.shape[1], "columns")
-    check_entries("inverse", inverse, np.float32, len(x))
-    kernels_layers_numpy.rms_norm(x, weight, eps, out, inverse)
+    _check_norm(x, weight, out, inverse, halves)
+    if _native is None:
+        return kernels_layers_numpy.rms_norm(x, weight, eps, out, inverse, halves)
+    return _rms_norm_native(x, weight, eps, out, inverse, halves)
+
+
+def _rms_norm_native(
+    x: FloatArray,
+    weight: FloatArray,
+    eps: float,
+    out: FloatArray,
+    inverse: FloatArray,
+    halves: HalfArray,
+    isa: int = kernels.ISA_AUTO,
+) -> None:
+    _native.rms_norm(x, weight, eps, isa, out, inverse, halves)
 
 
 def rms_norm_backward(
-    d_out: FloatArray, x: FloatArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
+    d_out: FloatArray,
+    halves: HalfArray,
+    weight: FloatArray,
+    inverse: FloatArray,
+    dx: FloatArray,
 ) -> None:
-    """dx += the gradient of x, given that of `rms_norm`'s out: inverse as it wrote it."""
-    check_rows("x", x)
-    _check_like("d_out", d_out, x)
-    _check_like("dx", dx, x)
-    check_entries("weight", weight, np.float32, x.shape[1], "columns")
-    check_entries("inverse", inverse, np.float32, len(x))
-    kernels_layers_numpy.rms_norm_backward(d_out, x, weight, inverse, dx)
+    """dx += the gradient of x, given that of `rms_norm`'s out.
+
+    halves, inverse: as `rms_norm` wrote them, halves each taken for the middle of the floats it was
+    cut from; d_out, dx: (n, d) float32.
+    """
+    _check_norm(dx, weight, d_out, inverse, halves)
+    if _native is None:
+        return kernels_layers_numpy.rms_norm_backward(d_out, halves, weight, inverse, dx)
+    return _rms_norm_backward_native(d_out, halves, weight, inverse, dx)
+
+
+def _rms_norm_backward_native(
+    d_out: FloatArray,
+    halves: HalfArray,
+    weight: FloatArray,
+    inverse: FloatArray,
+    dx: FloatArray,
+    isa: int = kernels.ISA_AUTO,
+) -> None:
+    _native.rms_norm_backward(d_out, halves, weight, inverse, isa, dx)
 
 
 def softmax_causal(scores: FloatArray, group: int, first: int, window: int = EVERY_KEY) -> None:
@@ -152,6 +192,80 @@ def _gated_backward_native(
     isa: int = kernels.ISA_AUTO,
 ) -> None:
     _native.gated_backward(halves, d_out, activation, isa, d_gate_up)
+
+
+def packed_shape(k: int, columns: int) -> tuple[int, int, int, int]:
+    """Of a matrix of k rows as `pack_bf16` writes it: (panels, pairs, 16, 2).
+
+    There are ceil(columns / 16) panels of columns and ceil(k / 2) pairs of rows.
+    """
+    return -(-columns // 16), -(-k // 2), 16, 2
+
+
+def pack_bf16(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
+    """Rows `start` on of a matrix of k rows in bfloat16, in the order that `product_bf16` wants.
+
+    rows: (count, columns) float32; start: even, and so is start + count, or it is k; packed:
+    uint16, of the whole matrix, its shape `packed_shape`: [panel, pair, column, row of the pair].
+    Rounded to nearest, halves to even. Zeros stand for what a last panel or pair lacks.
+    """
+    check_rows("rows", rows)
+    check_count("k", k)
+    check_count("start", start, 0)
+    _check_packed(packed, k, rows.shape[1])
+    end = start + len(rows)
+    if start % 2 or end > k or (end % 2 and end < k):
+        raise ValueError(
+            f"rows {start} to {end} are given of {k}; they must begin with an even one and end "
+            "with an even number or all"
+        )
+    if not HAS_BF16:
+        return kernels_layers_numpy.pack_bf16(rows, start, k, packed)
+    return _pack_bf16_native(rows, start, k, packed)
+
+
+def _pack_bf16_native(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
+    _native.pack_bf16(rows, start, k, packed)
+
+
+def product_bf16(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
+    """out = x @ matrix, both rounded to bfloat16 and summed in float32; add: out += x @ matrix.
+
+    x: (n, k) float32; packed: the matrix of k rows, as `pack_bf16` wrote it; out: (n, columns)
+    float32. A number below 2**-126 may count as 0. A sum of k random products differs from that of
+    float32 by 0.24 % of the root of its products' squares. Without HAS_BF16 it is slow.
+    """
+    check_rows("x", x)
+    check_array("out", out, np.float32, 2)
+    _check_packed(packed, x.shape[1], out.shape[1])
+    if len(out) != len(x):
+        raise ValueError(f"out has {len(out)} rows, x has {len(x)}")
+    if not HAS_BF16:
+        return kernels_layers_numpy.product_bf16(x, packed, add, out)
+    return _product_bf16_native(x, packed, add, out)
+
+
+def _product_bf16_native(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
+    _native.product_bf16(x, packed, add, out)
+
+
+def _check_packed(packed: Any, k: int, columns: int) -> None:
+    check_array("packed", packed, np.uint16, 4)
+    wanted = packed_shape(k, columns)
+    if packed.shape != wanted:
+        raise ValueError(
+            f"packed has shape {packed.shape}; a matrix of {k} by {columns} needs {wanted}"
+        )
+
+
+def _check_norm(x: Any, weight: Any, out: Any, inverse: Any, halves: Any) -> None:
+    check_rows("x", x)
+    _check_like("out", out, x)
+    check_entries("weight", weight, np.float32, x.shape[1], "columns")
+    check_entries("inverse", inverse, np.float32, len(x))
+    check_array("halves", halves, np.uint16, 2)
+    if halves.shape != x.shape:
+        raise ValueError(f"halves has shape {halves.shape}; {x.shape} is needed")
 
 
 def _check_like(name: str, array: Any, other: FloatArray) -> None:

@@ -18,6 +18,8 @@ __all__ = [
     "gated",
     "gated_backward",
     "middles",
+    "pack_bf16",
+    "product_bf16",
     "rms_norm",
     "rms_norm_backward",
     "softmax_backward",
@@ -38,23 +40,33 @@ def _blocks(rows: FloatArray) -> Iterator[slice]:
 
 
 def rms_norm(
-    x: FloatArray, weight: FloatArray, eps: float, out: FloatArray, inverse: FloatArray
+    x: FloatArray,
+    weight: FloatArray,
+    eps: float,
+    out: FloatArray,
+    inverse: FloatArray,
+    halves: HalfArray,
 ) -> None:
     for rows in _blocks(x):
         part = x[rows]
         mean = np.einsum("ij,ij->i", part, part) / np.float32(x.shape[1])
         inverse[rows] = 1 / np.sqrt(mean + np.float32(eps))
+        _cut(part, halves[rows])
         np.multiply(part, inverse[rows, None], out=out[rows])
         out[rows] *= weight
 
 
 def rms_norm_backward(
-    d_out: FloatArray, x: FloatArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
+    d_out: FloatArray,
+    halves: HalfArray,
+    weight: FloatArray,
+    inverse: FloatArray,
+    dx: FloatArray,
 ) -> None:
-    for rows in _blocks(x):
-        part, r = x[rows], inverse[rows, None]
+    for rows in _blocks(dx):
+        part, r = middles(halves[rows]), inverse[rows, None]
         scaled = d_out[rows] * weight
-        along = np.einsum("ij,ij->i", scaled, part)[:, None] / np.float32(x.shape[1])
+        along = np.einsum("ij,ij->i", scaled, part)[:, None] / np.float32(dx.shape[1])
         scaled -= part * (along * r * r)
         scaled *= r
         dx[rows] += scaled
@@ -66,7 +78,7 @@ def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArr
         gate, up = gate_up[rows, :size], gate_up[rows, size:]
         np.multiply(gate, _share(gate, activation)[0], out=out[rows])
         out[rows] *= up
-        np.right_shift(gate_up[rows].view(np.uint32), 16, out=halves[rows], casting="unsafe")
+        _cut(gate_up[rows], halves[rows])
 
 
 def gated_backward(
@@ -84,6 +96,10 @@ def gated_backward(
 def middles(halves: HalfArray) -> FloatArray:
     """The floats in the middle of those that share these upper 16 bits."""
     return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
+
+
+def _cut(numbers: FloatArray, out: HalfArray) -> None:
+    np.right_shift(numbers.view(np.uint32), 16, out=out, casting="unsafe")
 
 
 def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray | np.float32]:
@@ -116,3 +132,31 @@ def softmax_backward(p: FloatArray, d: FloatArray) -> None:
     for rows in _blocks(p):
         d[rows] -= np.einsum("ij,ij->i", p[rows], d[rows])[:, None]
         d[rows] *= p[rows]
+
+
+def pack_bf16(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
+    count, columns = rows.shape
+    panels = packed.shape[0]
+    whole = np.zeros((count + count % 2, panels * 16), np.uint16)
+    whole[:count, :columns] = _rounded(rows)
+    pairs = slice(start // 2, (start + len(whole)) // 2)
+    packed[:, pairs] = whole.reshape(-1, 2, panels, 16).transpose(2, 0, 3, 1)
+
+
+def product_bf16(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
+    panels, pairs = packed.shape[:2]
+    by_row = packed.transpose(1, 3, 0, 2).reshape(2 * pairs, panels * 16)
+    product = np.matmul(_wide(_rounded(x)), _wide(by_row[: x.shape[1], : out.shape[1]]))
+    np.add(out, product, out=out) if add else np.copyto(out, product)
+
+
+def _rounded(numbers: FloatArray) -> HalfArray:
+    """As bfloat16, to nearest, halves to even; a NaN stays one."""
+    bits = numbers.view(np.uint32)
+    nearest = bits + 0x7FFF + ((bits >> 16) & 1)
+    kept = np.where(np.isnan(numbers), bits | 0x400000, nearest)
+    return (kept >> 16).astype(np.uint16)
+
+
+def _wide(halves: HalfArray) -> FloatArray:
+    return (halves.astype(np.uint32) << 16).view(np.float32)

@@ -298,6 +298,31 @@ static void softmax_backward(Array<const float, 2> p, Array<float, 2> d, int32_t
     });
 }
 
+static void rms_norm(Array<const float, 2> x, Array<const float, 1> weight, float eps, int32_t isa,
+                     Array<float, 2> out, Array<float, 1> inverse, Array<uint16_t, 2> halves) {
+    const int64_t n = rows_of(x), size = columns_of(x);
+    need(rows_of(weight) == size && rows_of(out) == n && columns_of(out) == size &&
+             rows_of(inverse) == n && rows_of(halves) == n && columns_of(halves) == size,
+         "weight, out, inverse or halves do not fit x");
+    run([&] {
+        return edgemem_rms_norm(x.data(), weight.data(), n, size, eps, isa, out.data(),
+                                inverse.data(), halves.data());
+    });
+}
+
+static void rms_norm_backward(Array<const float, 2> d_out, Array<const uint16_t, 2> halves,
+                              Array<const float, 1> weight, Array<const float, 1> inverse,
+                              int32_t isa, Array<float, 2> dx) {
+    const int64_t n = rows_of(dx), size = columns_of(dx);
+    need(rows_of(d_out) == n && columns_of(d_out) == size && rows_of(halves) == n &&
+             columns_of(halves) == size && rows_of(weight) == size && rows_of(inverse) == n,
+         "d_out, halves, weight or inverse do not fit dx");
+    run([&] {
+        return edgemem_rms_norm_backward(d_out.data(), halves.data(), weight.data(),
+                                         inverse.data(), n, size, isa, dx.data());
+    });
+}
+
 static void gated(Array<const float, 2> gate_up, int32_t activation, int32_t isa,
                   Array<float, 2> out, Array<uint16_t, 2> halves) {
     const int64_t n = rows_of(out), size = columns_of(out);
@@ -321,10 +346,35 @@ static void gated_backward(Array<const uint16_t, 2> halves, Array<const float, 2
     });
 }
 
+using Packed = nb::ndarray<uint16_t, nb::shape<-1, -1, 16, 2>, nb::c_contig, nb::device::cpu>;
+
+// Whether an array has the panels and pairs of rows that a packed matrix needs.
+template <typename T>
+static bool is_packed(const T &packed, int64_t k, int64_t columns) {
+    return rows_of(packed) == (columns + 15) / 16 && columns_of(packed) == (k + 1) / 2;
+}
+
+static void pack_bf16(Array<const float, 2> rows, int64_t start, int64_t k, Packed packed) {
+    const int64_t columns = columns_of(rows);
+    need(is_packed(packed, k, columns), "packed does not fit rows and k");
+    run([&] {
+        return edgemem_pack_bf16(rows.data(), rows_of(rows), columns, start, k, packed.data());
+    });
+}
+
+static void product_bf16(Array<const float, 2> x, Packed packed, bool add, Array<float, 2> out) {
+    const int64_t n = rows_of(x), k = columns_of(x), columns = columns_of(out);
+    need(rows_of(out) == n && is_packed(packed, k, columns), "packed or out do not fit x");
+    run([&] {
+        return edgemem_product_bf16(x.data(), n, k, packed.data(), columns, add, out.data());
+    });
+}
+
 // No argument is converted: a copy would take what is written to it along.
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
     m.attr("BEST_ISA") = edgemem_best_isa();
+    m.attr("HAS_BF16") = edgemem_has_bf16() != 0;
     m.def("isa_name", &edgemem_isa_name, "isa"_a);
     m.def("scan_topk", &scan_topk, "rows"_a.noconvert(), "query"_a.noconvert(),
           "mask"_a.noconvert().none(), "k"_a, "isa"_a, "positions"_a.noconvert(),
@@ -372,8 +422,15 @@ NB_MODULE(_native, m) {
     m.def("softmax_causal", &softmax_causal, "scores"_a.noconvert(), "group"_a, "first"_a,
           "window"_a, "isa"_a);
     m.def("softmax_backward", &softmax_backward, "p"_a.noconvert(), "d"_a.noconvert(), "isa"_a);
+    m.def("rms_norm", &rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "isa"_a,
+          "out"_a.noconvert(), "inverse"_a.noconvert(), "halves"_a.noconvert());
+    m.def("rms_norm_backward", &rms_norm_backward, "d_out"_a.noconvert(), "halves"_a.noconvert(),
+          "weight"_a.noconvert(), "inverse"_a.noconvert(), "isa"_a, "dx"_a.noconvert());
     m.def("gated", &gated, "gate_up"_a.noconvert(), "activation"_a, "isa"_a, "out"_a.noconvert(),
           "halves"_a.noconvert());
     m.def("gated_backward", &gated_backward, "halves"_a.noconvert(), "d_out"_a.noconvert(),
           "activation"_a, "isa"_a, "d_gate_up"_a.noconvert());
+    m.def("pack_bf16", &pack_bf16, "rows"_a.noconvert(), "start"_a, "k"_a, "packed"_a.noconvert());
+    m.def("product_bf16", &product_bf16, "x"_a.noconvert(), "packed"_a.noconvert(), "add"_a,
+          "out"_a.noconvert());
 }

@@ -46,7 +46,7 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_the_gradient_is_the_slope_of_the_loss(made, architecture, tied):
-    weights = Weights(made(architecture, tied=tied), 2)
+    weights = Weights(made(architecture, tied=tied), 2, bf16=False)
     h = weights.embeddings(TOKENS)
     for loss_from in (1, 30):
         losses, gradient = loss_and_gradient(weights, h, TOKENS, loss_from)
@@ -64,6 +64,19 @@ def test_the_gradient_is_the_slope_of_the_loss(made, architecture, tied):
             assert gradient[token] @ direction == pytest.approx(slope, rel=0.03, abs=0.03)
         assert not gradient[-1].any()
     weights.close()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_in_bfloat16_losses_are_the_same_and_gradients_nearly(made, architecture, tied):
+    path, found = made(architecture, tied=tied), []
+    for bf16 in (True, False):
+        weights = Weights(path, 2, bf16=bf16)
+        found.append(loss_and_gradient(weights, weights.embeddings(TOKENS), TOKENS))
+        weights.close()
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    error = np.linalg.norm(found[0][1] - found[1][1], axis=1)[:-1]
+    assert (error > 0).all() and (error < 0.03 * np.linalg.norm(found[1][1], axis=1)[:-1]).all()
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)

@@ -18,6 +18,7 @@ from edgemem.compression.weights import Weights
 __all__ = ["Attention"]
 
 FloatArray = NDArray[np.float32]
+HalfArray = NDArray[np.uint16]
 ComplexArray = NDArray[np.complex64]
 
 POSITIONS = 128
@@ -62,7 +63,7 @@ class Attention:
         """
         q, k, v = self._parts(qkv[t])
         if self._normed:
-            q, k = (self._norm(layer, i, raw)[1] for i, raw in enumerate((q, k)))
+            q, k = (self._norm(layer, i, raw)[2] for i, raw in enumerate((q, k)))
         turn = self._turns[layer][t]
         np.multiply(_pairs(q), turn * self._scale, out=_pairs(self._by_token(self._q))[t])
         np.multiply(_pairs(k), turn, out=_pairs(self._by_token(self._k))[t])
@@ -126,9 +127,9 @@ class Attention:
         dv[...] = sum_v
         if self._normed:
             for i, (raw, d) in enumerate(zip(self._parts(qkv[t]), (dq, dk), strict=False)):
-                rows, _, inverse = self._norm(layer, i, raw)
-                d_raw = np.zeros_like(rows)
+                rows, inverse, _ = self._norm(layer, i, raw)
                 d_rows = np.ascontiguousarray(d).reshape(rows.shape)
+                d_raw = np.zeros_like(d_rows)
                 kernels.rms_norm_backward(d_rows, rows, self._norm_weight(layer, i), inverse, d_raw)
                 d[...] = d_raw.reshape(d.shape)
 
@@ -151,12 +152,16 @@ class Attention:
             out.append((slice(start * self._group, end * self._group), seen))
         return out
 
-    def _norm(self, layer: int, i: int, raw: FloatArray) -> tuple[FloatArray, ...]:
-        """Rows of head_dim numbers, the same normed, in the shape of raw, and their inverse RMS."""
+    def _norm(
+        self, layer: int, i: int, raw: FloatArray
+    ) -> tuple[HalfArray, FloatArray, FloatArray]:
+        """Halves of rows of head_dim numbers, their inverse RMS, and all normed, shaped as raw."""
         rows = np.ascontiguousarray(raw).reshape(-1, self._shape.head_dim)
         normed, inverse = np.empty_like(rows), np.empty(len(rows), np.float32)
-        kernels.rms_norm(rows, self._norm_weight(layer, i), self._shape.eps, normed, inverse)
-        return rows, normed.reshape(raw.shape), inverse
+        halves = np.empty(rows.shape, np.uint16)
+        weight, eps = self._norm_weight(layer, i), self._shape.eps
+        kernels.rms_norm(rows, weight, eps, normed, inverse, halves)
+        return halves, inverse, normed.reshape(raw.shape)
 
     def _norm_weight(self, layer: int, i: int) -> FloatArray:
         return self._weights.vector(layer, f"attn_{'qk'[i]}_norm.weight")

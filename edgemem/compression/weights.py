@@ -3,32 +3,44 @@
 Knows which tensors of a layer are multiplied together and in which order RoPE wants their rows;
 knows nothing of the arithmetic. The quantised file stays mapped; what is unpacked at any moment is
 one matrix, in a scratch array that the next one overwrites.
+
+For the way back a matrix is in bfloat16 where the processor multiplies that. What comes out are
+gradients, in which an error of a thousandth matters to nobody; the way forward stays in float32.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from edgemem import kernels_layers as kernels
 from edgemem.compression.families import shape_of
 from edgemem.runtime.tensors import Tensors
 
-__all__ = ["Weights"]
+__all__ = ["Weights", "times"]
 
 FloatArray = NDArray[np.float32]
+HalfArray = NDArray[np.uint16]
+
+CHUNK_BYTES = 1 << 19
+"""Of a matrix, unpacked at once: what packs it again finds it in the cache."""
 
 
 class Weights:
-    """An open model and the threads that work on it. One caller at a time; close it when done."""
+    """An open model and the threads that work on it. One caller at a time; close it when done.
 
-    def __init__(self, path: Path, threads: int) -> None:
+    bf16: whether the matrices of the way back are in bfloat16.
+    """
+
+    def __init__(self, path: Path, threads: int, *, bf16: bool = kernels.HAS_BF16) -> None:
         self.path = path
         self._file = Tensors(path)
         try:
@@ -39,7 +51,10 @@ class Weights:
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads, "edgemem-sensitivity") if threads > 1 else None
         self._blas = ThreadpoolController()
-        self._scratch = np.empty(0, np.float32)
+        self._scratch = self._chunks = np.empty(0, np.float32)
+        self._packed = np.empty(0, np.uint16)
+        # A pair of rows that are packed together must not be of two matrices.
+        self._bf16 = bf16 and self.shape.ffn % 2 == 0
         self._vectors = {
             name: self._vector(name)
             for name, (rows, _) in self._file.shapes.items()
@@ -49,7 +64,8 @@ class Weights:
     @property
     def nbytes(self) -> int:
         """Of what is unpacked, beside the mapped file."""
-        return self._scratch.nbytes + sum(vector.nbytes for vector in self._vectors.values())
+        scratch = self._scratch.nbytes + self._chunks.nbytes + self._packed.nbytes
+        return scratch + sum(vector.nbytes for vector in self._vectors.values())
 
     def close(self) -> None:
         if self._pool is not None:
@@ -88,16 +104,19 @@ class Weights:
 
     def matrix(self, layer: int, *names: str) -> FloatArray:
         """Matrices of one layer, one below the other: (rows, columns), until the next call."""
-        full = [f"blk.{layer}.{name}.weight" for name in names]
-        shapes = [self._file.shapes[name] for name in full]
-        out = self._room(sum(rows for rows, _ in shapes), shapes[0][1])
-        parts = []
-        start = 0
-        for name, (rows, _) in zip(full, shapes, strict=True):
-            parts += self._parts(name, out[start : start + rows], 0)
-            start += rows
-        self.each(lambda i: parts[i](), len(parts))
+        pieces, rows, columns = self._pieces(layer, names)
+        out = self._room(rows, columns)
+        self._unpack(pieces, out, None)
         return out
+
+    def matrix_back(self, layer: int, *names: str) -> FloatArray | HalfArray:
+        """The same for `times`: in bfloat16 (kernels.pack_bf16) where there is room and use."""
+        pieces, rows, columns = self._pieces(layer, names)
+        if not self._bf16:
+            return self.matrix(layer, *names)
+        packed = self._packed_room(rows, columns)
+        self._unpack(pieces, None, packed)
+        return packed
 
     def qkv_bias(self, layer: int) -> FloatArray | None:
         """The biases of queries, keys and values in one row, or None."""
@@ -114,32 +133,74 @@ class Weights:
         out *= np.float32(self.shape.embedding_scale)
         return out
 
-    def output(self, start: int, rows: int) -> FloatArray:
-        """(rows or what is left, dim): rows of the output matrix from `start` on."""
+    def output(self, start: int, rows: int) -> tuple[FloatArray, FloatArray | HalfArray]:
+        """(rows or what is left, dim): rows of the output matrix from `start` on, and the same for
+        `times`."""
         out = self._room(min(rows, self.shape.vocabulary - start), self.shape.dim)
+        packed = self._packed_room(*out.shape) if self._bf16 else None
         name = "token_embd.weight" if self.shape.tied else "output.weight"
-        parts = self._parts(name, out, start)
-        self.each(lambda i: parts[i](), len(parts))
-        return out
+        self._unpack([(name, start, len(out))], out, packed)
+        return out, out if packed is None else packed
 
     def _room(self, rows: int, columns: int) -> FloatArray:
         if self._scratch.size < rows * columns:
             self._scratch = np.empty(rows * columns, np.float32)
         return self._scratch[: rows * columns].reshape(rows, columns)
 
-    def _parts(self, name: str, out: FloatArray, start: int) -> list[Callable[[], None]]:
-        """What unpacks rows of a matrix, whole heads at a time, in as many parts as threads."""
-        turned = not self.shape.adjacent and name.endswith(("attn_q.weight", "attn_k.weight"))
-        unit = self.shape.head_dim if turned else 1
-        step = -(-len(out) // (self.threads * unit)) * unit
+    def _packed_room(self, rows: int, columns: int) -> HalfArray:
+        shape = kernels.packed_shape(rows, columns)
+        size = math.prod(shape)
+        if self._packed.size < size:
+            self._packed = np.empty(size, np.uint16)
+        return self._packed[:size].reshape(shape)
 
-        def part(rows: slice) -> None:
-            into = np.empty_like(out[rows]) if turned else out[rows]
-            self._file.read(name, into, start + rows.start)
-            if turned:
-                self._pair(into, out[rows])
+    def _pieces(
+        self, layer: int, names: tuple[str, ...]
+    ) -> tuple[list[tuple[str, int, int]], int, int]:
+        """(name, first row, rows) of tensors; all rows; columns."""
+        full = [f"blk.{layer}.{name}.weight" for name in names]
+        shapes = [self._file.shapes[name] for name in full]
+        pieces = [(name, 0, rows) for name, (rows, _) in zip(full, shapes, strict=True)]
+        return pieces, sum(rows for rows, _ in shapes), shapes[0][1]
 
-        return [partial(part, slice(at, at + step)) for at in range(0, len(out), step)]
+    def _unpack(
+        self,
+        pieces: list[tuple[str, int, int]],
+        out: FloatArray | None,
+        packed: HalfArray | None,
+    ) -> None:
+        """Rows of tensors, one below the other, as float32, or in bfloat16, or both."""
+        columns = self._file.shapes[pieces[0][0]][1]
+        # Whole heads, whose rows may have to change places.
+        step = -(-CHUNK_BYTES // (4 * columns * self.shape.head_dim)) * self.shape.head_dim
+        chunks, total = [], 0
+        for name, first, rows in pieces:
+            chunks += [
+                (name, first + at, total + at, min(step, rows - at)) for at in range(0, rows, step)
+            ]
+            total += rows
+
+        size = step * columns
+        if out is None and self._chunks.size < size * self.threads:
+            self._chunks = np.empty(size * self.threads, np.float32)
+
+        def unpack(task: int) -> None:
+            room = self._chunks[task * size : (task + 1) * size].reshape(-1, columns)
+            for name, first, at, rows in chunks[task :: self.threads]:
+                into = room[:rows] if out is None else out[at : at + rows]
+                self._read(name, first, into)
+                if packed is not None:
+                    kernels.pack_bf16(into, at, total, packed)
+
+        self.each(unpack, min(self.threads, len(chunks)))
+
+    def _read(self, name: str, first: int, out: FloatArray) -> None:
+        if self.shape.adjacent or not name.endswith(("attn_q.weight", "attn_k.weight")):
+            self._file.read(name, out, first)
+        else:
+            rows = np.empty_like(out)
+            self._file.read(name, rows, first)
+            self._pair(rows, out)
 
     def _vector(self, name: str) -> FloatArray:
         out = np.empty(self._file.shapes[name], np.float32)
@@ -161,3 +222,15 @@ class Weights:
         half, columns = self.shape.head_dim // 2, rows.shape[1]
         halves = rows.reshape(-1, 2, half, columns)
         out.reshape(-1, half, 2, columns)[...] = halves.transpose(0, 2, 1, 3)
+
+
+def times(
+    x: FloatArray, matrix: FloatArray | HalfArray, out: FloatArray, add: bool = False
+) -> None:
+    """out = x @ matrix, or added to it; the matrix as Weights gives it for the way back."""
+    if matrix.ndim == 4:
+        kernels.product_bf16(x, cast(HalfArray, matrix), add, out)
+    elif add:
+        out += np.matmul(x, matrix)
+    else:
+        np.matmul(x, matrix, out=out)

@@ -27,7 +27,7 @@
 #  define EDGEMEM_API
 #endif
 
-#define EDGEMEM_ABI_VERSION 3
+#define EDGEMEM_ABI_VERSION 4
 
 /* What a call returns. */
 #define EDGEMEM_OK 0
@@ -363,6 +363,28 @@ EDGEMEM_API int32_t edgemem_softmax_causal(float *scores, int64_t rows, int64_t 
 EDGEMEM_API int32_t edgemem_softmax_backward(const float *p, float *d, int64_t rows, int64_t keys,
                                              int32_t isa);
 
+/* A norm: out = x / rms(x) * weight, row by row, where rms(x)^2 = mean(x^2) + eps.
+ *
+ * x        rows * size floats; rows may be 0
+ * weight   size floats
+ * out      rows * size floats; may be x
+ * inverse  rows floats: receives 1 / rms(x)
+ * halves   rows * size numbers: receives the upper 16 bits of x, for the way back
+ */
+EDGEMEM_API int32_t edgemem_rms_norm(const float *x, const float *weight, int64_t rows,
+                                     int64_t size, float eps, int32_t isa, float *out,
+                                     float *inverse, uint16_t *halves);
+
+/* The way back through edgemem_rms_norm, added to what dx holds.
+ *
+ * d_out            rows * size floats: the gradient of out
+ * halves, inverse  as edgemem_rms_norm wrote them; halves as in edgemem_gated_backward
+ * dx               rows * size floats: the gradient of x is added
+ */
+EDGEMEM_API int32_t edgemem_rms_norm_backward(const float *d_out, const uint16_t *halves,
+                                              const float *weight, const float *inverse,
+                                              int64_t rows, int64_t size, int32_t isa, float *dx);
+
 /* A gated unit: out = gate * sigmoid(z) * up, where z = gate (SILU), or the argument of GELU's tanh
  * form, 2 * sqrt(2 / pi) * (gate + 0.044715 * gate^3).
  *
@@ -383,6 +405,35 @@ EDGEMEM_API int32_t edgemem_gated(const float *gate_up, int64_t rows, int64_t si
 EDGEMEM_API int32_t edgemem_gated_backward(const uint16_t *halves, const float *d_out,
                                            int64_t rows, int64_t size, int32_t activation,
                                            int32_t isa, float *d_gate_up);
+
+/* 1 if this build and this processor have the two functions below (AVX-512 with bfloat16), else 0:
+ * they then return EDGEMEM_ERR_ISA.
+ */
+EDGEMEM_API int32_t edgemem_has_bf16(void);
+
+/* Rows of a matrix of k * columns in bfloat16, rounded to even, in the order that
+ * edgemem_product_bf16 wants: panels of 16 columns, in each panel pairs of rows, of each pair column
+ * after column, the upper row's number first. Zeros stand for what a last panel or pair lacks.
+ *
+ * rows     count * columns floats, rows start to start + count of the matrix; count may be 0
+ * start    even; start + count is even too, or k
+ * packed   ceil(columns / 16) * ceil(k / 2) * 32 numbers, of the whole matrix; receives these rows'
+ */
+EDGEMEM_API int32_t edgemem_pack_bf16(const float *rows, int64_t count, int64_t columns,
+                                      int64_t start, int64_t k, uint16_t *packed);
+
+/* out = x * matrix, both rounded to bfloat16, sums in float32.
+ *
+ * x       rows * k floats; rows may be 0
+ * packed  the matrix of k * columns, as edgemem_pack_bf16 writes it
+ * add     not 0: out += x * matrix
+ * out     rows * columns floats
+ *
+ * Numbers below 2^-126 count as 0. Half the time of a product of float32.
+ */
+EDGEMEM_API int32_t edgemem_product_bf16(const float *x, int64_t rows, int64_t k,
+                                         const uint16_t *packed, int64_t columns, int32_t add,
+                                         float *out);
 
 #ifdef __cplusplus
 }

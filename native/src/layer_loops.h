@@ -2,6 +2,7 @@
 // set: plain arithmetic without branches or calls, which compilers turn into vectors by themselves.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -26,6 +27,15 @@ EDGEMEM_INLINE float float_of(uint32_t bits) {
     float number;
     std::memcpy(&number, &bits, sizeof number);
     return number;
+}
+
+EDGEMEM_INLINE uint16_t half_of(float number) {
+    return static_cast<uint16_t>(bits_of(number) >> 16);
+}
+
+// The middle of the numbers that share these upper bits.
+EDGEMEM_INLINE float middle_of(uint16_t half) {
+    return float_of((static_cast<uint32_t>(half) << 16) | 0x8000u);
 }
 
 // e^x within 2 units of the last place, x taken for -87.3 or 88 beyond them; a NaN stays one.
@@ -123,6 +133,38 @@ EDGEMEM_INLINE void softmax_backward(const float *p, float *d, int64_t count) {
     }
 }
 
+// out becomes x / rms(x) * weight; x and out may be the same.
+EDGEMEM_INLINE void rms_norm(const float *x, const float *weight, int64_t size, float eps,
+                             float *out, float *inverse, uint16_t *halves) {
+    const float r = 1.0f / std::sqrt(inner(x, x, size) / static_cast<float>(size) + eps);
+    *inverse = r;
+    for (int64_t i = 0; i < size; ++i) {
+        halves[i] = half_of(x[i]);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+        out[i] = x[i] * r * weight[i];
+    }
+}
+
+EDGEMEM_INLINE void rms_norm_backward(const float *d_out, const uint16_t *halves,
+                                      const float *weight, int64_t size, float inverse,
+                                      float *dx) {
+    float lanes[LANES] = {};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES) {
+        for (int lane = 0; lane < LANES; ++lane) {
+            lanes[lane] += d_out[i + lane] * weight[i + lane] * middle_of(halves[i + lane]);
+        }
+    }
+    for (; i < size; ++i) {
+        lanes[0] += d_out[i] * weight[i] * middle_of(halves[i]);
+    }
+    const float along = sum_of(lanes) / static_cast<float>(size) * inverse * inverse;
+    for (i = 0; i < size; ++i) {
+        dx[i] += (d_out[i] * weight[i] - middle_of(halves[i]) * along) * inverse;
+    }
+}
+
 // Both activations are gate * sigmoid(z): z = gate, or that of GELU's tanh form.
 template <bool Gelu>
 EDGEMEM_INLINE float z_of(float gate) {
@@ -132,15 +174,6 @@ EDGEMEM_INLINE float z_of(float gate) {
 template <bool Gelu>
 EDGEMEM_INLINE float slope_of(float gate) {
     return Gelu ? 1.5957691216f * (1.0f + 0.134145f * gate * gate) : 1.0f;
-}
-
-EDGEMEM_INLINE uint16_t half_of(float number) {
-    return static_cast<uint16_t>(bits_of(number) >> 16);
-}
-
-// The middle of the numbers that share these upper bits.
-EDGEMEM_INLINE float middle_of(uint16_t half) {
-    return float_of((static_cast<uint32_t>(half) << 16) | 0x8000u);
 }
 
 template <bool Gelu>
@@ -178,6 +211,15 @@ EDGEMEM_INLINE void gated_backward(const uint16_t *halves, const float *d_out, i
     ATTRIBUTES void softmax(float *numbers, int64_t count) { layer::softmax(numbers, count); }    \
     ATTRIBUTES void softmax_backward(const float *p, float *d, int64_t count) {                   \
         layer::softmax_backward(p, d, count);                                                     \
+    }                                                                                             \
+    ATTRIBUTES void rms_norm(const float *x, const float *weight, int64_t size, float eps,        \
+                             float *out, float *inverse, uint16_t *halves) {                      \
+        layer::rms_norm(x, weight, size, eps, out, inverse, halves);                              \
+    }                                                                                             \
+    ATTRIBUTES void rms_norm_backward(const float *d_out, const uint16_t *halves,                 \
+                                      const float *weight, int64_t size, float inverse,           \
+                                      float *dx) {                                                \
+        layer::rms_norm_backward(d_out, halves, weight, size, inverse, dx);                       \
     }                                                                                             \
     ATTRIBUTES void gated(bool gelu, const float *gate_up, int64_t size, float *out,              \
                           uint16_t *halves) {                                                     \

@@ -1,4 +1,5 @@
-// What lies between the matrix products of a transformer: softmax and gated units, both directions.
+// What lies between the matrix products of a transformer: softmax, norms and gated units, both
+// directions.
 #include <algorithm>
 
 #include "edgemem.h"
@@ -56,6 +57,45 @@ int32_t edgemem_softmax_backward(const float *p, float *d, int64_t rows, int64_t
     }
     for (int64_t row = 0; row < rows; ++row) {
         loops->softmax_backward(p + row * keys, d + row * keys, keys);
+    }
+    return EDGEMEM_OK;
+}
+
+int32_t edgemem_rms_norm(const float *x, const float *weight, int64_t rows, int64_t size,
+                         float eps, int32_t isa, float *out, float *inverse, uint16_t *halves) {
+    if (wrong_sizes(rows, size, 1)) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (rows > 0 && (!x || !weight || !out || !inverse || !halves)) {
+        return EDGEMEM_ERR_NULL;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+        loops->rms_norm(x + row * size, weight, size, eps, out + row * size, inverse + row,
+                        halves + row * size);
+    }
+    return EDGEMEM_OK;
+}
+
+int32_t edgemem_rms_norm_backward(const float *d_out, const uint16_t *halves, const float *weight,
+                                  const float *inverse, int64_t rows, int64_t size, int32_t isa,
+                                  float *dx) {
+    if (wrong_sizes(rows, size, 1)) {
+        return EDGEMEM_ERR_SIZE;
+    }
+    const edgemem::Loops *loops = edgemem::loops_for(isa);
+    if (!loops) {
+        return EDGEMEM_ERR_ISA;
+    }
+    if (rows > 0 && (!d_out || !halves || !weight || !inverse || !dx)) {
+        return EDGEMEM_ERR_NULL;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+        loops->rms_norm_backward(d_out + row * size, halves + row * size, weight, size,
+                                 inverse[row], dx + row * size);
     }
     return EDGEMEM_OK;
 }

@@ -37,10 +37,15 @@ struct Loops {
     void (*add_scatter)(double *sums, const double *factors, const double *rows, int64_t stride,
                         int64_t count);
 
-    // A row each, of layer_loops.h: softmax in place; its backward pass from p and d into d; and of
-    // SiLU (false) and GELU (true), out and halves from gate and up, d_gate_up from halves and d.
+    // A row each, of layer_loops.h: softmax in place; its backward pass from p and d into d; a norm,
+    // and its backward pass from d and halves, added to dx; and of SiLU (false) and GELU (true), out
+    // and halves from gate and up, d_gate_up from halves and d.
     void (*softmax)(float *numbers, int64_t count);
     void (*softmax_backward)(const float *p, float *d, int64_t count);
+    void (*rms_norm)(const float *x, const float *weight, int64_t size, float eps, float *out,
+                     float *inverse, uint16_t *halves);
+    void (*rms_norm_backward)(const float *d_out, const uint16_t *halves, const float *weight,
+                              int64_t size, float inverse, float *dx);
     void (*gated)(bool gelu, const float *gate_up, int64_t size, float *out, uint16_t *halves);
     void (*gated_backward)(bool gelu, const uint16_t *halves, const float *d_out, int64_t size,
                            float *d_gate_up);

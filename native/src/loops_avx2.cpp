@@ -158,6 +158,8 @@ const Loops loops_avx2 = {{dots<float, 1>, dots<float, 2>},
                           add_scatter,
                           softmax,
                           softmax_backward,
+                          rms_norm,
+                          rms_norm_backward,
                           gated,
                           gated_backward};
 

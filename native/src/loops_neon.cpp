@@ -86,6 +86,8 @@ const Loops loops_neon = {{dots<float, 1>, dots<float, 2>},
                           add_scatter_plain,
                           softmax,
                           softmax_backward,
+                          rms_norm,
+                          rms_norm_backward,
                           gated,
                           gated_backward};
 

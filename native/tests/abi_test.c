@@ -1,5 +1,5 @@
-/* The C ABI as a C program sees it: every function but those of metric_test.c and
- * candidates_test.c, every error of each. Exits 0 and prints "ok", or names the line that failed. */
+/* The C ABI as a C program sees it: every function but those of metric_test.c, candidates_test.c and
+ * layers_test.c, every error of each. Exits 0 and prints "ok", or names the line that failed. */
 #include "check.h"
 
 struct scan {
@@ -359,120 +359,6 @@ static int bm25_documents(void) {
     return 0;
 }
 
-struct softmax {
-    float *scores;
-    int64_t rows, keys, group, first, window;
-    int32_t isa;
-};
-
-static int32_t call_softmax(const struct softmax *a) {
-    return edgemem_softmax_causal(a->scores, a->rows, a->keys, a->group, a->first, a->window,
-                                  a->isa);
-}
-
-struct softmax_back {
-    const float *p;
-    float *d;
-    int64_t rows, keys;
-    int32_t isa;
-};
-
-static int32_t call_softmax_back(const struct softmax_back *a) {
-    return edgemem_softmax_backward(a->p, a->d, a->rows, a->keys, a->isa);
-}
-
-struct gated {
-    const float *gate_up;
-    int64_t rows, size;
-    int32_t activation, isa;
-    float *out;
-    uint16_t *halves;
-};
-
-static int32_t call_gated(const struct gated *a) {
-    return edgemem_gated(a->gate_up, a->rows, a->size, a->activation, a->isa, a->out, a->halves);
-}
-
-struct gated_back {
-    const uint16_t *halves;
-    const float *d_out;
-    int64_t rows, size;
-    int32_t activation, isa;
-    float *d_gate_up;
-};
-
-static int32_t call_gated_back(const struct gated_back *a) {
-    return edgemem_gated_backward(a->halves, a->d_out, a->rows, a->size, a->activation, a->isa,
-                                  a->d_gate_up);
-}
-
-static int layers_with(int32_t isa) {
-    float scores[2 * 3] = {5, 5, 5, 1, 1, 1}, d[2 * 3] = {1, 2, 9, 3, 5, 9}, out[1] = {7};
-    const float p[2 * 3] = {0.5f, 0.5f, 0, 0, 1, 0}, gate_up[2] = {1, 3}, d_out[1] = {2};
-    uint16_t halves[2] = {7};
-    float d_gate_up[2] = {7};
-    struct softmax softmax = {scores, 2, 3, 1, 1, 2, isa};
-    const struct softmax_back back = {p, d, 2, 3, isa};
-    struct gated gated = {gate_up, 1, 1, EDGEMEM_SILU, isa, out, halves};
-    const struct gated_back gated_back = {halves, d_out, 1, 1, EDGEMEM_SILU, isa, d_gate_up};
-
-    REFUSED(ERR_SIZE, softmax, softmax, rows, -1);
-    REFUSED(ERR_SIZE, softmax, softmax, rows, INT64_MAX);
-    REFUSED(ERR_SIZE, softmax, softmax, keys, 0);
-    REFUSED(ERR_SIZE, softmax, softmax, keys, INT64_MAX);
-    REFUSED(ERR_SIZE, softmax, softmax, group, 0);
-    REFUSED(ERR_SIZE, softmax, softmax, window, 0);
-    REFUSED(ERR_NULL, softmax, softmax, scores, NULL);
-    REFUSED(ERR_ISA, softmax, softmax, isa, 99);
-    REFUSED(ERR_RANGE, softmax, softmax, first, -1);
-    REFUSED(ERR_RANGE, softmax, softmax, first, 2);
-    CHECK(scores[0] == 5);
-    CHECK(call_softmax(&softmax) == EDGEMEM_OK);
-    CHECK(NEAR(scores[0], 0.5) && NEAR(scores[1], 0.5) && scores[2] == 0);
-    CHECK(scores[3] == 0 && NEAR(scores[4], 0.5) && NEAR(scores[5], 0.5));
-    softmax.rows = 0;
-    softmax.scores = NULL;
-    CHECK(call_softmax(&softmax) == EDGEMEM_OK);
-
-    REFUSED(ERR_SIZE, softmax_back, back, rows, -1);
-    REFUSED(ERR_SIZE, softmax_back, back, keys, 0);
-    REFUSED(ERR_NULL, softmax_back, back, p, NULL);
-    REFUSED(ERR_NULL, softmax_back, back, d, NULL);
-    REFUSED(ERR_ISA, softmax_back, back, isa, 99);
-    CHECK(call_softmax_back(&back) == EDGEMEM_OK);
-    CHECK(NEAR(d[0], -0.25) && NEAR(d[1], 0.25) && d[2] == 0);
-    CHECK(d[3] == 0 && NEAR(d[4], 0) && d[5] == 0);
-
-    REFUSED(ERR_SIZE, gated, gated, rows, -1);
-    REFUSED(ERR_SIZE, gated, gated, size, 0);
-    REFUSED(ERR_SIZE, gated, gated, size, INT64_MAX);
-    REFUSED(ERR_NULL, gated, gated, gate_up, NULL);
-    REFUSED(ERR_NULL, gated, gated, out, NULL);
-    REFUSED(ERR_NULL, gated, gated, halves, NULL);
-    REFUSED(ERR_ISA, gated, gated, isa, 99);
-    REFUSED(ERR_RANGE, gated, gated, activation, 2);
-    CHECK(out[0] == 7 && halves[0] == 7);
-    gated.activation = EDGEMEM_GELU;
-    CHECK(call_gated(&gated) == EDGEMEM_OK && NEAR(out[0], 3 * 0.8411920));
-    gated.activation = EDGEMEM_SILU;
-    CHECK(call_gated(&gated) == EDGEMEM_OK && NEAR(out[0], 3 * 0.7310586));
-    CHECK(halves[0] == 0x3f80 && halves[1] == 0x4040);
-
-    REFUSED(ERR_SIZE, gated_back, gated_back, rows, -1);
-    REFUSED(ERR_SIZE, gated_back, gated_back, size, 0);
-    REFUSED(ERR_NULL, gated_back, gated_back, halves, NULL);
-    REFUSED(ERR_NULL, gated_back, gated_back, d_out, NULL);
-    REFUSED(ERR_NULL, gated_back, gated_back, d_gate_up, NULL);
-    REFUSED(ERR_ISA, gated_back, gated_back, isa, 99);
-    REFUSED(ERR_RANGE, gated_back, gated_back, activation, -1);
-    CHECK(d_gate_up[0] == 7);
-    CHECK(call_gated_back(&gated_back) == EDGEMEM_OK);
-    /* At gate 1 and up 3: silu' = 0.9276705, silu = 0.7310586; the halves' middles are 0.4 % off. */
-    CHECK(fabs(d_gate_up[0] - 2 * 3 * 0.9276705) < 0.03);
-    CHECK(fabs(d_gate_up[1] - 2 * 0.7310586) < 0.01);
-    return 0;
-}
-
 static int texts(void) {
     const char *unknown = edgemem_status_text(-1);
     int32_t status;
@@ -493,8 +379,7 @@ int main(void) {
     int i;
 
     for (i = 0; i < 3; ++i) {
-        if (scan_with(isas[i]) || dots_with(isas[i]) || i8_with(isas[i]) ||
-            layers_with(isas[i])) {
+        if (scan_with(isas[i]) || dots_with(isas[i]) || i8_with(isas[i])) {
             return 1;
         }
     }
