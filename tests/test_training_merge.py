@@ -80,7 +80,9 @@ def test_trained_adapters_are_merged_and_the_record_says_of_which(
     base, files = trained
     out = base.with_name("sum.gguf")
     paths = map(str, files)
-    run("train", "merge", *paths, "--out", str(out), "--weight", "0.6", "--model", str(base))
+    options = ["--out", str(out), "--weight", "0.6", "--model", str(base)]
+    told = run("train", "merge", *paths, *options, "--json")
+    assert json.loads(told.stdout) == {"out": str(out), "adapters": 2, "bytes": out.stat().st_size}
     found, alpha = adapterfile.read(out, shape=SHAPE)
     layer = "model.layers.1.self_attn.q_proj"
     parts = [adapterfile.read(f, shape=SHAPE)[0] for f in files]
@@ -91,7 +93,7 @@ def test_trained_adapters_are_merged_and_the_record_says_of_which(
     assert record["tokens"] == 2000 and "best_loss" not in record
     assert record["command"] == (
         "edgemem train run update --out a.gguf && edgemem train run update --out b.gguf && "
-        f"edgemem train merge a.gguf b.gguf --out sum.gguf --weight 0.6 --model {base}"
+        f"edgemem train merge a.gguf b.gguf --out sum.gguf --weight 0.6 --model {base} --json"
     )
 
 

@@ -329,10 +329,11 @@ def combine(
 )  # fmt: skip
 @click.option("--weight", type=click.FloatRange(0, min_open=True), help="Of each.  [default: 1/n]")
 @click.option("--model", help="The base model: a name of the manifest, or the path of a GGUF.")
+@json_option
 @click.pass_context
 def merge(
     context: click.Context, adapters: tuple[Path, ...], out: Path, weight: float | None,
-    model: str | None,
+    model: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Add up ADAPTERs of one stage, such as one and what went on from it.
 
@@ -343,6 +344,9 @@ def merge(
 
     base = find(model or load_settings().model)
     size = sums.merge(adapters, out, base, weight or 1 / len(adapters), _typed(context))
+    if as_json:
+        print_json({"out": str(out), "adapters": len(adapters), "bytes": size})
+        return
     click.echo(f"{out}: {plural(len(adapters), 'adapter')} in one of {size:,} bytes")
 
 
