@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -30,7 +31,9 @@ class Page:
         return list(self.driver.find_elements(By.CSS_SELECTOR, css))
 
     def until(self, so: Any) -> Any:
-        return WebDriverWait(self.driver, 20, 0.05).until(lambda _: so())
+        """What `so` gives as soon as it is true. An element that the page drew anew is no error."""
+        redrawn = [StaleElementReferenceException]
+        return WebDriverWait(self.driver, 20, 0.05, redrawn).until(lambda _: so())
 
     def told(self, text: str, css: str = "#status, #told, #problem") -> None:
         """Wait until one of the places where a screen reader hears of it says a text."""
