@@ -20,7 +20,7 @@ __all__ = ["relevance", "sentence_texts"]
 
 FloatArray = NDArray[np.float32]
 
-# Chosen by the answers' words that were kept, leave-one-conversation-out (bench/LOG.md).
+# Chosen by the answers' words that were kept, on LoCoMo's eight conversations (bench/LOG.md).
 _SENTENCE, _TURN = 1.5, 0.5  # of cosines
 _ASKED, _ASKED_OF_TURN = 0.3, 0.5  # of the shares of the question's words
 _NEW = 0.25  # of the logarithm of how many other words there are

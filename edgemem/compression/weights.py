@@ -110,10 +110,10 @@ class Weights:
         return out
 
     def matrix_back(self, layer: int, *names: str) -> FloatArray | HalfArray:
-        """The same for `times`: in bfloat16 (kernels.pack_bf16) where there is room and use."""
-        pieces, rows, columns = self._pieces(layer, names)
+        """The same for `times`: in bfloat16 (kernels.pack_bf16) where the processor has it."""
         if not self._bf16:
             return self.matrix(layer, *names)
+        pieces, rows, columns = self._pieces(layer, names)
         packed = self._packed_room(rows, columns)
         self._unpack(pieces, None, packed)
         return packed
