@@ -82,19 +82,19 @@ NO_LIMIT = "none"
 class Settings:
     """What the user can set.
 
-    db: the store's file, or `:memory:`. user_id: whose memories the command line works on.
-    model, embedder: a name of the models' manifest, or a path. experts: the set of adapters that
-    the model works with, by name or by its folder, or `none`. n_ctx: tokens of context window.
-    n_threads: None lets each model choose. n_gpu_layers: -1 means all. context_turns: earlier turns
-    shown to the model when it takes facts from a new one. top_k: memories per search. vectors: how
-    a search holds them in memory, `float32` or `int8`; int8 takes about an eighth of the memory
-    of float32 with its HNSW graph, and finds nearly the same. The store keeps float32 either way.
-    ahead_percent: how much of one processor an open store may use, while nothing else is done, to
-    work out which words of what was said matter (compressing them is then a lookup); 0: none.
-    tuned: `on` uses the default model as `edgemem models tune` has stored it, if it has, and lets
-    `edgemem chat` and `demo` do so at their first start; `off` does neither. memory_limit: what
-    all that is loaded may take in memory, such as `1GB`, or `none`; what does not fit is turned
-    down (budget.py). cloud: the `[cloud]` table.
+    db: the store's file, or `:memory:`. user_id: whose memories the command line works on. model,
+    embedder: a name of the models' manifest, or a path. experts: the set of adapters that the model
+    works with, by name or by its folder, or `none`. n_ctx: tokens of context window. n_threads:
+    None lets each model choose. n_gpu_layers: -1 means all. context_turns: earlier turns shown to a
+    model without experts when it takes facts from a new one (an expert is shown two). top_k:
+    memories per search. vectors: how a search holds them in memory, `float32` or `int8`; int8 takes
+    about an eighth of the memory of float32 with its HNSW graph, and finds nearly the same. The
+    store keeps float32 either way. ahead_percent: how much of one processor an open store may use,
+    while nothing else is done, to work out which words of what was said matter (compressing them is
+    then a lookup); 0: none. tuned: `on` uses the default model as `edgemem models tune` has stored
+    it, if it has, and lets `edgemem chat` and `demo` do so at their first start; `off` does
+    neither. memory_limit: what all that is loaded may take in memory, such as `1GB`, or `none`;
+    what does not fit is turned down (budget.py). cloud: the `[cloud]` table.
     """
 
     db: Path

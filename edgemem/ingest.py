@@ -74,14 +74,13 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
 
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
-    before = memory.settings.context_turns
-    context = (
-        memory.store.recent_turns(item.scope, before=turns[0].id, limit=before) if turns else []
-    )
+    is_expert = memory.engine.expert("extraction")
+    before = extraction.CONTEXT if is_expert else memory.settings.context_turns
+    context: list[StoredTurn] = []
+    if turns and before:
+        context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
     found = extraction.extract(
-        memory.engine,
-        [_message(t) for t in turns],
-        context=[_message(t) for t in context] if before else (),
+        memory.engine, [_message(t) for t in turns], context=[_message(t) for t in context]
     )
     embedder = memory.embedder
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []

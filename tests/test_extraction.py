@@ -62,7 +62,15 @@ def test_what_may_hold_a_fact_is_read(sentence):
 
 @pytest.mark.parametrize(
     "sentence",
-    ["Where do I live?", "Hi!", "Thank you.", "You look great today, really.", "So nice"],
+    [
+        "Where do I live?",
+        "Hi!",
+        "Thank you.",
+        "You look great today, really.",
+        "So nice",
+        "🎉",
+        "Nice – so!",
+    ],
 )
 def test_questions_greetings_and_talk_of_the_other_are_not(sentence):
     assert not worth_reading(sentence)

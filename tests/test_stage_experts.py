@@ -62,20 +62,58 @@ def facts(*texts):
 # -- extraction ----------------------------------------------------------------------------------
 
 
-def test_an_expert_reads_both_messages_at_once_with_dates_written_out():
+def test_an_expert_reads_a_message_with_what_was_said_before_and_dates_written_out():
     engine = Expert(facts())
     extraction.extract(engine, [said("How was it?", "Tom"), said("I ran a race\nyesterday.")])
     ((prompt, options),) = engine.calls
     assert prompt == (
-        f"{extraction.PROMPT}\n\nTom: How was it?\nAna: I ran a race on 7 May 2023.\n"
+        f"{extraction.PROMPT}\n\n"
+        "Before:\nTom: How was it?\nNow:\nAna: I ran a race on 7 May 2023.\n"
+        "About Ana:\n"
     )
     assert options["stage"] == "extraction"
+    assert options["fork"] == ('{"facts": []}', '{"facts": ["A"]}', extraction.SURE)
+
+
+def test_an_expert_is_shown_the_two_messages_before_of_the_same_talk():
+    engine = Expert(facts(), facts())
+    yesterday, noon = "2023-05-07T13:56:00.000+00:00", "2023-05-08T12:56:00.000+00:00"
+    context = [said("I am off.", when=yesterday), said("Tell me all.", "Tom", when=noon)]
+    extraction.extract(
+        engine, [said("I own a boat."), said("I own a car.", "Tom")], context=context
+    )
+    shown = [prompt.split("\n\n", 1)[1] for prompt, _ in engine.calls]
+    assert shown == [
+        "Before:\nTom: Tell me all.\nNow:\nAna: I own a boat.\nAbout Ana:\n",
+        "Before:\nTom: Tell me all.\nAna: I own a boat.\nNow:\nTom: I own a car.\nAbout Tom:\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Thanks, Tom! I own a boat.", "Thanks! I own a boat."),
+        ("Hey Tom! I own a boat.", "Hey! I own a boat."),
+        ("Tom, I own a boat.", "I own a boat."),
+        ("I own a boat, Tom.", "I own a boat."),
+        ("Thank you Tomas! I own a boat.", "Thank you! I own a boat."),
+        ("I met Tom, and I own a boat.", "I met Tom, and I own a boat."),
+        ("I love Tom.", "I love Tom."),
+        ("Hey Jo! I own a boat.", "Hey Jo! I own a boat."),
+        ("Thanks, Ana here! I own a boat, Oslo.", "Thanks, Ana here! I own a boat, Oslo."),
+    ],
+)
+def test_an_expert_does_not_read_the_name_that_the_other_is_called_by(text, read):
+    """It took "Thanks, Tom! I ..." for something about Tom."""
+    engine = Expert(facts(), facts())
+    extraction.extract(engine, [said("I see them often.", "Tomas"), said(text)])
+    assert engine.calls[1][0].endswith(f"\nAna: {read}\nAbout Ana:\n")
 
 
 def test_a_fact_cites_the_message_that_holds_its_words_and_the_day_it_holds_from():
-    engine = Expert(facts("Ana ran a race on 7 May 2023", "Tom owns a boat"))
+    engine = Expert(facts("Tom owns a boat"), facts("Ana ran a race on 7 May 2023"))
     messages = [said("I own a boat.", "Tom"), said("I ran a race yesterday.")]
-    ran, boat = extraction.extract(engine, messages)
+    boat, ran = extraction.extract(engine, messages)
     assert (ran.text, ran.source) == ("Ana ran a race on 7 May 2023", 1)
     assert ran.valid_from[:10] == "2023-05-07"
     assert (boat.source, boat.valid_from) == (0, MAY_8)
@@ -91,6 +129,25 @@ def test_what_the_messages_do_not_say_is_no_fact():
     engine = Expert(facts("Ana's favourite colour is blue", "Ana", "Ana owns a boat"))
     found = extraction.extract(engine, [said("I bought a boat.")])
     assert [fact.text for fact in found] == ["Ana owns a boat"]
+
+
+def test_what_was_said_before_is_no_fact_of_a_message():
+    engine = Expert(facts(), facts("Tom's boat is red and fast", "Ana likes Tom's fast boat"))
+    messages = [said("I own a boat, red and fast.", "Tom"), said("I like that it is so fast.")]
+    found = extraction.extract(engine, messages)
+    assert [fact.text for fact in found] == ["Ana likes Tom's fast boat"]
+
+
+def test_a_number_that_nobody_said_is_made_up():
+    engine = Expert(facts("Ana bought a boat in 1990", "Ana bought a boat with 2 masts"))
+    found = extraction.extract(engine, [said("I bought a boat, it has 2 masts.")])
+    assert [fact.text for fact in found] == ["Ana bought a boat with 2 masts"]
+
+
+def test_a_sentence_without_i_is_of_who_speaks_of_themselves_around_it():
+    messages = [said("How was it?", "Tom"), said("We sailed all day. Boats are wonderful.")]
+    (fact,) = extraction.extract(Expert(facts("Tom finds boats wonderful")), messages)
+    assert fact.text == "Ana finds boats wonderful"
 
 
 def test_an_answer_to_a_question_is_read_with_it():
@@ -116,7 +173,7 @@ def test_what_one_says_of_oneself_is_no_fact_about_the_other(told, of_whom):
 
 
 def test_what_one_says_of_the_other_stays_about_the_other():
-    messages = [said("Hello, Ana.", "Tom"), said("You have run a race, I am proud of you.")]
+    messages = [said("Hello?", "Tom"), said("You have run a race, I am proud of you.")]
     (fact,) = extraction.extract(Expert(facts("Tom has run a race")), messages)
     assert fact.text == "Tom has run a race"
 
@@ -125,15 +182,33 @@ def test_questions_alone_are_not_read():
     assert extraction.extract(Expert(), [said("How are you?"), said("And you?", "Tom")]) == []
 
 
+@pytest.mark.parametrize("text", ["I'm vegan.", "Great, I smoke!", "We won."])
+def test_a_short_sentence_about_oneself_is_read(text):
+    engine = Expert(facts())
+    extraction.extract(engine, [said(text)])
+    assert len(engine.calls) == 1
+
+
+def test_a_message_without_a_sentence_that_may_hold_a_fact_is_not_read():
+    assert extraction.extract(Expert(), [said("Nice."), said("Great, you did it!", "Tom")]) == []
+
+
 def test_a_long_message_is_read_in_portions_of_whole_sentences():
     sentences = [f"I visited the town number {n} and liked it very much." for n in range(60)]
     engine = Expert(*[facts() for _ in range(9)])
     extraction.extract(engine, [said("Where to?", "Tom"), said(" ".join(sentences))])
-    assert len(engine.calls) == 2
-    read = [prompt.removeprefix(f"{extraction.PROMPT}\n\nAna: ") for prompt, _ in engine.calls]
-    assert " ".join(text.strip() for text in read) == " ".join(
-        sentences[: extraction.MAX_SENTENCES]
-    )
+    read = [re.findall(r"^Ana: (.*)", prompt, re.M)[-1].strip() for prompt, _ in engine.calls]
+    assert " ".join(read) == " ".join(sentences[: extraction.MAX_SENTENCES])
+    assert all(400 < len(text) <= 500 for text in read[:-1])
+
+
+def test_of_a_long_message_before_only_the_end_is_shown():
+    engine = Expert(facts())
+    essay = "Boats are made of wood, as everybody has known for years. " * 30 + "Do you own one?"
+    extraction.extract(engine, [said("I do.")], context=[said(essay, "Tom")])
+    before = engine.calls[0][0].split("\n\n", 1)[1].splitlines()[1]
+    assert before.startswith("Tom: Boats are") and before.endswith("Do you own one?")
+    assert len(before) <= len("Tom: ") + 500
 
 
 def test_an_answer_that_is_no_json_is_an_error_and_a_cut_one_keeps_its_closed_facts():

@@ -1,5 +1,8 @@
 """LoCoMo's annotations as training examples."""
 
+import json
+import re
+
 import pytest
 from locomokit import write_locomo
 from memorykit import quick
@@ -21,7 +24,9 @@ def test_a_pair_has_the_facts_that_cite_its_turns_with_dates_written_out(path):
     pairs = locomo.pairs(path)
     assert [len(pair.messages) for pair in pairs] == [2, 2, 1]
     assert pairs[0].facts == ("Nia went sailing on 7 May 2023.", "Omar bakes bread on Sundays.")
+    assert pairs[0].sources == (0, 1)
     assert pairs[1].facts == pairs[2].facts == ()
+    assert pairs[1].context == pairs[0].messages
 
 
 def test_questions_without_evidence_are_left_out_and_adversarial_ones_have_no_answer(path):
@@ -49,11 +54,24 @@ def test_examples_show_an_answerable_question_all_of_its_evidence(path):
                 assert example.target == f" {NOT_KNOWN}"
     assert kinds == {
         ("extraction", "facts"),
-        ("extraction", "empty"),
         ("generation", "single-hop"),
         ("generation", "temporal"),
         ("generation", "adversarial"),
     }
+
+
+def test_what_is_read_is_of_people_with_invented_names(path):
+    """Of two real names a conversation an expert learned these, not to copy whom it reads of."""
+    speakers = set()
+    for seed in range(8):
+        with quick() as memory:
+            made = [e for e in locomo.examples(memory, path, seed=seed) if e.stage == "extraction"]
+        assert not any(re.search(r"\b(Nia|Omar)\b", e.prompt + e.target) for e in made)
+        for example in made:
+            speaker = re.search(r"About (\w+):\n$", example.prompt)[1]
+            assert json.loads(example.target)["facts"][0].startswith(f"{speaker} ")
+            speakers.add(speaker)
+    assert len(speakers) > 4
 
 
 def test_examples_of_one_seed_are_the_same(path):

@@ -1,18 +1,19 @@
 """Stage 1, extraction: messages in, facts out, each citing the turn it was taken from.
 
 The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it, and reads
-messages as they are, with their relative dates written out. A base model of 135 M parameters has
-not, so without an expert the stage departs from the paper in three ways (bench/LOG.md has what each
-gave; `bench/stages.py` measures the stage as it is):
+a message at a time, its relative dates written out, with the two before it: shown a pair at once,
+it told a quarter of the facts of the wrong speaker. Its facts must be grounded, so that an
+invention is never stored: enough of their words are of what it was shown.
+
+A base model of 135 M parameters has not learned it, so without an expert the stage departs from
+the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures the stage):
 
 - worked examples follow the line (their KV is computed once and kept);
 - it reads one sentence at a time, and leaves out those that ask, greet or only speak of the other
   person. The schema makes the fact begin with its speaker; one without a name lends a common one,
   for the model writes badly about "User";
-- a fact must be *grounded*: its words are those of its sentence. The model's inventions (its
-  favourite is a favourite colour) are dropped, never stored.
-
-An expert's facts must be grounded too, in one of the messages, which is then their source.
+- all but a quarter of a fact's words must be those of its sentence (the model's favourite invention
+  is a favourite colour).
 
 Knows messages and the engine's `generate`; knows nothing of the store.
 """
@@ -21,8 +22,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from edgemem.results import Message, to_utc
@@ -40,12 +42,15 @@ from edgemem.text import (
 )
 
 __all__ = [
+    "CONTEXT",
     "PROMPT",
+    "SURE",
     "Fact",
-    "expert_prompt",
+    "Reading",
     "expert_target",
     "extract",
     "parse",
+    "readings",
     "schema",
     "worth_reading",
 ]
@@ -79,6 +84,7 @@ _EXAMPLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Lena", "I can't eat gluten.", ("Lena can't eat gluten",)),
 )
 
+CONTEXT = 2  # messages before it that an expert is shown with one
 MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, not read to its end
 _ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sentence of the speaker
 _STAND_INS = ("Kim", "Alex", "Robin", "Sasha")
@@ -87,9 +93,11 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 MIN_GROUNDED = 0.75
 _MAX_TOKENS = 80
 _EXPERT_TOKENS = 160
+SURE = 0.55  # how probable "no facts" must be for an expert to give none
 _EXPERT_GROUNDED = 0.4  # it may say things in its own words, not make them up
-_OWN_SUBJECT = 0.2
-_PORTION_CHARS = 1500
+_EXPERT_OWN = 0.2  # nor repeat what was said before
+_PORTION_CHARS = 500
+_PAUSE = timedelta(hours=4)  # what is said after a longer one does not go on from what was before
 _MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
 
 # Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
@@ -110,7 +118,17 @@ _SECOND_PERSON = re.compile(
 )
 _UNRESOLVED = re.compile(r"\b(?:i|me|my|mine|you|your|yours|this|i['’](?:m|ve|d|ll))\b", re.I)
 _CLAUSE_END = re.compile(r"[,;:.!?]|\bbut\b", re.I)
-_NAME_OR_NUMBER = re.compile(r"(?<=[\w,;:] )[A-Z]\w+|\d|[^\x00-\x7f]")
+_VOCATIVES = (
+    re.compile(r"(?P<before>(?:^|(?<=[.!?] )))(?P<name>[A-Z]\w{2,}), "),
+    re.compile(
+        r"(?P<before>\b(?i:hey|hi|hello|bye|thanks|thank you|morning|evening|night|oh|ah|aw+|wow"
+        r"|yeah|yep|yes|sure|ok|okay|no|nope|congrats|congratulations|absolutely|definitely|totally"
+        r"|exactly|awesome|cool|great|right|true|agreed)),? (?P<name>[A-Z]\w{2,})(?=[,.!?])"
+    ),
+    re.compile(r"(?P<before>), (?P<name>[A-Z]\w{2,})(?=[.!?])"),
+)
+_FOREIGN = re.compile(r"(?=[^\x00-\x7f])\w")  # a letter of another alphabet, no emoji
+_NAME_OR_NUMBER = re.compile(rf"(?<=[\w,;:] )[A-Z]\w+|\d|{_FOREIGN.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +147,7 @@ def worth_reading(sentence: str) -> bool:
     without "I" or "we", those with a name, a number, or at least six words.
     """
     count = len(words(sentence))
-    if is_question(sentence) or (count < 3 and sentence.isascii()):
+    if is_question(sentence) or (count < 3 and not _FOREIGN.search(sentence)):
         return False
     if _FIRST_PERSON.search(sentence):
         return True
@@ -148,7 +166,7 @@ def extract(
     engine does.
     """
     if engine.expert("extraction"):
-        return _without_repetitions(_by_expert(engine, messages))
+        return _without_repetitions(_by_expert(engine, messages, context))
     facts: list[Fact] = []
     before = "".join(f"{_label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
@@ -169,10 +187,46 @@ def extract(
     return _without_repetitions(facts)
 
 
-def expert_prompt(messages: Sequence[Message]) -> str:
-    """What an expert reads: the instruction, then a line for each message, with absolute dates."""
-    lines = (f"{_label(m)}: {_one_line(m)}\n" for m in messages)
-    return f"{PROMPT}\n\n{''.join(lines)}"
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One question to an expert. source: index of the message that `message` is, or is part of.
+
+    before: what was said before it; names: of all who speak.
+    """
+
+    source: int
+    message: Message
+    before: tuple[Message, ...]
+    names: frozenset[str]
+
+    @property
+    def prompt(self) -> str:
+        """The instruction, then a line for each message, with absolute dates; the last is read.
+
+        It ends with whom the facts are about: a small model does not look that far back for a name.
+        """
+        lines = [f"{_label(m)}: {_line(m, self.names)}\n" for m in (*self.before, self.message)]
+        if self.before:
+            lines = ["Before:\n", *lines[:-1], "Now:\n", lines[-1]]
+        return f"{PROMPT}\n\n{''.join(lines)}About {_label(self.message)}:\n"
+
+
+def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
+    """What an expert is asked about messages: one question for each that may hold a fact.
+
+    It is shown the CONTEXT messages before, if they are of the same talk. A long message is asked
+    about in portions of whole sentences. context: as `extract` takes it.
+    """
+    said = [*context, *messages]
+    names = frozenset(_label(m) for m in said)
+    found = []
+    for source, message in enumerate(messages):
+        at = len(context) + source
+        earlier = said[max(0, at - CONTEXT) : at]
+        before = tuple(_end_of(m) for m in earlier if _is_of_one_talk(m, message))
+        if _may_tell(_line(message, names), before):
+            found += [Reading(source, part, before, names) for part in _portions(message)]
+    return found
 
 
 def expert_target(facts: Sequence[str]) -> str:
@@ -180,94 +234,121 @@ def expert_target(facts: Sequence[str]) -> str:
     return json.dumps({"facts": list(facts)}, ensure_ascii=False)
 
 
-def _one_line(message: Message) -> str:
-    return " ".join(dates.absolute(message.content, message.timestamp)[0].split())
+def _may_tell(text: str, before: Sequence[Message]) -> bool:
+    """Whether a message may hold a fact: a sentence worth reading, however short ("I'm vegan."), or
+    the answer to a question."""
+    if is_question(text):
+        return False
+    if before and before[-1].content.rstrip().endswith("?"):
+        return True
+    return any(
+        worth_reading(sentence) or (_FIRST_PERSON.search(sentence) and not is_question(sentence))
+        for sentence in _pieces(text)[:MAX_SENTENCES]
+    )
 
 
-def _by_expert(engine: Engine, messages: Sequence[Message]) -> list[Fact]:
-    """Facts of messages read together, or one after the other if they are long."""
-    facts: list[Fact] = []
-    for portion in _portions(messages):
-        answer = engine.generate(
-            expert_prompt([message for _, message in portion]),
-            max_tokens=_EXPERT_TOKENS,
-            schema=_EXPERT_SCHEMA,
-            stage="extraction",
-        )
-        for text in parse(answer.text, cut=answer.finish_reason == "length"):
-            found = _sentence_of(text, [message for _, message in portion])
-            if found is not None:
-                number, sentence = found
-                source, message = portion[number]
-                text = _of_its_speaker(text, sentence, message, [m for _, m in portion])
-                facts.append(_dated(text, sentence, source, message.timestamp))
-    return facts
+def _is_of_one_talk(earlier: Message, later: Message) -> bool:
+    begun, now = (datetime.fromisoformat(m.timestamp) for m in (earlier, later))
+    return abs(now - begun) <= _PAUSE
 
 
-def _portions(messages: Sequence[Message]) -> list[list[tuple[int, Message]]]:
-    """What is read at once: all messages, each with its number, if they are short together.
+def _end_of(message: Message) -> Message:
+    """The last sentences of a message, in which it asks what the next one answers."""
+    if len(message.content) <= _PORTION_CHARS:
+        return message
+    kept = ""
+    for piece in reversed(_pieces(message.content)):
+        if len(kept) + len(piece) > _PORTION_CHARS:
+            break
+        kept = f"{piece} {kept}".strip()
+    return replace(message, content=kept or message.content[-_PORTION_CHARS:])
 
-    A longer one is read in portions of whole sentences; nothing, if it is questions only.
-    """
-    numbered = [(i, m) for i, m in enumerate(messages) if not is_question(m.content)]
-    if not numbered:
-        return []
-    if sum(len(m.content) for m in messages) <= _PORTION_CHARS:
-        return [list(enumerate(messages))]
-    portions: list[list[tuple[int, Message]]] = []
-    for number, message in numbered:
-        text = ""
-        for piece in [*_pieces(message.content)[:MAX_SENTENCES], ""]:
-            if text and (not piece or len(text) + len(piece) > _PORTION_CHARS):
-                portions.append([(number, replace(message, content=text))])
-                text = ""
-            text = f"{text} {piece}".strip()
+
+def _portions(message: Message) -> list[Message]:
+    """A message, or if it is long, parts of it of whole sentences."""
+    if len(message.content) <= _PORTION_CHARS:
+        return [message]
+    portions, text = [], ""
+    for piece in [*_pieces(message.content)[:MAX_SENTENCES], ""]:
+        if text and (not piece or len(text) + len(piece) > _PORTION_CHARS):
+            portions.append(replace(message, content=text))
+            text = ""
+        text = f"{text} {piece}".strip()
     return portions
 
 
-def _sentence_of(fact: str, messages: Sequence[Message]) -> tuple[int, str] | None:
-    """The message, and its sentence, that an expert took a fact from; None if there is none.
+def _line(message: Message, names: Collection[str] = ()) -> str:
+    """A message with its dates written out, without the names that it calls the others by.
 
-    Of the messages whose words hold enough of the fact's, the one that holds most, the fact's own
-    subject first.
+    A small model takes "Thanks, Ana!" for the beginning of something about Ana.
     """
-    best: tuple[float, int] | None = None
-    new = [w for w in content_words(fact) if not any(w in words(_label(m)) for m in messages)]
-    if not new:
+    text = " ".join(dates.absolute(message.content, message.timestamp)[0].split())
+
+    def kept(found: re.Match[str]) -> str:
+        called = found["name"]
+        other = any(n.startswith(called) and n != _label(message) for n in names)
+        return found["before"] if other else found[0]
+
+    for vocative in _VOCATIVES:
+        text = vocative.sub(kept, text)
+    return text
+
+
+def _by_expert(
+    engine: Engine, messages: Sequence[Message], context: Sequence[Message]
+) -> list[Fact]:
+    facts: list[Fact] = []
+    for reading in readings(messages, context):
+        answer = engine.generate(
+            reading.prompt,
+            max_tokens=_EXPERT_TOKENS,
+            schema=_EXPERT_SCHEMA,
+            stage="extraction",
+            fork=(expert_target([]), expert_target(["A"]), SURE),
+        )
+        for text in parse(answer.text, cut=answer.finish_reason == "length"):
+            if (found := _grounded(text, reading)) is not None:
+                facts.append(_dated(*found, reading.source, reading.message.timestamp))
+    return facts
+
+
+def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
+    """An expert's fact, told of whom it is about, and its sentence; None if it is made up.
+
+    Some of its words must be the message's; others may be of what was said before. What one says
+    of oneself is about the speaker, even if the expert told it of another. What is about another,
+    and more of it in their own words before, is no news.
+    """
+    message, speaker = reading.message, _label(reading.message)
+    named = {word for name in reading.names for word in words(name)}
+    new = [w for w in content_words(fact) if w not in named]
+
+    def held(messages: Iterable[Message]) -> int:
+        said = {w for m in messages for w in words(_line(m))}
+        return sum(same_word(w, said) for w in new)
+
+    shown = [*reading.before, message]
+    own = held([message])
+    if not new or own < _EXPERT_OWN * len(new) or held(shown) < _EXPERT_GROUNDED * len(new):
         return None
-    for number, message in enumerate(messages):
-        said = set(words(_one_line(message)))
-        share = sum(same_word(w, said) for w in new) / len(new)
-        if fact.startswith(_label(message)):
-            share += _OWN_SUBJECT
-        if best is None or share > best[0]:
-            best = share, number
-    assert best is not None
-    everything = {w for m in messages for w in words(_one_line(m))}
-    if sum(same_word(w, everything) for w in new) < _EXPERT_GROUNDED * len(new):
+    if {w for w in new if w.isdigit()} - {w for m in shown for w in words(_line(m))}:
         return None
-    said_at = messages[best[1]]
-    found = max(
-        _pieces(said_at.content) or [said_at.content],
+    sentence = max(
+        _pieces(message.content) or [message.content],
         key=lambda s: sum(same_word(w, set(words(s))) for w in new),
     )
-    return best[1], found
-
-
-def _of_its_speaker(fact: str, sentence: str, message: Message, messages: Sequence[Message]) -> str:
-    """A fact that an expert told of another speaker than the one who said it of themselves."""
-    speaker = _label(message)
-    others = {_label(m) for m in messages} - {speaker}
+    others = reading.names - {speaker}
     other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
-    if (
-        other is None
-        or re.search(rf"\b{re.escape(speaker)}\b", fact)
-        or _SECOND_PERSON.search(sentence)
-        or re.search(rf"\b{re.escape(other)}\b", sentence)
-        or not _FIRST_PERSON.search(sentence)
-    ):
-        return fact
-    return speaker + fact[len(other) :]
+    if other is None or re.search(rf"\b{re.escape(speaker)}\b", fact):
+        return fact, sentence
+    if held(m for m in reading.before if _label(m) == other) > own:
+        return None
+    for said in (sentence, message.content):
+        if _FIRST_PERSON.search(said) and not (
+            _SECOND_PERSON.search(said) or re.search(rf"\b{re.escape(other)}\b", said)
+        ):
+            return speaker + fact[len(other) :], sentence
+    return fact, sentence
 
 
 def schema(name: str) -> dict[str, Any]:

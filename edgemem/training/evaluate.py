@@ -80,7 +80,8 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
     for pair in track(pairs, "extraction"):
         started = time.perf_counter()
         try:
-            found = [fact.text for fact in extraction.extract(reader, pair.messages)]  # type: ignore[arg-type]
+            facts = extraction.extract(reader, pair.messages, context=pair.context)  # type: ignore[arg-type]
+            found = [fact.text for fact in facts]
         except ValueError:
             found = [""]  # neither a fact nor rightly nothing
         seconds.append(time.perf_counter() - started)

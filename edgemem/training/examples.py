@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from edgemem.errors import InputError
+from edgemem.stages.extraction import Reading, expert_target
 
-__all__ = ["STAGES", "Example", "Stage", "read", "write"]
+__all__ = ["STAGES", "Example", "Stage", "extraction_example", "read", "write"]
 
 Stage = Literal["extraction", "update", "generation"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -32,6 +33,12 @@ class Example:
     target: str
     group: str
     kind: str = ""
+
+
+def extraction_example(reading: Reading, facts: Sequence[str], group: str) -> Example:
+    """A question to extraction's expert, and the facts that it should find."""
+    target = expert_target(facts)
+    return Example("extraction", reading.prompt, target, group, "facts" if facts else "empty")
 
 
 def write(path: Path, examples: Iterable[Example]) -> int:

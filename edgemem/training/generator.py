@@ -10,11 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 
-from edgemem.importers import batches
 from edgemem.stages import extraction
 from edgemem.training.changes import Situation, situations, update_examples
 from edgemem.training.conversation import Conversation, converse
-from edgemem.training.examples import STAGES, Example, Stage
+from edgemem.training.examples import STAGES, Example, Stage, extraction_example
 from edgemem.training.phrases import Phrases, Split, phrases
 from edgemem.training.questions import generation_examples
 
@@ -58,16 +57,10 @@ def _changes(group: str, book: Phrases, conversation: Conversation) -> Iterator[
 
 
 def _extraction(conversation: Conversation, group: str) -> Iterator[Example]:
-    """Each pair of messages that `Memory.add` would read, with the facts in it."""
+    """What `Memory.add` would ask about each turn, with the facts in it."""
     for turns in conversation.sessions:
-        rows = [{"turn": turn} for turn in turns]
-        for batch in batches(rows, infer=True):
-            pair = [row["turn"] for row in batch]
-            facts = [fact for turn in pair for fact in turn.facts]
-            yield Example(
-                "extraction",
-                extraction.expert_prompt([turn.message for turn in pair]),
-                extraction.expert_target(facts),
-                group,
-                "facts" if facts else "empty",
-            )
+        said = [turn.message for turn in turns]
+        for reading in extraction.readings(said):
+            turn = turns[reading.source]
+            if not turn.person.assistant and reading.message is said[reading.source]:
+                yield extraction_example(reading, turn.facts, group)

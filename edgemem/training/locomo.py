@@ -1,7 +1,8 @@
 """LoCoMo's annotations as training examples: `observation` gives facts, `qa` gives answers.
 
-LoCoMo is CC BY-NC 4.0; so is whatever is trained on these. Facts cite turns, so a pair of messages
-has the facts that cite one of its two; relative dates are written out in both, by the same rule.
+LoCoMo is CC BY-NC 4.0; so is whatever is trained on these. Facts cite turns, so a message has the
+facts that cite it; relative dates are written out in both, by the same rule, and the speakers have
+invented names.
 Questions are shown what a search of the conversation finds, as algorithm B2 of MemLoRA says, and
 some of them their evidence among a little of that; of the adversarial ones the answer is that it is
 not known.
@@ -14,8 +15,9 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from edgemem.recall import recall
 from edgemem.results import Message
 from edgemem.stages import dates, extraction, generation
 from edgemem.stages.generation import Recalled
-from edgemem.training.examples import Example
+from edgemem.text import words
+from edgemem.training.examples import Example, extraction_example
+from edgemem.training.phrases import phrases
 
 __all__ = [
     "ADVERSARIAL",
@@ -49,10 +53,15 @@ _SHOWN = (3, 7)  # turns that a question is shown
 
 @dataclass(frozen=True)
 class Pair:
-    """Two messages that follow each other, as `Memory.add` takes them, and their facts."""
+    """Two messages that follow each other, as `Memory.add` takes them, and their facts.
+
+    sources: of each fact, the index of its message. context: the messages before.
+    """
 
     messages: tuple[Message, ...]
     facts: tuple[str, ...]
+    sources: tuple[int, ...]
+    context: tuple[Message, ...]
 
 
 @dataclass(frozen=True)
@@ -66,21 +75,32 @@ class Question:
 
 
 def pairs(path: Path) -> list[Pair]:
-    """The pairs of a LoCoMo file. A fact that cites turns of several is of the last one."""
+    """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
     file = read_locomo(path)
-    found: list[tuple[list[Message], list[str]]] = []
-    place: dict[str, tuple[int, Message]] = {}
+    found: list[tuple[list[Message], list[tuple[str, int]], list[Message]]] = []
+    place: dict[str, tuple[int, int]] = {}
+    said: list[Message] = []
     for batch in batches(file.messages, infer=True):
         messages = [_message(raw) for raw in batch]
-        for raw, message in zip(batch, messages, strict=True):
-            place[raw["metadata"]["dia_id"]] = len(found), message
-        found.append((messages, []))
+        for source, raw in enumerate(batch):
+            place[raw["metadata"]["dia_id"]] = len(found), source
+        found.append((messages, [], said[-extraction.CONTEXT :]))
+        said += messages
     for text, cited in _observations(path):
         known = [place[id] for id in cited if id in place]
         if known:
-            number, message = max(known, key=lambda p: p[0])
-            found[number][1].append(dates.absolute(text, message.timestamp)[0].strip())
-    return [Pair(tuple(messages), tuple(facts)) for messages, facts in found]
+            number, source = max(known)
+            said_at = found[number][0][source].timestamp
+            found[number][1].append((dates.absolute(text, said_at)[0].strip(), source))
+    return [
+        Pair(
+            messages=tuple(messages),
+            facts=tuple(text for text, _ in facts),
+            sources=tuple(source for _, source in facts),
+            context=tuple(context),
+        )
+        for messages, facts, context in found
+    ]
 
 
 def questions(file: LocomoFile) -> list[Question]:
@@ -103,11 +123,13 @@ def examples(memory: Memory, path: Path, *, seed: int = 0) -> Iterator[Example]:
     memory: an empty scope of it, named for the file, takes the conversation's turns.
     """
     file, rng = read_locomo(path), random.Random(f"{seed} {path.stem}")
-    for pair in pairs(path):
-        kind = "facts" if pair.facts else "empty"
-        prompt = extraction.expert_prompt(pair.messages)
-        target = extraction.expert_target(pair.facts)
-        yield Example("extraction", prompt, target, file.sample_id, kind)
+    read = pairs(path)
+    pronouns = _pronouns(read)
+    for pair in read:
+        told = list(zip(pair.facts, pair.sources, strict=True))
+        for reading in extraction.readings(pair.messages, pair.context):
+            facts = [text for text, source in told if source == reading.source]
+            yield _renamed(extraction_example(reading, facts, file.sample_id), pronouns, rng)
     for batch in batches(file.messages, infer=False):
         memory.add(batch, user_id=file.sample_id, infer=False)
     for question in questions(file):
@@ -119,6 +141,40 @@ def examples(memory: Memory, path: Path, *, seed: int = 0) -> Iterator[Example]:
         prompt = generation.expert_prompt(question.text, shown, "User")
         target = generation.expert_target(question.answer)
         yield Example("generation", prompt, target, file.sample_id, question.category)
+
+
+def _pronouns(read: Sequence[Pair]) -> dict[str, str]:
+    """Of each speaker "she" or "he", by what their facts say more often."""
+    said: dict[str, Counter[str]] = {}
+    for pair in read:
+        for message in pair.messages:
+            said.setdefault(message.name or message.role.capitalize(), Counter())
+        for fact in pair.facts:
+            if (about := next((n for n in said if fact.startswith(n)), None)) is not None:
+                said[about].update(words(fact))
+    return {
+        name: "she" if found["she"] + found["her"] > found["he"] + found["his"] else "he"
+        for name, found in said.items()
+    }
+
+
+def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) -> Example:
+    """The example with invented names for its speakers.
+
+    Of two names a conversation an expert learns these, instead of copying whom it reads of: trained
+    without this, it told nearly all of conv-26's facts of one of the two.
+    """
+    lists, names = phrases("train").lists, dict[str, str]()
+    for name, pronoun in pronouns.items():
+        taken = (*pronouns, *names.values())
+        free = [n for n in lists[pronoun] if n not in taken and n not in example.prompt]
+        names[name] = rng.choice(free)
+    speaker = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    prompt, target = (
+        speaker.sub(lambda found: names[found[0]], text)
+        for text in (example.prompt, example.target)
+    )
+    return replace(example, prompt=prompt, target=target)
 
 
 def _shown(

@@ -1,9 +1,9 @@
 """Training examples from a teacher: a larger model, local or behind an OpenAI-compatible address.
 
-Algorithm B2 of MemLoRA: the teacher takes facts from each pair of messages, and decides what each
-fact means for the memories that it resembles; a data set's own answers are the targets of
-generation, over the memories that the teacher made. The teacher reads instructions; the example has
-the expert's short prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row
+Algorithm B2 of MemLoRA: the teacher takes facts from each message, and decides what each fact means
+for the memories that it resembles; a data set's own answers are the targets of generation, over the
+memories that the teacher made. The teacher reads instructions; the example has the expert's short
+prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row
 for an old memory that the fact does not repeat. Departs from it in two ways: memories are found by
 the words they share with a fact or question, and an answer that cannot be used is dropped, not
 repaired.
@@ -26,13 +26,12 @@ from typing import Any, get_args
 from edgemem.cloud.client import Client
 from edgemem.cloud.settings import CloudSettings, checked
 from edgemem.errors import CloudError
-from edgemem.importers import batches
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
 from edgemem.stages import extraction, generation
 from edgemem.text import content_words
 from edgemem.training.changes import Situation, update_examples
-from edgemem.training.examples import STAGES, Example, Stage
+from edgemem.training.examples import STAGES, Example, Stage, extraction_example
 
 __all__ = ["Ask", "at_url", "local", "taught"]
 
@@ -45,9 +44,10 @@ SHOWN_OLD, SHOWN_ANSWER = 4, 6
 _EVENTS = get_args(Event)
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.S)
 
-EXTRACT = """List what the speakers of these messages say about themselves and people they know:
-preferences, details, plans, events. Each fact is one sentence that begins with a name and needs no
-context; keep dates as they are written. Greetings, questions, advice and small talk hold no fact.
+EXTRACT = """List what the last message says about its speaker and people they know: preferences,
+details, plans, events. What was said before it only tells what it is about. Each fact is one
+sentence that begins with a name and needs no context; keep dates as they are written. Greetings,
+questions, advice and small talk hold no fact.
 Answer with JSON only: {"facts": ["...", "..."]}, or {"facts": []}.
 
 """
@@ -123,15 +123,12 @@ def taught(
     """
     bank: dict[int, _Fact] = {}
     number = 0
-    for batch in batches([dict(m) for m in messages], infer=True):
-        pair = [_message(m) for m in batch]
-        prompt = extraction.expert_prompt(pair)
-        facts = _facts(ask(EXTRACT + prompt.split("\n\n", 1)[1]))
+    for reading in extraction.readings([_message(m) for m in messages]):
+        facts = _facts(ask(EXTRACT + reading.prompt.split("\n\n", 1)[1]))
         if facts is None:
             continue
         if "extraction" in stages:
-            kind = "facts" if facts else "empty"
-            yield Example("extraction", prompt, extraction.expert_target(facts), group, kind)
+            yield extraction_example(reading, facts, group)
         if set(stages) == {"extraction"}:
             continue
         for text in facts:
@@ -150,7 +147,7 @@ def taught(
                 if event in ("UPDATE", "DELETE"):
                     del bank[near[place]]
             if event != "NONE":
-                bank[number] = _Fact(text, pair[-1].timestamp)
+                bank[number] = _Fact(text, reading.message.timestamp)
                 number += 1
     if "generation" in stages:
         for row in qa:
