@@ -10,10 +10,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from edgemem.errors import InputError
-from edgemem.stages.extraction import Reading, expert_target
+
+if TYPE_CHECKING:
+    from edgemem.stages.extraction import Reading
 
 __all__ = ["STAGES", "Example", "Stage", "extraction_example", "read", "write"]
 
@@ -37,6 +39,8 @@ class Example:
 
 def extraction_example(reading: Reading, facts: Sequence[str], group: str) -> Example:
     """A question to extraction's expert, and the facts that it should find."""
+    from edgemem.stages.extraction import expert_target  # late: `--help` reads this file
+
     target = expert_target(facts)
     return Example("extraction", reading.prompt, target, group, "facts" if facts else "empty")
 
