@@ -45,6 +45,7 @@ class _NewFact:
     fact: extraction.Fact
     vectors: Vectors
     turn: StoredTurn
+    sources: tuple[str, ...]
 
 
 def payload(
@@ -79,12 +80,19 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
+        standing = memory.store.standing_turns([t.id for t in context])
+        context = [t for t in context if t.id in standing]
     found = extraction.extract(
         memory.engine, [_message(t) for t in turns], context=[_message(t) for t in context]
     )
     embedder = memory.embedder
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
-    facts = [_NewFact(f, v, turns[f.source]) for f, v in zip(found, vectors, strict=True)]
+    said = [*context, *turns]
+    cited = [[said[len(context) + i].id for i in (f.source, *f.also)] for f in found]
+    facts = [
+        _NewFact(fact, vector, turns[fact.source], tuple(ids))
+        for fact, vector, ids in zip(found, vectors, cited, strict=True)
+    ]
     near = [_nearest(memory, item.scope, fact.vectors) for fact in facts]
     ops = update.decide(
         memory.engine,
@@ -141,7 +149,7 @@ def _apply(
             vectors=new.vectors,
             updated_at=now,
             valid_from=valid_from,
-            sources=[new.turn.id],
+            sources=new.sources,
         )
         return [_change(old, "UPDATE", op.by, text, updated_at=now)]
     if old.valid_from is not None and new.turn.timestamp < old.valid_from:
@@ -174,7 +182,7 @@ def _add(
         valid_from=new.fact.valid_from,
         valid_to=valid_to,
         expires_at=item.payload.get("expires_at"),
-        sources=(new.turn.id,),
+        sources=new.sources,
     )
     tx.add_memory(stored, role=new.turn.role, actor_id=new.turn.name)
     return replace(added(stored), by=by)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
@@ -13,6 +14,7 @@ from edgemem import Memory, cachefile
 from edgemem.errors import StoreFull
 from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.memories import Memories
+from edgemem.runtime.engine import Generation
 
 SECRET = "xyzzyplugh"
 SAID = f"I hid the {SECRET} under the oak."
@@ -60,6 +62,44 @@ def test_erase_leaves_no_trace_of_turn_fact_and_history_in_any_file(tmp_path: Pa
         assert texts(memory.search(SAID)) == ["I have a cat."]
         assert memory.doctor()["problems"] == []
     assert SECRET.encode() not in bytes_beside(path)
+
+
+class Reader(FakeEngine):
+    """Takes facts as an expert does: shown what was said before."""
+
+    def expert(self, stage: str) -> bool:
+        return stage == "extraction"
+
+    def generate(self, prompt: Any, *, stage: str = "", **options: Any) -> Generation:
+        asked = "\n".join(str(prompt).splitlines()[:-1])  # without whom it is about
+        found = super().generate(asked, stage=stage, **options)
+        self.prompts[-1] = stage, prompt
+        return found
+
+
+LATER = "We dug it up at noon."
+
+
+def test_erase_takes_a_fact_that_has_its_words_from_a_turn_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    engine = Reader(facts={LATER: f"{{}} dug up the {SECRET} at noon"})
+    with quick(path, engine=engine) as memory:
+        memory.add(SAID, user_id="ana")
+        memory.add(LATER, user_id="ana")
+        (fact,) = memory.get_all(filters={"kind": "fact"})
+        assert SECRET in fact.memory and SAID in engine.prompts[-1][1]
+        (said,) = (m for m in memory.get_all() if m.memory == SAID)
+        assert fact.id in memory.erase(said.id)
+        assert SECRET.encode() not in bytes_beside(path)
+
+
+def test_what_is_deleted_is_not_shown_with_what_is_said_after(tmp_path: Path) -> None:
+    engine = Reader()
+    with quick(tmp_path / "a.db", engine=engine) as memory:
+        memory.add(SAID, user_id="ana")
+        memory.delete(memory.get_all()[0].id)
+        memory.add(LATER, user_id="ana")
+    assert SECRET not in str(engine.prompts[-1]) and LATER in str(engine.prompts[-1])
 
 
 def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path: Path) -> None:

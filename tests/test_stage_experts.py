@@ -178,6 +178,16 @@ def test_what_one_says_of_the_other_stays_about_the_other():
     assert fact.text == "Tom has run a race"
 
 
+def test_a_fact_cites_the_messages_before_that_lent_it_words():
+    """It may say what they say, and goes when they are erased."""
+    context = [said("We live in Oslo."), said("How long have you lived there?", "Tom")]
+    engine = Expert(facts("Ana has lived in Oslo for four years"), facts("Tom owns a boat"))
+    messages = [said("Four years now."), said("I own a boat.", "Tom")]
+    lived, boat = extraction.extract(engine, messages, context=context)
+    assert (lived.source, lived.also) == (0, (-2, -1))
+    assert (boat.source, boat.also) == (1, ())
+
+
 def test_questions_alone_are_not_read():
     assert extraction.extract(Expert(), [said("How are you?"), said("And you?", "Tom")]) == []
 

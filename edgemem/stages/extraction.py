@@ -133,11 +133,15 @@ _NAME_OR_NUMBER = re.compile(rf"(?<=[\w,;:] )[A-Z]\w+|\d|{_FOREIGN.pattern}")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One extracted fact. source: index of the message; valid_from: ISO time it holds from."""
+    """One extracted fact. source: index of the message; valid_from: ISO time it holds from.
+
+    also: of other messages that lent it words, -1 being the last one of the context.
+    """
 
     text: str
     source: int
     valid_from: str
+    also: tuple[int, ...] = ()
 
 
 def worth_reading(sentence: str) -> bool:
@@ -191,12 +195,14 @@ def extract(
 class Reading:
     """One question to an expert. source: index of the message that `message` is, or is part of.
 
-    before: what was said before it; names: of all who speak.
+    before: what was said before it, and where, the context's places being negative; names: of all
+    who speak.
     """
 
     source: int
     message: Message
     before: tuple[Message, ...]
+    places: tuple[int, ...]
     names: frozenset[str]
 
     @property
@@ -221,11 +227,11 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
     names = frozenset(_label(m) for m in said)
     found = []
     for source, message in enumerate(messages):
-        at = len(context) + source
-        earlier = said[max(0, at - CONTEXT) : at]
-        before = tuple(_end_of(m) for m in earlier if _is_of_one_talk(m, message))
+        earlier = range(max(source - CONTEXT, -len(context)), source)
+        places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
+        before = tuple(_end_of(said[len(context) + i]) for i in places)
         if _may_tell(_line(message, names), before):
-            found += [Reading(source, part, before, names) for part in _portions(message)]
+            found += [Reading(source, part, before, places, names) for part in _portions(message)]
     return found
 
 
@@ -308,7 +314,8 @@ def _by_expert(
         )
         for text in parse(answer.text, cut=answer.finish_reason == "length"):
             if (found := _grounded(text, reading)) is not None:
-                facts.append(_dated(*found, reading.source, reading.message.timestamp))
+                fact = _dated(*found, reading.source, reading.message.timestamp)
+                facts.append(replace(fact, also=_lenders(text, reading)))
     return facts
 
 
@@ -349,6 +356,17 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
         ):
             return speaker + fact[len(other) :], sentence
     return fact, sentence
+
+
+def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
+    """The places of the messages before that have words of a fact which its own message has not."""
+    own = {w for part in (*reading.names, _line(reading.message)) for w in words(part)}
+    lent = [w for w in content_words(fact) if not same_word(w, own)]
+    return tuple(
+        place
+        for place, message in zip(reading.places, reading.before, strict=True)
+        if any(same_word(w, set(words(_line(message)))) for w in lent)
+    )
 
 
 def schema(name: str) -> dict[str, Any]:

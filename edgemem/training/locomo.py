@@ -2,10 +2,9 @@
 
 LoCoMo is CC BY-NC 4.0; so is whatever is trained on these. Facts cite turns, so a message has the
 facts that cite it; relative dates are written out in both, by the same rule, and the speakers have
-invented names.
-Questions are shown what a search of the conversation finds, as algorithm B2 of MemLoRA says, and
-some of them their evidence among a little of that; of the adversarial ones the answer is that it is
-not known.
+invented names. Questions are shown what a search of the conversation finds, as algorithm B2 of
+MemLoRA says, and some of them their evidence among a little of that; of the adversarial ones the
+answer is that it is not known.
 
 Knows LoCoMo's files and a Memory that searches them; knows nothing of training.
 """

@@ -3,10 +3,9 @@
 Algorithm B2 of MemLoRA: the teacher takes facts from each message, and decides what each fact means
 for the memories that it resembles; a data set's own answers are the targets of generation, over the
 memories that the teacher made. The teacher reads instructions; the example has the expert's short
-prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row
-for an old memory that the fact does not repeat. Departs from it in two ways: memories are found by
-the words they share with a fact or question, and an answer that cannot be used is dropped, not
-repaired.
+prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row for an old memory
+that the fact does not repeat. Departs from it in two ways: memories are found by the words they
+share with a fact or question, and an answer that cannot be used is dropped, not repaired.
 
 What is shown to a teacher behind an address leaves this machine. Knows messages and the stages'
 prompts; the cloud's client asks.
