@@ -83,21 +83,18 @@ def grammar_overhead(engine: Engine, rounds: int = 9) -> float:
 
 
 def quality(file: Path) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """What a file says of the invented conversations, 512 tokens at a time.
+    """What a file says of the invented conversations, a batch at a time.
 
     Returns (n,) log p of each token that follows another, and (n,) the likeliest one there.
     """
     lib = llama.library()
     model, context = llama.open_model(
-        file, n_ctx=512, n_threads=1, n_threads_batch=2, n_gpu_layers=0
+        file, n_ctx=llama.N_BATCH, n_threads=1, n_threads_batch=2, n_gpu_layers=0
     )
-    batch = lib.llama_batch_init(512, 0, 1)
+    batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
     vocabulary = Vocabulary(lib, model, file.name)
     log_p, likeliest = [], []
-    for text in TEXTS:
-        said = [m for session in read_demo(str(text)).sessions for m in session.messages]
-        lines = "".join(f"{m.get('name') or m['role']}: {m['content']}\n" for m in said)
-        tokens = vocabulary.tokenize(lines)[:512]
+    for tokens in _passages(vocabulary):
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):
             batch.token[i], batch.pos[i], batch.logits[i] = token, i, 1
@@ -115,6 +112,16 @@ def quality(file: Path) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     lib.llama_free(context)
     lib.llama_model_free(model)
     return np.concatenate(log_p), np.concatenate(likeliest)
+
+
+def _passages(vocabulary: Vocabulary) -> Iterator[list[int]]:
+    """The beginnings of the invented conversations, at most a batch of tokens each."""
+    for text in TEXTS:
+        said = [m for session in read_demo(str(text)).sessions for m in session.messages]
+        lines = "".join(f"{m.get('name') or m['role']}: {m['content']}\n" for m in said)
+        tokens = vocabulary.tokenize(lines)[:512]
+        for start in range(0, len(tokens), llama.N_BATCH):
+            yield tokens[start : start + llama.N_BATCH]
 
 
 def quality_rows(files: dict[str, Path]) -> list[dict[str, Any]]:

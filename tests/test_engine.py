@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import edgemem.runtime.engine as engine_module
 from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime.engine import Engine, Stream
+from edgemem.runtime.llama import N_BATCH
 from edgemem.runtime.streams import held_back
 
 pytestmark = pytest.mark.models
@@ -338,12 +339,12 @@ def test_interleaved_stages_give_a_cold_engines_logits_to_the_bit(prefix_bytes, 
 @pytest.mark.parametrize("more", [0, 1])
 def test_batches_of_a_long_prompt_leave_no_trace(engine, logits_seen, more):
     """A prompt one longer than a batch would leave a last batch of one token."""
-    tokens = engine.tokenize(LONG * 9)[: 512 + more]
+    tokens = engine.tokenize(LONG * 9)[: N_BATCH + more]
     prompt = b"".join(map(engine._vocabulary.piece, tokens)).decode()
-    assert engine.count_tokens(prompt) == 512 + more
+    assert engine.count_tokens(prompt) == N_BATCH + more
     engine.drop_prefixes()
     fresh = engine.generate(prompt, max_tokens=1, stage="batches")
-    engine.generate(prompt[:1000], max_tokens=2, stage="batches")
+    engine.generate(prompt[:800], max_tokens=2, stage="batches")
     again = engine.generate(prompt, max_tokens=1, stage="batches")
     assert (fresh.cached_tokens, again.cached_tokens > 100) == (0, True)
     assert logits_seen[0].tobytes() == logits_seen[-1].tobytes()
@@ -409,7 +410,7 @@ def test_a_deadline_passes_while_another_thread_has_the_engine(engine):
 
 def test_a_long_prompt_is_given_up_between_its_batches(engine, logits_seen):
     prompt = "Twelve. " + LONG * 18
-    assert engine.count_tokens(prompt) > 2 * 512
+    assert engine.count_tokens(prompt) > 2 * N_BATCH
     engine.generate(prompt, max_tokens=2, stage="given up")
     expected = [x.tobytes() for x in logits_seen]
     engine.drop_prefixes()
@@ -418,7 +419,7 @@ def test_a_long_prompt_is_given_up_between_its_batches(engine, logits_seen):
     assert (done.completion_tokens, done.finish_reason) == (0, "cancelled")
     logits_seen.clear()
     again = engine.generate(prompt, max_tokens=2, stage="given up")
-    assert again.cached_tokens == 2 * 512
+    assert again.cached_tokens == 2 * N_BATCH
     assert [x.tobytes() for x in logits_seen] == expected
 
 
