@@ -181,10 +181,26 @@ def test_training_begins_from_an_adapter(base: Path, tmp_path: Path) -> None:
         "extraction", base, *data, second, replace(PLAN, epochs=1, alpha=32.0), init=first
     )
     assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)  # float16 in between
-    with pytest.raises(AdapterError, match="does not have the layers and the rank of this expert"):
+    with pytest.raises(AdapterError, match=r"lora_A \(8, 32\), where this expert has \(4, 32\)"):
         trainer.train(
             "extraction", base, *data, second, replace(PLAN, rank=4), init=first
         )  # fmt: skip
+
+
+def test_an_expert_of_more_layers_begins_where_one_of_fewer_ended(
+    base: Path, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "1.gguf", tmp_path / "2.gguf"
+    data = examples(24), examples(8, "v")
+    before = trainer.train("extraction", base, *data, first, PLAN)
+    wide = replace(PLAN, epochs=1, layers="all")
+    after = trainer.train("extraction", base, *data, second, wide, init=first)
+    assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)
+    assert second.stat().st_size > 2 * first.stat().st_size
+    with pytest.raises(AdapterError, match="no such layer; give an adapter of the same base"):
+        trainer.train("extraction", base, *data, first, replace(PLAN, epochs=1), init=second)
+    with pytest.raises(InputError, match="layers is 'most'; allowed: qv, all"):
+        trainer.train("extraction", base, *data, first, replace(PLAN, layers="most"))
 
 
 def test_it_ends_when_validation_gets_no_better(base: Path, tmp_path: Path) -> None:

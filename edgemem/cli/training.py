@@ -157,6 +157,12 @@ def _taught(
     help="The adapter file to write (.gguf).",
 )
 @click.option("--model", help="The base model: a name of the manifest, or the path of a GGUF.")
+@click.option(
+    "--layers",
+    type=click.Choice(["qv", "all"]),
+    help="That get an adapter: queries and values, or all linear ones.  [default: all for "
+    "generation, else qv]",
+)
 @click.option("--minutes", type=float, help="End after this time, and plan the schedule so.")
 @click.option("--epochs", type=int, default=50, show_default=True, help="Most passes.")
 @click.option("--lr", type=float, default=1e-3, show_default=True, help="Highest learning rate.")
@@ -170,7 +176,7 @@ def _taught(
     show_default=True,
     help="End after so many validations without a better loss.",
 )
-@click.option("--init", type=FILE, help="Begin from this adapter.")
+@click.option("--init", type=FILE, help="Begin from this adapter; it may have fewer layers.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "--precision",
@@ -183,8 +189,8 @@ def _taught(
 @json_option
 def run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
-    minutes: float | None, epochs: int, lr: float, batch: int, rank: int, every: int,
-    patience: int, init: Path | None, seed: int, precision: str,
+    layers: str | None, minutes: float | None, epochs: int, lr: float, batch: int, rank: int,
+    every: int, patience: int, init: Path | None, seed: int, precision: str,
     threads: int | None, resume: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
@@ -201,8 +207,9 @@ def run(
     if not judge:
         learn, judge = trainer.split(learn, seed)
     plan = trainer.Plan(
-        lr=lr, batch=batch, epochs=epochs, minutes=minutes, rank=rank, alpha=2.0 * rank, seed=seed,
-        every=every, patience=patience, precision=precision, threads=threads,
+        layers=layers, lr=lr, batch=batch, epochs=epochs, minutes=minutes, rank=rank,
+        alpha=2.0 * rank, seed=seed, every=every, patience=patience, precision=precision,
+        threads=threads,
     )  # fmt: skip
     base = find(model or load_settings().model)
     with _shown() as report:
@@ -217,7 +224,7 @@ def run(
         | {
             "out": out.name,
             "base_sha256": known_sha256(base),
-            "targets": trainer.TARGETS[stage],
+            "targets": trainer.targets(stage, plan),
             "command": _typed(click.get_current_context()),
         },
     )

@@ -27,13 +27,10 @@ from edgemem.training.extra import require
 from edgemem.training.packing import Row, Tokens, rows
 from edgemem.training.tokens import tokenized
 
-__all__ = ["TARGETS", "Outcome", "Plan", "Progress", "learning_rate", "split", "train"]
+__all__ = ["LAYERS", "Outcome", "Plan", "Progress", "learning_rate", "split", "targets", "train"]
 
-TARGETS: dict[Stage, tuple[str, ...]] = {
-    "extraction": lora.QV,
-    "update": lora.QV,
-    "generation": lora.ALL_LINEAR,
-}
+LAYERS = {"qv": lora.QV, "all": lora.ALL_LINEAR}
+_LAYERS_OF: dict[Stage, str] = {"extraction": "qv", "update": "qv", "generation": "all"}
 WARMUP_STEPS = 10
 LAST_LR = 0.1  # of the highest
 MAX_GRADIENT_NORM = 1.0
@@ -42,14 +39,16 @@ _HOW_LONG = ("minutes", "epochs", "patience", "threads")  # a resumed run may ch
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. lr: the highest learning rate; batch: examples of a step.
+    """How to train. layers: that get an adapter, a key of LAYERS; None is the stage's own.
 
+    lr: the highest learning rate; batch: examples of a step.
     minutes: wall-clock limit that the schedule is planned to end in; None is what the epochs take.
     every: steps between validations, each with a checkpoint; patience: validations without a better
     loss before it ends; valid_examples: most that a validation reads; row_tokens: of one pass.
     threads: None is one for each core.
     """
 
+    layers: str | None = None
     lr: float = 1e-3
     batch: int = 8
     epochs: int = 50
@@ -103,6 +102,11 @@ class Outcome:
     elapsed_s: float
     ended: str
     bytes: int
+
+
+def targets(stage: Stage, plan: Plan) -> tuple[str, ...]:
+    """Names of the linear layers that the stage's expert changes."""
+    return LAYERS[plan.layers or _LAYERS_OF[stage]]
 
 
 def split(examples: Sequence[Example], seed: int = 0) -> tuple[list[Example], list[Example]]:
@@ -297,7 +301,7 @@ class _Expert:
         self._model = lora.load_base(base, precision=plan.precision)
         self._shape = adapterfile.shape_of(base)
         self._tensors = lora.add_lora(
-            self._model, TARGETS[stage], rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
+            self._model, targets(stage, plan), rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
             seed=plan.seed,
         )  # fmt: skip
         self._optimizer = torch.optim.AdamW(
@@ -305,15 +309,19 @@ class _Expert:
         )
 
     def begin_from(self, init: Path) -> None:
-        """Take an adapter's values. Raises AdapterError when it is of another form."""
+        """Take an adapter's values; layers that it does not have begin at nothing.
+
+        Raises AdapterError when it has other layers, or another rank.
+        """
         arrays, alpha = adapterfile.read(init, shape=self._shape)
         wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
-        if {name: values.shape for name, values in arrays.items()} != wanted:
-            raise AdapterError(
-                f"{init} does not have the layers and the rank of this expert "
-                f"({len(self._tensors) // 2} layers, rank {self._plan.rank}); give an adapter of "
-                "the same stage and rank"
-            )
+        for name, values in arrays.items():
+            if wanted.get(name) != values.shape:
+                raise AdapterError(
+                    f"{init} has {name} {values.shape}, where this expert has "
+                    f"{wanted.get(name, 'no such layer')}; give an adapter of the same base and "
+                    f"rank ({self._plan.rank}), and with no layers but this expert's"
+                )
         with self._torch.no_grad():
             for name, values in arrays.items():
                 if name.endswith("B"):  # the product keeps its size under this plan's alpha
@@ -402,5 +410,7 @@ def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], 
     numbers = (plan.lr, plan.batch, plan.epochs, plan.rank, plan.every, plan.patience)
     if min(numbers) <= 0 or (plan.minutes is not None and plan.minutes <= 0):
         raise InputError("lr, batch, epochs, minutes, rank, every and patience must be above 0")
+    if plan.layers not in (None, *LAYERS):
+        raise InputError(f"layers is {plan.layers!r}; allowed: {', '.join(LAYERS)}")
     if not 0.0 <= plan.dropout < 0.99:
         raise InputError(f"dropout is {plan.dropout}; it must be at least 0 and below 0.99")
