@@ -8,6 +8,7 @@ what may be told; knows nothing of stages.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +19,11 @@ from edgemem.training.told import Person, Subject, Told, all_facts, as_sentence,
 
 __all__ = ["Conversation", "Turn", "converse"]
 
-_CHATTER = ("hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react")
+_OF_THE_OTHER = ("echo", "recall")  # of what the other has or does
+_CHATTER = (
+    "hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react", "maxim",
+    *_OF_THE_OTHER,
+)  # fmt: skip
 _INTERRUPTED = frozenset(("fine", "react", "small", "musing", "compliment", "wish", "hypo", "sad"))
 _EMOJI = (
     "😊",
@@ -94,11 +99,15 @@ class _Talk:
             )
         return found
 
-    def pick(self, name: str, other: Person) -> str:
+    def pick(self, name: str, other: Person, known: Mapping[str, str] | None = None) -> str:
+        """A phrase of talk. known: values for its slots; one that is not in it may be any."""
         said = self.book.talk[name]
         if other.assistant:  # nobody calls it by name
             said = [phrase for phrase in said if "{other}" not in phrase]
-        text = fill(self.rng.choice(said), {"other": other.name})
+        phrase = self.rng.choice(said)
+        named = sorted(slots(phrase) - {"other"})
+        values = {s: (known or {}).get(s) or self.rng.choice(self.book.lists[s]) for s in named}
+        text = fill(phrase, {"other": other.name} | values)
         if name in _INTERRUPTED and self.rng.random() < 0.3:
             first = text.split(" ", 1)[0].split("'")[0].rstrip(",.!")
             if first not in self.book.proper | {other.name}:
@@ -190,7 +199,8 @@ class _Talk:
             elif other.assistant and rng.random() < 0.6:
                 parts.append(self.pick("userask", other))
             elif not parts or rng.random() < 0.6:
-                for kind in rng.sample(_CHATTER, rng.choice((1, 1, 2, 3))):
+                kinds = _CHATTER[: -len(_OF_THE_OTHER)] if other.assistant else _CHATTER
+                for kind in rng.sample(kinds, rng.choice((1, 1, 2, 3))):
                     parts.append(self.pick(kind, other))
             if number >= length - 2:
                 parts.append(self.pick("byeback" if number == length - 1 else "bye", other))
@@ -204,7 +214,7 @@ class _Talk:
                 ):
                     asked = self.ask(parts, topic)
                 else:
-                    parts.append(self.pick(rng.choice(("tail", "tail", "follow")), other))
+                    parts.append(self.pick(rng.choice(("tail", "follow", "enquire")), other))
             turn.text = self.spoken(parts, person)
             photos = [
                 p for t in turn.told[:1] for (p,) in t.topic.of("p") if slots(p) <= set(t.values)
@@ -232,10 +242,11 @@ class _Talk:
         echoes = [r for (r,) in told.topic.of("r") if slots(r) <= set(told.values)]
         if echoes and told.state == "holds" and rng.random() < 0.45:
             parts.append(fill(rng.choice(echoes), told.values))
-        if rng.random() < 0.2:
-            parts.append(
-                self.pick(rng.choice(("fine", "compliment", "wish", "advice", "musing")), other)
-            )
+        if not sad and rng.random() < 0.4:
+            parts.append(self.pick("echo", other, told.values))
+        if rng.random() < 0.3:
+            kinds = ("fine", "compliment", "wish", "advice", "musing", "maxim", "recall")
+            parts.append(self.pick(rng.choice(kinds), other, told.values))
         return parts
 
     def ask(self, parts: list[str], topic: Topic) -> tuple[Topic, tuple[str, ...]] | None:
