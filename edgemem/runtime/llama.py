@@ -33,8 +33,8 @@ __all__ = [
     "open_vocabulary",
 ]
 
-# Of a prefill: 256 tokens, where llama.cpp has 512, since what a layer computes of them stays in the
-# cache (7 % less time for Q4_1, 7 to 19 % for Q8_0: bench/LOG.md).
+# Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache
+# (7 % less time for Q4_1, 7 to 19 % for Q8_0: bench/LOG.md).
 N_BATCH = 256
 _BUFFER = re.compile(rb"(KV|compute|output) buffer size = +([\d.]+) MiB")
 

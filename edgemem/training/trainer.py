@@ -301,8 +301,8 @@ class _Expert:
         self._model = lora.load_base(base, precision=plan.precision)
         self._shape = adapterfile.shape_of(base)
         self._tensors = lora.add_lora(
-            self._model, targets(stage, plan), rank=plan.rank, alpha=plan.alpha, dropout=plan.dropout,
-            seed=plan.seed,
+            self._model, targets(stage, plan), rank=plan.rank, alpha=plan.alpha,
+            dropout=plan.dropout, seed=plan.seed,
         )  # fmt: skip
         self._optimizer = torch.optim.AdamW(
             self._tensors.values(), lr=plan.lr, betas=(0.9, 0.999), weight_decay=plan.weight_decay
