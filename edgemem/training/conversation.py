@@ -19,11 +19,10 @@ from edgemem.training.told import Person, Subject, Told, all_facts, as_sentence,
 
 __all__ = ["Conversation", "Turn", "converse"]
 
-_OF_THE_OTHER = ("echo", "recall")  # of what the other has or does
 _CHATTER = (
     "hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react", "maxim",
-    *_OF_THE_OTHER,
 )  # fmt: skip
+_OF_THE_OTHER = ("echo", "recall")  # of what the other has or does, which no assistant has
 _INTERRUPTED = frozenset(("fine", "react", "small", "musing", "compliment", "wish", "hypo", "sad"))
 _EMOJI = (
     "😊",
@@ -199,7 +198,7 @@ class _Talk:
             elif other.assistant and rng.random() < 0.6:
                 parts.append(self.pick("userask", other))
             elif not parts or rng.random() < 0.6:
-                kinds = _CHATTER[: -len(_OF_THE_OTHER)] if other.assistant else _CHATTER
+                kinds = _CHATTER if other.assistant else _CHATTER + _OF_THE_OTHER
                 for kind in rng.sample(kinds, rng.choice((1, 1, 2, 3))):
                     parts.append(self.pick(kind, other))
             if number >= length - 2:
