@@ -42,6 +42,7 @@ from edgemem.memory import Memory
 from edgemem.retrieval.fusion import FEATURES
 from edgemem.retrieval.rows import Dtype
 from edgemem.training import answers as end_to_end
+from edgemem.training import locomo as annotations
 
 _console = Console(stderr=True)
 
@@ -162,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not files:
             parser.error(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
         summary, rows = end_to_end.run(
-            files,
+            [annotations.read(path) for path in files],
             source=options.source,
             experts=options.experts,
             most=options.sample,

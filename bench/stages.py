@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from edgemem.training import trial
+from edgemem.training import locomo, trial
 
 _console = Console(stderr=True)
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if min(options.pairs, options.questions, options.operations) < 1:
         parser.error("--pairs, --questions and --operations must be 1 or more")
     summary, rows = trial.run(
-        files,
+        [locomo.read(path) for path in files],
         options.experts,
         pairs=options.pairs,
         questions=options.questions,

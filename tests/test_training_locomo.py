@@ -12,6 +12,7 @@ from edgemem.importers import read_locomo
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.training import examples as files
 from edgemem.training import locomo
+from edgemem.training.annotated import examples
 from edgemem.training.examples import Example
 
 
@@ -42,7 +43,7 @@ def test_examples_show_an_answerable_question_all_of_its_evidence(path):
     kinds = set()
     for seed in range(8):
         with quick() as memory:
-            made = list(locomo.examples(memory, path, seed=seed))
+            made = list(examples(memory, locomo.read(path), seed=seed))
         assert {e.group for e in made} == {"conv-0"}
         kinds |= {(e.stage, e.kind) for e in made}
         for example in made:
@@ -65,7 +66,9 @@ def test_what_is_read_is_of_people_with_invented_names(path):
     speakers = set()
     for seed in range(8):
         with quick() as memory:
-            made = [e for e in locomo.examples(memory, path, seed=seed) if e.stage == "extraction"]
+            made = [
+                e for e in examples(memory, locomo.read(path), seed=seed) if e.stage == "extraction"
+            ]
         assert not any(re.search(r"\b(Nia|Omar)\b", e.prompt + e.target) for e in made)
         for example in made:
             speaker = re.search(r"About (\w+):\n$", example.prompt)[1]
@@ -77,7 +80,7 @@ def test_what_is_read_is_of_people_with_invented_names(path):
 def test_examples_of_one_seed_are_the_same(path):
     def made():
         with quick() as memory:
-            return list(locomo.examples(memory, path, seed=3))
+            return list(examples(memory, locomo.read(path), seed=3))
 
     assert made() == made()
 

@@ -107,7 +107,7 @@ def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path, run: Run) -
     log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
     log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n")
     result = run("train", "data", str(log), "--out", str(out), code=2)
-    assert "log.txt: only LoCoMo's JSON has annotations" in result.stderr and not out.exists()
+    assert "log.txt has no annotations" in result.stderr and not out.exists()
 
 
 def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path, run: Run) -> None:
@@ -118,6 +118,14 @@ def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path, r
     assert {e.stage for e in examples.read([out])} == {"generation"}
     run(*arguments)
     assert {e.stage for e in examples.read([out])} == {"extraction", "generation"}
+
+
+def test_conversations_of_one_name_are_refused(tmp_path: Path, run: Run) -> None:
+    talk, out = tmp_path / "talk.txt", tmp_path / "out.jsonl"
+    talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
+    assert "1 example" in run("train", "data", str(talk), "--out", str(out)).stderr
+    result = run("train", "data", str(talk), str(talk), "--out", str(out), code=2)
+    assert "talk-1: two conversations of that name" in result.stderr
 
 
 @pytest.mark.parametrize("way", evaluate.BASE_WAYS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from edgemem.training.examples import STAGES, Example, Stage, write
 from edgemem.training.phrases import Split
 
 if TYPE_CHECKING:
+    from edgemem.training.annotated import Annotated
     from edgemem.training.evaluate import Track
     from edgemem.training.trainer import Progress
 
@@ -74,9 +76,9 @@ def data(
 ) -> None:
     """Write training examples from invented conversations, whose truth is known.
 
-    The same options give the same file. With FILEs, they are taken from these instead: from
-    LoCoMo's JSON, what is annotated there; or, of these and of chat logs, what a teacher makes of
-    them, to whose address their text goes.
+    The same options give the same file. With FILEs, they are taken from these instead: what is
+    annotated in LoCoMo's JSON and in conversations written for training; or, of LoCoMo's and of
+    chat logs, what a teacher makes of them, to whose address their text goes.
     """
     teaching = bool(teacher or teacher_url)
     if (teaching and not files) or bool(teacher_url) != bool(teacher_model):
@@ -98,22 +100,44 @@ def data(
 
 
 def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Iterator[Example]:
-    """Of LoCoMo's own annotations: facts, and answers with what a search shows for them."""
-    other = [path.name for path in files if importers.detect_format(path) != "locomo"]
-    if other:
-        raise click.UsageError(
-            f"{', '.join(other)}: only LoCoMo's JSON has annotations to take examples from; give a "
-            "teacher for other files"
-        )
+    """Of annotated conversations: facts, and answers with what a search shows for them."""
     from edgemem.memory import Memory
-    from edgemem.training import locomo
+    from edgemem.training import annotated
 
-    note("LoCoMo is CC BY-NC 4.0, and so is what is trained on it.")
+    talks = _talks(files)
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
-        for number, path in enumerate(files, 1):
-            with working(f"{path.name}, {number} of {len(files)}"):
-                found = [e for e in locomo.examples(memory, path, seed=seed) if e.stage in stages]
-            yield from found
+        for number, talk in enumerate(talks, 1):
+            with working(f"{talk.id}, {number} of {len(talks)}"):
+                made = [e for e in annotated.examples(memory, talk, seed=seed) if e.stage in stages]
+            yield from made
+
+
+def _talks(files: Sequence[Path]) -> list[Annotated]:
+    """The conversations of files, LoCoMo's or written for training."""
+    from edgemem.training import locomo, written
+
+    found: list[Annotated] = []
+    noted = False
+    for path in files:
+        if written.is_written(path):
+            found += written.read(path)
+        elif importers.detect_format(path) == "locomo":
+            found.append(locomo.read(path))
+            if not noted:
+                note("LoCoMo is CC BY-NC 4.0, and so is what is trained on it.")
+            noted = True
+        else:
+            raise click.UsageError(
+                f"{path.name} has no annotations: LoCoMo's JSON has, and conversations written for "
+                "training (edgemem/training/written.py). Examples of other files need a teacher."
+            )
+    twice = sorted(id for id, times in Counter(talk.id for talk in found).items() if times > 1)
+    if twice:
+        raise click.UsageError(
+            f"{', '.join(twice)}: two conversations of that name would be taken for one. Give each "
+            "file once, and other files other names."
+        )
+    return found
 
 
 def _taught(
@@ -273,7 +297,9 @@ def evaluate(
     files: tuple[Path, ...], experts: str | None, pairs: int, questions: int, operations: int,
     together: bool, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Score a set of experts beside the model alone, on LoCoMo's FILEs.
+    """Score a set of experts beside the model alone, on annotated FILEs.
+
+    LoCoMo's JSON, or conversations written for training.
 
     Of each, at most so many pairs of messages (facts) and questions (answers); operations (update)
     are of invented conversations that no training sees.
@@ -282,13 +308,14 @@ def evaluate(
 
     experts = experts or load_settings().experts
     track = cast("Track[Any]", _tracked)
+    talks = _talks(files)
     summary, rows = trial.run(
-        files, experts, pairs=pairs, questions=questions, operations=operations, seed=seed,
+        talks, experts, pairs=pairs, questions=questions, operations=operations, seed=seed,
         track=track,
     )  # fmt: skip
     if together:
         more, further = answers.run(
-            files, source="memories", experts=experts, most=questions, track=track, seed=seed
+            talks, source="memories", experts=experts, most=questions, track=track, seed=seed
         )
         summary, rows = summary | more, rows + further
     if as_json:

@@ -1,4 +1,4 @@
-"""LoCoMo's questions answered by all stages together, base against experts.
+"""Questions answered by all stages together, base against experts.
 
 The product answers as it is: search, recall, one answer. The base is the product without experts,
 which shows two sentences and quotes; an expert is shown whole turns. Knows conversations and a
@@ -21,13 +21,13 @@ import numpy as np
 
 from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
-from edgemem.importers import LocomoFile, batches, read_locomo
+from edgemem.importers import batches
 from edgemem.memory import Memory
 from edgemem.recall import recall
 from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages.generation import NOTHING_FOUND, answer
+from edgemem.training.annotated import Annotated, Question
 from edgemem.training.evaluate import Track
-from edgemem.training.locomo import Question, questions
 from edgemem.training.scores import bleu_1, token_f1
 
 __all__ = ["Source", "run"]
@@ -37,7 +37,7 @@ _CANDIDATES = 16
 
 
 def run(
-    files: Sequence[Path],
+    talks: Sequence[Annotated],
     *,
     source: Source,
     experts: str,
@@ -47,16 +47,15 @@ def run(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows, one for each category of base and experts.
 
-    files: LoCoMo's. source: what is searched, the turns as they are or the facts that are taken
-    from them. most: questions drawn from each conversation; None is all.
+    source: what is searched, the turns as they are or the facts that are taken from them.
+    most: questions drawn from each conversation; None is all.
     """
-    read = [read_locomo(path) for path in files]
-    asked = [(file.sample_id, q) for file in read for q in _drawn(questions(file), most, seed)]
+    asked = [(talk.id, q) for talk in talks for q in _drawn(talk.questions, most, seed)]
     summary: dict[str, Any] = {"experts": experts, "source": source, "n": len(asked)}
     rows: list[dict[str, Any]] = []
     for who in ("base", "expert"):
         chosen = experts if who == "expert" else NO_EXPERTS
-        with _stored(read, source, chosen, track) as (memory, writing):
+        with _stored(talks, source, chosen, track) as (memory, writing):
             answers = [
                 _ask(memory, user_id, question)
                 for user_id, question in track(asked, f"{who}: answering")
@@ -91,7 +90,7 @@ def _drawn(found: Sequence[Question], most: int | None, seed: int) -> list[Quest
 
 @contextmanager
 def _stored(
-    files: Sequence[LocomoFile], source: Source, experts: str, track: Track[Any]
+    talks: Sequence[Annotated], source: Source, experts: str, track: Track[Any]
 ) -> Iterator[tuple[Memory, dict[str, Any]]]:
     """A store of the conversations, and what it took to write it."""
     settings = replace(load_settings(), experts=experts)
@@ -101,11 +100,11 @@ def _stored(
         tempfile.TemporaryDirectory() as scratch,
         Memory(Path(scratch) / "locomo.db", settings=settings) as memory,
     ):
-        for file in files:
-            parts = list(batches(file.messages, infer=infer))
-            for batch in track(parts, f"storing {file.sample_id}"):
+        for talk in talks:
+            parts = list(batches(talk.messages, infer=infer))
+            for batch in track(parts, f"storing {talk.id}"):
                 started = time.perf_counter()
-                memory.add(batch, user_id=file.sample_id, infer=infer)
+                memory.add(batch, user_id=talk.id, infer=infer)
                 seconds.append(time.perf_counter() - started)
         counts = memory.store.counts()
         yield (

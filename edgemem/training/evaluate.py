@@ -21,8 +21,8 @@ from edgemem.runtime.engine import Engine, Generation, Prompt
 from edgemem.stages import extraction, update
 from edgemem.stages import generation as answering
 from edgemem.stages.generation import Recalled
+from edgemem.training.annotated import Pair, Question
 from edgemem.training.changes import Situation, update_examples
-from edgemem.training.locomo import Pair, Question
 from edgemem.training.scores import bleu_1, macro, rouge_1, rouge_l, token_f1
 
 __all__ = ["BASE_WAYS", "Reader", "Way", "extraction_row", "generation_rows", "update_rows"]

@@ -1,6 +1,6 @@
 """All stages of a set of experts tried on known data, base beside expert: MemLoRA's Table 4.
 
-Extraction and answers: pairs of messages and questions of LoCoMo's conversations, drawn at random.
+Extraction and answers: pairs of messages and questions of annotated conversations, drawn at random.
 Answers are given from the evidence turns ("gold") and from what a search finds among all turns
 ("retrieved"), as many as `Chat` shows. Update: operations of the generator's validation templates,
 which no training saw. Of the base the best way of answering is reported: for facts free or forced
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edgemem.chat import SHOWN_TURNS
-from edgemem.importers import batches, read_locomo
 from edgemem.memory import Memory
 from edgemem.runtime import experts
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import Recalled
-from edgemem.training import evaluate, generator, locomo
+from edgemem.training import annotated, evaluate, generator
+from edgemem.training.annotated import Annotated, Pair, Question
 from edgemem.training.evaluate import Track
 
 __all__ = ["run"]
@@ -34,7 +34,7 @@ _OPERATIONS = 20  # at least so many come of one invented conversation
 
 
 def run(
-    files: Sequence[Path],
+    talks: Sequence[Annotated],
     name: str,
     *,
     pairs: int,
@@ -45,27 +45,23 @@ def run(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows, those of base and expert side by side.
 
-    files: LoCoMo's. name: of a set of experts, or its folder. pairs, questions: most of each
-    conversation; operations: in all. Raises AdapterError as `experts.load` does.
+    name: of a set of experts, or its folder. pairs, questions: most of each conversation;
+    operations: in all. Raises AdapterError as `experts.load` does.
     """
     experts.find(name)  # an error now, not after the base
     made = list(generator.operations(1 + operations // _OPERATIONS, seed=seed))
     updates = _sample(made, operations, seed)
-    read_pairs: list[locomo.Pair] = []
-    asked: list[locomo.Question] = []
-    found: dict[locomo.Question, Sequence[Recalled]] = {}
+    pairs_read: list[Pair] = []
+    asked: list[Question] = []
+    found: dict[Question, Sequence[Recalled]] = {}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
-        for path in track(files, "storing turns"):
-            file = read_locomo(path)
-            for batch in batches(file.messages, infer=False):
-                memory.add(batch, user_id=file.sample_id, infer=False)
-            read_pairs += _sample(locomo.pairs(path), pairs, seed)
-            for question in _sample(locomo.questions(file), questions, seed):
+        for talk in track(talks, "storing turns"):
+            annotated.store(memory, talk)
+            pairs_read += _sample(talk.pairs, pairs, seed)
+            for question in _sample(talk.questions, questions, seed):
                 asked.append(question)
-                found[question] = locomo.retrieved(
-                    memory, file.sample_id, question.text, SHOWN_TURNS
-                )
+                found[question] = annotated.retrieved(memory, talk.id, question.text, SHOWN_TURNS)
         contexts: dict[str, evaluate.Shown] = {
             "gold": lambda q: q.evidence,
             "retrieved": lambda q: found[q],
@@ -80,7 +76,7 @@ def run(
 
                 extractions = [
                     evaluate.extraction_row(
-                        evaluate.Reader(engine, grammar=grammar), read_pairs, tracked
+                        evaluate.Reader(engine, grammar=grammar), pairs_read, tracked
                     )
                     | {"grammar": grammar}
                     for grammar in ((False, True) if who == "base" else (False,))
@@ -94,14 +90,14 @@ def run(
                     *evaluate.generation_rows(engine, asked, contexts, tracked, way=way),
                 ]
                 rows += [{"who": who, **row} for row in found_rows]
-    return _summary(rows, name, files), rows
+    return _summary(rows, name, talks), rows
 
 
 def _best_way(
     engine: Engine,
-    questions: Sequence[locomo.Question],
+    questions: Sequence[Question],
     contexts: dict[str, evaluate.Shown],
-    track: Track[locomo.Question],
+    track: Track[Question],
 ) -> evaluate.Way:
     few = {"retrieved": contexts["retrieved"]}
     asked = [q for q in questions if q.answer is not None][:_TO_CHOOSE]
@@ -112,7 +108,9 @@ def _best_way(
     return max(f1, key=f1.__getitem__)
 
 
-def _summary(rows: Sequence[dict[str, Any]], name: str, files: Sequence[Path]) -> dict[str, Any]:
+def _summary(
+    rows: Sequence[dict[str, Any]], name: str, talks: Sequence[Annotated]
+) -> dict[str, Any]:
     def row(who: str, **wanted: str) -> dict[str, Any]:
         return next(
             r for r in rows if r["who"] == who and all(r.get(k) == v for k, v in wanted.items())
@@ -121,7 +119,7 @@ def _summary(rows: Sequence[dict[str, Any]], name: str, files: Sequence[Path]) -
     extraction = row("expert", stage="extraction")
     return {
         "experts": name,
-        "conversations": [path.stem for path in files],
+        "conversations": [talk.id for talk in talks],
         "extraction_json_valid": extraction["json_valid"],
         "extraction_rouge1_nonempty": extraction["rouge_1_nonempty"],
         "extraction_empty_accuracy": extraction["empty_accuracy"],

@@ -1,0 +1,174 @@
+"""Conversations written for training, with the facts and answers of each message under it.
+
+    # Mara (she), Joel (he)
+    @ 2024-03-09 18:20
+    Mara: I adopted a grey cat last week, he's called Biscuit.
+    = Mara adopted a grey cat called Biscuit last week.
+    ? When did Mara get a cat? | last week
+    Joel: Congratulations!
+    ? Does Joel have a cat? | -
+
+`#` begins a conversation of two people, or of `User, Assistant`; `@` a session. `=` is a fact that
+the message above tells, dates as it says them; `?` a question that it answers, with the answer and,
+if need be, words quoted from earlier messages that it takes as well; `-` is no answer. All that is
+text is ours (models/README.md), so it has the project's licence.
+
+Knows that form; knows nothing of training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from edgemem.errors import InputError
+from edgemem.importers import batches, spaced
+from edgemem.results import Message
+from edgemem.stages import dates, extraction
+from edgemem.training.annotated import Annotated, Pair, Question, as_recalled
+
+__all__ = ["is_written", "read"]
+
+_PEOPLE = re.compile(r"# *(\w[\w'-]*) \((she|he|they)\), *(\w[\w'-]*) \((she|he|they)\)")
+_WITH_ASSISTANT = re.compile(r"# *User, *Assistant")
+_SESSION = re.compile(r"@ *(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
+
+
+@dataclass
+class _Turn:
+    message: dict[str, Any]
+    facts: list[str] = field(default_factory=list)
+    questions: list[tuple[str, str, tuple[int, ...]]] = field(default_factory=list)
+
+
+def is_written(path: Path) -> bool:
+    """Whether a file begins as one of these conversations does."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline().strip()
+    return bool(_PEOPLE.fullmatch(first) or _WITH_ASSISTANT.fullmatch(first))
+
+
+def read(path: Path) -> list[Annotated]:
+    """The conversations of a file. Raises InputError, naming file and line, on another form."""
+    found: list[Annotated] = []
+    pronouns: dict[str, str] = {}
+    start, position, session = "", 0, 0
+    turns: list[_Turn] = []
+
+    def finished() -> None:
+        if turns:
+            found.append(_annotated(f"{path.stem}-{len(found) + 1}", turns, pronouns))
+
+    for number, raw in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        line = raw.strip()
+        try:
+            if people := _PEOPLE.fullmatch(line):
+                finished()
+                turns, start = [], ""
+                pronouns = {people[1]: people[2], people[3]: people[4]}
+            elif _WITH_ASSISTANT.fullmatch(line):
+                finished()
+                turns, start, pronouns = [], "", {}
+            elif begun := _SESSION.fullmatch(line):
+                start, position, session = f"{begun[1]}T{begun[2]}:00+00:00", 0, session + 1
+            elif line.startswith("="):
+                _last(turns).facts.append(_fact(line[1:].strip(), turns))
+            elif line.startswith("?"):
+                _last(turns).questions.append(_question(line[1:].strip(), turns))
+            elif line:
+                if not start:
+                    raise ValueError(
+                        "a message before the session's line, such as @ 2024-05-01 18:30"
+                    )
+                turns.append(_Turn(_message(line, pronouns, spaced(start, position), session)))
+                position += 1
+        except ValueError as exc:
+            raise InputError(f"{path}, line {number}: {exc}. Correct the line.") from exc
+    finished()
+    return found
+
+
+def _last(turns: Sequence[_Turn]) -> _Turn:
+    if not turns:
+        raise ValueError("a fact or question before the first message")
+    return turns[-1]
+
+
+def _message(line: str, people: dict[str, str], at: str, session: int) -> dict[str, Any]:
+    speaker, colon, text = line.partition(":")
+    allowed = tuple(people) or ("User", "Assistant")
+    if not colon or speaker not in allowed or not text.strip():
+        raise ValueError(f"{line[:40]!r} is no message of {' or '.join(allowed)}")
+    said = {"content": text.strip(), "timestamp": at, "metadata": {"session": session}}
+    role = speaker.lower() if not people else "user"
+    return {"role": role, **said, **({"name": speaker} if people else {})}
+
+
+def _fact(text: str, turns: Sequence[_Turn]) -> str:
+    message = _last(turns).message
+    if message["role"] == "assistant":
+        raise ValueError("a fact under a message of the assistant, which tells none")
+    return dates.absolute(text, message["timestamp"])[0].strip()
+
+
+def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, ...]]:
+    """The question, its answer, and which earlier turns it takes as well."""
+    parts = [part.strip() for part in line.split("|")]
+    if len(parts) < 2 or not all(parts):
+        raise ValueError(f"{line!r} is no `question | answer`")
+    text, answer, *quotes = parts
+    earlier = []
+    for quote in quotes:
+        place = next((i for i, t in enumerate(turns) if quote in t.message["content"]), None)
+        if place is None:
+            raise ValueError(f"no message up to here has the words {quote!r}")
+        earlier.append(place)
+    if answer != "-":
+        at = _last(turns).message["timestamp"]
+        answer = dates.absolute(f"so {answer}", at)[0].removeprefix("so ").removeprefix("my ")
+    return text, answer, tuple(dict.fromkeys(earlier))
+
+
+def _annotated(id: str, turns: Sequence[_Turn], pronouns: dict[str, str]) -> Annotated:
+    messages = [turn.message for turn in turns]
+    renamed = {name: said for name, said in pronouns.items() if said != "they"}
+    return Annotated(id, messages, list(_pairs(turns)), list(_questions(turns)), renamed)
+
+
+def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
+    said: list[Message] = []
+    place = 0
+    for batch in batches([turn.message for turn in turns], infer=True):
+        told = [
+            (fact, source)
+            for source, turn in enumerate(turns[place : place + len(batch)])
+            for fact in turn.facts
+        ]
+        messages = tuple(_as_message(raw) for raw in batch)
+        yield Pair(
+            messages=messages,
+            facts=tuple(fact for fact, _ in told),
+            sources=tuple(source for _, source in told),
+            context=tuple(said[-extraction.CONTEXT :]),
+        )
+        said += messages
+        place += len(batch)
+
+
+def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
+    for place, turn in enumerate(turns):
+        for text, answer, earlier in turn.questions:
+            used = sorted({*earlier, place})
+            shown = tuple(as_recalled(_as_message(turns[i].message)) for i in used)
+            kind = "temporal" if text.lower().startswith("when") else "single-hop"
+            if answer == "-":
+                yield Question(text, "unknown", None, shown)
+            else:
+                yield Question(text, "multi-hop" if earlier else kind, answer, shown)
+
+
+def _as_message(raw: dict[str, Any]) -> Message:
+    return Message(raw["role"], raw["content"], raw["timestamp"], raw.get("name"))

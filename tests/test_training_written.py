@@ -1,0 +1,115 @@
+"""Conversations written for training, and the examples made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from memorykit import quick
+
+from edgemem.errors import InputError
+from edgemem.stages.generation import NOT_KNOWN
+from edgemem.training.annotated import examples
+from edgemem.training.written import is_written, read
+
+TALK = """\
+# Mara (she), Joel (he)
+@ 2024-03-09 18:20
+Mara: I adopted a grey cat last week, he's called Biscuit.
+= Mara adopted a grey cat called Biscuit last week.
+? When did Mara get a cat? | last week
+Joel: Congratulations! I play the violin.
+= Joel plays the violin.
+@ 2024-04-02 07:45
+Joel: And the piano since yesterday: my aunt's.
+= Joel plays the piano since yesterday.
+? What does Joel play? | the violin and the piano | play the violin
+? Whose piano does Joel play? | my aunt's
+? Does Joel have a cat? | -
+
+# User, Assistant
+@ 2024-05-01 10:00
+User: I am allergic to nuts.
+= User is allergic to nuts.
+Assistant: Noted, I will remember that.
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "few.txt"
+    file.write_text(TALK)
+    return file
+
+
+def test_a_file_holds_conversations_with_facts_whose_dates_are_written_out(path: Path) -> None:
+    named, asked = read(path)
+    assert (named.id, asked.id) == ("few-1", "few-2")
+    assert named.pronouns == {"Mara": "she", "Joel": "he"} and asked.pronouns == {}
+    assert [len(pair.messages) for pair in named.pairs] == [2, 1]  # a pair is of one session
+    told = [fact for pair in named.pairs for fact in pair.facts]
+    assert told == [
+        "Mara adopted a grey cat called Biscuit in the week of 26 February 2024.",
+        "Joel plays the violin.",
+        "Joel plays the piano since 1 April 2024.",
+    ]
+    assert named.pairs[0].sources == (0, 1)
+    assert [m.role for m in asked.pairs[0].messages] == ["user", "assistant"]
+
+
+def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path: Path) -> None:
+    asked = read(path)[0].questions
+    assert [(q.category, q.answer, len(q.evidence)) for q in asked] == [
+        ("temporal", "in the week of 26 February 2024", 1),
+        ("multi-hop", "the violin and the piano", 2),
+        ("single-hop", "aunt's", 1),
+        ("unknown", None, 1),
+    ]
+
+
+def test_an_assistants_messages_are_shown_and_not_asked_about(path: Path) -> None:
+    with quick() as memory:
+        (example,) = examples(memory, read(path)[1])
+    assert example.prompt.endswith("About User:\n")
+    assert json.loads(example.target) == {"facts": ["User is allergic to nuts."]}
+
+
+def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) -> None:
+    with quick() as memory:
+        made = list(examples(memory, read(path)[0]))
+    facts = [e for e in made if e.stage == "extraction"]
+    assert facts and not any("Mara" in e.prompt + e.target for e in facts)
+    refused = [e.target for e in made if e.kind == "unknown"]
+    assert refused == [f" {NOT_KNOWN}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("= Mara sings.", "line 2: a fact or question before"),
+        ("Mara: Hi.", "line 2: a message before the session's line"),
+        ("@ 2024-01-01 10:00\nKim: Hi.", "line 3: 'Kim: Hi.' is no message of Mara or Joel"),
+        ("@ 2024-01-01 10:00\nMara: Hi.\n? Who?", "line 4: 'Who\\?' is no `question | answer`"),
+        ("@ 2024-01-01 10:00\nMara: Hi.\n? Who? | x | Ho", "no message up to here has .*'Ho'"),
+        ("@ 2024-13-01 10:00\nMara: Hi.", "line 3: month must be in 1..12"),
+    ],
+)
+def test_a_line_of_another_form_is_named(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / "bad.txt"
+    file.write_text(f"# Mara (she), Joel (he)\n{line}\n")
+    with pytest.raises(InputError, match=said):
+        read(file)
+
+
+def test_a_fact_of_the_assistants_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "bad.txt"
+    file.write_text("# User, Assistant\n@ 2024-01-01 10:00\nAssistant: Hi.\n= User sings.\n")
+    with pytest.raises(InputError, match="which tells none"):
+        read(file)
+
+
+def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_bytes(b"[2024-05-01 10:00] Kim: I have a cat.\xff\n")
+    assert is_written(path) and not is_written(log)
