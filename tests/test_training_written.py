@@ -32,7 +32,9 @@ Joel: And the piano since yesterday: my aunt's.
 @ 2024-05-01 10:00
 User: I am allergic to nuts.
 = User is allergic to nuts.
-Assistant: Noted, I will remember that.
+Assistant: Noted. Anything else?
+User: No, thanks.
+Assistant: Have a good day.
 """
 
 
@@ -55,7 +57,8 @@ def test_a_file_holds_conversations_with_facts_whose_dates_are_written_out(path:
         "Joel plays the piano since 1 April 2024.",
     ]
     assert named.pairs[0].sources == (0, 1)
-    assert [m.role for m in asked.pairs[0].messages] == ["user", "assistant"]
+    assert [[m.role for m in pair.messages] for pair in asked.pairs] == [["user"], ["user"]]
+    assert [m.role for m in asked.pairs[1].context] == ["user", "assistant"]
 
 
 def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path: Path) -> None:
@@ -70,9 +73,10 @@ def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path:
 
 def test_an_assistants_messages_are_shown_and_not_asked_about(path: Path) -> None:
     with quick() as memory:
-        (example,) = examples(memory, read(path)[1])
-    assert example.prompt.endswith("About User:\n")
-    assert json.loads(example.target) == {"facts": ["User is allergic to nuts."]}
+        told, thanked = examples(memory, read(path)[1])
+    assert told.prompt.endswith("About User:\n") and "Assistant: Noted" in thanked.prompt
+    found = [json.loads(example.target)["facts"] for example in (told, thanked)]
+    assert found == [["User is allergic to nuts."], []]
 
 
 def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) -> None:

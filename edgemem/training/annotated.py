@@ -81,8 +81,6 @@ def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Exam
     for pair in talk.pairs:
         told = list(zip(pair.facts, pair.sources, strict=True))
         for reading in extraction.readings(pair.messages, pair.context):
-            if pair.messages[reading.source].role != "user":
-                continue
             facts = [text for text, source in told if source == reading.source]
             yield _renamed(extraction_example(reading, facts, talk.id), talk.pronouns, rng)
     store(memory, talk)

@@ -139,23 +139,21 @@ def _annotated(id: str, turns: Sequence[_Turn], pronouns: dict[str, str]) -> Ann
 
 
 def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
-    said: list[Message] = []
+    """As `Memory.add` reads them: an assistant's messages are only shown with those after them."""
+    said = [_as_message(turn.message) for turn in turns]
     place = 0
     for batch in batches([turn.message for turn in turns], infer=True):
-        told = [
-            (fact, source)
-            for source, turn in enumerate(turns[place : place + len(batch)])
-            for fact in turn.facts
-        ]
-        messages = tuple(_as_message(raw) for raw in batch)
-        yield Pair(
-            messages=messages,
-            facts=tuple(fact for fact, _ in told),
-            sources=tuple(source for _, source in told),
-            context=tuple(said[-extraction.CONTEXT :]),
-        )
-        said += messages
+        asked = [i for i in range(place, place + len(batch)) if said[i].role == "user"]
         place += len(batch)
+        if not asked:
+            continue
+        told = [(fact, number) for number, i in enumerate(asked) for fact in turns[i].facts]
+        yield Pair(
+            messages=tuple(said[i] for i in asked),
+            facts=tuple(fact for fact, _ in told),
+            sources=tuple(number for _, number in told),
+            context=tuple(said[max(0, asked[0] - extraction.CONTEXT) : asked[0]]),
+        )
 
 
 def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
