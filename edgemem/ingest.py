@@ -24,6 +24,7 @@ from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
 from edgemem.stages import extraction, update
+from edgemem.stages.reading import CONTEXT
 from edgemem.store import NewMemory, PendingItem, StoredTurn
 from edgemem.store.writing import Transaction
 from edgemem.turns import added
@@ -76,7 +77,7 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
     is_expert = memory.engine.expert("extraction")
-    before = extraction.CONTEXT if is_expert else memory.settings.context_turns
+    before = CONTEXT if is_expert else memory.settings.context_turns
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from edgemem.results import Message
 from edgemem.runtime import llama
 from edgemem.runtime.grammars import allows, grammar_sampler
-from edgemem.stages.extraction import MAX_SENTENCES, extract, parse, schema, worth_reading
+from edgemem.stages.extraction import extract, parse, schema
+from edgemem.stages.reading import MAX_SENTENCES, worth_reading
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgemem.results import Message
 from edgemem.runtime.engine import Generation, Stream
-from edgemem.stages import extraction, generation, update
+from edgemem.stages import extraction, generation, reading, update
 from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
 from edgemem.training.evaluate import Reader
 
@@ -67,7 +67,7 @@ def test_an_expert_reads_a_message_with_what_was_said_before_and_dates_written_o
     extraction.extract(engine, [said("How was it?", "Tom"), said("I ran a race\nyesterday.")])
     ((prompt, options),) = engine.calls
     assert prompt == (
-        f"{extraction.PROMPT}\n\n"
+        f"{reading.PROMPT}\n\n"
         "Before:\nTom: How was it?\nNow:\nAna: I ran a race on 7 May 2023.\n"
         "About Ana:\n"
     )
@@ -144,6 +144,24 @@ def test_a_number_that_nobody_said_is_made_up():
     assert [fact.text for fact in found] == ["Ana bought a boat with 2 masts"]
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("Ana's cat Biscuit weighs nine kilos", "Biscuit weighs nine kilos"),
+        ("Ana's brother Biscuit's kilos are nine", "Biscuit's kilos are nine"),
+        ("Ana's son weighs nine kilos", None),
+        ("Ana and her son saw that he weighs nine kilos", None),
+        ("Biscuit weighs nine kilos, says Mira", None),
+        ("Ana's vet says nine kilos", "Ana's vet says nine kilos"),
+        ("Ana's mother took Biscuit to the vet", "Ana's mother took Biscuit to the vet"),
+    ],
+)
+def test_a_relation_or_name_that_nothing_shown_tells_is_made_up(told, kept):
+    messages = [said("Biscuit weighs nine kilos now, says the vet. My mum took him there.")]
+    found = extraction.extract(Expert(facts(told)), messages)
+    assert [fact.text for fact in found] == ([kept] if kept else [])
+
+
 def test_a_sentence_without_i_is_of_who_speaks_of_themselves_around_it():
     messages = [said("How was it?", "Tom"), said("We sailed all day. Boats are wonderful.")]
     (fact,) = extraction.extract(Expert(facts("Tom finds boats wonderful")), messages)
@@ -208,7 +226,7 @@ def test_a_long_message_is_read_in_portions_of_whole_sentences():
     engine = Expert(*[facts() for _ in range(9)])
     extraction.extract(engine, [said("Where to?", "Tom"), said(" ".join(sentences))])
     read = [re.findall(r"^Ana: (.*)", prompt, re.M)[-1].strip() for prompt, _ in engine.calls]
-    assert " ".join(read) == " ".join(sentences[: extraction.MAX_SENTENCES])
+    assert " ".join(read) == " ".join(sentences[: reading.MAX_SENTENCES])
     assert all(400 < len(text) <= 500 for text in read[:-1])
 
 

@@ -19,8 +19,10 @@ from edgemem.importers import batches
 from edgemem.memory import Memory
 from edgemem.recall import recall
 from edgemem.results import Message
-from edgemem.stages import extraction, generation
+from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
+from edgemem.stages.grounding import as_shown
+from edgemem.stages.reading import readings
 from edgemem.training.examples import Example, extraction_example
 from edgemem.training.phrases import phrases
 
@@ -80,9 +82,11 @@ def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Exam
     rng = random.Random(f"{seed} {talk.id}")
     for pair in talk.pairs:
         told = list(zip(pair.facts, pair.sources, strict=True))
-        for reading in extraction.readings(pair.messages, pair.context):
-            facts = [text for text, source in told if source == reading.source]
-            yield _renamed(extraction_example(reading, facts, talk.id), talk.pronouns, rng)
+        for reading in readings(pair.messages, pair.context):
+            facts = [as_shown(text, reading) for text, source in told if source == reading.source]
+            if None not in facts:  # who reads only this would learn to invent
+                example = extraction_example(reading, [f for f in facts if f], talk.id)
+                yield _renamed(example, talk.pronouns, rng)
     store(memory, talk)
     for question in talk.questions:
         if question.answer is None and rng.random() >= talk.refused:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from edgemem.errors import InputError
 
 if TYPE_CHECKING:
-    from edgemem.stages.extraction import Reading
+    from edgemem.stages.reading import Reading
 
 __all__ = ["STAGES", "Example", "Stage", "extraction_example", "read", "write"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator
 
-from edgemem.stages import extraction
+from edgemem.stages.reading import readings
 from edgemem.training.changes import Situation, situations, update_examples
 from edgemem.training.conversation import Conversation, converse
 from edgemem.training.examples import STAGES, Example, Stage, extraction_example
@@ -60,7 +60,7 @@ def _extraction(conversation: Conversation, group: str) -> Iterator[Example]:
     """What `Memory.add` would ask about each turn, with the facts in it."""
     for turns in conversation.sessions:
         said = [turn.message for turn in turns]
-        for reading in extraction.readings(said):
+        for reading in readings(said):
             turn = turns[reading.source]
             if not turn.person.assistant and reading.message is said[reading.source]:
                 yield extraction_example(reading, turn.facts, group)

@@ -18,7 +18,8 @@ from typing import Any
 
 from edgemem.importers import LocomoFile, batches, read_locomo
 from edgemem.results import Message
-from edgemem.stages import dates, extraction
+from edgemem.stages import dates
+from edgemem.stages.reading import CONTEXT
 from edgemem.text import words
 from edgemem.training.annotated import Annotated, Pair, Question, as_recalled
 
@@ -53,7 +54,7 @@ def pairs(path: Path) -> list[Pair]:
         messages = [_message(raw) for raw in batch]
         for source, raw in enumerate(batch):
             place[raw["metadata"]["dia_id"]] = len(found), source
-        found.append((messages, [], said[-extraction.CONTEXT :]))
+        found.append((messages, [], said[-CONTEXT:]))
         said += messages
     for text, cited in _observations(path):
         known = [place[id] for id in cited if id in place]

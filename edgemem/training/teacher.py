@@ -27,7 +27,8 @@ from edgemem.cloud.settings import CloudSettings, checked
 from edgemem.errors import CloudError
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
-from edgemem.stages import extraction, generation
+from edgemem.stages import generation
+from edgemem.stages.reading import readings
 from edgemem.text import content_words
 from edgemem.training.changes import Situation, update_examples
 from edgemem.training.examples import STAGES, Example, Stage, extraction_example
@@ -122,7 +123,7 @@ def taught(
     """
     bank: dict[int, _Fact] = {}
     number = 0
-    for reading in extraction.readings([_message(m) for m in messages]):
+    for reading in readings([_message(m) for m in messages]):
         facts = _facts(ask(EXTRACT + reading.prompt.split("\n\n", 1)[1]))
         if facts is None:
             continue

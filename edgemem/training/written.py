@@ -27,7 +27,8 @@ from typing import Any
 from edgemem.errors import InputError
 from edgemem.importers import batches, spaced
 from edgemem.results import Message
-from edgemem.stages import dates, extraction
+from edgemem.stages import dates
+from edgemem.stages.reading import CONTEXT
 from edgemem.training.annotated import Annotated, Pair, Question, as_recalled
 
 __all__ = ["is_written", "read"]
@@ -152,7 +153,7 @@ def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
             messages=tuple(said[i] for i in asked),
             facts=tuple(fact for fact, _ in told),
             sources=tuple(number for _, number in told),
-            context=tuple(said[max(0, asked[0] - extraction.CONTEXT) : asked[0]]),
+            context=tuple(said[max(0, asked[0] - CONTEXT) : asked[0]]),
         )
 
 

@@ -1,0 +1,194 @@
+"""What stage 1 reads: each message that may hold a fact, with what was said before it.
+
+Knows messages and their words; no model, and not what becomes of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from edgemem.results import Message
+from edgemem.stages import dates
+from edgemem.text import is_question, sentences, words
+
+__all__ = [
+    "CONTEXT",
+    "FIRST_PERSON",
+    "MAX_SENTENCES",
+    "PROMPT",
+    "SECOND_PERSON",
+    "Reading",
+    "label",
+    "line",
+    "pieces",
+    "readings",
+    "worth_reading",
+]
+
+PROMPT = (
+    "Extract and organize relevant details. Response Format: Strictly JSON: "
+    '{"facts": ["fact1", "fact2"]}.'
+)
+
+CONTEXT = 2  # messages before it that an expert is shown with one
+MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, not read to its end
+_PORTION_CHARS = 500
+_MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
+_PAUSE = timedelta(hours=4)  # what is said after a longer one does not go on from what was before
+_ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sentence of the speaker
+
+FIRST_PERSON = re.compile(
+    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|we['’](?:re|ve|d|ll)|our|ours|us)\b", re.I
+)
+SECOND_PERSON = re.compile(
+    r"\b(?:you|your|yours|yourself|you['’](?:re|ve|d|ll)|ya|y['’]all)\b", re.I
+)
+_VOCATIVES = (
+    re.compile(r"(?P<before>(?:^|(?<=[.!?] )))(?P<name>[A-Z]\w{2,}), "),
+    re.compile(
+        r"(?P<before>\b(?i:hey|hi|hello|bye|thanks|thank you|morning|evening|night|oh|ah|aw+|wow"
+        r"|yeah|yep|yes|sure|ok|okay|no|nope|congrats|congratulations|absolutely|definitely|totally"
+        r"|exactly|awesome|cool|great|right|true|agreed)),? (?P<name>[A-Z]\w{2,})(?=[,.!?])"
+    ),
+    re.compile(r"(?P<before>), (?P<name>[A-Z]\w{2,})(?=[.!?])"),
+)
+_FOREIGN = re.compile(r"(?=[^\x00-\x7f])\w")  # a letter of another alphabet, no emoji
+_NAME_OR_NUMBER = re.compile(rf"(?<=[\w,;:] )[A-Z]\w+|\d|{_FOREIGN.pattern}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One question to an expert. source: index of the message that `message` is, or is part of.
+
+    before: what was said before it, and where, the context's places being negative; names: of all
+    who speak.
+    """
+
+    source: int
+    message: Message
+    before: tuple[Message, ...]
+    places: tuple[int, ...]
+    names: frozenset[str]
+
+    @property
+    def prompt(self) -> str:
+        """The instruction, then a line for each message, with absolute dates; the last is read.
+
+        It ends with whom the facts are about: a small model does not look that far back for a name.
+        """
+        lines = [f"{label(m)}: {line(m, self.names)}\n" for m in (*self.before, self.message)]
+        if self.before:
+            lines = ["Before:\n", *lines[:-1], "Now:\n", lines[-1]]
+        return f"{PROMPT}\n\n{''.join(lines)}About {label(self.message)}:\n"
+
+
+def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
+    """What an expert is asked about messages: one question for each that may hold a fact.
+
+    It is shown the CONTEXT messages before, if they are of the same talk. A long message is asked
+    about in portions of whole sentences. context: as `extract` takes it.
+    """
+    said = [*context, *messages]
+    names = frozenset(label(m) for m in said)
+    found = []
+    for source, message in enumerate(messages):
+        earlier = range(max(source - CONTEXT, -len(context)), source)
+        places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
+        before = tuple(_end_of(said[len(context) + i]) for i in places)
+        if _may_tell(line(message, names), before):
+            found += [Reading(source, part, before, places, names) for part in _portions(message)]
+    return found
+
+
+def worth_reading(sentence: str) -> bool:
+    """Whether a sentence may hold a fact about its speaker.
+
+    Not: a question, fewer than three words, or talk about the other person alone. Of sentences
+    without "I" or "we", those with a name, a number, or at least six words.
+    """
+    count = len(words(sentence))
+    if is_question(sentence) or (count < 3 and not _FOREIGN.search(sentence)):
+        return False
+    if FIRST_PERSON.search(sentence):
+        return True
+    if SECOND_PERSON.search(sentence):
+        return False
+    return count >= 6 or _NAME_OR_NUMBER.search(sentence) is not None
+
+
+def label(message: Message) -> str:
+    return message.name or message.role.capitalize()
+
+
+def pieces(text: str) -> list[str]:
+    out: list[str] = []
+    for sentence in sentences(_ASIDE.sub(" ", text)):
+        while len(sentence) > _MAX_SENTENCE_CHARS:
+            cut = sentence.rfind(" ", 1, _MAX_SENTENCE_CHARS) + 1 or _MAX_SENTENCE_CHARS
+            out.append(sentence[:cut].strip())
+            sentence = sentence[cut:]
+        out.append(sentence)
+    return out
+
+
+def line(message: Message, names: Collection[str] = ()) -> str:
+    """A message with its dates written out, without the names that it calls the others by.
+
+    A small model takes "Thanks, Ana!" for the beginning of something about Ana.
+    """
+    text = " ".join(dates.absolute(message.content, message.timestamp)[0].split())
+
+    def kept(found: re.Match[str]) -> str:
+        called = found["name"]
+        other = any(n.startswith(called) and n != label(message) for n in names)
+        return found["before"] if other else found[0]
+
+    for vocative in _VOCATIVES:
+        text = vocative.sub(kept, text)
+    return text
+
+
+def _may_tell(text: str, before: Sequence[Message]) -> bool:
+    """Whether a message may hold a fact: a sentence worth reading, however short ("I'm vegan."), or
+    the answer to a question."""
+    if is_question(text):
+        return False
+    if before and before[-1].content.rstrip().endswith("?"):
+        return True
+    return any(
+        worth_reading(sentence) or (FIRST_PERSON.search(sentence) and not is_question(sentence))
+        for sentence in pieces(text)[:MAX_SENTENCES]
+    )
+
+
+def _is_of_one_talk(earlier: Message, later: Message) -> bool:
+    begun, now = (datetime.fromisoformat(m.timestamp) for m in (earlier, later))
+    return abs(now - begun) <= _PAUSE
+
+
+def _end_of(message: Message) -> Message:
+    """The last sentences of a message, in which it asks what the next one answers."""
+    if len(message.content) <= _PORTION_CHARS:
+        return message
+    kept = ""
+    for piece in reversed(pieces(message.content)):
+        if len(kept) + len(piece) > _PORTION_CHARS:
+            break
+        kept = f"{piece} {kept}".strip()
+    return replace(message, content=kept or message.content[-_PORTION_CHARS:])
+
+
+def _portions(message: Message) -> list[Message]:
+    """A message, or if it is long, parts of it of whole sentences."""
+    if len(message.content) <= _PORTION_CHARS:
+        return [message]
+    portions, text = [], ""
+    for piece in [*pieces(message.content)[:MAX_SENTENCES], ""]:
+        if text and (not piece or len(text) + len(piece) > _PORTION_CHARS):
+            portions.append(replace(message, content=text))
+            text = ""
+        text = f"{text} {piece}".strip()
+    return portions
