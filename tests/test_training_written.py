@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from memorykit import quick
 
 from edgemem.errors import InputError
 from edgemem.stages.generation import NOT_KNOWN
+from edgemem.stages.reading import readings
 from edgemem.training.annotated import examples
 from edgemem.training.written import is_written, read
 
@@ -117,3 +119,33 @@ def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_bytes(b"[2024-05-01 10:00] Kim: I have a cat.\xff\n")
     assert is_written(path) and not is_written(log)
+
+
+# -- the conversations that the experts learned from ----------------------------------------------
+
+OURS = sorted((Path(__file__).parents[1] / "models" / "conversations").glob("*.txt"))
+
+
+@pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
+def test_our_conversations_are_whole(file: Path) -> None:
+    talks = read(file)
+    assert len(talks) >= 16
+    told = 0
+    for talk in talks:
+        assert len(talk.pairs) >= 10 and len(talk.questions) >= 6, talk.id
+        assert any(q.answer is None for q in talk.questions), talk.id
+        asked = [r for pair in talk.pairs for r in readings(pair.messages, pair.context)]
+        facts = [fact for pair in talk.pairs for fact in pair.facts]
+        told += sum(len(set(pair.sources)) for pair in talk.pairs)
+        assert len(facts) <= 1.5 * len(asked), talk.id
+        spoken = re.compile(r"\b(?:I|I'm|my|me)\b")
+        bad = [f for f in facts if spoken.search(re.sub(r'"[^"]*"', "", f))]
+        assert not bad
+    messages = sum(len(pair.messages) for talk in talks for pair in talk.pairs)
+    assert 0.35 < told / messages < 0.65  # about half hold no fact
+
+
+def test_nobody_held_out_is_among_those_trained_on() -> None:
+    held = {frozenset(t.pronouns) for t in read(next(f for f in OURS if f.stem == "held-out"))}
+    others = {frozenset(t.pronouns) for f in OURS if f.stem != "held-out" for t in read(f)}
+    assert held - {frozenset()} and not (held & others) - {frozenset()}

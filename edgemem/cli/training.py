@@ -108,7 +108,7 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
         for number, talk in enumerate(talks, 1):
             with working(f"{talk.id}, {number} of {len(talks)}"):
-                made = [e for e in annotated.examples(memory, talk, seed=seed) if e.stage in stages]
+                made = list(annotated.examples(memory, talk, seed=seed, stages=stages))
             yield from made
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
 from edgemem.stages.grounding import as_shown
 from edgemem.stages.reading import readings
-from edgemem.training.examples import Example, extraction_example
+from edgemem.training.examples import STAGES, Example, Stage, extraction_example
 from edgemem.training.phrases import phrases
 
 __all__ = ["Annotated", "Pair", "Question", "as_recalled", "examples", "retrieved", "store"]
@@ -77,17 +77,29 @@ def store(memory: Memory, talk: Annotated) -> None:
         memory.add(batch, user_id=talk.id, infer=False)
 
 
-def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Example]:
+def examples(
+    memory: Memory, talk: Annotated, *, seed: int = 0, stages: Collection[Stage] = STAGES
+) -> Iterator[Example]:
     """The extraction and generation examples of a conversation, whose turns `memory` takes."""
     rng = random.Random(f"{seed} {talk.id}")
+    if "extraction" in stages:
+        yield from _extraction(talk, rng)
+    if "generation" in stages:
+        store(memory, talk)
+        yield from _generation(memory, talk, rng)
+
+
+def _extraction(talk: Annotated, rng: random.Random) -> Iterator[Example]:
     for pair in talk.pairs:
-        told = list(zip(pair.facts, pair.sources, strict=True))
         for reading in readings(pair.messages, pair.context):
-            facts = [as_shown(text, reading) for text, source in told if source == reading.source]
+            told = zip(pair.facts, pair.sources, strict=True)
+            facts = [as_shown(fact, reading) for fact, source in told if source == reading.source]
             if None not in facts:  # who reads only this would learn to invent
                 example = extraction_example(reading, [f for f in facts if f], talk.id)
                 yield _renamed(example, talk.pronouns, rng)
-    store(memory, talk)
+
+
+def _generation(memory: Memory, talk: Annotated, rng: random.Random) -> Iterator[Example]:
     for question in talk.questions:
         if question.answer is None and rng.random() >= talk.refused:
             continue
