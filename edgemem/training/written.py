@@ -10,8 +10,8 @@
 
 `#` begins a conversation of two people, or of `User, Assistant`; `@` a session. `=` is a fact that
 the message above tells, dates as it says them; `?` a question that it answers, with the answer and,
-if need be, words quoted from earlier messages that it takes as well; `-` is no answer. All that is
-text is ours (models/README.md), so it has the project's licence.
+if need be, words quoted from earlier messages that it takes as well; `-` is no answer. What is
+asked of "User" is asked in the first person, as users ask (models/conversations/README.md).
 
 Knows that form; knows nothing of training.
 """
@@ -35,6 +35,24 @@ __all__ = ["is_written", "read"]
 
 _PEOPLE = re.compile(r"# *(\w[\w'-]*) \((she|he|they)\), *(\w[\w'-]*) \((she|he|they)\)")
 _WITH_ASSISTANT = re.compile(r"# *User, *Assistant")
+_AS_ASKED = (  # of "User", as users ask of themselves
+    (re.compile(r"\bUser['’]s\b"), "my"),
+    (re.compile(r"\b([Dd])oes User\b(?! and\b)"), r"\1o I"),
+    (re.compile(r"\b([Hh])as User\b(?! and\b)"), r"\1ave I"),
+    (re.compile(r"\b[Ii]s User\b(?! and\b)"), "am I"),
+    (
+        re.compile(r"\b([Dd]id|[Ww]ill|[Cc]an|[Cc]ould|[Ww]ould|[Ss]hould|[Hh]ad|[Ww]as) User\b"),
+        r"\1 I",
+    ),
+    (re.compile(r"(?<=[a-z] )User(?=[?,.])"), "me"),
+    (
+        re.compile(
+            r"\b(about|asked|bought|by|for|from|gave|gives|helped|kept|lets?|made|makes|of|paid|sold"
+            r"|taught|to|told|visit|with) User\b(?! and\b)"
+        ),
+        r"\1 me",
+    ),
+)
 _SESSION = re.compile(r"@ *(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
 
 
@@ -163,6 +181,10 @@ def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
             used = sorted({*earlier, place})
             shown = tuple(as_recalled(_as_message(turns[i].message)) for i in used)
             kind = "temporal" if text.lower().startswith("when") else "single-hop"
+            if turn.message.get("name") is None:
+                for user, said in _AS_ASKED:
+                    text = user.sub(said, text)
+                text = text[0].upper() + text[1:]
             if answer == "-":
                 yield Question(text, "unknown", None, shown)
             else:
