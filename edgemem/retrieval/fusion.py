@@ -37,11 +37,12 @@ FEATURES = (
 )
 """First what the vectors say, then the columns of `kernels_candidates.word_features`."""
 
-RELEVANT = 0.01
+RELEVANT = 0.002
 """A memory with at least this score is worth answering from.
 
-Of LoCoMo's questions 95 % have one in their own conversation; in another one 13 %, or 73 % with
-its people's names put in.
+Low, because the scores were set on LoCoMo: a cut of 0.01, which refuses 3 % of its questions, refused
+a quarter of what people ask an assistant about themselves, and this refuses 1 to 9 %
+(`bench/relevance.py`, bench/LOG.md). What passes without an answer the reader has to refuse.
 """
 
 
