@@ -40,9 +40,10 @@ FEATURES = (
 RELEVANT = 0.002
 """A memory with at least this score is worth answering from.
 
-Low, because the scores were set on LoCoMo: a cut of 0.01, which refuses 3 % of its questions, refused
-a quarter of what people ask an assistant about themselves, and this refuses 1 to 9 %
-(`bench/relevance.py`, bench/LOG.md). What passes without an answer the reader has to refuse.
+Low, because the scores were set on LoCoMo: a cut of 0.01, which refuses 2 % of its questions,
+refused a quarter of what people ask an assistant about themselves; 0.001 to 0.003 refuse 1 to 14 %
+of these and of what friends and families ask (bench/LOG.md; `bench/relevance.py` has the like).
+What passes without an answer is left for the reader to refuse.
 """
 
 
