@@ -26,7 +26,7 @@ from edgemem.retrieval.fusion import RELEVANT
 from edgemem.training import locomo, written
 from edgemem.training.annotated import Annotated, store
 
-SCORES = (0.0005, 0.001, 0.002, 0.004, 0.01, 0.02)
+SCORES = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02)
 CONVERSATIONS = Path(__file__).resolve().parent.parent / "models" / "conversations"
 _console = Console(stderr=True)
 
