@@ -1,23 +1,28 @@
-"""Sets the weights of the fusion (edgemem/data/fusion.json) on LoCoMo conversations.
+"""Sets the weights of the fusion (edgemem/data/fusion.json) on conversations with questions.
 
     python -m bench.fit_fusion --data DIR --json OUT [--write]
 
-The features are those that a search computes. Two sets of weights: "metric" from whole
-conversations, "cosine" from single sessions, which are as small as the stores that have no metric
-yet. One loss for two ends: minus the log likelihood of the evidence among the candidates of its
-question (soft-max over these, the evidence's probabilities added up; categories 1 to 4), which is
-about the order, plus CALIBRATION times that of each candidate alone, evidence or not (logistic;
-also of category 5, whose questions have no answer), which makes the score a probability.
+The features are those that a search computes, in three corpora that SHARES weighs: LoCoMo's
+conversations, those of models/conversations, and parts of these, of a few turns each. Two sets of
+weights: "metric" where conversations lie beside each other in a store, "cosine" where each is the
+only one of a store too small for a metric (of LoCoMo's a session each). One loss for two ends:
+minus the log likelihood of the evidence among the candidates of its question (soft-max over these,
+the evidence's probabilities added up), which is about the order, plus CALIBRATION times that of
+each candidate alone, evidence or not (logistic; also of questions that no memory answers), which
+makes the score a probability.
 
-Prints what is found when each conversation's weights come from the others, and what a threshold
-means. --write stores the weights of all of them.
+Prints what is found when each file's weights come from the others, and what a threshold means: of
+the questions that a conversation answers ("own"), that another one answers ("other"), and that none
+does ("unknown"), how many find a memory of at least that score. --write stores the weights of all
+of them. About 15 minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +32,59 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from bench.questions import Question, ingest, questions, sessions
+from bench.questions import Question, ask, by_session, by_turns
 from edgemem.config import load_settings
-from edgemem.importers import read_locomo
 from edgemem.memory import Memory
-from edgemem.retrieval.fusion import FEATURES, Weights
+from edgemem.retrieval.fusion import FEATURES, RELEVANT, Weights
 from edgemem.runtime.embedder import Embedder
+from edgemem.training import locomo, written
+from edgemem.training.annotated import Annotated, store
 
-WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "fusion.json"
+KINDS = ("metric", "cosine")
+ROOT = Path(__file__).resolve().parent.parent
+CONVERSATIONS = ROOT / "models" / "conversations"
+WEIGHTS = ROOT / "edgemem" / "data" / "fusion.json"
 KS = (1, 5, 10, 20)
-THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+THRESHOLDS = (0.003, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.3, 0.5)
 RIDGE = 1e-3  # on weights of features of variance 1
-CALIBRATION = 0.2  # of 0.05 to 5: bench/LOG.md
+CALIBRATION = 0.1  # of 0.1 to 5: bench/LOG.md
+SHARES = {"locomo": 0.5, "written": 0.3, "parts": 0.2}
+PARTS = (3, 9)  # turns
+EVERY_PART, EVERY_OTHER = 2, 4  # conversations cut into parts, questions asked of another one
 _console = Console(stderr=True)
+
+
+def families(kind: str, files: Sequence[Path]) -> Iterator[tuple[str, list[tuple[str, Annotated]]]]:
+    """The corpus of conversations that are asked each other's questions, and their groups."""
+    talks = [locomo.read(path) for path in files]
+    if kind == "metric":
+        yield "locomo", [(talk.id, talk) for talk in talks]
+    else:
+        yield "locomo", [(talk.id, part) for talk in talks for part in by_session(talk)]
+    for path in sorted(CONVERSATIONS.glob("*.txt")):
+        talks = written.read(path)
+        yield "written", [(path.stem, talk) for talk in talks]
+        for turns in PARTS:
+            parts = [part for talk in talks[::EVERY_PART] for part in by_turns(talk, turns)]
+            yield "parts", [(path.stem, part) for part in parts]
+
+
+def gather(kind: str, files: Sequence[Path], embedder: Embedder) -> list[Question]:
+    """The questions of all corpora. files: LoCoMo's."""
+    found: list[Question] = []
+    for corpus, family in families(kind, files):
+        half = len(family) // 2
+        stores = [range(len(family))] if kind == "metric" else [[i] for i in range(len(family))]
+        for members in track(stores, f"{kind}: {corpus}, {family[0][0]}", console=_console):
+            with Memory(":memory:", embedder=embedder) as memory:
+                for i in members:
+                    store(memory, family[i][1])
+                for i in members:
+                    group, talk = family[i]
+                    other = family[(i + half) % len(family)][1]
+                    others = [q for q in other.questions if q.answer is not None][::EVERY_OTHER]
+                    found += ask(memory, talk, others, corpus=corpus, group=group)
+    return found
 
 
 def fit(asked: Sequence[Question]) -> Weights:
@@ -48,6 +93,9 @@ def fit(asked: Sequence[Question]) -> Weights:
     By Newton's method with the curvature of an upper bound: the evidence's own soft-max, whose
     curvature counts against it, is left out, so every step lowers the loss.
     """
+    shares = {c: SHARES[c] / n for c, n in Counter(q.corpus for q in asked).items()}
+    counts = np.array([shares[q.corpus] for q in asked])
+    counts *= len(asked) / counts.sum()
     rows = np.concatenate([q.features for q in asked]).astype(np.float64)
     deviation = rows.std(axis=0)
     deviation[deviation == 0] = np.inf  # a feature that never differs weighs nothing
@@ -69,11 +117,12 @@ def fit(asked: Sequence[Question]) -> Weights:
         right = raised * evidence
         right /= np.maximum(np.add.reduceat(right, starts), 1e-300)[question]
         alone = 1 / (1 + np.exp(-np.clip(logits, -50, 50)))
-        pull = among - right + CALIBRATION * (alone - evidence)
+        pull = counts[question] * (among - right + CALIBRATION * (alone - evidence))
         gradient = rows.T @ pull + 2 * ridge * weights
         means = np.add.reduceat(among[:, None] * rows, starts)
-        curvature = among + CALIBRATION * alone * (1 - alone)
-        hessian = (rows * curvature[:, None]).T @ rows - means.T @ means + 2 * np.diag(ridge)
+        curvature = counts[question] * (among + CALIBRATION * alone * (1 - alone))
+        hessian = (rows * curvature[:, None]).T @ rows + 2 * np.diag(ridge)
+        hessian -= (means * counts[:, None]).T @ means
         step = np.linalg.solve(hessian, gradient)
         weights -= step * min(1.0, 3.0 / np.abs(step).max())
         if np.abs(step).max() < 1e-5:
@@ -81,31 +130,24 @@ def fit(asked: Sequence[Question]) -> Weights:
     return Weights(float(weights[-1]), (weights[:-1] / deviation).astype(np.float32))
 
 
-def hits(asked: Sequence[Question], weights: Weights, ks: Sequence[int]) -> dict[str, float]:
-    """Hit@k over answerable questions."""
+def leave_one_out(asked: Sequence[Question], corpus: str) -> list[tuple[Question, Weights]]:
+    """The questions of a corpus, each with the weights that the groups it is not of give."""
+    mine = [q for q in asked if q.corpus == corpus]
+    groups = track(sorted({q.group for q in mine}), f"leaving out: {corpus}", console=_console)
+    weights = {group: fit([q for q in asked if q.group != group]) for group in groups}
+    return [(q, weights[q.group]) for q in mine]
+
+
+def hits(asked: Sequence[tuple[Question, Weights]], ks: Sequence[int]) -> dict[str, Any]:
+    """Hit@k over the questions that their own conversation answers, and how many these are."""
+    own = [(q, weights) for q, weights in asked if q.asks == "own"]
     found = {k: 0 for k in ks}
-    answerable = [q for q in asked if q.answerable]
-    for q in answerable:
+    for q, weights in own:
         best, _ = weights.best(q.features, max(ks))
         for k in ks:
             found[k] += bool(q.evidence[best[:k]].any())
-    return {f"hit_at_{k}": round(n / max(1, len(answerable)), 4) for k, n in found.items()}
-
-
-def leave_one_out(asked: Sequence[Question], ks: Sequence[int]) -> dict[str, Any]:
-    """Hit@k where each conversation's weights come from the others. Raises ValueError if there is
-    only one."""
-    names = sorted({q.conversation for q in asked})
-    if len(names) < 2:
-        raise ValueError(f"one conversation, {names}; leaving one out needs two or more")
-    total = dict.fromkeys((f"hit_at_{k}" for k in ks), 0.0)
-    for name in names:
-        mine = [q for q in asked if q.conversation == name and q.answerable]
-        here = hits(mine, fit([q for q in asked if q.conversation != name]), ks)
-        for key, value in here.items():
-            total[key] += value * len(mine)
-    n = sum(q.answerable for q in asked)
-    return {"n": n, **{key: round(value / n, 4) for key, value in total.items()}}
+    shares = {f"hit_at_{k}": round(n / max(1, len(own)), 4) for k, n in found.items()}
+    return {"n": len(own), **shares}
 
 
 def without(asked: Sequence[Question], feature: str) -> list[Question]:
@@ -117,25 +159,26 @@ def without(asked: Sequence[Question], feature: str) -> list[Question]:
     ]
 
 
-def precision(asked: Sequence[Question], weights: Weights) -> list[dict[str, Any]]:
-    """What a threshold means: for each, of the best hits that reach it how many are evidence, how
-    many of the answerable questions have one, and how many of the adversarial ones wrongly do."""
-    best, right, answerable = [], [], []
-    for q in asked:
+def reached(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any]]:
+    """What a threshold means: for each, the share of the questions of each sort whose best hit
+    reaches it, and of the best hits of "own" ones that do, how many are evidence."""
+    best: dict[str, list[float]] = {}
+    right = []
+    for q, weights in asked:
         (position,), (score,) = weights.best(q.features, 1)
-        best.append(score)
-        right.append(q.evidence[position])
-        answerable.append(q.answerable)
-    scores, of, kind = np.array(best), np.array(right), np.array(answerable)
+        best.setdefault(q.asks, []).append(score)
+        if q.asks == "own":
+            right.append(q.evidence[position])
+    scores = {asks: np.array(values) for asks, values in sorted(best.items())}
     rows = []
     for threshold in THRESHOLDS:
-        reach = scores >= threshold
+        shares = {a: round(float((s >= threshold).mean()), 3) for a, s in scores.items()}
+        of = np.array(right)[scores["own"] >= threshold]
         rows.append(
             {
                 "threshold": threshold,
-                "right_of_best_hits": round(float(of[reach].mean()), 4) if reach.any() else None,
-                "answerable_kept": round(float(reach[kind].mean()), 4),
-                "adversarial_refused": round(float((~reach[~kind]).mean()), 4),
+                **shares,
+                "right_of_best_hits": round(float(of.mean()), 3) if len(of) else None,
             }
         )
     return rows
@@ -149,26 +192,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     options = parser.parse_args(argv)
-    files = [read_locomo(path) for path in sorted(options.data.glob("*.json"))]
+    files = sorted(options.data.glob("*.json"))
     settings = load_settings()
     embedder = Embedder.load(settings.embedder, n_threads=settings.n_threads)
-    summary: dict[str, Any] = {}
+    summary: dict[str, Any] = {"relevant": RELEVANT}
     rows: list[dict[str, Any]] = []
     stored: dict[str, Any] = {}
-    for name, parts in (
-        ("metric", files),
-        ("cosine", [part for file in files for part in sessions(file)]),
-    ):
-        asked = []
-        for part in track(parts, f"asking for the {name} weights", console=_console):
-            with Memory(":memory:", embedder=embedder) as memory:
-                ingest(memory, [part])
-                asked += questions(memory, [part])
+    for kind in KINDS:
+        asked = gather(kind, files, embedder)
+        for corpus in SHARES:
+            held_out = leave_one_out(asked, corpus)
+            found = hits(held_out, KS)
+            summary |= {f"{kind}_{corpus}_{name}": value for name, value in found.items()}
+            rows += [{"weights": kind, "corpus": corpus, **row} for row in reached(held_out)]
         weights = fit(asked)
-        for key, value in leave_one_out(asked, KS).items():
-            summary[f"{name}_{key}"] = value
-        rows += [{"weights": name, **row} for row in precision(asked, weights)]
-        stored[name] = {
+        stored[kind] = {
             "bias": round(weights.bias, 4),
             "weights": {
                 f: round(float(w), 4) for f, w in zip(FEATURES, weights.weights, strict=True)
@@ -176,7 +214,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
     report.write(options.json, summary, rows)
     if options.write:
-        about = "set by python -m bench.fit_fusion, on LoCoMo (CC BY-NC 4.0); no text of it is here"
+        about = (
+            "set by python -m bench.fit_fusion, on LoCoMo (CC BY-NC 4.0) and models/conversations; "
+            "no text of them is here"
+        )
         WEIGHTS.write_text(json.dumps({"about": about, "similarity": stored}, indent=1) + "\n")
 
 

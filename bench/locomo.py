@@ -11,9 +11,9 @@ evidence turn is among the first k; Recall@k: the share of evidence turns that a
 4 (multi-hop, temporal, open domain, single-hop); questions without usable evidence are left out and
 counted.
 
-The weights of the product were set on LoCoMo's shared conversations. --leave-one-out also says what
-is found when each conversation's weights come from the other ones in DIR (needs two or more);
---ablation, the same without each feature in turn.
+The weights of the product were set on LoCoMo's shared conversations among others. --leave-one-out
+also says what is found when each conversation's weights come from all the other ones, as
+bench/fit_fusion.py has them (ten minutes); --ablation, the same without each feature in turn.
 
 --answer asks the language model too (edgemem/training/answers.py): F1 by category, base against
 experts.
@@ -33,8 +33,8 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from bench.fit_fusion import leave_one_out, without
-from bench.questions import CATEGORIES, evidence, ingest, questions
+from bench.fit_fusion import gather, hits, leave_one_out, without
+from bench.questions import CATEGORIES, evidence, ingest
 from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.importers import LocomoFile, read_locomo
@@ -90,7 +90,8 @@ def run(
     ablation: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows (one for each category, one for each conversation)."""
-    files = [read_locomo(path) for path in sorted(folder.glob("*.json"))]
+    paths = sorted(folder.glob("*.json"))
+    files = [read_locomo(path) for path in paths]
     if not files:
         raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
     settings = replace(load_settings(), vectors=vectors)
@@ -105,7 +106,7 @@ def run(
             more, skipped = ask(memory, file, ks)
             answers += more
             left_out += skipped
-        asked = questions(memory, files) if loo or ablation else []
+        asked = gather("metric", paths, memory.embedder) if loo or ablation else []
     summary = {
         **summarise(answers, ks),
         "left_out": left_out,
@@ -125,11 +126,12 @@ def run(
             groups[answer[key]].append(answer)
         rows += [{key: name, **summarise(group, ks)} for name, group in sorted(groups.items())]
     if asked:
-        fitted = leave_one_out(asked, ks)
+        fitted = hits(leave_one_out(asked, "locomo"), ks)
         summary |= {f"leave_one_out_{name}": value for name, value in fitted.items()}
     if ablation:
         for feature in track(FEATURES, "leaving features out", console=_console):
-            rows.append({"without": feature, **leave_one_out(without(asked, feature), ks)})
+            fitted = hits(leave_one_out(without(asked, feature), "locomo"), ks)
+            rows.append({"without": feature, **fitted})
     return summary, rows
 
 

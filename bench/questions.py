@@ -1,14 +1,16 @@
-"""LoCoMo's questions as a search sees them: shared by the benches that score or fit a ranking.
+"""Questions as a search sees them: shared by the benches that score or fit a ranking.
 
-Knows LoCoMo's files, and what the product computes of a question; no weights, no figures.
+Knows LoCoMo's files and conversations with questions, and what the product computes of a question;
+no weights, no figures.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -20,11 +22,20 @@ from edgemem.importers import LocomoFile, batches
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.retrieval.search import refresh
+from edgemem.training.annotated import Annotated
+from edgemem.training.annotated import Question as AnnotatedQuestion
 
-__all__ = ["ADVERSARIAL", "CATEGORIES", "Question", "evidence", "ingest", "questions", "sessions"]
+__all__ = [
+    "CATEGORIES",
+    "Question",
+    "ask",
+    "by_session",
+    "by_turns",
+    "evidence",
+    "ingest",
+]
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-ADVERSARIAL = 5  # its questions have no answer in the conversation
 _DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
 _console = Console(stderr=True)
 
@@ -46,65 +57,61 @@ def ingest(memory: Memory, files: Sequence[LocomoFile]) -> float:
 
 @dataclass(frozen=True)
 class Question:
-    """A question's candidates in its own conversation.
+    """A question's candidates in one conversation.
 
+    asks: "own" what the conversation tells, "other" what another one does, "unknown" what none
+    does. corpus, group: where it is from; what is of one group is left out together.
     features: (n, f) float32, see retrieval/fusion.py; evidence: (n,) bool, which of the candidates
-    answer it. Of an adversarial question that is nothing.
+    answer it.
     """
 
-    conversation: str
-    category: int
+    corpus: str
+    group: str
+    asks: str
     features: NDArray[np.float32]
     evidence: NDArray[np.bool_]
 
-    @property
-    def answerable(self) -> bool:
-        return self.category != ADVERSARIAL
 
+def ask(
+    memory: Memory, talk: Annotated, others: Sequence[AnnotatedQuestion], *, corpus: str, group: str
+) -> Iterator[Question]:
+    """What the conversation, which is stored, makes of its own questions, and of others'.
 
-def questions(memory: Memory, files: Sequence[LocomoFile]) -> list[Question]:
-    """Every question with usable evidence, asked of its own file's turns, which are stored."""
+    Left out: a question that nothing at all is proposed for.
+    """
     refresh(memory.store, memory.index)
-    found = []
-    for file in _track(files, "computing features"):
-        scope = Scope(user_id=file.sample_id)
-        rowid_of = {
-            item.metadata["dia_id"]: rowid
-            for item, rowid in zip(
-                memory.store.list(scope), memory.store.rowids(scope).tolist(), strict=True
-            )
-        }
-        for question in file.qa:
-            wanted = evidence(question, set(rowid_of))
-            if not wanted:
-                continue
-            text = question["question"]
-            candidates = memory.index.candidates(
-                text, memory.embedder.embed_query(text), scope=scope, now=time.time()
-            )
-            answerable = question["category"] in CATEGORIES
-            right = np.isin(candidates.rowids, [rowid_of[id] for id in wanted]) & answerable
-            found.append(
-                Question(
-                    file.sample_id.split("/")[0],
-                    question["category"],
-                    candidates.features,
-                    right,
-                )
-            )
-    return found
+    scope = Scope(user_id=talk.id)
+    stored = zip(memory.store.list(scope), memory.store.rowids(scope).tolist(), strict=True)
+    rowid_of = {item.memory: rowid for item, rowid in stored}
+    for number, question in enumerate((*talk.questions, *others)):
+        own = number < len(talk.questions)
+        asks = "other" if not own else "unknown" if question.answer is None else "own"
+        wanted = [rowid_of[shown.text] for shown in question.evidence] if asks == "own" else []
+        candidates = memory.index.candidates(
+            question.text, memory.embedder.embed_query(question.text), scope=scope, now=time.time()
+        )
+        if len(candidates.rowids):
+            right = np.isin(candidates.rowids, wanted)
+            yield Question(corpus, group, asks, candidates.features, right)
+
+
+def by_session(talk: Annotated) -> list[Annotated]:
+    """Each session as a conversation of its own."""
+    sessions = groupby(talk.messages, lambda message: message["metadata"]["session"])
+    return [_part(talk, str(session), list(messages)) for session, messages in sessions]
+
+
+def by_turns(talk: Annotated, turns: int) -> list[Annotated]:
+    """Every so many turns as a conversation of their own; what is left over is not in any."""
+    starts = range(0, len(talk.messages) - turns + 1, turns)
+    return [_part(talk, str(start), talk.messages[start : start + turns]) for start in starts]
+
+
+def _part(talk: Annotated, name: str, messages: Sequence[dict[str, Any]]) -> Annotated:
+    said = {message["content"] for message in messages}
+    known = [q for q in talk.questions if {shown.text for shown in q.evidence} <= said]
+    return replace(talk, id=f"{talk.id}/{name}", messages=messages, questions=known)
 
 
 def _track(files: Sequence[LocomoFile], what: str) -> Iterable[LocomoFile]:
     return track(files, what, console=_console) if len(files) > 1 else files
-
-
-def sessions(file: LocomoFile) -> list[LocomoFile]:
-    """Each session of a conversation as a file of its own, named "conversation/session"."""
-    parts: dict[Any, list[dict[str, Any]]] = {}
-    for message in file.messages:
-        parts.setdefault(message["metadata"]["session"], []).append(message)
-    return [
-        replace(file, sample_id=f"{file.sample_id}/{session}", messages=messages)
-        for session, messages in parts.items()
-    ]

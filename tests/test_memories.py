@@ -15,7 +15,7 @@ from worldkit import NOW, SAID, USERS, World, expected
 
 from edgemem.results import Scope
 from edgemem.retrieval import metric as metric_module
-from edgemem.retrieval.fusion import FEATURES, shipped
+from edgemem.retrieval.fusion import FEATURES, FEW, MANY, shipped
 from edgemem.retrieval.memories import Candidates, Memories
 from edgemem.retrieval.whitening import MIN_VECTORS
 from edgemem.store import Store
@@ -215,6 +215,15 @@ def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
         similar = (vectors @ asked.image + asked.offset) / asked.norm
     column = found.features[:, FEATURES.index("similarity")]
     np.testing.assert_allclose(column, similar[found.rowids - 1], rtol=1e-3, atol=1e-4)
+    memories.close()
+
+
+@pytest.mark.parametrize("count", [1, FEW, 7, MANY, MANY + 30])
+def test_how_many_a_search_sees_counts_from_few_to_many(count: int) -> None:
+    memories = users_of(count, 3)
+    found = memories.candidates("", unit(5)[0], scope=Scope("0"), now=NOW)
+    column = found.features[:, FEATURES.index("among")]
+    np.testing.assert_allclose(column, np.log(np.clip(count, FEW, MANY)), rtol=1e-6)
     memories.close()
 
 

@@ -153,7 +153,7 @@ def test_what_is_far_from_the_question_is_left_out_beside_what_is_near(memory):
 
 def test_a_relevant_hit_that_may_not_be_shown_lets_nothing_else_through(memory):
     """Asked twice, a question finds itself; that is no reason to answer from the weather."""
-    tell(memory, "It rained on the mountain, the cat slept.")
+    tell(memory, "It rained on the hill, the dog slept.")
     assert shown(memory, "What is my oldest sister's boat called?") == Context()
     tell(memory, "What is my oldest sister's boat called?")
     assert shown(memory, "What is my oldest sister's boat called?") == Context()

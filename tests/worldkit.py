@@ -14,7 +14,7 @@ from wordkit import plain_bm25
 
 from edgemem.results import Scope
 from edgemem.retrieval.catalog import FIRST_PERSON, SESSION_GAP_S
-from edgemem.retrieval.fusion import FEATURES
+from edgemem.retrieval.fusion import FEATURES, FEW
 from edgemem.retrieval.lexical import asks_when, query_terms, time_terms
 from edgemem.retrieval.metric import Metric
 from edgemem.store import Store
@@ -238,6 +238,7 @@ def expected(
             session=best[session[place[rowid]]] if terms else 0.0,
             question=float(row.text.rstrip().endswith("?")),
             length=math.log1p(sum(here.values())),
+            among=math.log(max(FEW, len(seen))),
         )
         if named:
             features["speaker"] = 0.5 if row.speaks(asked) else -0.5

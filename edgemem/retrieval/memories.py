@@ -6,6 +6,7 @@ them to the store's next generation at once, and a search sees one generation of
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -22,7 +23,7 @@ from edgemem.kernels_candidates import beside
 from edgemem.results import Scope
 from edgemem.retrieval import metricfile
 from edgemem.retrieval.catalog import Catalog
-from edgemem.retrieval.fusion import FEATURES, Weights, shipped
+from edgemem.retrieval.fusion import FEATURES, FEW, MANY, Weights, shipped
 from edgemem.retrieval.index import IndexView, VectorIndex
 from edgemem.retrieval.lexical import asks_when, query_terms, time_terms
 from edgemem.retrieval.metric import Metric
@@ -195,6 +196,7 @@ class Memories:
             for code in named:
                 features[speaker == code, 8] = 0.5
         features[:, 9] = places.asks[found]
+        features[:, 10] = math.log(min(max(FEW, sight.seen.count), MANY))
         weights = shipped()["cosine" if metric is None else "metric"]
         return Candidates(found, features, weights, places.place[found])
 

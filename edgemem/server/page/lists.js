@@ -15,6 +15,7 @@ const PARTS = {
   time: "it says when, and that was asked",
   speaker: "who said it, and who was asked about",
   question: "it only asks",
+  among: "how many memories there are",
 };
 
 const SHOWN = 0.0005; // a part that three digits can show
