@@ -29,7 +29,7 @@ from edgemem.text import content_words, is_question, same_word, sentences, words
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Context", "Passage", "note_head", "passages", "recall"]
+__all__ = ["Context", "Passage", "asks_for_now", "note_head", "passages", "recall"]
 
 _MAX_PASSAGES = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
@@ -78,7 +78,7 @@ def recall(
         return Context()
     found = passages(memory, question, hits)
     if whole:
-        return _context([(p, p.text) for p in found[:most]], by_time=bool(_NOW.search(question)))
+        return _context([(p, p.text) for p in found[:most]], by_time=asks_for_now(question))
     split = [
         (passage, sentence)
         for passage in found
@@ -95,7 +95,7 @@ def recall(
     ]
     best = np.argsort(-np.asarray(scores), kind="stable")[:most].tolist()
     best = [i for i in best if scores[i] >= _FAR * scores[best[0]]]
-    return _context([split[i] for i in best], by_time=bool(_NOW.search(question)))
+    return _context([split[i] for i in best], by_time=asks_for_now(question))
 
 
 def _context(best: Sequence[tuple[Passage, str]], *, by_time: bool) -> Context:
@@ -107,6 +107,11 @@ def _context(best: Sequence[tuple[Passage, str]], *, by_time: bool) -> Context:
         tuple(Recalled(text, p.when, p.speaker, p.said) for p, text in chosen),
         tuple({p.hit.id: p.hit for p, _ in reversed(chosen)}.values()),
     )
+
+
+def asks_for_now(question: str) -> bool:
+    """Whether a question is about how things are by now, so that the newest is the most telling."""
+    return bool(_NOW.search(question))
 
 
 def note_head(when: str | None, speaker: str, *, said: bool = True) -> str:

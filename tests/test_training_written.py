@@ -41,6 +41,8 @@ User: No, thanks.
 Assistant: Have a good day.
 """
 
+PLACES = {2021: "Oslo", 2022: "Bern", 2023: "Ghent", 2024: "Turin"}
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -78,6 +80,18 @@ def test_questions_have_the_message_above_and_those_they_quote_as_evidence(path:
 def test_users_ask_of_themselves(path: Path) -> None:
     asked = [q.text for q in read(path)[1].questions]
     assert asked == ["What is my allergy?", "What do I eat?"]
+
+
+def test_who_asks_for_now_is_shown_the_newest_last(tmp_path: Path) -> None:
+    file = tmp_path / "changed.txt"
+    told = [f"@ {year}-02-01 10:00\nUser: I live in {town}.\n" for year, town in PLACES.items()]
+    asked = "? Where does User live now? | Turin | in Oslo | in Bern | in Ghent\n"
+    file.write_text(f"# User, Assistant\n{''.join(told)}{asked * 9}")
+    with quick() as memory:
+        made = list(examples(memory, read(file)[0], stages=["generation"]))
+    assert len(made) == 9
+    for example in made:
+        assert re.findall(r"live in (\w+)", example.prompt) == list(PLACES.values())
 
 
 def test_an_assistants_messages_are_shown_and_not_asked_about(path: Path) -> None:
@@ -126,6 +140,8 @@ def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_bytes(b"[2024-05-01 10:00] Kim: I have a cat.\xff\n")
     assert is_written(path) and not is_written(log)
+    path.write_text(f"\n \n{TALK}")
+    assert is_written(path)
 
 
 # -- the conversations that the experts learned from ----------------------------------------------
@@ -137,22 +153,30 @@ OURS = sorted((Path(__file__).parents[1] / "models" / "conversations").glob("*.t
 def test_our_conversations_are_whole(file: Path) -> None:
     talks = read(file)
     assert len(talks) >= 16
+    changes = file.stem.endswith("changes")  # short ones, of little else
     told = 0
     for talk in talks:
-        assert len(talk.pairs) >= 8 and len(talk.questions) >= 6, talk.id
-        assert any(q.answer is None for q in talk.questions), talk.id
+        assert len(talk.pairs) >= (5 if changes else 8) and len(talk.questions) >= 6, talk.id
+        assert changes or any(q.answer is None for q in talk.questions), talk.id
         asked = [r for pair in talk.pairs for r in readings(pair.messages, pair.context)]
         facts = [fact for pair in talk.pairs for fact in pair.facts]
         told += sum(len(set(pair.sources)) for pair in talk.pairs)
-        assert len(facts) <= 1.5 * len(asked), talk.id
+        assert len(facts) <= (2 if changes else 1.5) * len(asked), talk.id
         spoken = re.compile(r"\b(?:I|I'm|my|me)\b")
         bad = [f for f in facts if spoken.search(re.sub(r'"[^"]*"', "", f))]
         assert not bad
     messages = sum(len(pair.messages) for talk in talks for pair in talk.pairs)
-    assert 0.35 < told / messages < 0.65  # about half hold no fact
+    assert 0.35 < told / messages < (0.9 if changes else 0.65)  # about half hold no fact
 
 
 def test_nobody_held_out_is_among_those_trained_on() -> None:
-    held = {frozenset(t.pronouns) for t in read(next(f for f in OURS if f.stem == "held-out"))}
-    others = {frozenset(t.pronouns) for f in OURS if f.stem != "held-out" for t in read(f)}
+    held, others = (
+        {
+            frozenset(t.pronouns)
+            for f in OURS
+            if f.stem.startswith("held-out") is out
+            for t in read(f)
+        }
+        for out in (True, False)
+    )
     assert held - {frozenset()} and not (held & others) - {frozenset()}

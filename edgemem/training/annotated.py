@@ -17,7 +17,7 @@ from typing import Any
 
 from edgemem.importers import batches
 from edgemem.memory import Memory
-from edgemem.recall import recall
+from edgemem.recall import asks_for_now, recall
 from edgemem.results import Message
 from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
@@ -156,10 +156,12 @@ def _shown(
     if rng.random() < _GOLD_SHARE:
         mixed = [*question.evidence, *others[len(others) - rng.randint(0, 2) :]]
         rng.shuffle(mixed)
-        return tuple(mixed)
-    missing = [gold for gold in question.evidence if gold not in found]
-    kept = others[len(missing) :]  # the least relevant ones make room
-    mixed = [shown for shown in found if shown in kept or shown in question.evidence]
-    for gold in missing:
-        mixed.insert(rng.randint(0, len(mixed)), gold)
+    else:
+        missing = [gold for gold in question.evidence if gold not in found]
+        kept = others[len(missing) :]  # the least relevant ones make room
+        mixed = [shown for shown in found if shown in kept or shown in question.evidence]
+        for gold in missing:
+            mixed.insert(rng.randint(0, len(mixed)), gold)
+    if asks_for_now(question.text):
+        mixed.sort(key=lambda shown: shown.when or "")  # as recall shows them
     return tuple(mixed)

@@ -64,9 +64,9 @@ class _Turn:
 
 
 def is_written(path: Path) -> bool:
-    """Whether a file begins as one of these conversations does."""
+    """Whether a file begins as one of these conversations does, after empty lines or none."""
     with open(path, encoding="utf-8", errors="replace") as file:
-        first = file.readline().strip()
+        first = next((line.strip() for line in file if not line.isspace()), "")
     return bool(_PEOPLE.fullmatch(first) or _WITH_ASSISTANT.fullmatch(first))
 
 
