@@ -77,7 +77,7 @@ def data(
     """Write training examples from invented conversations, whose truth is known.
 
     The same options give the same file. With FILEs, they are taken from these instead: what is
-    annotated in LoCoMo's JSON and in conversations written for training; or, of LoCoMo's and of
+    annotated in LoCoMo's JSON and in conversations and pairs written for training; or, of LoCoMo's and of
     chat logs, what a teacher makes of them, to whose address their text goes.
     """
     teaching = bool(teacher or teacher_url)
@@ -100,11 +100,19 @@ def data(
 
 
 def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Iterator[Example]:
-    """Of annotated conversations: facts, and answers with what a search shows for them."""
-    from edgemem.memory import Memory
-    from edgemem.training import annotated
+    """Of annotated conversations: facts, and answers with what a search shows for them.
 
-    talks = _talks(files)
+    Of written pairs: what a new fact is beside an old memory.
+    """
+    from edgemem.memory import Memory
+    from edgemem.training import annotated, pairs
+
+    compared = [path for path in files if pairs.is_pairs(path)]
+    talks = _talks([path for path in files if path not in compared])
+    for path in compared if "update" in stages else ():
+        yield from pairs.read(path)
+    if not talks:
+        return
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
         for number, talk in enumerate(talks, 1):
             with working(f"{talk.id}, {number} of {len(talks)}"):
@@ -128,8 +136,9 @@ def _talks(files: Sequence[Path]) -> list[Annotated]:
             noted = True
         else:
             raise click.UsageError(
-                f"{path.name} has no annotations: LoCoMo's JSON has, and conversations written for "
-                "training (edgemem/training/written.py). Examples of other files need a teacher."
+                f"{path.name} has no annotations: LoCoMo's JSON has, and conversations and pairs of "
+                "facts written for training (edgemem/training/written.py, pairs.py). Examples of "
+                "other files need a teacher."
             )
     twice = sorted(id for id, times in Counter(talk.id for talk in found).items() if times > 1)
     if twice:

@@ -1,0 +1,54 @@
+"""An old memory and new facts, written for training, and what each fact is beside the memory.
+
+    : User rents a room above a bakery in Aarhus for 3,900 kroner.
+    DELETE User has two rooms in Leith at 720 pounds a month.
+    UPDATE User rents a room above a bakery in Aarhus for 3,900 kroner, without a kitchen.
+    NONE User lives in a room over a baker's in Aarhus.
+    ADD User's brother has bought a house in Odense.
+
+A line with `:` is a memory; those below are facts told later, each compared with it alone. What
+the four mean is said in models/pairs/README.md. Knows that form; knows nothing of training.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from edgemem.errors import InputError
+from edgemem.results import Event
+from edgemem.stages.update import expert_prompt, expert_target
+from edgemem.training.examples import Example
+
+__all__ = ["is_pairs", "read"]
+
+_EVENTS = get_args(Event)
+
+
+def is_pairs(path: Path) -> bool:
+    """Whether a file begins as one of these does, after empty lines or none."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return next((line for line in file if not line.isspace()), "").startswith(": ")
+
+
+def read(path: Path) -> list[Example]:
+    """The update examples of a file, a group for each old memory.
+
+    Raises InputError, naming file and line, on another form.
+    """
+    found: list[Example] = []
+    memory, group = "", ""
+    for number, raw in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        event, _, fact = raw.strip().partition(" ")
+        if event == ":" and fact:
+            memory, group = fact, f"{path.stem}-{number}"
+        elif event in _EVENTS and fact and memory:
+            prompt, target = expert_prompt(fact, memory), expert_target(event)
+            found.append(Example("update", prompt, target, group, event))
+        elif event:
+            raise InputError(
+                f"{path}, line {number}: {raw.strip()[:60]!r} is no memory (`: User sings.`), nor a "
+                f"fact below one that begins with {', '.join(_EVENTS[:-1])} or {_EVENTS[-1]}. "
+                "Correct the line."
+            )
+    return found

@@ -1,0 +1,82 @@
+"""Old memories and new facts written for training, and the examples made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from clikit import Run
+
+from edgemem.errors import InputError
+from edgemem.stages.update import expert_prompt, expert_target
+from edgemem.training import examples
+from edgemem.training.pairs import is_pairs, read
+
+FEW = """
+: User sings in a choir.
+DELETE User left the choir.
+ADD User's aunt sings in a choir.
+
+: Mara has a cat.
+NONE Mara has a cat.
+"""
+OURS = sorted((Path(__file__).parents[1] / "models" / "pairs").glob("*.txt"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "few.txt"
+    file.write_text(FEW)
+    return file
+
+
+def test_each_fact_is_compared_with_the_memory_above(path: Path) -> None:
+    found = read(path)
+    assert [(e.stage, e.kind, e.group) for e in found] == [
+        ("update", "DELETE", "few-2"),
+        ("update", "ADD", "few-2"),
+        ("update", "NONE", "few-6"),
+    ]
+    assert found[0].prompt == expert_prompt("User left the choir.", "User sings in a choir.")
+    assert found[0].target == expert_target("DELETE")
+
+
+@pytest.mark.parametrize("line", ["KEEP User sings.", "DELETE", ":", "User sings."])
+def test_a_line_of_another_form_is_named(path: Path, line: str) -> None:
+    path.write_text(f"{FEW}{line}\n")
+    with pytest.raises(InputError, match="line 8: .* is no memory"):
+        read(path)
+
+
+def test_a_fact_without_a_memory_is_named(path: Path) -> None:
+    path.write_text("ADD User sings.\n")
+    assert not is_pairs(path)
+    with pytest.raises(InputError, match="line 1"):
+        read(path)
+
+
+def test_the_command_takes_pairs_beside_conversations(path: Path, run: Run) -> None:
+    talk, out = path.with_name("talk.txt"), path.with_name("out.jsonl")
+    talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
+    run("train", "data", str(path), str(talk), "--out", str(out))
+    assert Counter(e.stage for e in examples.read([out])) == {"update": 3, "extraction": 1}
+    run("train", "data", str(path), "--stage", "extraction", "--out", str(out))
+    assert examples.read([out]) == []
+
+
+@pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
+def test_our_pairs_are_whole(file: Path) -> None:
+    found = read(file)
+    share = {event: n / len(found) for event, n in Counter(e.kind for e in found).items()}
+    assert is_pairs(file) and set(share) == {"ADD", "UPDATE", "DELETE", "NONE"}
+    assert min(share.values()) > 0.1 and share["DELETE"] > 0.15
+    assert len({e.prompt for e in found}) == len(found)
+
+
+def test_no_memory_held_out_is_among_those_trained_on() -> None:
+    held, others = (
+        {line for f in OURS if (f.stem == "held-out") is out for line in f.read_text().split("\n")}
+        for out in (True, False)
+    )
+    assert held and not (held & others) - {""}
