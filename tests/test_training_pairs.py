@@ -45,7 +45,7 @@ def test_each_fact_is_compared_with_the_memory_above(path: Path) -> None:
 @pytest.mark.parametrize("line", ["KEEP User sings.", "DELETE", ":", "User sings."])
 def test_a_line_of_another_form_is_named(path: Path, line: str) -> None:
     path.write_text(f"{FEW}{line}\n")
-    with pytest.raises(InputError, match="line 8: .* is no memory"):
+    with pytest.raises(InputError, match=r"line 8: .* is no memory"):
         read(path)
 
 

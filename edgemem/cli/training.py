@@ -77,8 +77,8 @@ def data(
     """Write training examples from invented conversations, whose truth is known.
 
     The same options give the same file. With FILEs, they are taken from these instead: what is
-    annotated in LoCoMo's JSON and in conversations and pairs written for training; or, of LoCoMo's and of
-    chat logs, what a teacher makes of them, to whose address their text goes.
+    annotated in LoCoMo's JSON and in conversations and pairs of facts written for training; or, of
+    LoCoMo's and of chat logs, what a teacher makes of them, to whose address their text goes.
     """
     teaching = bool(teacher or teacher_url)
     if (teaching and not files) or bool(teacher_url) != bool(teacher_model):
@@ -136,9 +136,9 @@ def _talks(files: Sequence[Path]) -> list[Annotated]:
             noted = True
         else:
             raise click.UsageError(
-                f"{path.name} has no annotations: LoCoMo's JSON has, and conversations and pairs of "
-                "facts written for training (edgemem/training/written.py, pairs.py). Examples of "
-                "other files need a teacher."
+                f"{path.name} has no annotations: LoCoMo's JSON has, and so have conversations and "
+                "pairs of facts written for training (edgemem/training/written.py, pairs.py). "
+                "Examples of other files need a teacher."
             )
     twice = sorted(id for id, times in Counter(talk.id for talk in found).items() if times > 1)
     if twice:

@@ -22,7 +22,7 @@ from edgemem.training.examples import Example
 
 __all__ = ["is_pairs", "read"]
 
-_EVENTS = get_args(Event)
+_EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
 
 
 def is_pairs(path: Path) -> bool:
@@ -43,12 +43,12 @@ def read(path: Path) -> list[Example]:
         if event == ":" and fact:
             memory, group = fact, f"{path.stem}-{number}"
         elif event in _EVENTS and fact and memory:
-            prompt, target = expert_prompt(fact, memory), expert_target(event)
+            prompt, target = expert_prompt(fact, memory), expert_target(_EVENTS[event])
             found.append(Example("update", prompt, target, group, event))
         elif event:
             raise InputError(
-                f"{path}, line {number}: {raw.strip()[:60]!r} is no memory (`: User sings.`), nor a "
-                f"fact below one that begins with {', '.join(_EVENTS[:-1])} or {_EVENTS[-1]}. "
+                f"{path}, line {number}: {raw.strip()[:60]!r} is no memory (`: User sings.`), nor "
+                f"a fact below one (`ADD User sings well.`); allowed: {', '.join(_EVENTS)}. "
                 "Correct the line."
             )
     return found
