@@ -10,7 +10,7 @@ from clikit import Run
 
 from edgemem.errors import InputError
 from edgemem.stages.update import expert_prompt, expert_target
-from edgemem.training import examples
+from edgemem.training import examples, pairs
 from edgemem.training.pairs import is_pairs, read
 
 FEW = """
@@ -32,11 +32,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_each_fact_is_compared_with_the_memory_above(path: Path) -> None:
-    found = read(path)
+    found = list(pairs.examples(read(path), "few"))
     assert [(e.stage, e.kind, e.group) for e in found] == [
-        ("update", "DELETE", "few-2"),
-        ("update", "ADD", "few-2"),
-        ("update", "NONE", "few-6"),
+        ("update", "DELETE", "few-1"),
+        ("update", "ADD", "few-1"),
+        ("update", "NONE", "few-2"),
     ]
     assert found[0].prompt == expert_prompt("User left the choir.", "User sings in a choir.")
     assert found[0].target == expert_target("DELETE")
@@ -68,10 +68,10 @@ def test_the_command_takes_pairs_beside_conversations(path: Path, run: Run) -> N
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
 def test_our_pairs_are_whole(file: Path) -> None:
     found = read(file)
-    share = {event: n / len(found) for event, n in Counter(e.kind for e in found).items()}
+    share = {event: n / len(found) for event, n in Counter(s.event for s in found).items()}
     assert is_pairs(file) and set(share) == {"ADD", "UPDATE", "DELETE", "NONE"}
     assert min(share.values()) > 0.1 and share["DELETE"] > 0.15
-    assert len({e.prompt for e in found}) == len(found)
+    assert len(set(found)) == len(found)
 
 
 def test_no_memory_held_out_is_among_those_trained_on() -> None:

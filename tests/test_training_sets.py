@@ -95,10 +95,24 @@ def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, run: Run) -> No
     folder = str(tmp_path / "mine")
     said = run("train", "combine", folder, *adapters, "--licence", "MIT", "--data", "x").stdout
     assert said == f"mine: extraction, update, generation; use it with --experts {folder}/\n"
-    asked = ["train", "eval", str(write_locomo(tmp_path)), "--experts", f"{folder}/", "--pairs"]
-    asked += ["2", "--questions", "2", "--operations", "2", "--together", "--json"]
+    facts = tmp_path / "facts.txt"
+    facts.write_text(": User sings.\nDELETE User stopped singing.\nADD User's aunt sings.\n")
+    asked = ["train", "eval", str(write_locomo(tmp_path)), str(facts)]
+    asked += [
+        "--experts",
+        f"{folder}/",
+        "--pairs",
+        "2",
+        "--questions",
+        "2",
+        "--operations",
+        "2",
+        "--together",
+        "--json",
+    ]
     told = json.loads(run(*asked).stdout)
     assert {"extraction_json_valid", "update_accuracy", "answer_f1"} <= set(told["summary"])
+    assert told["summary"]["update_accuracy_written"] is not None
     stages = {(row["who"], row["stage"]) for row in told["rows"] if "stage" in row}
     assert stages == {(who, stage) for who in ("base", "expert") for stage in examples.STAGES}
 

@@ -107,10 +107,10 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
     from edgemem.memory import Memory
     from edgemem.training import annotated, pairs
 
-    compared = [path for path in files if pairs.is_pairs(path)]
-    talks = _talks([path for path in files if path not in compared])
-    for path in compared if "update" in stages else ():
-        yield from pairs.read(path)
+    facts = [path for path in files if pairs.is_pairs(path)]
+    talks = _talks([path for path in files if path not in facts])
+    for path in facts if "update" in stages else ():
+        yield from pairs.examples(pairs.read(path), path.stem)
     if not talks:
         return
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
@@ -308,19 +308,24 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Score a set of experts beside the model alone, on annotated FILEs.
 
-    LoCoMo's JSON, or conversations written for training.
+    LoCoMo's JSON, or conversations written for training; of files with pairs of facts, what an
+    update makes of them.
 
     Of each, at most so many pairs of messages (facts) and questions (answers); operations (update)
     are of invented conversations that no training sees.
     """
     from edgemem.training import answers, trial
+    from edgemem.training.pairs import is_pairs, read
 
     experts = experts or load_settings().experts
     track = cast("Track[Any]", _tracked)
-    talks = _talks(files)
+    facts = [path for path in files if is_pairs(path)]
+    talks = _talks([path for path in files if path not in facts])
+    if not talks:
+        raise click.UsageError("Give a file of conversations, too: pairs of facts have no answers.")
     summary, rows = trial.run(
         talks, experts, pairs=pairs, questions=questions, operations=operations, seed=seed,
-        track=track,
+        written=[situation for path in facts for situation in read(path)], track=track,
     )  # fmt: skip
     if together:
         more, further = answers.run(

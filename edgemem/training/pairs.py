@@ -12,15 +12,17 @@ the four mean is said in models/pairs/README.md. Knows that form; knows nothing 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
 from edgemem.errors import InputError
 from edgemem.results import Event
-from edgemem.stages.update import expert_prompt, expert_target
+from edgemem.training.changes import Situation, update_examples
 from edgemem.training.examples import Example
 
-__all__ = ["is_pairs", "read"]
+__all__ = ["examples", "is_pairs", "read"]
 
 _EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
 
@@ -31,20 +33,19 @@ def is_pairs(path: Path) -> bool:
         return next((line for line in file if not line.isspace()), "").startswith(": ")
 
 
-def read(path: Path) -> list[Example]:
-    """The update examples of a file, a group for each old memory.
+def read(path: Path) -> list[Situation]:
+    """What each fact of a file is beside its memory.
 
     Raises InputError, naming file and line, on another form.
     """
-    found: list[Example] = []
-    memory, group = "", ""
+    found: list[Situation] = []
+    memory = ""
     for number, raw in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        event, _, fact = raw.strip().partition(" ")
-        if event == ":" and fact:
-            memory, group = fact, f"{path.stem}-{number}"
-        elif event in _EVENTS and fact and memory:
-            prompt, target = expert_prompt(fact, memory), expert_target(_EVENTS[event])
-            found.append(Example("update", prompt, target, group, event))
+        event, _, text = raw.strip().partition(" ")
+        if event == ":" and text:
+            memory = text
+        elif event in _EVENTS and text and memory:
+            found.append(Situation((memory,), text, _EVENTS[event], int(event == "ADD")))
         elif event:
             raise InputError(
                 f"{path}, line {number}: {raw.strip()[:60]!r} is no memory (`: User sings.`), nor "
@@ -52,3 +53,9 @@ def read(path: Path) -> list[Example]:
                 "Correct the line."
             )
     return found
+
+
+def examples(found: Iterable[Situation], name: str) -> Iterator[Example]:
+    """The update examples of what was read, a group for each old memory."""
+    for number, (_, of_one) in enumerate(groupby(found, key=lambda s: s.memories), 1):
+        yield from update_examples(of_one, f"{name}-{number}")

@@ -24,6 +24,7 @@ from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import Recalled
 from edgemem.training import annotated, evaluate, generator
 from edgemem.training.annotated import Annotated, Pair, Question
+from edgemem.training.changes import Situation
 from edgemem.training.evaluate import Track
 
 __all__ = ["run"]
@@ -41,12 +42,14 @@ def run(
     questions: int,
     operations: int,
     seed: int,
+    written: Sequence[Situation] = (),
     track: Track[Any],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows, those of base and expert side by side.
 
     name: of a set of experts, or its folder. pairs, questions: most of each conversation;
-    operations: in all. Raises AdapterError as `experts.load` does.
+    operations: in all. written: more of these, with rows of their own. Raises AdapterError as
+    `experts.load` does.
     """
     experts.find(name)  # an error now, not after the base
     made = list(generator.operations(1 + operations // _OPERATIONS, seed=seed))
@@ -86,7 +89,12 @@ def run(
                 reader = evaluate.Reader(engine, grammar=who == "base")
                 found_rows = [
                     best,
-                    *evaluate.update_rows(reader, memory.embedder, updates, tracked),
+                    *(
+                        {"of": of, **row}
+                        for of, some in (("phrases", updates), ("written", written))
+                        if some
+                        for row in evaluate.update_rows(reader, memory.embedder, some, tracked)
+                    ),
                     *evaluate.generation_rows(engine, asked, contexts, tracked, way=way),
                 ]
                 rows += [{"who": who, **row} for row in found_rows]
@@ -117,13 +125,19 @@ def _summary(
         )
 
     extraction = row("expert", stage="extraction")
+    whole = {
+        r.get("of"): r for r in rows if r["who"] == "expert" and r.get("by") == "rules and model"
+    }
     return {
         "experts": name,
         "conversations": [talk.id for talk in talks],
         "extraction_json_valid": extraction["json_valid"],
         "extraction_rouge1_nonempty": extraction["rouge_1_nonempty"],
         "extraction_empty_accuracy": extraction["empty_accuracy"],
-        "update_accuracy": row("expert", by="rules and model")["macro_accuracy"],
+        "update_accuracy": whole["phrases"]["macro_accuracy"],
+        "update_accuracy_written": whole["written"]["macro_accuracy"]
+        if "written" in whole
+        else None,
         "generation_f1": row("expert", context="retrieved")["f1"],
         "generation_f1_gold": row("expert", context="gold")["f1"],
         "generation_f1_base": row("base", context="retrieved")["f1"],
