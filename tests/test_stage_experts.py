@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.results import Message
-from edgemem.runtime.engine import Generation, Stream
+from edgemem.runtime import experts
+from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.stages import extraction, generation, reading, update
 from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
 from edgemem.training.evaluate import Reader
@@ -315,10 +316,32 @@ def test_an_expert_is_asked_about_the_same_person_in_other_words():
 
 def test_where_nothing_is_to_be_compared_no_expert_is_asked():
     engine = Expert()
-    old = near("Ana is very fond of onion soup", "Tom moved to Bergen")
-    assert update.decide(engine, ["Ana moved to Bergen"], [old]) == [
+    far = update.Candidate("m0", "Ana is very fond of onion soup", update.COMPARED - 0.01)
+    of_another = update.Candidate("m1", "Tom moved to Bergen", 0.9)
+    assert update.decide(engine, ["Ana moved to Bergen"], [[of_another, far]]) == [
         update.Op("ADD", 0, None, "rule")
     ]
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    with Engine.load() as engine:
+        experts.load(engine, "open")
+        yield engine
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "event"),
+    [
+        ("User lives in Porto.", "User has settled in Ghent.", "DELETE"),
+        ("User's knee hurts.", "User's knee has healed.", "DELETE"),
+        ("User plays the violin.", "User plays the piano.", "ADD"),
+        ("Ana is very fond of onion soup", "Ana moved to Toulouse", "ADD"),
+    ],
+)
+def test_the_expert_that_ships_knows_changes_told_in_other_words(shipped, old, new, event):
+    (op,) = update.decide(shipped, [new], [[update.Candidate("m0", old, 0.46)]])
+    assert (op.event, op.by) == (event, "model")
 
 
 def test_a_bench_asks_for_an_event_as_the_stage_does():

@@ -68,10 +68,11 @@ def test_the_command_takes_pairs_beside_conversations(path: Path, run: Run) -> N
 @pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
 def test_our_pairs_are_whole(file: Path) -> None:
     found = read(file)
-    share = {event: n / len(found) for event, n in Counter(s.event for s in found).items()}
-    assert is_pairs(file) and set(share) == {"ADD", "UPDATE", "DELETE", "NONE"}
-    assert min(share.values()) > 0.1 and share["DELETE"] > 0.15
-    assert len(set(found)) == len(found)
+    assert is_pairs(file) and len(set(found)) == len(found) > 250
+    if file.stem in ("written", "held-out"):
+        share = {event: n / len(found) for event, n in Counter(s.event for s in found).items()}
+        assert set(share) == {"ADD", "UPDATE", "DELETE", "NONE"}
+        assert min(share.values()) > 0.1 and share["DELETE"] > 0.15
 
 
 def test_no_memory_held_out_is_among_those_trained_on() -> None:

@@ -62,7 +62,7 @@ EXPERT_SCHEMA: dict[str, Any] = {
 SAME = 0.97
 SURELY_SAME = 0.85  # from here the model may call a fact a repetition
 RELATED = 0.50  # below it two facts have nothing to do with each other
-SHARED = 0.3  # of a fact's words: as many must be in a memory that an expert may change
+COMPARED = 0.4  # from here an expert is asked; it knows changes that share no word
 _SHOWN = 4  # of a fact's memories, nearest first: all of them need not fit the context window
 _MAX_TOKENS_PER_FACT = 48
 _EVENTS = get_args(Event)
@@ -385,8 +385,8 @@ def _ask_expert(engine: Engine, fact: str, candidates: Sequence[Candidate]) -> O
     token tells it: six steps fewer than an answer forced into its schema.
     """
     new = _Parts.of(fact)
-    near = [(c, _Parts.of(c.text)) for c in candidates if c.similarity >= RELATED]
-    shown = [(c, old) for c, old in near if _comparable(old, new)][:_SHOWN]
+    near = [(c, _Parts.of(c.text)) for c in candidates if c.similarity >= COMPARED]
+    shown = [(c, old) for c, old in near if old.person == new.person][:_SHOWN]
     for candidate, old in shown:
         try:
             prompt = expert_prompt(fact, candidate.text) + _TO_EVENT
@@ -398,22 +398,6 @@ def _ask_expert(engine: Engine, fact: str, candidates: Sequence[Candidate]) -> O
         if event != "ADD" and _loses_nothing(event, old, new):
             return Op(event, 0, candidate.id, "model")
     return Op("ADD", 0, None, "model") if shown else None
-
-
-def _comparable(old: _Parts, new: _Parts) -> bool:
-    """Whether an expert is asked about two facts: of one person, and of words in common.
-
-    Without the words it calls "moved to Toulouse" the end of "very fond of onion soup".
-    """
-    if old.person != new.person:
-        return False
-    return max(_share(old, new), _share(new, old)) >= SHARED or _one_slot(old, new)
-
-
-def _share(part: _Parts, whole: _Parts) -> float:
-    """How many of a fact's words another one has, of all: in "Ana's knee has healed" of two."""
-    found = sum(same_stem(w, whole.topic) for w in part.topic)
-    return found / max(1, len(part.topic))
 
 
 def _loses_nothing(event: Event, old: _Parts, new: _Parts) -> bool:
