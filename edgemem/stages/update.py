@@ -239,11 +239,6 @@ class _Parts:
         )
 
     @property
-    def topic(self) -> frozenset[str]:
-        """The content, and the things that the subject owns."""
-        return self.content | set(content_words(self.subject)) - set(self.person.split())
-
-    @property
     def values(self) -> tuple[object, ...]:
         """What two facts must have in common to be taken for one by their vectors."""
         return self.names, self.numbers, self.dates, self.negated

@@ -125,8 +125,10 @@ def _summary(
         )
 
     extraction = row("expert", stage="extraction")
-    whole = {
-        r.get("of"): r for r in rows if r["who"] == "expert" and r.get("by") == "rules and model"
+    updates = {
+        r["of"]: r["macro_accuracy"]
+        for r in rows
+        if r["who"] == "expert" and r.get("by") == "rules and model"
     }
     return {
         "experts": name,
@@ -134,10 +136,8 @@ def _summary(
         "extraction_json_valid": extraction["json_valid"],
         "extraction_rouge1_nonempty": extraction["rouge_1_nonempty"],
         "extraction_empty_accuracy": extraction["empty_accuracy"],
-        "update_accuracy": whole["phrases"]["macro_accuracy"],
-        "update_accuracy_written": whole["written"]["macro_accuracy"]
-        if "written" in whole
-        else None,
+        "update_accuracy": updates["phrases"],
+        "update_accuracy_written": updates.get("written"),
         "generation_f1": row("expert", context="retrieved")["f1"],
         "generation_f1_gold": row("expert", context="gold")["f1"],
         "generation_f1_base": row("base", context="retrieved")["f1"],
