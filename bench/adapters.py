@@ -9,7 +9,8 @@ trained ones do, but answer nothing. One row for each question:
 - switch: microseconds of `llama_set_adapters_lora`, in generations of two stages that take turns;
   first_decode_ms: what the graph that is built anew adds to the next prompt's first tokens;
 - reload: milliseconds to load the model anew with `lora_path`, what a switch replaces;
-- speed: prefill and decode with each stage's adapters against none, in turns;
+- speed: prefill and decode with each stage's adapters against none, in turns, and with one of
+  random numbers for queries and values alone ("q,v");
 - memory: growth of the resident set when all are loaded and used;
 - prefix: time to first token after a beginning of 300 tokens that is kept, against a cold one;
 - contamination: of random interleavings of stages, adapters and prompts, how many gave other logits
@@ -90,7 +91,11 @@ def bind_all(engine: Engine, files: Mapping[str, tuple[Path, float]]) -> None:
 
 
 def memory(files: Mapping[str, tuple[Path, float]]) -> tuple[Row, Engine]:
-    """The growth of the resident set; the engine is for the other questions."""
+    """The growth of the resident set; the engine is for the other questions.
+
+    rss_mb: when each has been used and prompts are forgotten; taking_turns_rss_mb: the most while
+    they take turns, with what llama.cpp makes anew for each.
+    """
     engine = Engine.load(tuned=False)
     prompt = words(1, 200)
     for _ in range(2):
@@ -103,11 +108,18 @@ def memory(files: Mapping[str, tuple[Path, float]]) -> tuple[Row, Engine]:
         engine.generate(prompt, max_tokens=4, stage=stage)
         engine.drop_prefixes()  # what is kept of prompts is no cost of adapters
     gc.collect()
+    rested = resident_mb()
+    most = 0.0
+    for stage in [*files] * 4:
+        engine.generate(prompt, max_tokens=4, stage=stage)
+        most = max(most, resident_mb() - engine.memory()["prefixes"] / 1e6)
+    engine.drop_prefixes()
     row = {
         "what": "memory",
         "adapters": len(files),
         "files_mb": sum(a.bytes for a in engine.adapters()) / 1e6,
-        "rss_mb": resident_mb() - before,
+        "rss_mb": rested - before,
+        "taking_turns_rss_mb": most - before,
     }
     return row, engine
 
@@ -274,7 +286,10 @@ def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
             switch_row = told("switch", lambda: switch(engine, stages[:2], 200))
             file = files[stages[0]][0]
             reload_row = told("reload", lambda: reload(engine.path, file, rounds))
-            speed_rows = told("speed", lambda: speed(engine, stages, rounds))
+            qv = write_adapter(Path(folder, "qv.gguf"), 9, targets=QV, size=0.02)
+            bind_all(engine, {"q,v": (qv, 1.0)})
+            speed_rows = told("speed", lambda: speed(engine, [*stages, "q,v"], rounds))
+            engine.unload_adapter("q,v")
             prefix_rows = [told(f"prefix {s}", partial(prefix, engine, s, rounds)) for s in stages]
             overhead = told("grammar", lambda: grammar_overhead(engine))
             contamination_row = told(
@@ -284,7 +299,7 @@ def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
         rows.append(contamination_row)
     tuned = told("tuned", prefill_ratio_tuned)
     tuned_call = told("tuned, a call", lambda: prefill_ratio_tuned(tune.PREFILL_TOKENS))
-    qv = [r["decode_ratio"] for r in speed_rows if r["stage"] in ("extraction", "update")]
+    decode = {row["stage"]: row["decode_ratio"] for row in speed_rows}
     summary = {
         "model": models.DEFAULT_LLM,
         "adapters": what,
@@ -298,7 +313,9 @@ def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
         "prefill_ratio_tuned": tuned,
         "prefill_ratio_tuned_call": tuned_call,
         "adapters_rss_mb": memory_row["rss_mb"],
-        "decode_ratio_qv": median(qv),
+        "taking_turns_rss_mb": memory_row["taking_turns_rss_mb"],
+        "decode_ratio_qv": decode["q,v"],
+        "decode_ratio_experts": min(decode[stage] for stage in stages),
     }
     return summary, rows
 

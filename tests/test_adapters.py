@@ -145,6 +145,7 @@ def test_what_cannot_be_loaded_or_bound_is_named(engine, files, tmp_path):
         lambda: engine.load_adapter("", files["two"]): "name is ''",
         lambda: engine.load_adapter("x", tmp_path / "no.gguf"): r"no\.gguf cannot be read",
         lambda: engine.load_adapter("x", tmp_path): "cannot be read",
+        lambda: engine.load_adapter("x", "a\0b"): "cannot be read",
         lambda: engine.load_adapter("x", files["two"], scale=float("nan")): "scale .*'x' is nan",
         lambda: engine.bind("a", {"two": 1.0}): "'two' is loaded; loaded are: one",
         lambda: engine.bind("a", {"one": float("inf")}): "scale .*'one' is inf",

@@ -98,18 +98,8 @@ def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, run: Run) -> No
     facts = tmp_path / "facts.txt"
     facts.write_text(": User sings.\nDELETE User stopped singing.\nADD User's aunt sings.\n")
     asked = ["train", "eval", str(write_locomo(tmp_path)), str(facts)]
-    asked += [
-        "--experts",
-        f"{folder}/",
-        "--pairs",
-        "2",
-        "--questions",
-        "2",
-        "--operations",
-        "2",
-        "--together",
-        "--json",
-    ]
+    asked += ["--experts", f"{folder}/"]
+    asked += "--pairs 2 --questions 2 --operations 2 --together --json".split()
     told = json.loads(run(*asked).stdout)
     assert {"extraction_json_valid", "update_accuracy", "answer_f1"} <= set(told["summary"])
     assert told["summary"]["update_accuracy_written"] is not None

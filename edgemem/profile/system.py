@@ -6,7 +6,6 @@ whoever shows it says "unknown". Knows nothing of models or stages.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import platform
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import edgemem
+from edgemem.runtime import heap
 
 __all__ = [
     "LIBRARIES",
@@ -46,10 +46,7 @@ _POWERCAP = Path("/sys/class/powercap")
 def give_back() -> None:
     """Return to the system what was freed, so that what is resident is in use. glibc only."""
     gc.collect()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    heap.give_back()
 
 
 def memory_bytes() -> dict[str, int | None]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgemem.errors import AdapterError
-from edgemem.runtime.gguf import Header, Tensor, Value, read_header
+from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, read_header
 
 __all__ = ["check_adapter"]
 
@@ -49,7 +49,7 @@ _TYPES = {
 _OTHER_TYPES = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 
 
-def check_adapter(file: Path, data: bytes, base_name: str, base: Header) -> None:
+def check_adapter(file: Path, data: Buffer, base_name: str, base: Header) -> None:
     """Raise AdapterError, naming the tensor or the key, if the base model cannot run an adapter.
 
     data: the whole file. base: the header of the base model's file.
@@ -129,7 +129,7 @@ def _padded(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape + (1,) * (4 - len(shape))
 
 
-def _wrong_data(tensor: Tensor, data: bytes) -> str:
+def _wrong_data(tensor: Tensor, data: Buffer) -> str:
     kind = _TYPES.get(tensor.type)
     allowed = ", ".join(t.name for t in _TYPES.values())
     if kind is None:

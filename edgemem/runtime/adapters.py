@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgemem.errors import AdapterError
+from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import llama
 from edgemem.runtime.adapterfile import check_adapter
 from edgemem.runtime.gguf import Header, read_header, read_only
@@ -89,12 +89,9 @@ class Adapters:
         _check_scale(name, scale)
         file = Path(path).expanduser()
         try:
-            data = file.read_bytes()
-        except (OSError, ValueError) as exc:
-            raise AdapterError(
-                f"{file} cannot be read ({getattr(exc, 'strerror', None) or exc}); give the path "
-                "of an adapter's .gguf file"
-            ) from exc
+            data = read_only(file)
+        except ModelError as exc:
+            raise AdapterError(str(exc)) from exc
         check_adapter(file, data, self._base.name, self._header())
         llama.forget_errors()
         handle = self._lib.llama_adapter_lora_init(self._model, os.fsencode(file))

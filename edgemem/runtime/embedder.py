@@ -23,9 +23,7 @@ Figures of the same machine when quiet, two threads (it was shared: trust the ra
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.runtime import models
+from edgemem.runtime import heap, models
 from edgemem.runtime.tokenizer import read_tokenizer
 
 __all__ = ["Embedder", "split_windows"]
@@ -98,7 +96,7 @@ class Embedder:
         tokenizer = _load_tokenizer(tokenizer_file)
         session = _load_session(model_file, n_threads or _usable_cores())
         label = known.name if known is not None else model_file.stem
-        _give_back_freed_memory()
+        heap.give_back()
         return cls(session, tokenizer, model_id=f"{label}@{digest[:12]}")
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -133,7 +131,7 @@ class Embedder:
         for rows in _batches([len(ids) for ids in flat], self._batch_tokens):
             vectors[rows] = self._run([flat[row] for row in rows])
         if sum(map(len, flat)) >= _TRIM_TOKENS:
-            _give_back_freed_memory()
+            heap.give_back()
         ends = np.cumsum([len(per_text) for per_text in windows])
         return [
             vectors[end - len(per_text) : end]
@@ -322,11 +320,3 @@ def _load_session(file: Path, n_threads: int) -> Any:
             "an output (batch, tokens, dim)."
         )
     return session
-
-
-def _give_back_freed_memory() -> None:
-    """Let glibc return to the system what was freed (loading: 66 MB); elsewhere, do nothing."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

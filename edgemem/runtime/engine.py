@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from edgemem.budget import Choice, Plan, admit
 from edgemem.errors import InputError, ModelError
-from edgemem.runtime import llama, models, prefixfile, scoring, sizes, tune
+from edgemem.runtime import heap, llama, models, prefixfile, scoring, sizes, tune
 from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
 from edgemem.runtime.llama import build_info
@@ -258,9 +258,11 @@ class Engine:
         }
 
     def drop_prefixes(self) -> None:
-        """Forget the KV of all earlier prompts, and with it what they said."""
+        """Forget the KV of all earlier prompts, and with it what they said; the system gets its
+        memory back, and what the switching of adapters has freed (7 MB of the set `open`)."""
         with self._mine():
             self._prefixes.clear()
+            heap.give_back()
 
     def expert(self, stage: str) -> bool:
         """Whether a stage has adapters bound, and so knows its task without examples."""

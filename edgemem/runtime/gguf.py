@@ -90,9 +90,10 @@ def read_only(file: Path) -> Buffer:
                 return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError:  # an empty file
                 return b""
-    except OSError as exc:
+    except (OSError, ValueError) as exc:  # ValueError: a name with a NUL in it
+        reason = getattr(exc, "strerror", None) or exc
         raise ModelError(
-            f"{file} cannot be read ({exc.strerror}); give the path of a .gguf file you may read"
+            f"{file} cannot be read ({reason}); give the path of a .gguf file you may read"
         ) from exc
 
 

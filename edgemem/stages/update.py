@@ -61,7 +61,7 @@ EXPERT_SCHEMA: dict[str, Any] = {
 # tea" and "loves tea" at 0.975, but "a brother in Paris" and "a sister in Paris" at 0.958.
 SAME = 0.97
 SURELY_SAME = 0.85  # from here the model may call a fact a repetition
-RELATED = 0.50  # below it two facts have nothing to do with each other
+RELATED = 0.50  # below it two facts have nothing to do with each other, for rules and a base model
 COMPARED = 0.4  # from here an expert is asked; it knows changes that share no word
 _SHOWN = 4  # of a fact's memories, nearest first: all of them need not fit the context window
 _MAX_TOKENS_PER_FACT = 48
