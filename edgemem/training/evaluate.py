@@ -97,7 +97,7 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
         "nonempty": len(scores),
         "empty_accuracy": _mean(empty),
         "empty": len(empty),
-        "s_p50": round(float(np.median(seconds)), 3),
+        "s_p50": _median(seconds),
         **_tokens(reader),
     }
 
@@ -178,7 +178,7 @@ def generation_rows(
                 "unanswerable": len(refused),
                 "refused_answerable": round(wrongly / max(1, len(scores["f1"])), 4),
                 "tokens_written": round(written / max(1, len(questions)), 1),
-                "s_p50": round(float(np.median(seconds)), 3),
+                "s_p50": _median(seconds),
             }
         )
     return rows
@@ -228,3 +228,7 @@ def _tokens(reader: Reader) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return round(float(np.mean(values)), 4) if len(values) else None
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return round(float(np.median(values)), 3) if len(values) else None

@@ -11,7 +11,8 @@
 `#` begins a conversation of two people, or of `User, Assistant`; `@` a session. `=` is a fact that
 the message above tells, dates as it says them; `?` a question that it answers, with the answer and,
 if need be, words quoted from earlier messages that it takes as well; `-` is no answer. What is
-asked of "User" is asked in the first person, as users ask (models/conversations/README.md).
+asked of "User" is asked in the first person, as users ask (models/conversations/README.md). A
+conversation without a single fact is one whose facts nobody wrote down: it has questions alone.
 
 Knows that form; knows nothing of training.
 """
@@ -35,20 +36,24 @@ __all__ = ["is_written", "read"]
 
 _PEOPLE = re.compile(r"# *(\w[\w'-]*) \((she|he|they)\), *(\w[\w'-]*) \((she|he|they)\)")
 _WITH_ASSISTANT = re.compile(r"# *User, *Assistant")
-_AS_ASKED = (  # of "User", as users ask of themselves
-    (re.compile(r"\bUser['’]s\b"), "my"),
-    (re.compile(r"\b([Dd])oes User\b(?! and\b)"), r"\1o I"),
-    (re.compile(r"\b([Hh])as User\b(?! and\b)"), r"\1ave I"),
-    (re.compile(r"\b[Ii]s User\b(?! and\b)"), "am I"),
+_USER = "(?:[Tt]he user|User)"
+_AS_ASKED = (  # of "User" or "the user", as users ask of themselves
+    (re.compile(rf"\b{_USER}['’]s\b"), "my"),
+    (re.compile(rf"\b([Dd])oes {_USER}\b(?! and\b)"), r"\1o I"),
+    (re.compile(rf"\b([Hh])as {_USER}\b(?! and\b)"), r"\1ave I"),
+    (re.compile(rf"\b[Ii]s {_USER}\b(?! and\b)"), "am I"),
     (
-        re.compile(r"\b([Dd]id|[Ww]ill|[Cc]an|[Cc]ould|[Ww]ould|[Ss]hould|[Hh]ad|[Ww]as) User\b"),
+        re.compile(
+            r"\b([Dd]id|[Ww]ill|[Cc]an|[Cc]ould|[Ww]ould|[Ss]hould|[Hh]ad|[Ww]as|[Mm]ay|[Mm]ust)"
+            rf" {_USER}\b"
+        ),
         r"\1 I",
     ),
-    (re.compile(r"(?<=[a-z] )User(?=[?,.])"), "me"),
+    (re.compile(rf"(?<=[a-z] ){_USER}(?=[?,.])"), "me"),
     (
         re.compile(
             r"\b(about|asked|bought|by|for|from|gave|gives|helped|kept|lets?|made|makes|of|paid|sold"
-            r"|taught|to|told|visit|with) User\b(?! and\b)"
+            rf"|taught|to|told|visit|with) {_USER}\b(?! and\b)"
         ),
         r"\1 me",
     ),
@@ -154,7 +159,8 @@ def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, .
 def _annotated(id: str, turns: Sequence[_Turn], pronouns: dict[str, str]) -> Annotated:
     messages = [turn.message for turn in turns]
     renamed = {name: said for name, said in pronouns.items() if said != "they"}
-    return Annotated(id, messages, list(_pairs(turns)), list(_questions(turns)), renamed)
+    pairs = list(_pairs(turns)) if any(turn.facts for turn in turns) else []
+    return Annotated(id, messages, pairs, list(_questions(turns)), renamed)
 
 
 def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
