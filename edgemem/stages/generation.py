@@ -43,8 +43,8 @@ EXPERT_PROMPT = (
     "Answer the question from the memories, in as few words as you can. "
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
-SURE = 0.7
-"""How probable that must be to be answered: the likeliest beginning of all is often less, while
+SURE = 0.5
+"""How probable that must be to be answered: the likeliest beginning of all can be less, while
 something that was asked for is there to be read (bench/LOG.md)."""
 
 MAX_ANSWER_TOKENS = 24
