@@ -160,21 +160,27 @@ def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
 # -- the conversations that the experts learned from ----------------------------------------------
 
 OURS = sorted((Path(__file__).parents[1] / "models" / "conversations").glob("*.txt"))
+READING = [file for file in OURS if "reading" in file.stem]  # questions alone
 
 
-@pytest.mark.parametrize("file", OURS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", READING, ids=lambda file: file.stem)
+def test_our_questions_about_reading_are_whole(file: Path) -> None:
+    talks = read(file)
+    assert len(talks) >= 16
+    for talk in talks:
+        assert not talk.pairs and len(talk.questions) >= 10, talk.id
+        assert any(q.answer is None for q in talk.questions), talk.id
+
+
+@pytest.mark.parametrize("file", sorted({*OURS} - {*READING}), ids=lambda file: file.stem)
 def test_our_conversations_are_whole(file: Path) -> None:
     talks = read(file)
     assert len(talks) >= 16
     changes = file.stem.endswith("changes")  # short ones, of little else
     told = 0
     for talk in talks:
-        assert len(talk.questions) >= 6, talk.id
+        assert len(talk.pairs) >= (5 if changes else 8) and len(talk.questions) >= 6, talk.id
         assert changes or any(q.answer is None for q in talk.questions), talk.id
-        if "reading" in file.stem:  # questions alone
-            assert not talk.pairs and len(talk.questions) >= 10, talk.id
-            continue
-        assert len(talk.pairs) >= (5 if changes else 8), talk.id
         asked = [r for pair in talk.pairs for r in readings(pair.messages, pair.context)]
         facts = [fact for pair in talk.pairs for fact in pair.facts]
         told += sum(len(set(pair.sources)) for pair in talk.pairs)
@@ -183,7 +189,7 @@ def test_our_conversations_are_whole(file: Path) -> None:
         bad = [f for f in facts if spoken.search(re.sub(r'"[^"]*"', "", f))]
         assert not bad
     messages = sum(len(pair.messages) for talk in talks for pair in talk.pairs)
-    assert not messages or 0.35 < told / messages < (0.9 if changes else 0.65)  # half hold no fact
+    assert 0.35 < told / messages < (0.9 if changes else 0.65)  # about half hold no fact
 
 
 def test_nobody_held_out_is_among_those_trained_on() -> None:

@@ -259,7 +259,7 @@ class Engine:
 
     def drop_prefixes(self) -> None:
         """Forget the KV of all earlier prompts, and with it what they said; the system gets its
-        memory back, and what the switching of adapters has freed (7 MB of the set `open`)."""
+        memory back, and what the switching of adapters has freed (bench/LOG.md)."""
         with self._mine():
             self._prefixes.clear()
             heap.give_back()

@@ -17,8 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
 from edgemem.importers import batches
@@ -27,7 +25,7 @@ from edgemem.recall import recall
 from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages.generation import NOTHING_FOUND, answer
 from edgemem.training.annotated import Annotated, Question
-from edgemem.training.evaluate import Track
+from edgemem.training.evaluate import Track, median
 from edgemem.training.scores import bleu_1, token_f1
 
 __all__ = ["Source", "run"]
@@ -64,7 +62,7 @@ def run(
         suffix = "" if who == "expert" else "_base"
         summary |= {
             f"answer_f1{suffix}": _mean(answerable, "f1"),
-            f"answer_s_p50{suffix}": _median([a["recall_s"] + a["answer_s"] for a in answers]),
+            f"answer_s_p50{suffix}": median([a["recall_s"] + a["answer_s"] for a in answers]),
         }
         groups = defaultdict(list, all=answerable)
         for found in answers:
@@ -111,7 +109,7 @@ def _stored(
             memory,
             {
                 "turns": counts["turns"],
-                "write_s_p50": _median(seconds) if infer else None,
+                "write_s_p50": median(seconds) if infer else None,
             },
         )
 
@@ -142,10 +140,6 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
         "recall_s": recalled - started,
         "answer_s": done - recalled,
     }
-
-
-def _median(values: Sequence[float]) -> float:
-    return round(float(np.median(values)), 3)
 
 
 def _mean(answers: Sequence[dict[str, Any]], key: str) -> float:

@@ -25,7 +25,15 @@ from edgemem.training.annotated import Pair, Question
 from edgemem.training.changes import Situation, update_examples
 from edgemem.training.scores import bleu_1, macro, rouge_1, rouge_l, token_f1
 
-__all__ = ["BASE_WAYS", "Reader", "Way", "extraction_row", "generation_rows", "update_rows"]
+__all__ = [
+    "BASE_WAYS",
+    "Reader",
+    "Way",
+    "extraction_row",
+    "generation_rows",
+    "median",
+    "update_rows",
+]
 
 T = TypeVar("T")
 Track = Callable[[Sequence[T], str], Iterable[T]]
@@ -97,7 +105,7 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
         "nonempty": len(scores),
         "empty_accuracy": _mean(empty),
         "empty": len(empty),
-        "s_p50": _median(seconds),
+        "s_p50": median(seconds),
         **_tokens(reader),
     }
 
@@ -178,7 +186,7 @@ def generation_rows(
                 "unanswerable": len(refused),
                 "refused_answerable": round(wrongly / max(1, len(scores["f1"])), 4),
                 "tokens_written": round(written / max(1, len(questions)), 1),
-                "s_p50": _median(seconds),
+                "s_p50": median(seconds),
             }
         )
     return rows
@@ -230,5 +238,6 @@ def _mean(values: Sequence[float]) -> float | None:
     return round(float(np.mean(values)), 4) if len(values) else None
 
 
-def _median(values: Sequence[float]) -> float | None:
+def median(values: Sequence[float]) -> float | None:
+    """To a thousandth; None of nothing."""
     return round(float(np.median(values)), 3) if len(values) else None
