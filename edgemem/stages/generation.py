@@ -44,8 +44,7 @@ EXPERT_PROMPT = (
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
 SURE = 0.5
-"""How probable that must be to be answered: the likeliest beginning of all can be less, while
-something that was asked for is there to be read (bench/LOG.md)."""
+"""How probable `NOT_KNOWN` must be to be the answer; else the likeliest other one is given."""
 
 MAX_ANSWER_TOKENS = 24
 MAX_REPLY_TOKENS = 64
