@@ -14,7 +14,7 @@ makes the score a probability.
 Prints what is found when each file's weights come from the others, and what a threshold means: of
 the questions that a conversation answers ("own"), that another one answers ("other"), and that none
 does ("unknown"), how many find a memory of at least that score. --write stores the weights of all
-of them. About 15 minutes.
+of them. About half an hour.
 """
 
 from __future__ import annotations
