@@ -335,6 +335,7 @@ def shipped():
     [
         ("User lives in Porto.", "User has settled in Ghent.", "DELETE"),
         ("User's knee hurts.", "User's knee has healed.", "DELETE"),
+        ("User's beagle Sarge naps by the coop.", "User buried Sarge in September.", "DELETE"),
         ("User plays the violin.", "User plays the piano.", "ADD"),
         ("Ana is very fond of onion soup", "Ana moved to Toulouse", "ADD"),
     ],

@@ -209,6 +209,10 @@ def _taught(
     show_default=True,
     help="End after so many validations without a better loss.",
 )
+@click.option(
+    "--valid-examples", type=click.IntRange(1), default=64, show_default=True,
+    help="Most examples that a validation reads, drawn at random.",
+)  # fmt: skip
 @click.option("--init", type=FILE, help="Begin from this adapter; it may have fewer layers.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
@@ -223,8 +227,8 @@ def _taught(
 def run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
     layers: str | None, minutes: float | None, epochs: int, lr: float, batch: int, rank: int,
-    every: int, patience: int, init: Path | None, seed: int, precision: str,
-    threads: int | None, resume: bool, as_json: bool,
+    every: int, patience: int, valid_examples: int, init: Path | None, seed: int,
+    precision: str, threads: int | None, resume: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
 
@@ -241,8 +245,8 @@ def run(
         learn, judge = trainer.split(learn, seed)
     plan = trainer.Plan(
         layers=layers, lr=lr, batch=batch, epochs=epochs, minutes=minutes, rank=rank,
-        alpha=2.0 * rank, seed=seed, every=every, patience=patience, precision=precision,
-        threads=threads,
+        alpha=2.0 * rank, seed=seed, every=every, patience=patience, valid_examples=valid_examples,
+        precision=precision, threads=threads,
     )  # fmt: skip
     base = find(model or load_settings().model)
     with _shown() as report:
