@@ -425,8 +425,8 @@ class Memory:
         """The turns a memory was taken from. Raises StoreError on an unknown id."""
         return list(self.store.turns(self._existing(id).sources).values())
 
-    def stale_turns(self, turns: Iterable[str]) -> frozenset[str]:
-        """Those turns (ids) of which a fact has been contradicted since."""
+    def stale_turns(self, turns: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Those turns (ids) of which facts have been contradicted since, with these facts."""
         return self.store.stale_turns(list(turns))
 
     # -- care ----------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ _NOW = re.compile(
     r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b",
     re.I,
 )
+_LEANS = re.compile(r"(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b", re.I)
 _PAST = re.compile(
     r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b", re.I
 )
@@ -53,7 +54,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """What a hit says: a turn's words, or a fact (turn is None then, and nobody said it)."""
+    """What a hit says: a turn's words, or a fact (which nobody said).
+
+    turn: whose words the text is, all of them; else None.
+    """
 
     hit: Hit
     text: str
@@ -69,9 +73,8 @@ def recall(
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. whole: whole turns, in the hits' order. Left out: what only asks,
-    what the assistant said, and turns of which a fact has been contradicted since (unless the
-    question is about the past). The nearest sentence comes last, or the newest when the question
-    asks for now.
+    what the assistant said, and what has been contradicted since (unless the question is about the
+    past). The nearest sentence comes last, or the newest when the question asks for now.
     """
     # A relevant hit that may not be shown (this question, asked before) lets no other through.
     if not passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
@@ -126,26 +129,48 @@ def passages(
     """What the hits say, in their order: the words of their turns where these still stand.
 
     Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
-    itself nothing, but what it was edited to.
+    itself nothing, but what it was edited to, or the sentences that still hold.
     """
     ids = [id for hit in hits for id in hit.sources]
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
-    stale = frozenset[str]() if _PAST.search(question) else memory.stale_turns(turns)
+    over = {} if _PAST.search(question) else memory.stale_turns(turns)
     found: dict[str, Passage] = {}
     for hit in hits:
-        edited = hit.updated_at > hit.created_at
-        said = [turns[id] for id in hit.sources if id in turns and id not in stale]
-        if hit.kind != "turn" and (edited or not said):
+        edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
+        said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
+        if not is_turn and (edited or not said):
             found[hit.id] = Passage(hit, hit.memory, hit.valid_from, "User", said=False)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
-            text = hit.memory if edited else turn.content
-            if _is_said_by_a_person(turn) and not is_question(text):
+            text = hit.memory if edited else _holding(turn.content, over.get(turn.id, ()))
+            if text and _is_said_by_a_person(turn) and not is_question(text):
                 speaker = turn.name or turn.role.capitalize()
-                passage = Passage(hit, text, turn.timestamp, speaker, said=True, turn=turn.id)
+                whose = turn.id if text == turn.content else None
+                passage = Passage(hit, text, turn.timestamp, speaker, said=True, turn=whose)
                 found.setdefault(turn.id, passage)
     return list(found.values())[:most]
+
+
+def _holding(text: str, over: Sequence[str]) -> str:
+    """What still holds of a message when facts that were taken from it are over.
+
+    Of each fact the sentence that has most of its words goes, with what leans on it ("It has two
+    rooms."); the whole message, if none has one.
+    """
+    if not over:
+        return text
+    parts = sentences(text)
+    gone = set[int]()
+    for fact in over:
+        shares = [_share(content_words(fact), part) for part in parts]
+        best = max(shares, default=0.0)
+        gone.update(i for i, share in enumerate(shares) if share == best)
+    for i, part in enumerate(parts):
+        if i - 1 in gone and _LEANS.match(part):
+            gone.add(i)
+    rest = " ".join(part for i, part in enumerate(parts) if i not in gone)
+    return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing
 
 
 def _is_said_by_a_person(turn: StoredTurn) -> bool:

@@ -14,7 +14,7 @@ FACTS = {OLD: "{} drinks coffee every morning", "My cat is called Tom.": "{}'s c
 
 @pytest.fixture
 def memory():
-    with quick(engine=FakeEngine(facts=FACTS)) as opened:
+    with quick(engine=FakeEngine(facts={**FACTS})) as opened:
         yield opened
 
 
@@ -33,9 +33,10 @@ def sentences(context: Context) -> list[str]:
     return [recalled.text for recalled in context.shown]
 
 
-def with_a_contradiction(memory: Memory) -> None:
+def with_a_contradiction(memory: Memory, old: str = OLD) -> None:
     """A turn whose fact has been contradicted by a later turn."""
-    first = tell(memory, OLD, DAYS[0], infer=True)
+    memory.engine.facts[old] = FACTS[OLD]
+    first = tell(memory, old, DAYS[0], infer=True)
     (fact,) = [change.id for change in first if change.kind == "fact"]
     with memory.store.transaction() as tx:
         tx.invalidate(fact, "2024-06-01T10:00:00.000+00:00")
@@ -45,6 +46,21 @@ def with_a_contradiction(memory: Memory) -> None:
 def test_what_has_been_contradicted_since_is_not_shown(memory):
     with_a_contradiction(memory)
     assert sentences(shown(memory, "What do I drink every morning?")) == [NEW]
+
+
+@pytest.mark.parametrize(
+    ("rest", "shown_of_it"),
+    [
+        ("My oven only works if I kick it.", ["My oven only works if I kick it."]),
+        ("It wakes me up. My oven is broken.", ["My oven is broken."]),
+        ("True.", []),
+    ],
+)
+def test_what_else_a_message_said_is_still_shown(memory, rest, shown_of_it):
+    """All of it was left out because of one fact, and nothing but that fact was contradicted."""
+    with_a_contradiction(memory, f"{OLD} {rest}")
+    found = sentences(shown(memory, "What wakes me every morning, an oven?"))
+    assert [text for text in found if text != NEW] == shown_of_it
 
 
 @pytest.mark.parametrize(

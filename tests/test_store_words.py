@@ -43,12 +43,13 @@ def test_a_turn_is_stale_once_a_fact_of_it_is_over(store: Store) -> None:
         memory("a turn", kind="turn", sources=("t4",), valid_to=T1),
     )
     turns = [f"t{n}" for n in range(6)]
-    assert store.stale_turns(turns) == {"t0", "t1"}
-    assert store.stale_turns(["t1", "t2", "unknown"]) == {"t1"}
-    assert store.stale_turns([]) == frozenset()
+    over, still = memory("over").memory, memory("still").memory
+    assert store.stale_turns(turns) == {"t0": (over,), "t1": (over,)}
+    assert store.stale_turns(["t1", "t2", "unknown"]) == {"t1": (over,)}
+    assert store.stale_turns([]) == {}
     with store.transaction() as tx:
         tx.invalidate("still", T2)
-    assert store.stale_turns(turns) == {"t0", "t1", "t2"}
+    assert store.stale_turns(turns) == {"t0": (over,), "t1": (over, still), "t2": (still,)}
 
 
 def test_a_turn_stands_while_its_own_memory_does_and_says_the_same(store: Store) -> None:

@@ -253,14 +253,17 @@ def standing_turns(connection: Connection, ids: Sequence[str], now: str) -> list
     return [id for id in ids if id in found]
 
 
-def stale_turns(connection: Connection, ids: Sequence[str], now: str) -> frozenset[str]:
+def stale_turns(connection: Connection, ids: Sequence[str], now: str) -> dict[str, tuple[str, ...]]:
     rows = connection.execute(
-        "SELECT DISTINCT t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
+        "SELECT t.id, m.memory FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
         "JOIN memories m ON m.rowid = s.memory "
-        f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ?",
+        f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
         (as_json(ids), now),
     )
-    return frozenset(row[0] for row in rows)
+    found: dict[str, tuple[str, ...]] = {}
+    for turn, fact in rows:
+        found[turn] = (*found.get(turn, ()), fact)
+    return found
 
 
 def history(connection: Connection, memory_id: str) -> list[dict[str, Any]]:

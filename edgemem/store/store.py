@@ -267,8 +267,8 @@ class Store:
         with self._snapshot() as connection:
             return reading.standing_turns(connection, ids, utc_now())
 
-    def stale_turns(self, ids: Sequence[str]) -> frozenset[str]:
-        """Those of the turns from which a fact was taken that is no longer valid."""
+    def stale_turns(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Those of the turns from which facts were taken that are no longer valid, and these."""
         with self._snapshot() as connection:
             return reading.stale_turns(connection, ids, utc_now())
 
