@@ -1,6 +1,6 @@
 """What do adapters cost? Switching, reloading, decoding, memory; and what do kept prefixes save?
 
-    python -m bench.adapters --json OUT [--experts NAME] [--interleavings 1000] [--rounds 3]
+    python -m bench.adapters --json OUT [--experts NAME] [--interleavings 1000] [--rounds 12]
 
 The adapters are those of a set of experts, if there is one; else random ones of the same shape: q
 and v (r = 8) for extraction and update, all linear maps for generation. Random numbers cost what
@@ -326,7 +326,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--experts", default=experts.DEFAULT, metavar="NAME", help="a set's name")
     parser.add_argument("--interleavings", type=int, default=1000, metavar="N")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    parser.add_argument("--rounds", type=int, default=12, metavar="N")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     if options.interleavings < 1 or options.rounds < 1:
