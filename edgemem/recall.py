@@ -163,7 +163,8 @@ def _holding(text: str, over: Sequence[str]) -> str:
     parts = sentences(text)
     gone = set[int]()
     for fact in over:
-        shares = [_share(content_words(fact), part) for part in parts]
+        asked = content_words(fact)
+        shares = [_share(asked, part) for part in parts]
         best = max(shares, default=0.0)
         gone.update(i for i, share in enumerate(shares) if share == best)
     for i, part in enumerate(parts):
