@@ -224,10 +224,11 @@ def test_the_command_writes_an_adapter_and_says_how_it_went(
     files.write(data, examples(24))
     result = run(
         "train", "run", "extraction", "--data", str(data), "--out", str(out), "--model", str(base),
-        "--epochs", "2", "--every", "2", "--threads", "1", "--json",
+        "--epochs", "2", "--every", "2", "--valid-examples", "5", "--threads", "1", "--json",
     )  # fmt: skip
     said = json.loads(result.stdout)
     assert said["steps"] == 4 and said["ended"] == "epochs"  # 16 examples, 8 held for validation
+    assert said["valid_examples"] == 5
     assert said["bytes"] == out.stat().st_size
     assert adapterfile.read(out, shape=SHAPE)[1] == 16.0
     assert "step 4, epoch 2.00" in result.stderr and "min left" in result.stderr
