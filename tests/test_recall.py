@@ -24,9 +24,9 @@ def tell(memory: Memory, text: str, day: str = DAYS[0], *, infer: bool = False, 
     )
 
 
-def shown(memory: Memory, question: str, most: int = 8) -> Context:
+def shown(memory: Memory, question: str, most: int = 8, *, whole: bool = False) -> Context:
     hits = memory.search(question, user_id="ana", top_k=16, explain=True)
-    return recall(memory, question, hits, most=most)
+    return recall(memory, question, hits, most=most, whole=whole)
 
 
 def sentences(context: Context) -> list[str]:
@@ -59,7 +59,7 @@ def test_what_has_been_contradicted_since_is_not_shown(memory):
 def test_what_else_a_message_said_is_still_shown(memory, rest, shown_of_it):
     """All of it was left out because of one fact, and nothing but that fact was contradicted."""
     with_a_contradiction(memory, f"{OLD} {rest}")
-    found = sentences(shown(memory, "What wakes me every morning, an oven?"))
+    found = sentences(shown(memory, "What wakes me every morning, an oven?", whole=True))
     assert [text for text in found if text != NEW] == shown_of_it
 
 
