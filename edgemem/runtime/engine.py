@@ -234,19 +234,21 @@ class Engine:
         tokens = self._vocabulary.prompt_tokens(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
-            prompt = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            keyed = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            prompt = self._prefixes.keepable(keyed)
             if folder is not None and self._prefixes.has(prompt):
-                return len(tokens)
+                return len(prompt)
             held = self._prefixes.enter(stage, prompt)
             members, same = self._adapters.identity, self._same
             if folder is None or (what := prefixfile.describe(prompt, members, same)) is None:
                 self._prefixes.decode(prompt[held:])
-                return len(tokens)
-            state = prefixfile.read(folder, what)
-            if state is None or not self._prefixes.restore(prompt, state):
+            elif (state := prefixfile.read(folder, what)) is None or not self._prefixes.restore(
+                prompt, state
+            ):
                 self._prefixes.decode(prompt[len(self._prefixes.held) :])
                 prefixfile.write(folder, what, self._prefixes.state())
-        return len(tokens)
+            self._prefixes.keep()
+        return len(prompt)
 
     def _same(self) -> dict[str, Any]:
         """What two processes must have in common for one to use the other's KV."""
