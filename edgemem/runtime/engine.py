@@ -39,6 +39,7 @@ from edgemem.runtime.sampling import Fork, pick, repeat_penalised
 from edgemem.runtime.spans import Spans
 from edgemem.runtime.stage import Stage
 from edgemem.runtime.streams import (
+    THOUGHT_TAGS,
     Generation,
     Options,
     Reason,
@@ -46,6 +47,7 @@ from edgemem.runtime.streams import (
     check_length,
     check_numbers,
     held_back,
+    without_thoughts,
 )
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
@@ -75,6 +77,7 @@ class Engine:
         self._unfinished: Callable[[], Generator[str, None, Generation] | None] = lambda: None
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
+        self.n_params = int(lib.llama_model_n_params(model))
         self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
@@ -154,6 +157,11 @@ class Engine:
     @property
     def has_chat_template(self) -> bool:
         return self._vocabulary.has_chat_template
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is turned off for this model, and why, in sentences; nothing for most."""
+        return (*self._prefixes.notes, *self._vocabulary.notes())
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part: weights (of the file, mapped), kv and compute and output (buffers of
@@ -314,6 +322,7 @@ class Engine:
         each token, and between the batches of a long prompt. deadline_s: seconds that the answer
         may take from its first `next` on, with the wait for another's; what there is by then is
         the text, perhaps nothing. The engine is this thread's until the stream ends or is closed.
+        A thought (`<think>…</think>`) is no part of the text, even one that is not finished.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
         """
@@ -393,7 +402,11 @@ class Engine:
             if spans is not None:
                 allowed = spans.allowed(answer)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            text, sent = "", 0
+            said = text = ""
+            sent = 0
+            # What follows a schema or quotes is not thought, and may speak of the tags.
+            free = grammar is None and spans is None
+            waits = (*stop, *THOUGHT_TAGS) if free else stop
             while ended is None and len(answer) < limit:
                 if (ended := over()) is not None:
                     break
@@ -404,13 +417,14 @@ class Engine:
                     ended = "stop"
                     break
                 answer.append(token)
-                text += decoder.decode(vocabulary.piece(token))
+                said += decoder.decode(vocabulary.piece(token))
+                text = without_thoughts(said) if free else said
                 end = min((i for s in stop if (i := text.find(s)) >= 0), default=-1)
                 if end >= 0:
                     text, ended = text[:end], "stop"
                     decoder.reset()
                     break
-                ready = len(text) - held_back(text, stop)
+                ready = len(text) - held_back(text, waits)
                 if ready > sent:
                     paused = time.perf_counter()
                     yield text[sent:ready]
@@ -418,7 +432,8 @@ class Engine:
                     sent = ready
                 if len(answer) < limit:
                     self._prefixes.decode([(token, prompt[-1][1])])
-            text += decoder.decode(b"", True)
+            if tail := decoder.decode(b"", True):
+                text = without_thoughts(said + tail) if free else said + tail
             spent = time.perf_counter() - first
             if len(text) > sent:
                 yield text[sent:]
