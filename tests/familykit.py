@@ -267,6 +267,43 @@ def _lfm2(of: _Random) -> _Made:
     return _sizes(**{"attention.head_count_kv": kv_heads, "shortconv.l_cache": 3}), tensors
 
 
+def _qwen35(of: _Random) -> _Made:
+    """Gated delta nets, whose state is a matrix a head, and attention in every second layer."""
+    heads, groups, size = 4, 2, 16
+    values, both = heads * size, 2 * groups * size
+    tensors = {"output_norm.weight": 1 + of(DIM)}
+    for number in range(LAYERS):
+        layer = {"attn_norm": 1 + of(DIM), "post_attention_norm": 1 + of(DIM), **_feed_forward(of)}
+        del layer["ffn_norm"]
+        if number % 2:
+            layer |= _attention(of, norms=True)
+            layer["attn_q"] = of(2 * HEADS * HEAD_DIM, DIM)  # with a gate beside each query
+        else:
+            layer |= {
+                "attn_qkv": of(both + values, DIM),
+                "attn_gate": of(values, DIM),
+                "ssm_conv1d": of(both + values, CONV),
+                "ssm_dt.bias": of(heads),
+                "ssm_beta": of(heads, DIM),
+                "ssm_alpha": of(heads, DIM),
+                "ssm_norm": 1 + of(size),
+                "ssm_out": of(DIM, values),
+            }
+            tensors[f"blk.{number}.ssm_a"] = -np.abs(of(heads))
+        tensors |= _named(number, layer)
+    state: dict[str, Setting] = {
+        "full_attention_interval": 2,
+        "rope.dimension_sections": [2, 2, 2, 0],
+        "rope.dimension_count": HEAD_DIM,
+        "ssm.conv_kernel": CONV,
+        "ssm.inner_size": values,
+        "ssm.state_size": size,
+        "ssm.time_step_rank": heads,
+        "ssm.group_count": groups,
+    }
+    return _sizes(**state), tensors
+
+
 _QWEN = _bytes_and_merges("qwen2", "<|endoftext|>", "<|im_end|>", "<|im_start|>")
 _HEADERS = "<|start_header_id|>", "<|end_header_id|>"
 _LLAMA = _bytes_and_merges("llama-bpe", "<|begin_of_text|>", "<|eot_id|>", *_HEADERS)
@@ -278,4 +315,5 @@ FAMILIES: dict[str, tuple[Callable[[_Random], _Made], str, Callable[[str], dict]
     "gemma3": (_transformer(norms=True, gemma=True), GEMMA, _pieces_with_scores),
     "mamba": (_mamba, CHATML, _QWEN),
     "lfm2": (_lfm2, CHATML, _QWEN),
+    "qwen35": (_qwen35, QWEN3, _QWEN),
 }

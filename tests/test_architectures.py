@@ -221,6 +221,7 @@ def test_an_engine_says_what_it_turns_off_and_why(engine: Engine) -> None:
         ],
         "mamba": recurrent,
         "lfm2": recurrent,
+        "qwen35": [*recurrent, "told not to think"],
     }.get(engine.path.stem, [])
     assert len(engine.notes) == len(expected)
     for note, pattern in zip(engine.notes, expected, strict=True):
