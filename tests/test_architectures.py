@@ -19,7 +19,8 @@ import edgemem.runtime.engine as engine_module
 from edgemem.errors import ModelError
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.prefixes import Prefixes
-from edgemem.runtime.streams import THOUGHT_TAGS, held_back, without_thoughts
+from edgemem.runtime.streams import held_back
+from edgemem.text import THOUGHT_TAGS, without_thoughts
 
 HEAD = "The office in Lisbon opens at nine. " * 4
 SHORT = "Be brief. "  # whose tokens a sliding window can hold

@@ -39,7 +39,6 @@ from edgemem.runtime.sampling import Fork, pick, repeat_penalised
 from edgemem.runtime.spans import Spans
 from edgemem.runtime.stage import Stage
 from edgemem.runtime.streams import (
-    THOUGHT_TAGS,
     Generation,
     Options,
     Reason,
@@ -47,9 +46,9 @@ from edgemem.runtime.streams import (
     check_length,
     check_numbers,
     held_back,
-    without_thoughts,
 )
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
+from edgemem.text import THOUGHT_TAGS, without_thoughts
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stage", "Stream", "build_info"]
 

@@ -1,13 +1,12 @@
 """An answer as its reader sees it: pieces of text, then what it took.
 
-Knows the numbers that one may ask a generation for, and how a stop text or a model's thoughts are
-kept from being shown; knows no model.
+Knows the numbers that one may ask a generation for, and how a stop text is kept from being shown;
+knows no model.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
@@ -15,7 +14,6 @@ from typing import Any, Literal, TypedDict
 from edgemem.errors import ContextOverflow, InputError
 
 __all__ = [
-    "THOUGHT_TAGS",
     "Generation",
     "Options",
     "Reason",
@@ -23,13 +21,9 @@ __all__ = [
     "check_length",
     "check_numbers",
     "held_back",
-    "without_thoughts",
 ]
 
 Reason = Literal["stop", "length", "cancelled", "deadline"]
-
-THOUGHT_TAGS = "<think>", "</think>"
-_THOUGHT = re.compile(r"<think>.*?(?:</think>\s*|\Z)|</think>\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +126,3 @@ def held_back(text: str, stop: Sequence[str]) -> int:
         (n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])),
         default=0,
     )
-
-
-def without_thoughts(text: str) -> str:
-    """What a model says aloud: its text without `<think>…</think>`, finished or not.
-
-    The space after a thought goes with it. What is left of a text that grows only grows, but for
-    the beginning of a tag at its end (`held_back`).
-    """
-    while (rest := _THOUGHT.sub("", text)) != text:
-        text = rest
-    return text

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgemem.errors import InputError, ModelError
 from edgemem.inputs import utf8
 from edgemem.runtime import llama
-from edgemem.runtime.streams import THOUGHT_TAGS
+from edgemem.text import THOUGHT_TAGS
 
 __all__ = ["CLOSED", "Prompt", "Vocabulary"]
 
