@@ -21,6 +21,8 @@ MONDAY = "2023-05-08T13:56:00.000+00:00"
 class Saying:
     """An engine that answers each sentence by a function of it and of the name in the prompt."""
 
+    has_chat_template, n_params = False, 1_000_000
+
     def __init__(self, answer, finish_reason="stop"):
         self.answer, self.finish_reason = answer, finish_reason
         self.prompts = []
