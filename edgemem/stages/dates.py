@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cache
 
 from edgemem.stages import tense
 
@@ -297,49 +298,52 @@ def _day_and_month(match: re.Match[str], said: date) -> _Found:
     return _day_of_month(match, said)
 
 
-_RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Found]]] = [
-    (re.compile(pattern, re.IGNORECASE), rule)
-    for pattern, rule in (
-        (r"\b(?:the )?day before yesterday\b", lambda m, d: _shift(d, -2, "day")),
-        (r"\b(?:the )?day after tomorrow\b", lambda m, d: _shift(d, 2, "day")),
-        (
-            rf"\byesterday(?: morning| afternoon| evening| night)?\b|{_NOT_MINE}\blast night\b",
-            lambda m, d: _shift(d, -1, "day"),
-        ),
-        (
-            r"\btomorrow(?: morning| afternoon| evening| night)?\b",
-            lambda m, d: _shift(d, 1, "day"),
-        ),
-        (
-            r"\b(?:today|tonight|this (?:morning|afternoon|evening))\b",
-            lambda m, d: _shift(d, 0, "day"),
-        ),
-        (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
-        (
-            rf"{_ALONE}{_COUNT} {_UNIT} from (?:now|today)\b",
-            lambda m, d: _shift(d, _count(m), m[2].lower()),
-        ),
-        (rf"\bin {_COUNT} {_UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
-        (rf"\b(?:on )?{_WEEKDAY}{_PART} (?P<step>last|this|next) week\b", _weekday_of_week),
-        (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
-        (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
-        (
-            rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b",
-            _named_weekday,
-        ),
-        (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
-        (
-            rf"\b(?:on )?(?:{_WEEKDAY},? )?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
-            _day_and_month,
-        ),
-        (rf"\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}", _day_and_month),
-        (rf"\b(?:on )?{_WEEKDAY},? the {_NTH}{_NO_NOUN}", _day_of_month),
-        (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
-        (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
-        (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
-        (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
-    )
-]
+_RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
+    (r"\b(?:the )?day before yesterday\b", lambda m, d: _shift(d, -2, "day")),
+    (r"\b(?:the )?day after tomorrow\b", lambda m, d: _shift(d, 2, "day")),
+    (
+        rf"\byesterday(?: morning| afternoon| evening| night)?\b|{_NOT_MINE}\blast night\b",
+        lambda m, d: _shift(d, -1, "day"),
+    ),
+    (
+        r"\btomorrow(?: morning| afternoon| evening| night)?\b",
+        lambda m, d: _shift(d, 1, "day"),
+    ),
+    (
+        r"\b(?:today|tonight|this (?:morning|afternoon|evening))\b",
+        lambda m, d: _shift(d, 0, "day"),
+    ),
+    (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
+    (
+        rf"{_ALONE}{_COUNT} {_UNIT} from (?:now|today)\b",
+        lambda m, d: _shift(d, _count(m), m[2].lower()),
+    ),
+    (rf"\bin {_COUNT} {_UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
+    (rf"\b(?:on )?{_WEEKDAY}{_PART} (?P<step>last|this|next) week\b", _weekday_of_week),
+    (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
+    (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
+    (
+        rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b",
+        _named_weekday,
+    ),
+    (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
+    (
+        rf"\b(?:on )?(?:{_WEEKDAY},? )?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
+        _day_and_month,
+    ),
+    (rf"\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}", _day_and_month),
+    (rf"\b(?:on )?{_WEEKDAY},? the {_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
+    (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
+    (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
+)
+
+
+@cache
+def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Found]]]:
+    """Compiled when a text first needs them: most programs import this and never do."""
+    return [(re.compile(pattern, re.IGNORECASE), rule) for pattern, rule in _RULES]
 
 
 # A word of each rule: most texts have none, and looking for all rules takes longer.
@@ -356,16 +360,19 @@ def moments(text: str, said_at: str) -> list[Moment]:
         return []
     said = datetime.fromisoformat(said_at).date()
     found: list[Moment] = []
-    for pattern, rule in _RULES:
+    taken = bytearray(len(text))
+    for pattern, rule in _rules():
         for match in pattern.finditer(text):
-            if any(match.start() < m.end and m.start < match.end() for m in found):
+            start, end = match.span()
+            if 1 in taken[start:end]:
                 continue
             try:
                 resolved = rule(match, said)
             except (KeyError, OverflowError, ValueError):
                 continue  # "9999 years ago" has no date here; "thiſ week" only looks like one
             if resolved is not None:
-                found.append(Moment(match.start(), match.end(), *resolved))
+                found.append(Moment(start, end, *resolved))
+                taken[start:end] = b"\1" * (end - start)
     return sorted(found, key=lambda m: m.start)
 
 

@@ -12,7 +12,7 @@ __all__ = ["COMING", "PAST", "UNKNOWN", "clause", "direction"]
 
 PAST, UNKNOWN, COMING = -1, 0, 1
 
-_NEAR = 300  # characters in which a verb is looked for
+_NEAR = 200  # characters in which a verb is looked for
 _SENTENCE_END = re.compile(r"(?<![ap]\.m)(?<!\b[DM]r)(?<!\bMrs)[.!?…;:。](?=\s|$)|\n")
 _JOINT = re.compile(
     r"[,()—–\"“”]| - |(?<![\w'’])(?:and|but|or|so|because|cause|cos|that|who|which|when|while|"
@@ -116,7 +116,8 @@ def direction(text: str, start: int, end: int) -> int:
     if _HABIT.search(text, begin, stop):
         return UNKNOWN
     head = text[begin:start]
-    governed = _BEFORE_DATE.search(head)
+    own = text[start : start + 3].lower() == "on "  # "the hill we went to on Friday"
+    governed = None if own else _BEFORE_DATE.search(head)
     if governed:
         head = head[: governed.start()]
     found = _read(head, at_start=True)
