@@ -151,6 +151,26 @@ def test_a_date_that_the_model_left_out_comes_back():
     assert fact.valid_from == "2023-05-01T00:00:00.000+00:00"
 
 
+@pytest.mark.parametrize(
+    ("said", "fact", "expected"),
+    [
+        (  # the date comes back with the word that says what it is to the rest
+            "I am off work until tomorrow, you know.",
+            "Ana is off work",
+            "Ana is off work until 9 May 2023",
+        ),
+        (  # the fact has no verb that tells, its sentence has
+            "I went to Ghent on Friday to sing.",
+            "Ana to sing in Ghent on Friday",
+            "Ana to sing in Ghent on Friday 5 May 2023",
+        ),
+    ],
+)
+def test_a_date_of_the_sentence_is_told_by_its_own_words_in_the_fact(said, fact, expected):
+    found = extract(Saying(lambda *_: [fact]), [ana(said)])
+    assert [f.text for f in found] == [expected]
+
+
 def test_of_two_dates_that_the_model_left_out_neither_is_guessed():
     said = "I adopted a dog yesterday and a cat last week."
     (fact,) = extract(Saying(lambda *_: ["Ana adopted a dog"]), [ana(said)])
