@@ -68,13 +68,17 @@ Notes = Callable[[Scenario, str], list[str]]
 
 @dataclass(frozen=True)
 class Setup:
-    """What all systems share. folder: where stores are kept. infer: whether facts are taken."""
+    """What all systems share.
+
+    folder: where stores are kept. infer: whether facts are taken. server: of the model, for mem0.
+    """
 
     engine: Engine
     embedder: Embedder
     settings: Settings
     folder: Path
     infer: bool = True
+    server: str = ""
 
     def memory(self, file: Path) -> Memory:
         return Memory(file, engine=self.engine, embedder=self.embedder, settings=self.settings)
@@ -165,7 +169,8 @@ def opened(system: str, setup: Setup, scenario: Scenario) -> Iterator[Ask]:
     if system == "mem0":
         from bench import assistant_mem0
 
-        with assistant_mem0.filled(setup.settings, setup.embedder, scenario) as notes:
+        model = setup.settings.model
+        with assistant_mem0.filled(setup.server, model, setup.embedder, scenario) as notes:
             yield partial(ask_plain, setup.engine, notes)
         return
     with setup.filled(scenario) as memory:
@@ -371,7 +376,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         experts.load_chosen(engine, settings.experts)
         embedder = Embedder.load(settings.embedder, n_threads=settings.n_threads)
-        setup = Setup(engine, embedder, settings, folder, infer=not options.no_infer)
+        server = ""
+        if "mem0" in systems:
+            from bench import assistant_mem0
+
+            server = stack.enter_context(assistant_mem0.serving(settings))
+        setup = Setup(engine, embedder, settings, folder, not options.no_infer, server)
         summary, rows = run(scenarios, systems, setup)
     report.write(options.json, summary, rows)
     for half in ("dev", "frozen"):

@@ -6,7 +6,8 @@ and has edgemem's embedder, so that vectors are no difference. Each pair is give
 its metadata: mem0's open-source version takes no time. Its store is qdrant, on disk, as by default.
 
 Needs the `bench` extra, and the `serve` extra for the server. mem0's telemetry is off (see
-bench/peers_mem0.py). Its prompts are long: give the server a window that holds them.
+bench/peers_mem0.py). Its instructions are 8,000 tokens of Qwen2.5, minutes for a small computer,
+so one server answers for all scenarios, and computes them once.
 """
 
 from __future__ import annotations
@@ -48,8 +49,13 @@ class _Vectors:
 
 
 @contextmanager
-def serving(settings: Settings, folder: Path) -> Iterator[str]:
+def serving(settings: Settings) -> Iterator[str]:
     """The address of a server that runs the settings' model, in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        yield from _served(settings, Path(scratch))
+
+
+def _served(settings: Settings, folder: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "edgemem", "serve", "--port", "0"]
     command += ["--db", str(folder / "server.db"), "--model", settings.model]
     command += ["--experts", settings.experts]
@@ -73,11 +79,14 @@ def serving(settings: Settings, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def filled(
-    settings: Settings, embedder: Embedder, scenario: Scenario
+    url: str, model: str, embedder: Embedder, scenario: Scenario
 ) -> Iterator[Callable[[Scenario, str], list[str]]]:
-    """A function from scenario and text to mem0's best memories, best first, as plain notes."""
-    with tempfile.TemporaryDirectory() as scratch, serving(settings, Path(scratch)) as url:
-        memory = _open(url, Path(scratch), embedder, settings.model)
+    """A function from scenario and text to mem0's best memories, best first, as plain notes.
+
+    url: of `serving`, with this model.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        memory = _open(url, Path(scratch), embedder, model)
         for said in scenario.sessions:
             for start in range(0, len(said), 2):
                 pair = said[start : start + 2]
