@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from clikit import Run, invoke
 
-from edgemem.runtime import tune
+from edgemem.runtime import probe, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -17,6 +17,14 @@ def untuned() -> Iterator[None]:
     """The bundled model is loaded as it is, even where the user has tuned it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "stored", lambda source: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unprobed() -> Iterator[None]:
+    """No child process tries each tiny model out; test_probe.py does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "extra_buffers", lambda *_: True)
         yield
 
 

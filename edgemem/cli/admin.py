@@ -38,6 +38,7 @@ __all__ = ["config", "doctor", "models", "print_version", "reindex", "tune_first
 def print_version() -> None:
     """The version, the default models, the vector backend and llama.cpp's build."""
     import edgemem
+    from edgemem.runtime import probe
     from edgemem.runtime.models import installed
 
     settings = load_settings()
@@ -50,6 +51,7 @@ def print_version() -> None:
 
     click.echo(f"vectors: {kernels.backend} ({kernels.backend_detail})")
     click.echo(f"llama.cpp: {_llama_build()}")
+    click.echo(f"processor: {probe.summary()}")
 
 
 def _llama_build() -> str:
@@ -83,6 +85,8 @@ def doctor(retry: bool, db: str | None, as_json: bool) -> None:
 
     The exit code is 1 if a problem was found.
     """
+    from edgemem.runtime import probe
+
     with open_memory(db) as memory:
         changes = None
         if retry:
@@ -100,6 +104,7 @@ def doctor(retry: bool, db: str | None, as_json: bool) -> None:
             }
             for item in memory.pending()
         ]
+    report["processor"] = probe.summary()
     report["pending"] = pending
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]

@@ -12,12 +12,13 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from edgemem.errors import InputError, ModelError
+from edgemem.runtime import probe
 from edgemem.runtime.gguf import check_header
 
 __all__ = [
@@ -31,11 +32,13 @@ __all__ = [
     "library",
     "open_model",
     "open_vocabulary",
+    "try_out",
 ]
 
 # Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache
 # (7 % less time for Q4_1, 7 to 19 % for Q8_0: bench/LOG.md).
 N_BATCH = 256
+_TRIED = 32  # tokens of the batch that a child tries: a whole tile of each kind
 _BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
 
 _loading = threading.Lock()
@@ -100,12 +103,61 @@ def open_model(
     n_gpu_layers: int,
     flash_attention: bool = False,
 ) -> tuple[Any, Any]:
-    """A model and a context of one sequence. Raises ModelError, naming the file and the cause."""
+    """A model and a context of one sequence, once a child process has survived them (probe.py).
+
+    Raises ModelError, naming the file and the cause.
+    """
     check_header(file)
+    return _open(
+        file,
+        n_ctx=n_ctx,
+        n_threads=n_threads,
+        n_threads_batch=n_threads_batch,
+        n_gpu_layers=n_gpu_layers,
+        flash_attention=flash_attention,
+        extra_buffers=probe.extra_buffers(file, n_gpu_layers),
+    )
+
+
+def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
+    """Load a model, decode a batch and a token: what a child of probe.py does, and may die of.
+
+    Raises ModelError as `open_model` does.
+    """
+    with suppress(ImportError):  # Windows has none
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, context = _open(
+        Path(file),
+        n_ctx=2 * _TRIED,
+        n_threads=1,
+        n_threads_batch=1,
+        n_gpu_layers=n_gpu_layers,
+        flash_attention=False,
+        extra_buffers=extra_buffers,
+    )
+    lib = library()
+    for n in (_TRIED, 1):
+        lib.llama_decode(context, lib.llama_batch_get_one((ctypes.c_int32 * n)(), n))
+        lib.llama_synchronize(context)
+
+
+def _open(
+    file: Path,
+    *,
+    n_ctx: int,
+    n_threads: int,
+    n_threads_batch: int,
+    n_gpu_layers: int,
+    flash_attention: bool,
+    extra_buffers: bool,
+) -> tuple[Any, Any]:
     lib = library()
     forget_errors()
     model_params = lib.llama_model_default_params()
     model_params.n_gpu_layers = n_gpu_layers
+    model_params.use_extra_bufts = extra_buffers
     model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
     if not model:
         raise ModelError(

@@ -1,0 +1,204 @@
+"""Whether a model can be computed by llama.cpp as it was compiled here, found out by a child.
+
+A library compiled for another processor, or by a compiler with a fault (GCC 12 stores the tile
+configuration of processors with AMX in part), kills its process at the first batch. So before a
+model is loaded, a child process loads it and decodes some tokens: once for each library, processor
+and form of model; the verdict is kept in the cache folder. If a signal kills the child, another one
+tries without extra buffers, in which weights lie repacked; if that dies too, the model is refused.
+
+Knows processes and verdicts; what the child does is `llama.try_out`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from edgemem.config import cache_dir
+from edgemem.errors import ModelError
+
+__all__ = ["extra_buffers", "summary"]
+
+TIMEOUT_S = 60.0
+_FILE = "processor.json"
+_KEPT = 32  # verdicts, the newest
+_HEAD = 1 << 16  # bytes of a model that tell its form, beside its size
+_FATAL = {"SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP"}
+_INTERRUPTED = 0xC000013A  # Windows: Ctrl-C
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from edgemem.runtime import llama; "
+    "llama.try_out(sys.argv[2], int(sys.argv[3]), bool(int(sys.argv[4])))"
+)
+_NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_known: dict[str, bool] = {}  # of this process, which may have no cache folder
+
+
+def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
+    """Whether a model may be loaded with extra buffers. Tries it out if that is not yet known.
+
+    Where no child can be started, or it takes longer than TIMEOUT_S, the answer is yes. Raises
+    ModelError if llama.cpp dies of the model either way.
+    """
+    machine, form = _machine(), _form(file, n_gpu_layers)
+    key = f"{machine} {form}"
+    with _lock:
+        if key not in _known:
+            kept = _read()
+            if key not in kept:
+                found = _try(file, n_gpu_layers)
+                if found is None:
+                    return True  # nothing was learned; whoever loads the model sees what is wrong
+                kept[key] = found
+                _write(kept)
+                if not found:
+                    _log.warning("%s", summary())
+            _known[key] = kept[key]
+        return _known[key]
+
+
+def summary() -> str:
+    """What is known of this processor, in a sentence or two."""
+    here = [yes for key, yes in {**_read(), **_known}.items() if key.split()[0] == _machine()]
+    if not here:
+        return "not yet tried (the first model that is loaded is)"
+    if all(here):
+        return "computes as llama.cpp was compiled"
+    return (
+        "llama.cpp as it was compiled here dies on this processor; models are loaded without "
+        f"repacked weights, which makes reading a prompt slower. To end this: {_reinstall()}"
+    )
+
+
+def _try(file: Path, n_gpu_layers: int) -> bool | None:
+    """With extra buffers, or without. None if a child ended for a reason of its own."""
+    status = _status(_child(file, n_gpu_layers, True))
+    if status is None:
+        return True
+    if _killer(status) is None:
+        return True if status == 0 else None
+    killer = _killer(_status(_child(file, n_gpu_layers, False)) or 0)
+    if killer is None:
+        return False
+    raise ModelError(
+        f"llama.cpp dies ({killer}) when it computes {file} on this processor "
+        f"({_processor()[0]}): it was compiled for another one, or with a fault, or the file is "
+        f"damaged. Compile it again: {_reinstall()}; or check the file with `edgemem models verify`"
+    )
+
+
+def _child(file: Path, n_gpu_layers: int, extra: bool) -> list[str] | None:
+    """The child's command line; None where this program is no Python interpreter."""
+    program = Path(sys.executable or "")
+    if getattr(sys, "frozen", False) or not program.stem.lower().startswith(("python", "pypy")):
+        return None
+    arguments = [json.dumps(sys.path), str(file), str(n_gpu_layers), str(int(extra))]
+    return [str(program), "-I", "-c", _PROGRAM, *arguments]
+
+
+def _status(command: list[str] | None) -> int | None:
+    """How a child ended; None if it could not be started, or had to be stopped."""
+    if command is None:
+        return None
+    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    try:
+        return subprocess.run(command, timeout=TIMEOUT_S, check=False, **quiet).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _killer(status: int) -> str | None:
+    """What the system killed a process for; None if it ended itself or was stopped."""
+    if status >= 0xC0000000 and status != _INTERRUPTED:
+        return f"exception 0x{status:08X}"
+    names = (s.name for s in signal.Signals if s == -status)
+    return next((name for name in names if name in _FATAL), None)
+
+
+# -- what a verdict is of ------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _machine() -> str:
+    """llama.cpp's libraries, by size and time, and the processor."""
+    spec = find_spec("llama_cpp")
+    folder = Path(spec.origin).parent / "lib" if spec and spec.origin else Path()
+    files = sorted(f for f in folder.glob("*") if f.is_file())
+    parts = [f"{f.name} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files]
+    return _digest([*parts, *_processor()])
+
+
+def _form(file: Path, n_gpu_layers: int) -> str:
+    """A model's size and the beginning of its header, which has its architecture and types."""
+    try:
+        with file.open("rb") as f:
+            head = f.read(_HEAD)
+        return _digest([str(file.stat().st_size), hashlib.sha256(head).hexdigest(), n_gpu_layers])
+    except OSError as exc:
+        raise ModelError(
+            f"{file} cannot be read ({exc.strerror}); give the path of a .gguf file you may read"
+        ) from exc
+
+
+def _processor() -> tuple[str, str]:
+    """Its name and what it can do."""
+    with suppress(OSError, KeyError):
+        first = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0]
+        rows = {k.strip(): v.strip() for k, _, v in (r.partition(":") for r in first.splitlines())}
+        return rows.get("model name", platform.machine()), rows.get("flags") or rows["Features"]
+    return platform.processor() or platform.machine(), platform.machine()
+
+
+def _reinstall() -> str:
+    """A line that compiles llama-cpp-python anew, for a Unix shell."""
+    amx = "amx_tile" in _processor()[1].split()
+    flags = "".join(f"-DCMAKE_{lang}_FLAGS='{_NO_AMX}' " for lang in ("C", "CXX")).strip()
+    return (f'CMAKE_ARGS="{flags}" ' if amx else "") + (
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python "
+        f"llama-cpp-python=={version('llama-cpp-python')}"
+    )
+
+
+def _digest(parts: Iterable[object]) -> str:
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+# -- the file of verdicts ------------------------------------------------------------------------
+
+
+def _read() -> dict[str, bool]:
+    """Verdicts by what they are of, oldest first; none if there is no whole file."""
+    try:
+        found = json.loads((cache_dir() / _FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    rows = found.items() if isinstance(found, dict) else ()
+    return {key: yes for key, yes in rows if isinstance(yes, bool)}
+
+
+def _write(verdicts: dict[str, bool]) -> None:
+    """Keep the newest. A disk that is full is no error: the next process tries again."""
+    with suppress(OSError):
+        folder = cache_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        fd, name = tempfile.mkstemp(dir=folder, prefix=f"{_FILE}.", suffix=".tmp")
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(dict(list(verdicts.items())[-_KEPT:]), file)
+        os.replace(name, folder / _FILE)

@@ -1,0 +1,182 @@
+"""A model is tried out by a child process before it is loaded; children are killed on purpose."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from clikit import Run
+
+from edgemem.errors import ModelError
+from edgemem.runtime import probe
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.models import DEFAULT_LLM, find
+from edgemem.runtime.probe import extra_buffers, summary
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="children are killed by Unix signals")
+
+LIVE = "pass"
+DIE = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+ILLEGAL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+STOPPED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+Children = Callable[..., list[bool]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(probe, "_known", {})
+    monkeypatch.setattr(probe, "extra_buffers", extra_buffers)
+    probe._machine.cache_clear()
+    yield
+    probe._machine.cache_clear()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    file = tmp_path / "some.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    return file
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> Children:
+    """Stand-ins for the child with extra buffers and the one without; what was started."""
+
+    def stand_in(with_extra: str, without: str = LIVE) -> list[bool]:
+        started: list[bool] = []
+
+        def child(file: Path, n_gpu_layers: int, extra: bool) -> list[str]:
+            started.append(extra)
+            return [sys.executable, "-I", "-S", "-c", with_extra if extra else without]
+
+        monkeypatch.setattr(probe, "_child", child)
+        return started
+
+    return stand_in
+
+
+def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_known", {})
+
+
+def test_a_model_is_tried_once_and_never_again(model, children, monkeypatch):
+    started = children(LIVE)
+    assert extra_buffers(model) and extra_buffers(model)
+    another_process(monkeypatch)
+    assert extra_buffers(model) and started == [True]
+    assert summary() == "computes as llama.cpp was compiled"
+
+
+@pytest.mark.parametrize("death", [DIE, ILLEGAL])
+def test_a_child_that_dies_turns_extra_buffers_off(model, children, monkeypatch, caplog, death):
+    started = children(death)
+    assert not extra_buffers(model)
+    assert "pip install --force-reinstall" in caplog.text and "llama-cpp-python==" in caplog.text
+    another_process(monkeypatch)
+    caplog.clear()
+    assert not extra_buffers(model) and started == [True, False] and not caplog.text
+    assert "without repacked weights" in summary() and "pip install" in summary()
+
+
+def test_a_model_that_kills_both_children_is_refused_each_time(model, children):
+    started = children(DIE, ILLEGAL)
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"dies \(SIGILL\).*--no-binary llama-cpp-python"):
+            extra_buffers(model)
+    assert started == [True, False] * 2
+
+
+def test_on_amx_the_advice_compiles_without_it(model, children, monkeypatch):
+    monkeypatch.setattr(probe, "_processor", lambda: ("Xeon", "fpu amx_tile avx2"))
+    children(DIE)
+    assert not extra_buffers(model)
+    assert "CMAKE_ARGS=" in summary() and "-mno-amx-tile" in summary()
+
+
+@pytest.mark.parametrize("end", ["import sys; sys.exit(1)", STOPPED])
+def test_a_child_that_ends_for_another_reason_teaches_nothing(model, children, monkeypatch, end):
+    started = children(end)
+    assert extra_buffers(model) and extra_buffers(model) and started == [True, True]
+    assert "not yet tried" in summary()
+
+
+def test_a_child_that_takes_too_long_is_stopped(model, children, monkeypatch):
+    monkeypatch.setattr(probe, "TIMEOUT_S", 0.2)
+    started = children("import time; time.sleep(30)")
+    assert extra_buffers(model) and extra_buffers(model) and started == [True]
+
+
+@pytest.mark.parametrize("program", ["", "/opt/app/notes", "/no/such/python3"])
+def test_a_program_that_is_no_python_loads_untried(model, monkeypatch, program):
+    monkeypatch.setattr(sys, "executable", program)
+    assert extra_buffers(model)
+
+
+def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):
+    started = children(LIVE)
+    extra_buffers(model)
+    extra_buffers(model, 1)
+    model.write_bytes(model.read_bytes() + b"x")
+    extra_buffers(model)
+    monkeypatch.setattr(probe, "_processor", lambda: ("Xeon", "fpu"))
+    probe._machine.cache_clear()
+    extra_buffers(model)
+    assert len(started) == 4
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a b": 3}', "\x00"])
+def test_a_damaged_file_of_verdicts_is_written_anew(model, children, monkeypatch, text):
+    file = Path(os.environ["EDGEMEM_HOME"]) / "processor.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    started = children(LIVE)
+    assert extra_buffers(model)
+    another_process(monkeypatch)
+    assert extra_buffers(model) and started == [True]
+    assert list(json.loads(file.read_text()).values()) == [True]
+    assert os.listdir(file.parent) == [file.name]
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(model, children, tmp_path):
+    (tmp_path / "home").write_text("a file")
+    started = children(LIVE)
+    assert extra_buffers(model) and extra_buffers(model) and started == [True]
+
+
+def test_threads_wait_for_one_child(model, children):
+    started = children("import time; time.sleep(0.1)")
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(extra_buffers, [model] * 8)) == [True] * 8
+    assert started == [True]
+
+
+def test_the_real_child_survives_the_bundled_model(monkeypatch):
+    file = find(DEFAULT_LLM)
+    command = probe._child(file, 0, True)
+    assert command is not None and subprocess.run(command, check=False).returncode == 0
+    assert extra_buffers(file) and summary() == "computes as llama.cpp was compiled"
+
+
+def test_the_real_child_leaves_a_damaged_model_to_whoever_loads_it(model):
+    with pytest.raises(ModelError, match=r"some\.gguf"):
+        Engine.load(model)
+
+
+def test_a_model_answers_without_extra_buffers(engine, children):
+    started = children(DIE)
+    with Engine.load(n_ctx=256) as plain:
+        assert started == [True, False]
+        asked = "The capital of France is"
+        assert plain.generate(asked, max_tokens=4).text == engine.generate(asked, max_tokens=4).text
+
+
+def test_version_and_doctor_say_what_was_found(run: Run, model, children, tmp_path):
+    children(DIE)
+    extra_buffers(model)
+    assert "processor: llama.cpp as it was compiled here dies" in run("--version").output
+    assert "without repacked weights" in run("doctor", "--db", str(tmp_path / "a.db")).output
