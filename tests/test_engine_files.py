@@ -170,8 +170,8 @@ def test_a_template_that_refuses_the_system_role_gets_its_text_in_the_next_turn(
     with Engine.load(file, n_ctx=256) as engine:
         tokens = engine._vocabulary.prompt_tokens(CHAT)
         assert tokens == engine.tokenize("[user|Be kind.\n\nHi.]")
-        with pytest.raises(ModelError, match="refused the messages: no system"):
-            engine.count_tokens(CHAT[:1])
+        alone = engine._vocabulary.prompt_tokens(CHAT[:1])
+        assert alone == engine.tokenize("[user|Be kind.]")
 
 
 @pytest.mark.parametrize(
