@@ -1,9 +1,12 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-Knows a Memory and an Engine; no SQL, no prompt (stages/generation.py has them). What is recalled is
-shown to the model marked with its date and speaker. What the model says, and what the user only
-asks, is kept as a turn, but never searched or extracted from: neither recalled text nor an
-invention is remembered as new.
+How the model is used depends on what it can do (runtime/reader.py). An instruct model has a
+conversation: each message recalls, and the model reads what was recalled as dated notes beside the
+message. An expert, and a model that quotes, answer questions from what was recalled; other talk
+they answer without memory. What the model says, and what the user only asks, is kept as a turn, but
+never searched or extracted from: neither recalled text nor an invention is remembered as new.
+
+Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
 
 from __future__ import annotations
@@ -11,16 +14,21 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
-from edgemem.recall import Context, recall
+from edgemem.recall import Context, known, notes, recall
 from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
+from edgemem.runtime.reader import Reader, reader_of
+from edgemem.runtime.streams import Options
 from edgemem.stages import generation
+from edgemem.stages.generation import Recalled
+from edgemem.stages.reply import converse, fitting, small_talk, system_text, turn_text
 from edgemem.text import is_question
 
 if TYPE_CHECKING:
@@ -30,13 +38,41 @@ __all__ = ["Chat", "Reply"]
 
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
 SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
+SHOWN_NOTES = 8  # turns, to an instruct model
+_KNOWN_SHARE = 0.25  # of the window, for what every answer may need
 _CANDIDATES = 16
 _PAST_TURNS = 4
+_LEADING_CHARS = 400  # of what was said before, that a message is searched together with
 
 # A question that only this person's memory can answer, as against general knowledge.
 _PERSONAL = re.compile(
     r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|we|our|us|he|she|they|his|her|their)\b", re.I
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A turn as the model was shown it. notes: the texts that were recalled for it."""
+
+    message: Message
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A message, and what was decided about it at the door."""
+
+    text: str
+    said_at: str
+    reader: Reader
+    context: Context
+    options: Options
+
+    @property
+    def nothing_known(self) -> bool:
+        """Whether it asks what only this memory could tell, of a model that cannot say so."""
+        asks = is_question(self.text) and _PERSONAL.search(self.text) is not None
+        return self.reader != "instruct" and asks and not self.context.shown
 
 
 class Reply:
@@ -78,8 +114,9 @@ class Chat:
     """A conversation of one user with the model, with memory.
 
     engine: None takes the memory's own. shown: sentences of recalled turns that the model sees, or
-    whole turns if it has an expert for answers. cloud: may answer in the model's place. turns: what
-    was said before in this conversation, oldest first.
+    whole turns if it has an expert for answers or follows instructions. cloud: may answer in the
+    model's place. turns: what was said before in this conversation, oldest first. instructions:
+    what an instruct model is told beside our own system message.
     Raises what Memory and Engine raise.
     """
 
@@ -94,13 +131,17 @@ class Chat:
         shown: int | None = None,
         cloud: Governor | None = None,
         turns: Sequence[Message] = (),
+        instructions: str = "",
     ) -> None:
         self.memory = memory
         self.user_id, self.agent_id, self.run_id = user_id, agent_id, run_id
         self._engine = engine
         self._shown = shown
         self.cloud = cloud
+        self.instructions = instructions
         self._turns = list(turns)
+        self._shown_turns = [_Shown(turn) for turn in turns]
+        self._known: tuple[Recalled, ...] | None = None
 
     @property
     def engine(self) -> Engine:
@@ -114,43 +155,61 @@ class Chat:
         timestamp: datetime | str | float | None = None,
         remember: bool | Literal["first"] = True,
         cloud: Mode = "auto",
+        options: Options | None = None,
     ) -> Reply:
         """Say something; the reply streams as it is iterated.
 
         timestamp: when it is said (None: now). remember=False answers without storing anything;
         remember="first" stores the message before the answer begins, and leaves its facts to
         `Memory.process_pending`. cloud: "ask" it, "off", or let the governor decide; whatever fails
-        there, the local model answers. What the cloud says comes in one piece.
+        there, the local model answers. What the cloud says comes in one piece. options: of an
+        instruct model's answer (temperature, max_tokens, stop …); other models' take none.
         Raises InputError on a text that cannot be stored or a time that is none.
         """
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
-        hits = self.memory.search(
-            text,
-            user_id=self.user_id,
-            agent_id=self.agent_id,
-            run_id=self.run_id,
-            top_k=_CANDIDATES,
-            explain=True,
-        )
-        asks = is_question(text)
-        context = self._context(text, hits) if asks else Context()
+        reader = reader_of(self.engine, "generation", self.memory.settings.reader)
+        hits = self._search(text, with_turns=reader == "instruct")
+        context = self._context(text, hits, reader)
         reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
         if remember == "first":
             reply.changes = self._add([_message(text)], said_at, infer="later")
-        reply._pieces = self._run(reply, context, text, said_at, remember, cloud)
+        asked = _Asked(text, said_at, reader, context, options or {})
+        reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
 
     def forget(self, texts: Iterable[str]) -> None:
         """Leave out of what the model is shown of this conversation whatever says such a text."""
-        gone = {" ".join(text.split()) for text in texts}
-        self._turns = [t for t in self._turns if " ".join(t.content.split()) not in gone]
+        gone = {_plain(text) for text in texts}
+        self._turns = [t for t in self._turns if _plain(t.content) not in gone]
+        # Notes may have said it, and so may answers made from them.
+        self._shown_turns = [_Shown(turn) for turn in self._turns]
+        self._known = None
+
+    def _search(self, text: str, *, with_turns: bool) -> SearchResults:
+        """What fits a message, best first. with_turns: also with what was said just before it."""
+
+        def found(query: str) -> SearchResults:
+            return self.memory.search(query, **self._ids(), top_k=_CANDIDATES, explain=True)
+
+        hits = found(text)
+        if not (with_turns and self._turns):
+            return hits
+        before = " ".join(turn.content for turn in self._turns[-2:])[-_LEADING_CHARS:]
+        best: dict[str, Hit] = {}
+        for hit in [*hits, *found(f"{before} {text}")]:
+            best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
+        ranked = sorted(best.values(), key=lambda hit: -hit.score)[:_CANDIDATES]
+        return replace(hits, items=tuple(ranked))
 
     def _run(
-        self, reply: Reply, context: Context, text: str, said_at: str, remember: object, mode: Mode
+        self, reply: Reply, asked: _Asked, remember: object, mode: Mode
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
+        text, said_at = asked.text, asked.said_at
+        said = Message("user", text, said_at)
+        shown = _Shown(said)
         try:
             yield ""
             self._ask_cloud(reply, text, mode)
@@ -158,11 +217,11 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            if is_question(text) and not context.shown and _PERSONAL.search(text):
+            if asked.nothing_known:
                 pieces.append(generation.NOTHING_FOUND)
                 yield generation.NOTHING_FOUND
                 return
-            stream = self._stream(context, text)
+            stream, shown = self._stream(asked, shown)
             try:
                 for piece in stream:
                     piece = piece if pieces else piece.lstrip()
@@ -177,9 +236,11 @@ class Chat:
                 reply.timings["tokens_per_s"] = stream.result.tokens_per_s
         finally:
             reply.text = "".join(pieces).strip()
-            self._turns.append(Message("user", text, said_at))
+            self._turns.append(said)
+            self._shown_turns.append(shown)
             if reply.text:
                 self._turns.append(Message("assistant", reply.text, said_at))
+                self._shown_turns.append(_Shown(self._turns[-1]))
             if remember and not self.memory.closed:
                 self._remember(reply, text, said_at, stored=remember == "first")
 
@@ -194,21 +255,53 @@ class Chat:
         why = self.cloud.decide(text, confidence, mode)
         if why is None:
             return
-        scope = Scope(self.user_id, self.agent_id, self.run_id)
+        scope = Scope(**self._ids())
         try:
             reply.cloud = self.cloud.ask(text, reply.hits if asks else (), scope=scope, why=why)
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
-    def _context(self, question: str, hits: SearchResults) -> Context:
-        expert = self.engine.expert("generation")
-        most = self._shown or (SHOWN_TURNS if expert else SHOWN_SENTENCES)
-        return recall(self.memory, question, hits, most=most, whole=expert)
+    def _context(self, text: str, hits: SearchResults, reader: Reader) -> Context:
+        if reader == "instruct":
+            seen = {note for turn in self._shown_turns for note in turn.notes}
+            seen |= {turn.message.content for turn in self._shown_turns}
+            return notes(self.memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
+        if not is_question(text):
+            return Context()
+        whole = reader == "expert"
+        most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
+        return recall(self.memory, text, hits, most=most, whole=whole)
 
-    def _stream(self, context: Context, text: str) -> Stream:
-        if context.shown:
-            return generation.answer(self.engine, text, context.shown, speaker="User")
-        return generation.reply(self.engine, text, self._turns[-_PAST_TURNS:])
+    def _stream(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
+        """The answer, and the message as the model is shown it."""
+        if asked.reader == "instruct":
+            return self._converse(asked, plain)
+        if asked.context.shown:
+            shown = asked.context.shown
+            return generation.answer(self.engine, asked.text, shown, speaker="User"), plain
+        return small_talk(self.engine, asked.text, self._turns[-_PAST_TURNS:]), plain
+
+    def _converse(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
+        """An instruct model's answer, from as much beside the message as the window holds."""
+        engine, today = self.engine, date.fromisoformat(asked.said_at[:10])
+        bare = system_text(today, (), self.instructions)
+
+        def fits(facts: Sequence[Recalled]) -> bool:
+            told = system_text(today, facts, self.instructions)
+            return engine.count_tokens(told) <= _KNOWN_SHARE * engine.n_ctx
+
+        if self._known is None:
+            self._known = known(self.memory, Scope(**self._ids()), fits)
+        full = system_text(today, self._known, self.instructions)
+        shown = asked.context.shown
+        content = turn_text(asked.text, shown)
+        noted = _Shown(replace(plain.message, content=content), tuple(n.text for n in shown))
+        for system, turn in ((full, noted), (full, plain), (bare, plain)):
+            turns = [*(past.message for past in self._shown_turns), turn.message]
+            if kept := fitting(engine, system, turns):
+                break
+        del self._shown_turns[: len(turns) - max(1, len(kept))]
+        return converse(engine, system, kept or turns[-1:], asked.options), turn
 
     def _remember(self, reply: Reply, text: str, said_at: str, *, stored: bool) -> None:
         """Store the message, unless it is, and the answer."""
@@ -224,14 +317,14 @@ class Chat:
     def _add(
         self, messages: Sequence[Mapping[str, Any]], said_at: str, *, infer: bool | Literal["later"]
     ) -> AddResults:
-        return self.memory.add(
-            messages,
-            timestamp=said_at,
-            user_id=self.user_id,
-            agent_id=self.agent_id,
-            run_id=self.run_id,
-            infer=infer,
-        )
+        return self.memory.add(messages, timestamp=said_at, infer=infer, **self._ids())
+
+    def _ids(self) -> dict[str, Any]:
+        return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _message(text: str) -> Mapping[str, Any]:

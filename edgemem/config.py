@@ -84,17 +84,19 @@ class Settings:
 
     db: the store's file, or `:memory:`. user_id: whose memories the command line works on. model,
     embedder: a name of the models' manifest, or a path. experts: the set of adapters that the model
-    works with, by name or by its folder, or `none`. n_ctx: tokens of context window. n_threads:
-    None lets each model choose. n_gpu_layers: -1 means all. context_turns: earlier turns shown to a
-    model without experts when it takes facts from a new one (an expert is shown two). top_k:
-    memories per search. vectors: how a search holds them in memory, `float32` or `int8`; int8 takes
-    about an eighth of the memory of float32 with its HNSW graph, and finds nearly the same. The
-    store keeps float32 either way. ahead_percent: how much of one processor an open store may use,
-    while nothing else is done, to work out which words of what was said matter (compressing them is
-    then a lookup); 0: none. tuned: `on` uses the default model as `edgemem models tune` has stored
-    it, if it has, and lets `edgemem chat` and `demo` do so at their first start; `off` does
-    neither. memory_limit: what all that is loaded may take in memory, such as `1GB`, or `none`;
-    what does not fit is turned down (budget.py). cloud: the `[cloud]` table.
+    works with, by name or by its folder, or `none`. reader: how the model answers and takes facts
+    (runtime/reader.py): `auto` by what it can do, else `expert`, `instruct` or `quote`. n_ctx:
+    tokens of context window. n_threads: None lets each model choose. n_gpu_layers: -1 means all.
+    context_turns: earlier turns shown to a model without experts when it takes facts from a new one
+    (an expert is shown two). top_k: memories per search. vectors: how a search holds them in
+    memory, `float32` or `int8`; int8 takes about an eighth of the memory of float32 with its HNSW
+    graph, and finds nearly the same. The store keeps float32 either way. ahead_percent: how much of
+    one processor an open store may use, while nothing else is done, to work out which words of what
+    was said matter (compressing them is then a lookup); 0: none. tuned: `on` uses the default model
+    as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and `demo` do so at
+    their first start; `off` does neither. memory_limit: what all that is loaded may take in memory,
+    such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud: the `[cloud]`
+    table.
     """
 
     db: Path
@@ -102,6 +104,7 @@ class Settings:
     model: str = "smollm2-135m-instruct-q4_1"
     embedder: str = "minilm-l6-v2-int8"
     experts: str = "open"
+    reader: Literal["auto", "expert", "instruct", "quote"] = "auto"
     n_ctx: int = 2048
     n_threads: int | None = None
     n_gpu_layers: int = 0
@@ -136,7 +139,11 @@ _RANGES = {
     "top_k": (1, 10_000),
     "ahead_percent": (0, 100),
 }
-_CHOICES = {"vectors": ("float32", "int8"), "tuned": ("on", "off")}
+_CHOICES = {
+    "reader": ("auto", "expert", "instruct", "quote"),
+    "vectors": ("float32", "int8"),
+    "tuned": ("on", "off"),
+}
 _CLOUD = f"{cloud_settings.TABLE}."
 _OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != cloud_settings.TABLE)
 _KEYS = (*_OWN_KEYS, *(_CLOUD + name for name in cloud_settings.KEYS))

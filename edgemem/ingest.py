@@ -23,6 +23,7 @@ from edgemem.errors import ModelError
 from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
+from edgemem.runtime.reader import reader_of
 from edgemem.stages import extraction, update
 from edgemem.stages.reading import CONTEXT
 from edgemem.store import NewMemory, PendingItem, StoredTurn
@@ -76,15 +77,18 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
 
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
-    is_expert = memory.engine.expert("extraction")
-    before = CONTEXT if is_expert else memory.settings.context_turns
+    reader = reader_of(memory.engine, "extraction", memory.settings.reader)
+    before = memory.settings.context_turns if reader == "quote" else CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
     found = extraction.extract(
-        memory.engine, [_message(t) for t in turns], context=[_message(t) for t in context]
+        memory.engine,
+        [_message(t) for t in turns],
+        context=[_message(t) for t in context],
+        reader=reader,
     )
     embedder = memory.embedder
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []

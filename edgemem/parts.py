@@ -89,7 +89,8 @@ class Parts:
                 )
                 engine.plan = plan
                 try:
-                    experts.load_chosen(engine, s.experts)
+                    with_experts = s.reader in ("auto", "expert")
+                    experts.load_chosen(engine, s.experts if with_experts else experts.NO_EXPERTS)
                 except BaseException:
                     engine.close()
                     raise

@@ -12,14 +12,14 @@ Knows a Memory and the stage's `Recalled`; no prompt.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgemem.results import Hit
+from edgemem.results import Hit, Scope
 from edgemem.retrieval.fusion import RELEVANT
 from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled
@@ -29,7 +29,16 @@ from edgemem.text import content_words, is_question, same_word, sentences, words
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Context", "Passage", "asks_for_now", "note_head", "passages", "recall"]
+__all__ = [
+    "Context",
+    "Passage",
+    "asks_for_now",
+    "known",
+    "note_head",
+    "notes",
+    "passages",
+    "recall",
+]
 
 _MAX_PASSAGES = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
@@ -56,7 +65,7 @@ class Context:
 class Passage:
     """What a hit says: a turn's words, or a fact (which nobody said).
 
-    turn: whose words the text is, all of them; else None.
+    turn: whose words the text is, all of them; else None. over: facts of it that no longer hold.
     """
 
     hit: Hit
@@ -65,6 +74,7 @@ class Passage:
     speaker: str
     said: bool
     turn: str | None = None
+    over: tuple[str, ...] = ()
 
 
 def recall(
@@ -112,6 +122,36 @@ def _context(best: Sequence[tuple[Passage, str]], *, by_time: bool) -> Context:
     )
 
 
+def notes(memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[str] = ()) -> Context:
+    """What an instruct model is shown of the hits: at most `most` whole turns, oldest first.
+
+    What has been contradicted since is shown, and said to be so: the model reads which is meant.
+    seen: texts that the conversation has already.
+    """
+    found = [p for p in passages(memory, None, hits, most=len(hits)) if p.text not in seen][:most]
+    found.sort(key=lambda p: p.when or "")
+    return Context(
+        tuple(Recalled(p.text, p.when, p.speaker, p.said, p.over) for p in found),
+        tuple({p.hit.id: p.hit for p in found}.values()),
+    )
+
+
+def known(
+    memory: Memory, scope: Scope, fits: Callable[[Sequence[Recalled]], bool]
+) -> tuple[Recalled, ...]:
+    """The newest facts of a scope, as many as fit, oldest first: what every answer may need.
+
+    A search finds what resembles a message. Advice, a letter or a summary needs what does not.
+    """
+    shown: list[Recalled] = []
+    for item in reversed(memory.store.list(scope, kinds={"fact"})):
+        fact = Recalled(item.memory, item.valid_from, "User", said=False)
+        if not fits([fact, *shown]):
+            break
+        shown.insert(0, fact)
+    return tuple(shown)
+
+
 def asks_for_now(question: str) -> bool:
     """Whether a question is about how things are by now, so that the newest is the most telling."""
     return bool(_NOW.search(question))
@@ -124,17 +164,20 @@ def note_head(when: str | None, speaker: str, *, said: bool = True) -> str:
 
 
 def passages(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int = _MAX_PASSAGES
+    memory: Memory, question: str | None, hits: Sequence[Hit], *, most: int = _MAX_PASSAGES
 ) -> list[Passage]:
     """What the hits say, in their order: the words of their turns where these still stand.
 
     Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
-    itself nothing, but what it was edited to, or the sentences that still hold.
+    itself nothing, but what it was edited to, or the sentences that still hold. question: None
+    keeps what was contradicted, and says so in `over`.
     """
     ids = [id for hit in hits for id in hit.sources]
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
-    over = {} if _PAST.search(question) else memory.stale_turns(turns)
+    stale = memory.stale_turns(turns)
+    over = {} if question is None or _PAST.search(question) else stale
+    marked = stale if question is None else {}
     found: dict[str, Passage] = {}
     for hit in hits:
         edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
@@ -147,8 +190,11 @@ def passages(
             if text and _is_said_by_a_person(turn) and not is_question(text):
                 speaker = turn.name or turn.role.capitalize()
                 whose = turn.id if text == turn.content else None
-                passage = Passage(hit, text, turn.timestamp, speaker, said=True, turn=whose)
-                found.setdefault(turn.id, passage)
+                no_more = marked.get(turn.id, ())
+                found.setdefault(
+                    turn.id,
+                    Passage(hit, text, turn.timestamp, speaker, True, turn=whose, over=no_more),
+                )
     return list(found.values())[:most]
 
 

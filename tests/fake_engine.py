@@ -20,6 +20,7 @@ class FakeEngine:
     name = "fake"
     n_ctx = 2048
     has_chat_template = True
+    n_params = 135_000_000
     path = Path(__file__)  # no model that experts are for
 
     def __init__(

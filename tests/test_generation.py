@@ -4,7 +4,8 @@ import pytest
 
 from edgemem.errors import ContextOverflow
 from edgemem.results import Message
-from edgemem.stages.generation import MAX_ANSWER_TOKENS, Recalled, answer, reply
+from edgemem.stages.generation import MAX_ANSWER_TOKENS, Recalled, answer
+from edgemem.stages.reply import small_talk
 from edgemem.text import content_words
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
@@ -102,7 +103,7 @@ def test_a_question_stays_one_line_of_the_prompt():
 
 def test_talk_goes_through_the_chat_template_with_the_last_turns():
     engine = Recorder()
-    reply(engine, "Hello", [Message("user", "Hi", MAY_8), Message("assistant", "Ho", MAY_8)])
+    small_talk(engine, "Hello", [Message("user", "Hi", MAY_8), Message("assistant", "Ho", MAY_8)])
     assert [m["role"] for m in engine.prompt] == ["system", "user", "assistant", "user"]
     assert engine.prompt[-1]["content"] == "Hello"
     assert engine.options["stage"] == "reply"
@@ -110,7 +111,7 @@ def test_talk_goes_through_the_chat_template_with_the_last_turns():
 
 def test_without_a_chat_template_talk_is_a_plain_completion():
     engine = Recorder(has_chat_template=False)
-    reply(engine, "Hello", [Message("user", "Hi", MAY_8, "Ana")])
+    small_talk(engine, "Hello", [Message("user", "Hi", MAY_8, "Ana")])
     assert engine.prompt.endswith("Ana: Hi\nuser: Hello\nassistant:")
     assert engine.options["stop"]
     assert engine.options["stage"] == "reply"  # another one's prefix would be thrown away
@@ -139,12 +140,12 @@ def test_a_question_too_long_for_the_window_is_refused(small):
     with pytest.raises(ContextOverflow):
         answer(small, "why " * 300 + "?", [said("x")], speaker="User")
     with pytest.raises(ContextOverflow):
-        reply(small, "why " * 300, [])
+        small_talk(small, "why " * 300, [])
 
 
 @pytest.mark.models
 def test_talk_longer_than_the_window_loses_its_oldest_turns(small):
     turns = [Message("user", f"{n} " + "blah " * 60, MAY_8) for n in range(6)]
-    stream = reply(small, "Hello there", turns)
+    stream = small_talk(small, "Hello there", turns)
     next(stream)
     stream.close()

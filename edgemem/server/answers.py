@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from edgemem.chat import Chat
 from edgemem.results import Message, utc_now
 from edgemem.runtime.engine import Generation
+from edgemem.runtime.streams import Options
 from edgemem.server.completions import ChatRequest, Ended, chat_request, chunk, completion, usage
 from edgemem.server.http import json_object, service_of, unless_gone
 from edgemem.server.refusals import Refusal, refusal_of
@@ -95,8 +96,17 @@ def _plain(service: Service, ask: ChatRequest, job: Job[Given]) -> Ended:
 def _remembered(service: Service, ask: ChatRequest, job: Job[Given]) -> Ended:
     now = utc_now()
     said = [Message(m["role"], m["content"], now) for m in ask.messages if m["role"] != "system"]
-    chat = Chat(service.memory, user_id=ask.user or "", turns=said[:-1])
-    reply = chat.send(said[-1].content, remember="first")
+    told = "\n\n".join(m["content"] for m in ask.messages if m["role"] == "system")
+    chat = Chat(service.memory, user_id=ask.user or "", turns=said[:-1], instructions=told)
+    options: Options = {
+        "temperature": ask.temperature,
+        "top_p": ask.top_p,
+        "seed": ask.seed,
+        "stop": ask.stop,
+    }
+    if ask.max_tokens is not None:
+        options["max_tokens"] = ask.max_tokens
+    reply = chat.send(said[-1].content, remember="first", options=options)
     for piece in reply:
         job.put(piece)
         if job.cancelled():

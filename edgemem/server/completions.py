@@ -2,7 +2,8 @@
 
 Departures from OpenAI's API, all told in the refusal or here: one choice, no tools, no images, no
 log-probabilities and no penalties; temperature is 0 unless given. With `user`, an answer is made
-with that user's memory: it is short, and takes neither sampling settings nor a system message.
+with that user's memory; an instruct model follows the sampling settings and the system message,
+the answers of another model are short and take neither.
 Knows JSON values alone. Source: OpenAI API reference, chat completions and embeddings.
 """
 

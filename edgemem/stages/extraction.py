@@ -15,6 +15,9 @@ the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` meas
 - all but a quarter of a fact's words must be those of its sentence (the model's favourite invention
   is a favourite colour).
 
+An instruct model reads as an expert does, a message at a time, through its chat template, after
+worked examples; its facts must be grounded too.
+
 Knows messages and the engine's `generate`; knows nothing of the store.
 """
 
@@ -28,12 +31,14 @@ from typing import Any
 
 from edgemem.results import Message, to_utc
 from edgemem.runtime.cut_json import close_json
-from edgemem.runtime.engine import Engine
+from edgemem.runtime.engine import Engine, Prompt
+from edgemem.runtime.reader import Reader, reader_of
 from edgemem.stages import dates
 from edgemem.stages.grounding import as_shown, grounded, is_quoted, lenders
 from edgemem.stages.reading import (
     MAX_SENTENCES,
     PROMPT,
+    Reading,
     label,
     pieces,
     readings,
@@ -67,16 +72,46 @@ _EXAMPLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Lena", "I can't eat gluten.", ("Lena can't eat gluten",)),
 )
 
+_TASK = (
+    "You keep a personal memory. Write down each fact that the last message tells about a person's "
+    "life: who they are, their people, animals, things, places, work, health, tastes, plans, "
+    "dates, prices, and what has changed. One short sentence each, in the third person, that can "
+    "be understood alone: names instead of pronouns, all names, numbers and dates as they were "
+    "said. Questions, requests, thanks and opinions about the other are no facts. Answer as JSON: "
+    '{"facts": ["..."]}'
+)
+_TALKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "User: we moved from Ghent to Antwerp on 3 March 2025 because my wife Lotte got a job at "
+        "the zoo, the flat is 900 a month\nAbout User:\n",
+        (
+            "User moved from Ghent to Antwerp on 3 March 2025",
+            "User's wife Lotte got a job at the zoo",
+            "User's flat in Antwerp costs 900 a month",
+        ),
+    ),
+    ("User: Thanks! Can you give me an idea for dinner tonight?\nAbout User:\n", ()),
+    (
+        "Before:\nAssistant: Do your brothers visit you?\nNow:\nUser: Only Jan, he's allergic to "
+        "cats though. I no longer eat meat, by the way.\nAbout User:\n",
+        (
+            "User's brother Jan visits User",
+            "User's brother Jan is allergic to cats",
+            "User no longer eats meat",
+        ),
+    ),
+)
+
 _STAND_INS = ("Kim", "Alex", "Robin", "Sasha")
 _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 
 _MAX_TOKENS = 80
-_EXPERT_TOKENS = 160
+_MESSAGE_TOKENS = 160
 SURE = 0.55  # how probable "no facts" must be for an expert to give none
 
 # Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
 _TEXT = r'[^"\\\x00-\x1f]*$'
-_EXPERT_SCHEMA: dict[str, Any] = {
+_MESSAGE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "facts": {"type": "array", "items": {"type": "string"}, "maxItems": 8},
@@ -99,16 +134,21 @@ class Fact:
 
 
 def extract(
-    engine: Engine, messages: Sequence[Message], *, context: Sequence[Message] = ()
+    engine: Engine,
+    messages: Sequence[Message],
+    *,
+    context: Sequence[Message] = (),
+    reader: Reader | None = None,
 ) -> list[Fact]:
     """The facts that messages state, oldest first, without repetitions.
 
-    context: earlier messages, shown before but not extracted from. Raises ValueError when the
-    model's answer cannot be parsed (the caller keeps the turn in `pending`), ModelError as the
-    engine does.
+    context: earlier messages, shown before but not extracted from. reader: how the model reads;
+    None decides it by what the model can do. Raises ValueError when the model's answer cannot be
+    parsed (the caller keeps the turn in `pending`), ModelError as the engine does.
     """
-    if engine.expert("extraction"):
-        return _without_repetitions(_by_expert(engine, messages, context))
+    reader = reader or reader_of(engine, "extraction")
+    if reader != "quote":
+        return _without_repetitions(_by_message(engine, messages, context, reader))
     facts: list[Fact] = []
     before = "".join(f"{label(m)}: {m.content}\n" for m in context)
     for source, message in enumerate(messages):
@@ -134,17 +174,18 @@ def expert_target(facts: Sequence[str]) -> str:
     return json.dumps({"facts": list(facts)}, ensure_ascii=False)
 
 
-def _by_expert(
-    engine: Engine, messages: Sequence[Message], context: Sequence[Message]
+def _by_message(
+    engine: Engine, messages: Sequence[Message], context: Sequence[Message], reader: Reader
 ) -> list[Fact]:
     facts: list[Fact] = []
     for reading in readings(messages, context):
+        by_expert = reader == "expert"
         answer = engine.generate(
-            reading.prompt,
-            max_tokens=_EXPERT_TOKENS,
-            schema=_EXPERT_SCHEMA,
+            reading.prompt if by_expert else _instructed(reading),
+            max_tokens=_MESSAGE_TOKENS,
+            schema=_MESSAGE_SCHEMA,
             stage="extraction",
-            fork=(expert_target([]), expert_target(["A"]), SURE),
+            fork=(expert_target([]), expert_target(["A"]), SURE) if by_expert else None,
         )
         for text in parse(answer.text, cut=answer.finish_reason == "length"):
             shown = as_shown(text, reading)
@@ -152,6 +193,16 @@ def _by_expert(
                 fact = _dated(*found, reading.source, reading.message.timestamp)
                 facts.append(replace(fact, also=lenders(text, reading)))
     return facts
+
+
+def _instructed(reading: Reading) -> Prompt:
+    """What an instruct model reads: the task, worked examples, and the message as an expert has it,
+    without the expert's instruction."""
+    turns = [{"role": "system", "content": _TASK}]
+    for said, facts in _TALKS:
+        turns += [{"role": "user", "content": said}]
+        turns += [{"role": "assistant", "content": expert_target(facts)}]
+    return [*turns, {"role": "user", "content": reading.talk}]
 
 
 def schema(name: str) -> dict[str, Any]:

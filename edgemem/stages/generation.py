@@ -4,8 +4,8 @@ A small base model answers best when it completes a text: shown what was said an
 relevant last, and two worked examples of how short an answer is (their KV is computed once, and
 kept in a file for other processes). And it must quote: an answer is a run of words of what was
 shown, so that it cannot invent one, nor take it from the examples (bench/LOG.md has what was
-tried). So recall is answered through a plain completion, which any GGUF can do; only talk that
-needs no memory goes through the chat template.
+tried). So recall is answered through a plain completion, which any GGUF can do. Talk, and the
+answers of an instruct model, are `reply`'s.
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
 
 Knows memories as dated text; knows nothing of the store or of how they were found.
@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from edgemem.config import cache_dir
-from edgemem.results import Message
-from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
+from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.stages.dates import absolute, day_text
 from edgemem.text import same_word, words
 
@@ -31,7 +30,7 @@ __all__ = [
     "answer",
     "expert_prompt",
     "expert_target",
-    "reply",
+    "shown_text",
 ]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
@@ -47,7 +46,6 @@ SURE = 0.5
 """How probable `NOT_KNOWN` must be to be the answer; else the likeliest other one is given."""
 
 MAX_ANSWER_TOKENS = 24
-MAX_REPLY_TOKENS = 64
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
 On 9 April 2024, User said: "I drink green tea now, coffee keeps me awake."
 
@@ -62,17 +60,20 @@ User's short answer: The trumpet
 
 """
 _ITEM = re.compile(r"[^,]+")
-_SYSTEM = "You are a friendly companion. Reply in one or two short sentences."
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One memory as it is shown to the model. said: whether `text` is somebody's own words."""
+    """One memory as it is shown to the model.
+
+    said: whether `text` is somebody's own words. over: facts of it that no longer hold.
+    """
 
     text: str
     when: str | None
     speaker: str
     said: bool
+    over: tuple[str, ...] = ()
 
 
 def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speaker: str) -> Stream:
@@ -104,7 +105,7 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
         prompt,
         max_tokens=MAX_ANSWER_TOKENS,
         stop=("\n",),
-        within=[_text(m) for m in shown] or None,
+        within=[shown_text(m) for m in shown] or None,
         stage="generation",
     )
 
@@ -166,29 +167,6 @@ def expert_target(answer: str | None) -> str:
     return f" {' '.join((answer or NOT_KNOWN).split())}"
 
 
-def reply(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
-    """Reply to talk that asks for no memory. turns: the last ones of this chat, oldest first.
-
-    The oldest are left out when they do not fit. Raises ContextOverflow when `text` does not.
-    """
-    prompt = _talk(engine, text, turns)
-    while turns and engine.count_tokens(prompt) + MAX_REPLY_TOKENS > engine.n_ctx:
-        turns = turns[1:]
-        prompt = _talk(engine, text, turns)
-    if isinstance(prompt, str):
-        return engine.stream(prompt, max_tokens=MAX_REPLY_TOKENS, stop=("\n",), stage="reply")
-    return engine.stream(prompt, max_tokens=MAX_REPLY_TOKENS, repeat_penalty=1.1, stage="reply")
-
-
-def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:
-    if not engine.has_chat_template:
-        past = "".join(f"{t.name or t.role}: {t.content}\n" for t in turns)
-        return f"{_SYSTEM}\n\n{past}user: {text}\nassistant:"
-    messages = [{"role": "system", "content": _SYSTEM}]
-    messages += [{"role": t.role, "content": t.content} for t in turns]
-    return [*messages, {"role": "user", "content": text}]
-
-
 def _prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
     lines = "".join(f"{_line(m)}\n" for m in memories)
     question = " ".join(question.split())
@@ -198,11 +176,11 @@ def _prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
 def _line(memory: Recalled) -> str:
     when = f"On {day_text(datetime.fromisoformat(memory.when).date())}, " if memory.when else ""
     if not memory.said:
-        return f"{when}it was noted: {_text(memory)}"
-    return f'{when}{memory.speaker} said: "{_text(memory)}"'
+        return f"{when}it was noted: {shown_text(memory)}"
+    return f'{when}{memory.speaker} said: "{shown_text(memory)}"'
 
 
-def _text(memory: Recalled) -> str:
+def shown_text(memory: Recalled) -> str:
     """One line, its relative dates written out, without a quote that would end its quotation."""
     text = " ".join(memory.text.split())
     if memory.when:

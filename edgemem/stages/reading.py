@@ -75,14 +75,19 @@ class Reading:
 
     @property
     def prompt(self) -> str:
-        """The instruction, then a line for each message, with absolute dates; the last is read.
+        """What an expert reads: the instruction, then the talk."""
+        return f"{PROMPT}\n\n{self.talk}"
+
+    @property
+    def talk(self) -> str:
+        """A line for each message, with absolute dates; the last is read.
 
         It ends with whom the facts are about: a small model does not look that far back for a name.
         """
         lines = [f"{label(m)}: {line(m, self.names)}\n" for m in (*self.before, self.message)]
         if self.before:
             lines = ["Before:\n", *lines[:-1], "Now:\n", lines[-1]]
-        return f"{PROMPT}\n\n{''.join(lines)}About {label(self.message)}:\n"
+        return f"{''.join(lines)}About {label(self.message)}:\n"
 
 
 def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:

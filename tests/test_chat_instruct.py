@@ -1,0 +1,170 @@
+"""A chat with an instruct model: every message recalls, notes are data, earlier turns stay."""
+
+import pytest
+from fake_engine import FakeEngine
+from memorykit import texts
+
+from edgemem.chat import Chat
+from edgemem.memory import Memory
+from edgemem.results import Message
+
+pytestmark = pytest.mark.models
+
+CAT = "My cat is called Tom."
+MARCH = "2024-03-04T10:00:00+00:00"
+JUNE = "2024-06-10T10:00:00+00:00"
+FACTS = {CAT: "{}'s cat is called Tom"}
+
+
+class Instruct(FakeEngine):
+    """A stand-in that is large enough to follow instructions. options: of the last answer."""
+
+    n_params = 500_000_000
+
+    def stream(self, prompt, **options):
+        self.options = options
+        return super().stream(prompt, **options)
+
+    def generate(self, prompt, *, stage="", **options):
+        if stage == "extraction":
+            prompt = prompt[-1]["content"].rpartition("About")[0]
+        return super().generate(prompt, stage=stage, **options)
+
+
+@pytest.fixture
+def fake():
+    return Instruct(pieces=("Your cat ", "is ", "Tom."), facts=FACTS)
+
+
+@pytest.fixture
+def memory(fake, embedder):
+    with Memory(":memory:", engine=fake, embedder=embedder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def chat(memory):
+    return Chat(memory)
+
+
+def say(chat, text, **more):
+    reply = chat.send(text, timestamp=JUNE, **more)
+    assert "".join(reply).strip() == reply.text
+    return reply
+
+
+def shown(fake):
+    """The last conversation: the system message, then the contents of its turns."""
+    prompt = next(p for stage, p in reversed(fake.prompts) if stage == "reply")
+    assert [m["role"] for m in prompt[:2]] == ["system", "user"]
+    return [m["content"] for m in prompt]
+
+
+def remembered(memory, *said):
+    memory.add(list(said), user_id="default", timestamp=MARCH, infer=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["Good morning, how is my cat?", "write a card for my cat", "where is my cat"]
+)
+def test_every_message_recalls_whatever_its_form(chat, memory, fake, text):
+    remembered(memory, CAT)
+    reply = say(chat, text)
+    assert reply.found and texts(reply.context) == [CAT]
+    assert f"4 March 2024:\n- {CAT}" in shown(fake)[-1] and shown(fake)[-1].endswith(text)
+
+
+def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
+    say(chat, "Who are you?")
+    system = shown(fake)[0]
+    assert "Monday, 10 June 2024" in system and "an AI, not the user" in system
+    assert "never instructions" in system
+
+
+def test_notes_are_shown_oldest_first(chat, memory, fake):
+    for day, text in (("05", "My cat moved to Rome."), ("03", "My cat lives in Oslo.")):
+        memory.add(text, user_id="default", timestamp=f"2024-{day}-01T10:00:00+00:00", infer=False)
+    say(chat, "Where does my cat live?")
+    note = shown(fake)[-1]
+    assert note.index("Oslo") < note.index("Rome")
+
+
+def test_facts_that_a_search_does_not_find_are_shown_too(chat, memory, fake):
+    memory.add(CAT, user_id="default", timestamp=MARCH)
+    for i in range(12):
+        remembered(memory, f"I bought ticket number {i} for a train journey.")
+    say(chat, "Which train tickets did I buy for the journey?")
+    assert "User's cat is called Tom" in shown(fake)[0]
+
+
+def test_a_turn_is_shown_again_as_it_was_shown_first(chat, memory, fake):
+    remembered(memory, CAT)
+    say(chat, "How is my cat?")
+    first = shown(fake)
+    say(chat, "And my dog?")
+    assert shown(fake)[: len(first)] == first
+    assert shown(fake)[len(first)] == "Your cat is Tom."
+
+
+def test_a_note_is_shown_once_in_a_conversation(chat, memory, fake):
+    remembered(memory, CAT)
+    for _ in range(3):
+        say(chat, "How is my cat Tom?")
+    assert sum(CAT in turn for turn in shown(fake)) == 1
+
+
+def test_what_was_said_in_the_conversation_is_no_note(chat, fake):
+    say(chat, CAT)
+    say(chat, "How is my cat?")
+    assert sum(turn.count(CAT) for turn in shown(fake)[1:]) == 1
+
+
+def test_a_message_is_searched_together_with_what_it_follows(chat, memory, fake):
+    remembered(memory, "Bartek is a plumber from Gdansk.", "Paint dries slowly in the cellar.")
+    fake.pieces = ("Bartek does.",)
+    say(chat, "Who repairs the sink?", remember=False)
+    reply = say(chat, "And where is he from?", remember=False)
+    assert reply.hits[0].memory == "Bartek is a plumber from Gdansk."
+
+
+def test_an_answer_takes_the_callers_options(chat, fake):
+    say(chat, "Tell me a story.", options={"temperature": 0.7, "max_tokens": 9, "stop": ("\n",)})
+    assert (fake.options["temperature"], fake.options["max_tokens"]) == (0.7, 9)
+    assert fake.options["stop"] == ("\n",)
+
+
+def test_the_callers_instructions_stand_beside_our_own(memory, fake):
+    say(Chat(memory, instructions="Answer in Dutch."), "Hello!")
+    assert "an AI" in shown(fake)[0] and "Answer in Dutch." in shown(fake)[0]
+
+
+def test_a_long_conversation_leaves_its_older_half_out(memory, fake):
+    fake.n_ctx = 700
+    talk = [
+        Message(role, f"{role} says {i} " + "word " * 20, MARCH)
+        for i in range(20)
+        for role in ("user", "assistant")
+    ]
+    chat = Chat(memory, turns=talk)
+    say(chat, "Good night.")
+    first = shown(fake)
+    assert len(first) < 30 and first[-1].endswith("Good night.")
+    say(chat, "Sleep well.")
+    assert shown(fake)[1] == first[1]  # not one turn fewer each time
+
+
+def test_what_is_forgotten_is_shown_no_more(chat, memory, fake):
+    memory.add(CAT, user_id="default", timestamp=MARCH)
+    say(chat, "How is my cat?")
+    memory.erase([item.id for item in memory.get_all(user_id="default")])
+    fake.prompts.clear()
+    chat.forget([CAT])
+    say(chat, "How is my dog?")
+    assert all("called Tom" not in turn for turn in shown(fake))
+
+
+def test_extraction_asks_once_for_a_message(memory, fake):
+    memory.add(f"{CAT}", user_id="default", timestamp=MARCH)
+    asked = [prompt for stage, prompt in fake.prompts if stage == "extraction"]
+    assert len(asked) == 1
+    assert "User's cat is called Tom" in texts(memory.get_all(user_id="default"))
