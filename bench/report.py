@@ -1,4 +1,4 @@
-"""What every bench shares: the machine, percentiles, peak memory, and the file that it writes.
+"""What every bench shares: the machine, percentiles, intervals, peak memory, the file it writes.
 
 Knows no bench. A report is `{"summary": {…}, "rows": […], "machine": {…}}`; the summary and each
 row name the backend (native or NumPy) that gave the figures. `python -m bench.report` prints the
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import edgemem
 from edgemem import kernels
 from edgemem.cli.demo import peak_rss_mb
 
-__all__ = ["machine", "peak_rss_mb", "percentile", "write"]
+__all__ = ["machine", "peak_rss_mb", "percentile", "wilson", "write"]
 
 PACKAGES = (
     "numpy",
@@ -60,6 +61,19 @@ def machine() -> dict[str, Any]:
 def percentile(values: Sequence[float], p: float) -> float:
     """The p-th percentile (0 to 100) of at least one value, by linear interpolation."""
     return float(np.percentile(np.asarray(values, np.float64), p))
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share of which `right` out of `of` (1 or more) were seen.
+
+    Source: Wilson, "Probable Inference" (1927); the interval without continuity correction.
+    """
+    z = NormalDist().inv_cdf(0.975)
+    share = right / of
+    middle = share + z * z / (2 * of)
+    half = z * (share * (1 - share) / of + z * z / (4 * of * of)) ** 0.5
+    scale = 1 + z * z / of
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def write(

@@ -43,6 +43,8 @@ __all__ = [
 _MAX_PASSAGES = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
+_LEAST = 0.002  # the score of a note; below it, what is known of everything must do
+_FAR_LESS = 0.01  # of the best hit's score
 _NOW = re.compile(
     r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b",
     re.I,
@@ -126,9 +128,12 @@ def notes(memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[st
     """What an instruct model is shown of the hits: at most `most` whole turns, oldest first.
 
     What has been contradicted since is shown, and said to be so: the model reads which is meant.
-    seen: texts that the conversation has already.
+    seen: texts that the conversation has already. A hit that is far less probable than the best
+    one is left out: each is read at the cost of a sentence, and takes the model's mind off.
     """
-    found = [p for p in passages(memory, None, hits, most=len(hits)) if p.text not in seen][:most]
+    least = max(_LEAST, _FAR_LESS * max((hit.score for hit in hits), default=0.0))
+    told = passages(memory, None, [hit for hit in hits if hit.score >= least], most=len(hits))
+    found = [p for p in told if p.text not in seen][:most]
     found.sort(key=lambda p: p.when or "")
     return Context(
         tuple(Recalled(p.text, p.when, p.speaker, p.said, p.over) for p in found),

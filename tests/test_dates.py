@@ -1,5 +1,6 @@
 """Relative dates: written out by the day on which they were said, and nothing else touched."""
 
+import time
 from datetime import date, timedelta
 from itertools import pairwise
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.stages.dates import absolute, moments
+from edgemem.stages.dates import absolute, moments, phrase
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 
@@ -120,6 +121,219 @@ def test_a_letter_that_only_folds_to_ascii_does_not_raise(text):
     absolute(text, MONDAY)
 
 
+# Said on Monday 2 March 2026, what follows is written out so; a text of its own is left as it is.
+WEEKDAYS = {
+    "my sister is visiting on Saturday": "my sister is visiting on Saturday 7 March 2026",
+    "visiting on Saturday": "visiting on Saturday 7 March 2026",
+    "On Friday I went to the dentist.": "On Friday 27 February 2026 I went to the dentist.",
+    "I had a great time on Friday": "I had a great time on Friday 27 February 2026",
+    "see you saturday": "see you on Saturday 7 March 2026",
+    "see you saturday at ten": "see you on Saturday 7 March 2026 at ten",
+    "i start monday": "i start on Monday 9 March 2026",
+    "i got the job i start monday": "i got the job i start on Monday 9 March 2026",
+    "we had a leak on monday and my ceiling is now in my bed": (
+        "we had a leak on Monday 23 February 2026 and my ceiling is now in my bed"
+    ),
+    "yo my flight is on fri at 6": "yo my flight is on Friday 6 March 2026 at 6",
+    "we are meeting this Friday": "we are meeting on Friday 6 March 2026",
+    "we met this Friday": "we met on Friday 27 February 2026",
+    "he left this past Friday": "he left on Friday 27 February 2026",
+    "this coming friday we leave": "On Friday 6 March 2026 we leave",
+    "next Tuesday we fly": "On Tuesday 3 March 2026 we fly",
+    "last Thursday evening we sang": "On the evening of Thursday 26 February 2026 we sang",
+    "I'm out Friday evening": "I'm out on the evening of Friday 6 March 2026",
+    "we danced friday night": "we danced on the night of Friday 27 February 2026",
+    "I was ill on Sunday morning": "I was ill on the morning of Sunday 1 March 2026",
+    "Friday next week I'm off": "On Friday 13 March 2026 I'm off",
+    "I'm off next week on Friday": "I'm off on Friday 13 March 2026",
+    "I've got an exam on Friday": "I've got an exam on Friday 6 March 2026",
+    "I have an appointment until friday": "I have an appointment until Friday 6 March 2026",
+    "It has been cold since Thursday": "It has been cold since Thursday 26 February 2026",
+    "I will have finished by Friday": "I will have finished by Friday 6 March 2026",
+    "What did I do on Saturday?": "What did I do on Saturday 28 February 2026?",
+    "what are you doing on Saturday?": "what are you doing on Saturday 7 March 2026?",
+    "I went to church on Sunday": "I went to church on Sunday 1 March 2026",
+    "My interview on Friday went well": "My interview on Friday 27 February 2026 went well",
+    "My interview on Friday is at ten": "My interview on Friday 6 March 2026 is at ten",
+    "Mum's visiting on Saturday": "Mum's visiting on Saturday 7 March 2026",
+    "My knee's being done on Friday": "My knee's being done on Friday 6 March 2026",
+    "The parcel is delivered on Friday": "The parcel is delivered on Friday 6 March 2026",
+    "we get married on Saturday": "we get married on Saturday 7 March 2026",
+    "I got married on Saturday": "I got married on Saturday 28 February 2026",
+    "let's meet on thursday": "let's meet on Thursday 5 March 2026",
+    "Call me on Friday": "Call me on Friday 6 March 2026",
+    "I'm going to tell her on Friday": "I'm going to tell her on Friday 6 March 2026",
+    "I bought milk, tea and ham on Friday": "I bought milk, tea and ham on Friday 27 February 2026",
+    "the hill we went to on Sunday": "the hill we went to on Sunday 1 March 2026",
+    "Wes starts a paid job on Monday": "Wes starts a paid job on Monday 9 March 2026",
+    "My retired neighbour comes on Friday": "My retired neighbour comes on Friday 6 March 2026",
+    "Will is coming on Saturday": "Will is coming on Saturday 7 March 2026",
+}
+DAYS_OF_A_MONTH = {
+    "the wedding is on the 8th of June": "the wedding is on 8 June 2026",
+    "the wedding is the 8th of June": "the wedding is on 8 June 2026",
+    "we got back on the 8th of June": "we got back on 8 June 2025",
+    "we marry june 8": "we marry on 8 June 2026",
+    "we get married june 8": "we get married on 8 June 2026",
+    "it opens on 14 november": "it opens on 14 November 2026",
+    "they are playing on 8 may": "they are playing on 8 May 2026",
+    "I start on the 21st": "I start on 21 March 2026",
+    "I started on the 21st": "I started on 21 February 2026",
+    "I am away until the 21st": "I am away until 21 March 2026",
+    "It is on Saturday the 7th": "It is on Saturday 7 March 2026",
+    "It is on Saturday the 21st": "It is on Saturday 21 March 2026",
+    "It is on Saturday, June 6th": "It is on Saturday 6 June 2026",
+}
+COUNTED = {
+    "dinner tonight": "dinner on 2 March 2026",
+    "we eat out this evening": "we eat out on 2 March 2026",
+    "we eat out tomorrow night": "we eat out on 3 March 2026",
+    "we move in two weeks": "we move in the week of 16 March 2026",
+    "I'm back in two weeks' time": "I'm back in the week of 16 March 2026",
+    "two weeks from now I fly": "In the week of 16 March 2026 I fly",
+    "in 10 days I fly": "On 12 March 2026 I fly",
+    "I move in a month": "I move in April 2026",
+    "I ran a week ago": "I ran in the week of 23 February 2026",
+    "next weekend I ski": "On the weekend of 14 March 2026 I ski",
+    "this weekend we hiked": "On the weekend of 28 February 2026 we hiked",
+    "this weekend we hike": "On the weekend of 7 March 2026 we hike",
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"), [*WEEKDAYS.items(), *DAYS_OF_A_MONTH.items(), *COUNTED.items()]
+)
+def test_weekdays_and_coming_days_are_dates_too(said, expected):
+    assert absolute(said, on("2026-03-02"))[0] == expected
+    assert absolute(expected, on("2026-03-02"))[0] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # habits
+        "I swim on Mondays",
+        "On Saturdays I swim",
+        "every Friday we eat fish",
+        "each Monday I run",
+        "Fridays are good",
+        "She works on Monday mornings",
+        "I usually swim on Monday",
+        "my brother swims on Monday",
+        "I work Monday to Friday",
+        "I'm there on Thursday and Friday",
+        "I am there every second Friday",
+        "he was born on a Monday",
+        "she cuts hair every day but Monday",
+        # names and titles
+        "I bought it on Black Friday",
+        "I love Ruby Tuesday",
+        "Good Friday is a holiday",
+        "it rained on good friday",
+        "Friday's child is loving",
+        "I watched Wednesday Addams",
+        "I read 'On Friday' as a child",
+        '"On Friday I went" was the title',
+        "I have a saturday job",
+        "we sell at the Friday market",
+        "it's friday!",
+        # not settled by the words
+        "I wanted to go on Saturday",
+        "I couldn't sleep on Sunday",
+        "My exam was moved to Friday",
+        "It was booked for Friday",
+        "she gave me until Friday",
+        "I signed up with the man who fixed it, on Friday",
+        "I quit on Friday",
+        "tickets for Friday",
+        "I'm off on Friday week",
+        "It is on Saturday the 8th",  # which is a Sunday
+        "I registered for the race on 28 April",
+        # other words and numbers
+        "I may go",
+        "we march on",
+        "we march 10 km",
+        "I have may 8 people",
+        "the sun is out",
+        "we sat on it",
+        "She lives on the 8th floor",
+        "She is in the 8th grade",
+        "my 21st birthday was fun",
+        "I live on the 21st of nowhere",
+        # come again
+        "my birthday is on June 8",
+        "he was born on the 8th of June",
+        "rent is due on the 1st",
+        # have their year or day already
+        "We married on June 8, 2010",
+        "We met on the 8th of June 2010",
+        "on 7 March 2026 we met",
+        "We met on Saturday 7 March 2026",
+        "We met on Saturday, 7 March",
+        # lengths of time
+        "I finished it in two days",
+        "I haven't slept in two days",
+        "the first time in two years",
+        "my last night on the ward",
+    ],
+)
+def test_habits_names_and_what_is_not_settled_are_left_as_they_are(text):
+    assert absolute(text, on("2026-03-02"))[0] == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said_at", "begins"),
+    [
+        # the day where it was said counts, not that in London
+        ("I fly tomorrow", "2026-03-02T23:30:00+09:00", "2026-03-03"),
+        ("I fly tomorrow", "2026-03-02T23:30:00-08:00", "2026-03-03"),
+        ("I fly on Tuesday", "2026-03-02T23:30:00-08:00", "2026-03-03"),
+        ("I fly on Tuesday", "2026-03-03T00:30:00-08:00", "2026-03-10"),
+        ("I fly on Tuesday", "2026-03-02T23:30:00Z", "2026-03-03"),
+        ("I fly on Friday", "2026-12-29T10:00:00Z", "2027-01-01"),
+        ("I left on Thursday", "2027-01-01T10:00:00Z", "2026-12-31"),
+        ("I fly on Thursday", "2024-02-26T10:00:00Z", "2024-02-29"),
+        ("I fly on Sunday", "2023-02-26T10:00:00Z", "2023-03-05"),
+        ("I start on the 31st", "2026-02-10T10:00:00Z", "2026-03-31"),
+        ("I started on the 31st", "2026-03-02T10:00:00Z", "2026-01-31"),
+        ("I start on the 1st of January", "2026-12-31T10:00:00Z", "2027-01-01"),
+        ("I left on 31 December", "2027-01-01T10:00:00Z", "2026-12-31"),
+        ("I start on the 29th of February", "2023-06-01T10:00:00Z", "2024-02-29"),
+        ("I start on the 29th of February", "2025-06-01T10:00:00Z", None),
+        ("I start on the 31st of June", "2026-03-02T10:00:00Z", None),
+        ("I start on the 2nd of March", "2026-03-02T10:00:00Z", None),  # today, or in a year
+    ],
+)
+def test_the_local_day_month_ends_and_leap_years_are_right(text, said_at, begins):
+    assert absolute(text, said_at)[1] == begins
+
+
+def test_a_fact_that_a_model_wrote_with_its_date_is_never_dated_twice():
+    for fact in ("User is away on Saturday 7 March 2026.", "On 7 March 2026 User left on foot."):
+        assert absolute(fact, on("2026-03-02")) == (fact, None)
+
+
+def test_a_phrase_keeps_the_preposition_before_its_moment():
+    for text, expected in (
+        ("I am off until Friday", "until Friday 6 March 2026"),
+        ("we fly friday", "on Friday 6 March 2026"),
+    ):
+        (moment,) = moments(text, on("2026-03-02"))
+        assert phrase(text, moment) == expected
+
+
+def test_a_long_page_of_dates_is_read_in_linear_time():
+    page = "We met on friday and i start on monday. "
+    short, long = (_seconds(page * n) for n in (100, 800))
+    assert long < 40 * short
+
+
+def _seconds(text):
+    begun = time.perf_counter()
+    moments(text, MONDAY)
+    return time.perf_counter() - begun
+
+
 WORDS = (
     "yesterday today tomorrow last next this in a an two ago week weekend month year day days "
     "friday the of 3 99 ſix İn night or ' . , \n"
@@ -155,3 +369,34 @@ def test_days_ago_and_in_days_are_exact(day, n):
 def test_resolving_twice_changes_nothing_more(text, moment, said_at):
     once, _ = absolute(f"{text} {moment}", said_at)
     assert absolute(once, said_at)[0] == once
+
+
+@given(
+    st.sampled_from("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()),
+    st.dates(date(1900, 1, 1), date(2100, 1, 1)),
+    st.sampled_from(
+        [("I leave on {}", 1), ("I left on {}", -1), ("i'm off {}", 1), ("On {} it was", -1)]
+    ),
+)
+def test_a_weekday_is_one_to_seven_days_away_and_never_today(name, day, sentence):
+    words, direction = sentence
+    (moment,) = moments(words.format(name), on(day.isoformat()))
+    assert 1 <= (moment.begins - day).days * direction <= 7
+    assert f"{moment.begins:%A}" == name
+
+
+SPOKEN = (
+    "yesterday today tonight tomorrow last next this on in a an two ago week weekend month year "
+    "days friday Saturday monday fri the of 3 8 8th 21st june may March from now and or , . "
+    "went was will is visiting to since until for I my ' evening night every it after before "
+    "day 2026 not read"
+).split()
+
+
+@given(
+    st.lists(st.sampled_from(SPOKEN), max_size=9).map(" ".join),
+    st.dates(date(1900, 1, 1), date(2100, 1, 1)),
+)
+def test_writing_out_what_is_written_out_changes_nothing(text, day):
+    once, _ = absolute(text, on(day.isoformat()))
+    assert absolute(once, on(day.isoformat()))[0] == once

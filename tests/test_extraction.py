@@ -21,6 +21,8 @@ MONDAY = "2023-05-08T13:56:00.000+00:00"
 class Saying:
     """An engine that answers each sentence by a function of it and of the name in the prompt."""
 
+    has_chat_template, n_params = False, 1_000_000
+
     def __init__(self, answer, finish_reason="stop"):
         self.answer, self.finish_reason = answer, finish_reason
         self.prompts = []
@@ -147,6 +149,26 @@ def test_a_date_that_the_model_left_out_comes_back():
     (fact,) = extract(Saying(lambda *_: ["Ana adopted a dog"]), [ana("Last week I adopted a dog.")])
     assert fact.text == "Ana adopted a dog in the week of 1 May 2023"
     assert fact.valid_from == "2023-05-01T00:00:00.000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("said", "fact", "expected"),
+    [
+        (  # the date comes back with the word that says what it is to the rest
+            "I am off work until tomorrow, you know.",
+            "Ana is off work",
+            "Ana is off work until 9 May 2023",
+        ),
+        (  # the fact has no verb that tells, its sentence has
+            "I went to Ghent on Friday to sing.",
+            "Ana to sing in Ghent on Friday",
+            "Ana to sing in Ghent on Friday 5 May 2023",
+        ),
+    ],
+)
+def test_a_date_of_the_sentence_is_told_by_its_own_words_in_the_fact(said, fact, expected):
+    found = extract(Saying(lambda *_: [fact]), [ana(said)])
+    assert [f.text for f in found] == [expected]
 
 
 def test_of_two_dates_that_the_model_left_out_neither_is_guessed():

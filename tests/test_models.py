@@ -77,7 +77,10 @@ def test_the_manifest_is_complete():
         assert len(e.sha256) == 64
         assert e.size_bytes > 0
         assert e.licence and e.about
-        assert e.package or e.parts or e.bundled, "a model needs a way here without a hub"
+        without_hub = bool(e.package or e.parts or e.bundled)
+        assert without_hub or e.url.startswith("https://"), "a model needs a way here"
+        if e.name in (models.DEFAULT_LLM, models.DEFAULT_EMBEDDER):
+            assert without_hub, "a default needs a way here without a hub"
         assert not e.tokenizer or models.entry(e.tokenizer).kind == "tokenizer"
         for carried in (e.package, *e.parts, e.bundled):
             assert not carried.startswith("/") and ".." not in carried

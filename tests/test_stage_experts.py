@@ -22,6 +22,7 @@ class Expert:
     """An engine whose every stage has an expert; its answers are known."""
 
     n_ctx = 2048
+    has_chat_template, n_params = True, 135_000_000
 
     def __init__(self, *answers, finish_reason="stop"):
         self.answers, self.finish_reason = list(answers), finish_reason

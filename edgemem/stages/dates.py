@@ -1,23 +1,29 @@
 """Relative dates, resolved by rule against the time at which they were said.
 
-"yesterday", said on 8 May 2023, is 7 May 2023: small models get this wrong, so it is settled when a
-memory is written. English only; what is not recognised is left as it is. Dates are those of the
-turn's UTC time.
+"yesterday", said on 8 May 2023, is 7 May 2023, and "I left on Saturday" is 6 May: small models get
+this wrong, so it is settled when a memory is written. The verb beside a weekday, or beside a day
+without its year, tells whether it is past or coming. Where it does not tell, or the day may be one
+of many ("on Saturdays", "the Saturday job"), the text is left as it is. English only. Days are
+counted from the day on which it was said, in the time zone of the given time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import cache
 
-__all__ = ["Moment", "absolute", "day_text", "moments"]
+from edgemem.stages import tense
+
+__all__ = ["Moment", "absolute", "day_text", "moments", "phrase", "written"]
 
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(_DAYS)}
 _NUMBERS = dict(
     zip(
         "a an one two three four five six seven eight nine ten couple few".split(),
@@ -77,13 +83,72 @@ _NOT_MINE = (
 )
 _COUNT = r"(a couple of|a few|an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,3})"
 _UNIT = r"(day|week|month|year)s?"
-_WEEKDAY = r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
-_SHORT_WEEKDAY = r"(mon|tues?|wed|thur?s?|fri|sat|sun)"
-_PREPOSITIONS = frozenset(
-    "on in since until till from by for of before after about around to between".split()
+_WEEKDAY = r"(?P<day>monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_SHORT_WEEKDAY = r"(?P<day>mon|tues?|wed|thur?s?|fri|sat|sun)(?P<part>)(?!\w)"
+_PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
+_MONTH = (
+    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
 )
+_NTH = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)"
+_NUMBER = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)?"
+# Not "on Sundays", "Friday's child", "Friday-night".
+_WHOLE = r"(?![\w-]|['’]\w)"
+# Not "8 June 2021" nor "June 8, 2021"; not "the 8th of June last year".
+_NO_YEAR = (
+    rf"{_WHOLE}(?!,? (?:of |in )?(?:\d{{1,4}}(?![:\w])(?! ?[ap]\.?m)|last\b|next\b|this\b)"
+    r"|[.:/]\d| ?['’]\d)"
+)
+# After what stands alone a day's name is no adjective: not "saturday job", "the 8th floor".
+_NO_NOUN = (
+    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|and|but|so|if|"
+    r"when|then|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|about|by|after|"
+    r"before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
+)
+# Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
+_NO_NAME = (
+    rf"{_WHOLE}(?!,? (?:the )?\d| ?[-–—/&] ?\w|,? (?:week|league|school|club|roast|market|mass|"
+    r"lunch|dinner|brunch|team|class|service|paper|nights?|mornings|afternoons|evenings|"
+    r"in (?:the week|a|an|one|two|three|\d+)|of|or so)\b)"
+)
+_PREPOSITIONS = frozenset(
+    "on in since until till til from by for of before after about around to between".split()
+)
+_AFTER_PREPOSITION = "".join(
+    rf"|(?<=\b{word} )" for word in "since until till by before from after".split()
+)
+# What makes of a weekday without "on" a name, one of many, or what somebody takes or likes.
+_NO_DAY_AFTER = frozenset(
+    "a an the my your his her our their one some any every each another other alternate most "
+    "all many no of first second third fourth last to through thru or and than like called "
+    "named s is it's black good ruby ash holy palm easter bloody cyber super fat shrove manic "
+    "casual taco whit sunny lazy blue next this that these those bad mad man girl take takes "
+    "took taking have has had get got book booked miss missed love hate enjoy prefer make call "
+    "want need free busy on but except".split()
+)
+_RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
+_ANY_DAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+_DAY_BEFORE = re.compile(rf"{_ANY_DAY}(?:{_RANGE}|\s+)$", re.I)
+_DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
+# What says of a clause by itself when it was: a day's name beside it may be counted from there.
+_DATED = re.compile(
+    r"\b(?:yesterday|tomorrow|today|tonight|ago|\d{4}|last night|(?:last|this|next|past|coming) "
+    rf"(?:week|weekend|month|year|day|{_ANY_DAY})|{_ANY_DAY}|"
+    rf"(?:in|from) {_COUNT} {_UNIT}|{_COUNT} {_UNIT} from)\b",
+    re.I,
+)
+# Days of the month that come again.
+_YEARLY = re.compile(r"\b(?:birthday|anniversary|born|birth|annual(?:ly)?|yearly|holiday)\b", re.I)
+_MONTHLY = re.compile(r"\b(?:rent|salary|wages?|bills?|pay|pays|paid|payday|mortgage)\b", re.I)
+# A length of time, or how long ago: "I read it in two days", "have not slept in two days".
+_TAKING = re.compile(r"(?:\b(?:have|has|had)|['’](?:ve|s))(?:n['’]?t| not| never)\b", re.I)
+_RATE = re.compile(r"\b(?:once|twice|times?|first|best|worst|most)\b[^,.;!?]*$", re.I)
 _SENTENCE_ENDS = ("", ".", "!", "?")
-_STEP = {"last": -1, "this": 0, "next": 1}
+_STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
+
+_WINDOW = 60  # characters: further away nothing makes a name or a range of a weekday
+
+_Found = tuple[str, date] | None
 
 
 def _count(match: re.Match[str]) -> int:
@@ -91,49 +156,202 @@ def _count(match: re.Match[str]) -> int:
     return int(text) if text.isdigit() else _NUMBERS[text.split()[-1]]
 
 
-def _weekday(match: re.Match[str], said: date) -> tuple[str, date]:
+def _tense(match: re.Match[str]) -> int:
+    return tense.direction(match.string, *match.span())
+
+
+def _in_units(match: re.Match[str], said: date) -> _Found:
+    """in two weeks; not "I read it in two weeks"."""
+    text, (start, end) = match.string, match.span()
+    first, _ = tense.clause(text, start, end)
+    if _TAKING.search(text, first, start) or _RATE.search(text, first, start):
+        return None
+    return None if _tense(match) == tense.PAST else _shift(said, _count(match), match[2].lower())
+
+
+def _step(match: re.Match[str], said: date) -> _Found:
+    """next week; this weekend, which is the one before today if the text speaks of what was."""
+    n, unit = _STEP[match[1].lower()], match[2].lower()
+    if n == 0 and unit == "weekend" and said.weekday() < 5 and _tense(match) == tense.PAST:
+        n = -1
+    return _shift(said, n, unit)
+
+
+def _to_weekday(match: re.Match[str], day: date) -> tuple[str, date]:
+    name, part = _DAYS[day.weekday()], match["part"]
+    return f"on {f'the {part.lower()} of ' if part else ''}{name} {day_text(day)}", day
+
+
+def _nearest(match: re.Match[str], said: date, direction: int) -> date:
+    """The day of this name 1 to 7 days before or after."""
+    back = (said.weekday() - _number_of(match)) % 7
+    return said + timedelta(days=-(back or 7) if direction < 0 else 7 - back)
+
+
+def _number_of(match: re.Match[str]) -> int:
+    """Monday is 0. Raises KeyError on what only looks like a weekday."""
+    return _WEEKDAYS[match["day"][:3].lower()]
+
+
+def _named_weekday(match: re.Match[str], said: date) -> _Found:
     """last Friday: the one before today; this or next Friday: the next one that comes."""
-    name = next(day for day in _DAYS if day.startswith(match[2][:3].title()))
-    back = (said.weekday() - _DAYS.index(name)) % 7
-    days = -(back or 7) if _STEP[match[1].lower()] < 0 else 7 - back
-    day = said + timedelta(days=days)
-    return f"on {name} {day_text(day)}", day
+    step = _STEP[match["step"].lower()]
+    if step == 0:
+        step = _tense(match) or 1
+    return _to_weekday(match, _nearest(match, said, step))
 
 
-_RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str], date], tuple[str, date]]]] = [
-    (re.compile(pattern, re.IGNORECASE), rule)
-    for pattern, rule in (
-        (r"\b(?:the )?day before yesterday\b", lambda m, d: _shift(d, -2, "day")),
-        (r"\b(?:the )?day after tomorrow\b", lambda m, d: _shift(d, 2, "day")),
-        (
-            r"\byesterday(?: morning| afternoon| evening| night)?\b|\blast night\b",
-            lambda m, d: _shift(d, -1, "day"),
-        ),
-        (
-            r"\btomorrow(?: morning| afternoon| evening| night)?\b",
-            lambda m, d: _shift(d, 1, "day"),
-        ),
-        (
-            r"\b(?:today|tonight|this (?:morning|afternoon|evening))\b",
-            lambda m, d: _shift(d, 0, "day"),
-        ),
-        (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
-        (
-            rf"\bin {_COUNT} {_UNIT}\b(?! (?:of|old|or)\b)",
-            lambda m, d: _shift(d, _count(m), m[2].lower()),
-        ),
-        (
-            rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b",
-            lambda m, d: _shift(d, _STEP[m[1].lower()], m[2].lower()),
-        ),
-        (rf"{_NOT_MINE}\b(last|this|next) {_WEEKDAY}\b", _weekday),
-        (rf"{_NOT_MINE}\b(last|next) {_SHORT_WEEKDAY}(?!\w)", _weekday),
+def _weekday_of_week(match: re.Match[str], said: date) -> _Found:
+    """Friday next week."""
+    monday = said - timedelta(days=said.weekday())
+    weeks = _STEP[match["step"].lower()]
+    return _to_weekday(match, monday + timedelta(days=_number_of(match), weeks=weeks))
+
+
+def _weekday(match: re.Match[str], said: date) -> _Found:
+    """on Friday: the last one or the next, as the verb says; never today."""
+    if not _is_one_day(match):
+        return None
+    direction = _tense(match)
+    return _to_weekday(match, _nearest(match, said, direction)) if direction else None
+
+
+def _bare_weekday(match: re.Match[str], said: date) -> _Found:
+    """friday, without "on": unless it is part of a name, a plan's name or somebody's."""
+    before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
+    found = re.search(r"[\w'’]+$", before)
+    word = found[0] if found else ""
+    if word.lower() in _NO_DAY_AFTER or word.isdigit():
+        return None
+    if word[:1].isupper() and word != "I" and word.lower() not in _PREPOSITIONS:
+        return None  # "Ruby Tuesday"
+    if re.search(r"\b(?:it|that|today|tomorrow)(?: is| was|['’]s)$", before, re.I):
+        return None
+    return _weekday(match, said)
+
+
+def _is_one_day(match: re.Match[str]) -> bool:
+    """Whether nothing beside it makes of a day one of many, a title, or a day counted otherwise."""
+    text, (start, end) = match.string, match.span()
+    if (
+        _DAY_BEFORE.search(text, max(0, start - _WINDOW), start)
+        or _DAY_AFTER.match(text, end)
+        or _is_quoted(text, start)
+    ):
+        return False
+    first, last = tense.clause(text, start, end)
+    return not (_DATED.search(text, first, start) or _DATED.search(text, end, last))
+
+
+def _is_quoted(text: str, place: int) -> bool:
+    """Whether a place is in quotation marks, as titles are."""
+    before = text[max(text.rfind("\n", 0, place) + 1, place - 10 * _WINDOW) : place]
+    return (
+        before.count('"') % 2 == 1
+        or before.count("“") > before.count("”")
+        or (
+            re.search(r"(?<!\w)['‘][^'’]*$", before) is not None
+            and re.match(r"[^'’]*['’](?!\w)", text[place : place + 10 * _WINDOW]) is not None
+        )
     )
-]
+
+
+def _day_of_month(match: re.Match[str], said: date) -> _Found:
+    """the 8th of June, on the 21st: the last one or the next, as the verb says; not today."""
+    groups = match.groupdict()
+    month, weekday = groups.get("month"), groups.get("day")
+    if not _is_one_day(match):
+        return None
+    first, last = tense.clause(match.string, *match.span())
+    again = _YEARLY if month else _MONTHLY
+    if again.search(match.string, first, last):
+        return None
+    direction, number = _tense(match), int(match["nth"])
+    if direction == tense.UNKNOWN:
+        return None
+    for n in range(13):  # months
+        begin = _add_months(said, n * direction)
+        if month and not _MONTHS[begin.month - 1].lower().startswith(month[:3].lower()):
+            continue
+        if not 1 <= number <= (_add_months(begin, 1) - begin).days:
+            continue
+        day = begin.replace(day=number)
+        if day == said and not weekday:
+            return None
+        if (day - said).days * direction < 0:
+            continue
+        if weekday and day.weekday() != _number_of(match):
+            if month or n > 2:
+                return None
+            continue
+        return f"on {_DAYS[day.weekday()] + ' ' if weekday else ''}{day_text(day)}", day
+    return None
+
+
+def _day_and_month(match: re.Match[str], said: date) -> _Found:
+    """june 8; not "we may 8 times", nor "we march 10 km"."""
+    surely = match[0].lower().startswith("on ") or re.search(r"\d(?:st|nd|rd|th)", match[0], re.I)
+    if match["month"] in ("may", "march", "mar") and not surely:
+        before = match.string[max(0, match.start() - 30) : match.start()].rstrip().lower()
+        if before.rsplit(" ", 1)[-1] not in _PREPOSITIONS:
+            return None
+    return _day_of_month(match, said)
+
+
+_RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
+    (r"\b(?:the )?day before yesterday\b", lambda m, d: _shift(d, -2, "day")),
+    (r"\b(?:the )?day after tomorrow\b", lambda m, d: _shift(d, 2, "day")),
+    (
+        rf"\byesterday(?: morning| afternoon| evening| night)?\b|{_NOT_MINE}\blast night\b",
+        lambda m, d: _shift(d, -1, "day"),
+    ),
+    (
+        r"\btomorrow(?: morning| afternoon| evening| night)?\b",
+        lambda m, d: _shift(d, 1, "day"),
+    ),
+    (
+        r"\b(?:today|tonight|this (?:morning|afternoon|evening))\b",
+        lambda m, d: _shift(d, 0, "day"),
+    ),
+    (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
+    (
+        rf"{_ALONE}{_COUNT} {_UNIT} from (?:now|today)\b",
+        lambda m, d: _shift(d, _count(m), m[2].lower()),
+    ),
+    (rf"\bin {_COUNT} {_UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
+    (rf"\b(?:on )?{_WEEKDAY}{_PART} (?P<step>last|this|next) week\b", _weekday_of_week),
+    (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
+    (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
+    (
+        rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b",
+        _named_weekday,
+    ),
+    (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
+    (
+        rf"\b(?:on )?(?:{_WEEKDAY},? )?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
+        _day_and_month,
+    ),
+    (rf"\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}", _day_and_month),
+    (rf"\b(?:on )?{_WEEKDAY},? the {_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
+    (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
+    (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
+)
+
+
+@cache
+def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Found]]]:
+    """Compiled when a text first needs them: most programs import this and never do."""
+    return [(re.compile(pattern, re.IGNORECASE), rule) for pattern, rule in _RULES]
 
 
 # A word of each rule: most texts have none, and looking for all rules takes longer.
-_ANY = re.compile(r"\b(?:yesterday|tomorrow|today|tonight|ago|in|last|this|next)\b", re.IGNORECASE)
+_ANY = re.compile(
+    rf"\b(?:yesterday|tomorrow|today|tonight|ago|from|in|last|this|next|past|coming|{_ANY_DAY}|"
+    r"on (?:mon|tues?|wed|thur?s?|fri|sat|sun)|\d{1,2}(?:st|nd|rd|th)?)\b",
+    re.IGNORECASE,
+)
 
 
 def moments(text: str, said_at: str) -> list[Moment]:
@@ -142,15 +360,19 @@ def moments(text: str, said_at: str) -> list[Moment]:
         return []
     said = datetime.fromisoformat(said_at).date()
     found: list[Moment] = []
-    for pattern, rule in _RULES:
+    taken = bytearray(len(text))
+    for pattern, rule in _rules():
         for match in pattern.finditer(text):
-            if any(match.start() < m.end and m.start < match.end() for m in found):
+            start, end = match.span()
+            if 1 in taken[start:end]:
                 continue
             try:
-                words, day = rule(match, said)
+                resolved = rule(match, said)
             except (KeyError, OverflowError, ValueError):
                 continue  # "9999 years ago" has no date here; "thiſ week" only looks like one
-            found.append(Moment(match.start(), match.end(), words, day))
+            if resolved is not None:
+                found.append(Moment(start, end, *resolved))
+                taken[start:end] = b"\1" * (end - start)
     return sorted(found, key=lambda m: m.start)
 
 
@@ -161,13 +383,31 @@ def absolute(text: str, said_at: str) -> tuple[str, str | None]:
     ('I adopted a dog on 7 May 2023.', '2023-05-07')
     """
     found = moments(text, said_at)
+    return written(text, found), found[0].begins.isoformat() if found else None
+
+
+def written(text: str, found: Sequence[Moment]) -> str:
+    """The text with these moments of it written out."""
     for moment in reversed(found):
         words = moment.text
-        before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
-        if before in _PREPOSITIONS or text[moment.end :].startswith(("'s", "’s")):
+        if _preposition(text, moment) or text[moment.end :].startswith(("'s", "’s")):
             # "since yesterday" is "since 7 May", not "since on 7 May"
             words = words.split(" ", 1)[1]
         if text[: moment.start].rstrip()[-1:] in _SENTENCE_ENDS:
             words = words[0].upper() + words[1:]
         text = text[: moment.start] + words + text[moment.end :]
-    return text, found[0].begins.isoformat() if found else None
+    return text
+
+
+def phrase(text: str, moment: Moment) -> str:
+    """A moment of the text as a sentence can end with it: "on 7 May 2023", "until 9 May 2023"."""
+    preposition = _preposition(text, moment)
+    return f"{preposition} {moment.text.split(' ', 1)[1]}" if preposition else moment.text
+
+
+def _preposition(text: str, moment: Moment) -> str:
+    """The preposition before a moment that has none of its own; "" if there is none."""
+    if text[moment.start : moment.start + 3].lower() in ("on ", "in "):
+        return ""  # "the hill we went to on Friday"
+    before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
+    return before if before in _PREPOSITIONS else ""

@@ -244,9 +244,16 @@ def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     resolved, begins = dates.absolute(text, said_at)
     found = dates.moments(sentence, said_at)
     if begins is None and len(found) == 1:
-        begins = found[0].begins.isoformat()
-        if found[0].text.split(" ", 1)[1] not in text:  # without "on"; an expert has read the day
-            resolved = f"{text.rstrip('.')} {found[0].text}"
+        moment = found[0]
+        begins = moment.begins.isoformat()
+        at = text.lower().find(sentence[moment.start : moment.end].lower())
+        if moment.text.split(" ", 1)[1] in text:
+            pass  # without "on"; an expert has read the day
+        elif at >= 0:  # the fact's own words do not tell whether it was or will be
+            length = moment.end - moment.start
+            resolved = dates.written(text, [replace(moment, start=at, end=at + length)])
+        else:
+            resolved = f"{text.rstrip('.')} {dates.phrase(sentence, moment)}"
     return Fact(resolved, source, to_utc(f"{begins}T00:00:00+00:00") if begins else said_at)
 
 

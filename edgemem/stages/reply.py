@@ -26,6 +26,7 @@ MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
 LEAST_TOKENS = 128
 """What is left of the window for an answer, at least."""
+_REPEAT_PENALTY = 1.05  # without it a 0.5B model falls into loops (bench/LOG.md)
 
 _SYSTEM = (
     "You are the user's personal assistant. You are an AI, not the user. Today is {today}.\n"
@@ -61,15 +62,16 @@ def turn_text(text: str, notes: Sequence[Recalled] = ()) -> str:
 
 
 def _by_day(notes: Sequence[Recalled]) -> list[str]:
-    """The lines of notes, each under its day; of another person than the user with their name."""
+    """The lines of notes, each under its day."""
     lines: list[str] = []
     for when, of_day in groupby(notes, key=lambda note: (note.when or "")[:10]):
         if when:
             lines.append(f"{day_text(date.fromisoformat(when))}:")
         for note in of_day:
-            who = f"{note.speaker}: " if note.said and note.speaker != "User" else ""
+            text = shown_text(note)
+            text = f'{note.speaker} said: "{text}"' if note.said else text
             over = f" (no longer so: {'; '.join(note.over)})" if note.over else ""
-            lines.append(f"- {who}{shown_text(note)}{over}")
+            lines.append(f"- {text}{over}")
     return lines
 
 
@@ -91,13 +93,13 @@ def converse(
     """The answer to the last of the turns, streamed.
 
     turns: oldest first, each as it was shown. options: in place of the defaults: the likeliest
-    tokens, at most MAX_TOKENS, and not more than the window has room for.
+    tokens but for those just used, at most MAX_TOKENS, and not more than the window has room for.
     Raises ContextOverflow when the turns do not fit.
     """
     prompt = _prompt(system, turns)
     room = engine.n_ctx - engine.count_tokens(prompt)
-    wanted: Options = {"max_tokens": max(1, min(MAX_TOKENS, room)), **(options or {})}
-    wanted["stage"] = "reply"
+    wanted: Options = {"max_tokens": max(1, min(MAX_TOKENS, room)), "repeat_penalty": _REPEAT_PENALTY}
+    wanted |= {**(options or {}), "stage": "reply"}
     return engine.stream(prompt, **wanted)
 
 

@@ -1,0 +1,140 @@
+"""mem0 in the place of `Memory`: filled by the same model, which our own server answers with.
+
+Knows mem0 and how to start `edgemem serve`; knows no questions. mem0 takes facts from each pair of
+messages (`infer=True`) through the OpenAI-compatible server, which runs the model without memory,
+and has edgemem's embedder, so that vectors are no difference. Each pair is given with its day in
+its metadata: mem0's open-source version takes no time. Its store is qdrant, on disk, as by default.
+
+Needs the `bench` extra, and the `serve` extra for the server. mem0's telemetry is off (see
+bench/peers_mem0.py). Its instructions are 8,000 tokens of Qwen2.5, minutes for a small computer,
+so one server answers for all scenarios, and computes them once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.scenarios import Scenario, day
+from edgemem.config import Settings
+from edgemem.runtime.embedder import Embedder
+from edgemem.server.tokenfile import load_token
+
+__all__ = ["filled", "serving"]
+
+TOP_K = 8
+N_CTX = 16_384  # mem0 2.2 instructs its model at length, and adds what it knows
+MAX_TOKENS = 1024  # of the facts of one pair
+
+
+class _Vectors:
+    """edgemem's embedder as mem0 calls it."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        return [float(x) for x in self._embedder.embed([text])[0]]
+
+    def embed_batch(self, texts: list[str], memory_action: str = "add") -> list[list[float]]:
+        return [self.embed(text) for text in texts]
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """The address of a server that runs the settings' model, in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        yield from _served(settings, Path(scratch))
+
+
+def _served(settings: Settings, folder: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "edgemem", "serve", "--port", "0"]
+    command += ["--db", str(folder / "server.db"), "--model", settings.model]
+    command += ["--experts", settings.experts]
+    environment = {**os.environ, "EDGEMEM_N_CTX": str(N_CTX)}
+    log = folder / "server.log"
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stderr=out, stdout=out, env=environment) as process,
+    ):
+        try:
+            while not (found := re.search(r"Listening on (http://\S+?)\. ", log.read_text())):
+                try:
+                    process.wait(0.2)
+                except subprocess.TimeoutExpired:
+                    continue
+                raise SystemExit(f"`edgemem serve` has ended:\n{log.read_text()}")
+            yield found[1]
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def filled(
+    url: str, model: str, embedder: Embedder, scenario: Scenario
+) -> Iterator[Callable[[Scenario, str], list[str]]]:
+    """A function from scenario and text to mem0's best memories, best first, as plain notes.
+
+    url: of `serving`, with this model.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        memory = _open(url, Path(scratch), embedder, model)
+        for said in scenario.sessions:
+            for start in range(0, len(said), 2):
+                pair = said[start : start + 2]
+                memory.add(
+                    [{"role": m["role"], "content": m["content"]} for m in pair],
+                    user_id=scenario.user_id,
+                    metadata={"day": pair[0]["timestamp"]},
+                )
+
+        def notes(scenario: Scenario, text: str) -> list[str]:
+            found = memory.search(text, filters={"user_id": scenario.user_id}, top_k=TOP_K)
+            return [
+                f"{day(hit['metadata']['day'])} User: {hit['memory']}" for hit in found["results"]
+            ]
+
+        try:
+            yield notes
+        finally:
+            memory.close()
+
+
+def _open(url: str, folder: Path, embedder: Embedder, model: str) -> Any:
+    os.environ["MEM0_TELEMETRY"] = "False"
+    os.environ["MEM0_DIR"] = str(folder / "mem0")
+    logging.getLogger("mem0").setLevel(logging.ERROR)
+    import mem0
+
+    token, _ = load_token()
+    language = {
+        "model": model,
+        "api_key": token,
+        "openai_base_url": f"{url}/v1",
+        "temperature": 0.0,
+        "max_tokens": MAX_TOKENS,
+    }
+    where = {
+        "collection_name": "facts",
+        "path": str(folder / "qdrant"),
+        "embedding_model_dims": embedder.dim,
+    }
+    memory = mem0.Memory.from_config(
+        {
+            "vector_store": {"provider": "qdrant", "config": where},
+            "llm": {"provider": "openai", "config": language},
+            "embedder": {"provider": "openai", "config": {"api_key": "never used"}},
+            "history_db_path": str(folder / "history.db"),
+        }
+    )
+    memory.embedding_model = _Vectors(embedder)
+    memory.vector_store._bm25_encoder = False  # it would be fetched; see bench/peers_mem0.py
+    return memory
