@@ -77,7 +77,8 @@ _NUMBER_WORDS = frozenset(
 # What keeps a memory although a model takes it for over: something brief,
 _BRIEF = re.compile(
     r"\b(?:early|for (?:an?|the|one|two|three|some|a few) (?:[^\W\d]+ )?(?:minute|hour|day|night|"
-    r"week|weekend|evening|while|moment|walk|visit|holiday|trip)s?|stopp(?:ed|ing) (?:for|at|by))\b",
+    r"week|weekend|evening|while|moment|walk|visit|holiday|trip)s?|"
+    r"stopp(?:ed|ing) (?:for|at|by))\b",
     re.I,
 )
 # the end of something else,
