@@ -15,6 +15,7 @@ from typing import Any
 
 from edgemem.errors import InputError
 from edgemem.results import Message, Scope, to_utc, utc_now
+from edgemem.text import without_thoughts
 
 __all__ = [
     "MAX_COUNT",
@@ -195,6 +196,7 @@ def messages_of(
 
     value: a string (a user's message), a message dict {role, content, name?, timestamp?, metadata?,
     recalled?}, or a sequence of either. timestamp: for messages without their own; None is now.
+    What an assistant thought (`<think>…</think>`) is left out, and so is a message of no more.
     """
     if isinstance(value, str | Mapping):
         value = [value]
@@ -206,10 +208,13 @@ def messages_of(
         raise InputError("messages is an empty list; give at least one message")
     default = time_of(timestamp) or utc_now()
     what = "message {}" if len(value) > 1 else "message"
-    return [_message(m, default, what.format(i)) for i, m in enumerate(value)]
+    found = (_message(m, default, what.format(i)) for i, m in enumerate(value))
+    return [message for message in found if message is not None]
 
 
-def _message(value: Mapping[str, Any] | str, default: str, what: str) -> tuple[Message, bool]:
+def _message(
+    value: Mapping[str, Any] | str, default: str, what: str
+) -> tuple[Message, bool] | None:
     if isinstance(value, str):
         return Message("user", text_of(value, f"text of the {what}"), default), False
     if not isinstance(value, Mapping):
@@ -222,9 +227,12 @@ def _message(value: Mapping[str, Any] | str, default: str, what: str) -> tuple[M
     if role not in _ROLES:
         raise InputError(f"the {what} has the role {role!r}; give one of {', '.join(_ROLES)}")
     name = value.get("name")
+    content = text_of(value["content"], f"content of the {what}")
+    if role == "assistant" and not (content := without_thoughts(content)).strip():
+        return None
     message = Message(
         role=role,
-        content=text_of(value["content"], f"content of the {what}"),
+        content=content,
         timestamp=time_of(value.get("timestamp"), f"timestamp of the {what}") or default,
         name=_short(name, f"name of the {what}") if name is not None else None,
         metadata=metadata_of(value.get("metadata")),

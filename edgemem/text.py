@@ -13,6 +13,7 @@ __all__ = [
     "KIN",
     "NEGATION",
     "STOP_WORDS",
+    "THOUGHT_TAGS",
     "content_words",
     "is_negated",
     "is_question",
@@ -20,8 +21,13 @@ __all__ = [
     "same_word",
     "sentence_starts",
     "sentences",
+    "without_thoughts",
     "words",
 ]
+
+# Between these a model writes what it thinks before it answers.
+THOUGHT_TAGS = "<think>", "</think>"
+_THOUGHT = re.compile(r"<think>.*?(?:</think>\s*|\Z)|</think>\s*", re.DOTALL)
 
 # A sentence ends at . ! ? before a space, at CJK marks anywhere, and at a line's end; but not
 # after an abbreviation or an initial ("Dr. Ito", "J. Smith"). Here and below, what a match may
@@ -129,3 +135,14 @@ def is_question(text: str) -> bool:
         return False
     parts = sentences(text)
     return bool(parts) and all(p.rstrip("\"')”’").endswith(("?", "？")) for p in parts)
+
+
+def without_thoughts(text: str) -> str:
+    """What a model says aloud: its text without `<think>…</think>`, finished or not.
+
+    The space after a thought goes with it. What is left of a text that grows only grows, but for
+    the beginning of a tag at its end (`streams.held_back`).
+    """
+    while (rest := _THOUGHT.sub("", text)) != text:
+        text = rest
+    return text

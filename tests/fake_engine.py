@@ -24,6 +24,7 @@ class FakeEngine:
     name = "fake"
     n_ctx = 2048
     has_chat_template = True
+    notes: tuple[str, ...] = ()
     n_params = 135_000_000
     path = Path(__file__)  # no model that experts are for
 

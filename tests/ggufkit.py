@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-U32, F32, STRING = 4, 6, 8
+U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 ALIGNMENT = 32
+
+One = bool | int | float | str
+Setting = One | Sequence[One]
 
 
 def write_gguf(
-    path: Path, settings: Mapping[str, int | float | str], tensors: Mapping[str, np.ndarray]
+    path: Path, settings: Mapping[str, Setting], tensors: Mapping[str, np.ndarray]
 ) -> Path:
     """A GGUF v3 file. tensors: float32, (rows, columns) or (columns,)."""
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(settings))
     for key, value in settings.items():
         head += _string(key)
-        if isinstance(value, str):
-            head += struct.pack("<I", STRING) + _string(value)
+        if isinstance(value, bool | int | float | str):
+            kind, data = _value(value, U32)
+            head += struct.pack("<I", kind) + data
         else:
-            kind, layout = (F32, "<If") if isinstance(value, float) else (U32, "<II")
-            head += struct.pack(layout, kind, value)
+            kinds, values = zip(*(_value(one, I32) for one in value), strict=True)
+            head += struct.pack("<IIQ", ARRAY, kinds[0], len(values)) + b"".join(values)
     data = b""
     for name, tensor in tensors.items():
         sizes = tensor.shape[::-1]
@@ -34,8 +38,20 @@ def write_gguf(
     return path
 
 
+def _value(value: One, integer: int) -> tuple[int, bytes]:
+    """Its type in GGUF, and its bytes. integer: the type of whole numbers."""
+    if isinstance(value, str):
+        return STRING, _string(value)
+    if isinstance(value, bool):
+        return BOOL, struct.pack("<?", value)
+    if isinstance(value, float):
+        return F32, struct.pack("<f", value)
+    return integer, struct.pack("<I" if integer == U32 else "<i", value)
+
+
 def _string(text: str) -> bytes:
-    return struct.pack("<Q", len(text)) + text.encode()
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
 
 
 def _padded(data: bytes) -> bytes:

@@ -246,6 +246,16 @@ def test_a_budget_without_limits_says_what_is_held_and_how_to_set_one(chat: Chat
         assert f"the process   {found['rss_mb']:.0f}"[:15] == shown[2][:15]
 
 
+def test_a_budget_says_what_is_turned_off_for_the_model(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert budget_of(chat)["notes"] == [] and "the model" not in chat("/budget").stdout
+    monkeypatch.setattr(FakeEngine, "notes", ("It does not think.", "It forgets."))
+    assert budget_of(chat)["notes"] == ["It does not think.", "It forgets."]
+    lines = chat("/budget").stdout.splitlines()
+    assert {"the model     It does not think.", "the model     It forgets."} <= set(lines)
+
+
 def test_a_budget_says_what_was_turned_down_for_the_memory_limit(chat: Chat) -> None:
     set_value("memory_limit", "1GB")
     assert "turned down   nothing" in chat("/budget").stdout.splitlines()
@@ -285,10 +295,11 @@ def test_a_budget_fits_eighty_columns() -> None:
     parts = {f"part{number}": 1234.5 for number in range(9)}
     plan = {"limit_mb": 1e6, "predicted_mb": 1e6, "turned_down": ["n_ctx 1024"] * 9}
     cloud = {"model": "m" * 40, "monthly_budget": 1e6, "spent_this_month": 1.0}
-    found = {"memory_limit": plan, "parts_mb": parts, "rss_mb": 1.0}
+    notes = ["The model is told not to think before it answers: " + "why " * 20]
+    found = {"memory_limit": plan, "parts_mb": parts, "rss_mb": 1.0, "notes": notes}
     text = budget_lines({**found, "cloud": {**cloud, "left_this_month": 999999.0}})
     assert max(len(line) for row in text for line in row.splitlines()) <= 80
-    assert len(text) == 6 and " ".join(text[2].split()) == " ".join(
+    assert len(text) == 7 and " ".join(text[2].split()) == " ".join(
         ["parts held", ", ".join(f"part{number} 1234.5 MB" for number in range(9))]
     )
 

@@ -71,7 +71,9 @@ def test_every_message_recalls_whatever_its_form(chat, memory, fake, text):
     remembered(memory, CAT)
     reply = say(chat, text)
     assert reply.found and texts(reply.context) == [CAT]
-    assert f'4 March 2024:\n- User said: "{CAT}"' in shown(fake)[-1] and shown(fake)[-1].endswith(text)
+    assert f'4 March 2024:\n- User said: "{CAT}"' in shown(fake)[-1] and shown(fake)[-1].endswith(
+        text
+    )
 
 
 def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):

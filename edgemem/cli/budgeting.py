@@ -25,8 +25,9 @@ def budget(memory: Memory) -> dict[str, Any]:
     """The memory limit and the cloud's budget, and what is used of each; JSON-able.
 
     memory_limit: `Plan.to_dict`, None without one. parts_mb: what each part says it holds; rss_mb:
-    the whole process, None where the system does not tell. cloud: None if none is set up; left_
-    this_month: None if it has no budget. Loads what is not loaded yet, and raises as that does.
+    the whole process, None where the system does not tell. notes: what is turned off for the
+    model, and why. cloud: None if none is set up; left_this_month: None if it has no budget.
+    Loads what is not loaded yet, and raises as that does.
     """
     from edgemem.profile import system
 
@@ -37,6 +38,7 @@ def budget(memory: Memory) -> dict[str, Any]:
         "parts_mb": {name: _mb(size) for name, size in parts.items()},
         "rss_mb": None if rss is None else _mb(rss),
         "cloud": _cloud(memory),
+        "notes": list(memory.engine.notes),
     }
 
 
@@ -54,6 +56,7 @@ def budget_lines(found: Mapping[str, Any]) -> list[str]:
     rows.append(("parts held", parts))
     if found["rss_mb"] is not None:
         rows.append(("the process", f"{found['rss_mb']} MB"))
+    rows += [("the model", note) for note in found["notes"]]
     if cloud is None:
         rows.append(("cloud", "none is set up; nothing is sent, nothing is spent"))
     else:

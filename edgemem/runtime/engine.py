@@ -48,6 +48,7 @@ from edgemem.runtime.streams import (
     held_back,
 )
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
+from edgemem.text import THOUGHT_TAGS, without_thoughts
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stage", "Stream", "build_info"]
 
@@ -75,6 +76,7 @@ class Engine:
         self._unfinished: Callable[[], Generator[str, None, Generation] | None] = lambda: None
         self.path = path
         self.n_ctx = int(lib.llama_n_ctx(context))
+        self.n_params = int(lib.llama_model_n_params(model))
         self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
         self.n_params = int(lib.llama_model_n_params(model))
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
@@ -156,6 +158,11 @@ class Engine:
     def has_chat_template(self) -> bool:
         return self._vocabulary.has_chat_template
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is turned off for this model, and why, in sentences; nothing for most."""
+        return (*self._prefixes.notes, *self._vocabulary.notes())
+
     def memory(self) -> dict[str, int]:
         """Bytes of each part: weights (of the file, mapped), kv and compute and output (buffers of
         the context), adapters, prefixes (kept for stages that do not run)."""
@@ -235,19 +242,21 @@ class Engine:
         tokens = self._vocabulary.prompt_tokens(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
-            prompt = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            keyed = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+            prompt = self._prefixes.keepable(keyed)
             if folder is not None and self._prefixes.has(prompt):
-                return len(tokens)
+                return len(prompt)
             held = self._prefixes.enter(stage, prompt)
             members, same = self._adapters.identity, self._same
             if folder is None or (what := prefixfile.describe(prompt, members, same)) is None:
                 self._prefixes.decode(prompt[held:])
-                return len(tokens)
-            state = prefixfile.read(folder, what)
-            if state is None or not self._prefixes.restore(prompt, state):
+            elif (state := prefixfile.read(folder, what)) is None or not self._prefixes.restore(
+                prompt, state
+            ):
                 self._prefixes.decode(prompt[len(self._prefixes.held) :])
                 prefixfile.write(folder, what, self._prefixes.state())
-        return len(tokens)
+            self._prefixes.keep()
+        return len(prompt)
 
     def _same(self) -> dict[str, Any]:
         """What two processes must have in common for one to use the other's KV."""
@@ -313,6 +322,7 @@ class Engine:
         each token, and between the batches of a long prompt. deadline_s: seconds that the answer
         may take from its first `next` on, with the wait for another's; what there is by then is
         the text, perhaps nothing. The engine is this thread's until the stream ends or is closed.
+        A thought (`<think>…</think>`) is no part of the text, even one that is not finished.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
         """
@@ -392,7 +402,11 @@ class Engine:
             if spans is not None:
                 allowed = spans.allowed(answer)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            text, sent = "", 0
+            said = text = ""
+            sent = 0
+            # What follows a schema or quotes is not thought, and may speak of the tags.
+            free = grammar is None and spans is None
+            waits = (*stop, *THOUGHT_TAGS) if free else stop
             while ended is None and len(answer) < limit:
                 if (ended := over()) is not None:
                     break
@@ -403,13 +417,14 @@ class Engine:
                     ended = "stop"
                     break
                 answer.append(token)
-                text += decoder.decode(vocabulary.piece(token))
+                said += decoder.decode(vocabulary.piece(token))
+                text = without_thoughts(said) if free else said
                 end = min((i for s in stop if (i := text.find(s)) >= 0), default=-1)
                 if end >= 0:
                     text, ended = text[:end], "stop"
                     decoder.reset()
                     break
-                ready = len(text) - held_back(text, stop)
+                ready = len(text) - held_back(text, waits)
                 if ready > sent:
                     paused = time.perf_counter()
                     yield text[sent:ready]
@@ -417,7 +432,8 @@ class Engine:
                     sent = ready
                 if len(answer) < limit:
                     self._prefixes.decode([(token, prompt[-1][1])])
-            text += decoder.decode(b"", True)
+            if tail := decoder.decode(b"", True):
+                text = without_thoughts(said + tail) if free else said + tail
             spent = time.perf_counter() - first
             if len(text) > sent:
                 yield text[sent:]

@@ -36,7 +36,7 @@ __all__ = [
 # Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache
 # (7 % less time for Q4_1, 7 to 19 % for Q8_0: bench/LOG.md).
 N_BATCH = 256
-_BUFFER = re.compile(rb"(KV|compute|output) buffer size = +([\d.]+) MiB")
+_BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
 
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
@@ -60,6 +60,7 @@ def library() -> Any:
         def log(level: int, text: bytes, _user: object) -> None:
             if level == 2 and (found := _BUFFER.search(text)):  # GGML_LOG_LEVEL_INFO
                 kind, size = found[1].decode().lower(), int(float(found[2]) * 2**20)
+                kind = {"rs": "kv"}.get(kind, kind)  # a recurrent state
                 for kinds in _counting:
                     kinds[kind] = kinds.get(kind, 0) + size
             if level == 4:  # GGML_LOG_LEVEL_ERROR
@@ -115,6 +116,9 @@ def open_model(
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
     params.n_seq_max = 1
+    # With a cache of no more than the window, no prompt could share a beginning with the last one
+    # and be computed as if it were new.
+    params.swa_full = True
     params.flash_attn_type = int(flash_attention)
     params.n_threads = n_threads
     params.n_threads_batch = n_threads_batch

@@ -19,6 +19,13 @@ What is reused must equal what a fresh context would compute, bit for bit (measu
   in different orders; the difference mostly drowns in the rounding of the activations to 8 bits,
   but a prompt of which only the last token was new had its logits moved by 0.4. So at least two
   tokens of a prompt are decoded anew, and those of an answer are not kept.
+- A recurrent state (Mamba, RWKV; a hybrid's layers) cannot give up its last tokens. It is reused
+  only by a prompt that goes on where it ends: `warm` keeps such states.
+- llama.cpp saves of a sliding window only what the next token sees. A state of more tokens than
+  the window has came back with other logits, and nothing refused it; so none is kept. In the
+  context the window's cache has its full size (llama.py), and any tail may be cut.
+
+Whether llama.cpp holds what we think it does is asked after each cut and each restored state.
 
 Knows tokens and llama.cpp's memory functions; knows nothing of prompts or text.
 """
@@ -57,11 +64,34 @@ class Prefixes:
     ) -> None:
         self._lib, self._context, self._budget, self._use = lib, context, budget_bytes, use
         self._memory = lib.llama_get_memory(context)
+        model = lib.llama_get_model(context)
+        self._cuttable = not (
+            lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model)
+        )
+        self._window = int(lib.llama_model_n_swa(model))  # in tokens; 0 if there is none
         self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
         self._slot: _Slot | None = None
         self._reusable = 0  # of `held`
         self._saved: OrderedDict[_Slot, tuple[list[Keyed], NDArray[np.uint8]]] = OrderedDict()
         self.held: list[Keyed] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not reused, and why."""
+        notes = []
+        if not self._cuttable:
+            notes.append(
+                "A prompt is computed anew from its first token, unless it goes on where a "
+                "beginning computed ahead ends: the model's state is recurrent and cannot give up "
+                "its last tokens."
+            )
+        if self._window:
+            notes.append(
+                f"No more than the first {self._window} tokens of a prompt are kept while another "
+                "stage runs, or in a file: the model has a sliding window of as many, and "
+                "llama.cpp saves nothing from before it."
+            )
+        return tuple(notes)
 
     @property
     def kept(self) -> int:
@@ -76,8 +106,24 @@ class Prefixes:
     def has(self, beginning: Sequence[Keyed]) -> bool:
         """Whether something held or kept begins so, but for the two tokens decoded anew."""
         sought = list(beginning[:-2])
-        kept = (held for held, _ in self._saved.values())
-        return any(held[: len(sought)] == sought for held in (self.held, *kept))
+        kept = [held for held, _ in self._saved.values()]
+        if self._cuttable:
+            kept.append(self.held)
+        else:
+            kept = [held for held in kept if len(held) <= len(beginning)]
+        return any(held[: len(sought)] == sought for held in kept)
+
+    def keepable(self, beginning: Sequence[Keyed]) -> Sequence[Keyed]:
+        """As much of what prompts begin with as may be kept, and gone on from."""
+        if not self._cuttable and len(beginning) > 2:
+            beginning = beginning[:-2]  # which may be other tokens where a text goes on
+        return beginning[: self._window or None]
+
+    def keep(self) -> None:
+        """Put a copy of a beginning aside, if the prompt that goes on from it destroys it."""
+        if not self._cuttable:
+            self._cut(self._reusable)
+            self._put_away()
 
     def enter(self, stage: str, prompt: Sequence[Keyed]) -> int:
         """Make it the stage's turn; how many tokens of the prompt the context holds already.
@@ -87,15 +133,17 @@ class Prefixes:
         self._cut(self._reusable)
         slot = (stage, prompt[-1][1])
         if slot != self._slot:
-            self._put_away()
+            if self._cuttable:
+                self._put_away()
             self._slot = slot
-        reusable = {s: _reusable(held, prompt) for s, (held, _) in self._saved.items()}
+        reusable = {s: self._usable(held, prompt) for s, (held, _) in self._saved.items()}
         best = max(reversed(reusable), key=lambda s: (reusable[s], s == slot), default=slot)
-        if reusable.get(best, 0) > _reusable(self.held, prompt):
+        if reusable.get(best, 0) > self._usable(self.held, prompt):
             self.restore(*self._saved[best])
             self._saved.move_to_end(best)
-        self._saved.pop(slot, None)  # the context has the stage's newest now
-        self._cut(_reusable(self.held, prompt))
+        if self._cuttable:
+            self._saved.pop(slot, None)  # the context has the stage's newest now
+        self._cut(self._usable(self.held, prompt))
         self._reusable = _sound(prompt)
         return len(self.held)
 
@@ -145,7 +193,8 @@ class Prefixes:
         self._clear()
         if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
             self.held = list(held)
-            return True
+            if self._whole():
+                return True
         self._clear()
         return False
 
@@ -168,13 +217,27 @@ class Prefixes:
 
     def _cut(self, length: int) -> None:
         """Keep the first tokens only. Always asks: an interrupted decode left more than `held`."""
-        if self._lib.llama_memory_seq_rm(self._memory, 0, min(length, len(self.held)), -1):
-            del self.held[length:]
-        else:
-            self._clear()  # recurrent models cannot drop a tail
+        del self.held[length:]
+        removed = self._lib.llama_memory_seq_rm(self._memory, 0, len(self.held), -1)
+        if not (removed and self._whole()):
+            self._clear()
+
+    def _whole(self) -> bool:
+        """Whether llama.cpp has every token of `held` and no other."""
+        first = self._lib.llama_memory_seq_pos_min(self._memory, 0)
+        last = self._lib.llama_memory_seq_pos_max(self._memory, 0)
+        # Of a recurrent state only the last position is told.
+        return last == len(self.held) - 1 and (first <= 0 or not self._cuttable)
+
+    def _usable(self, held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
+        """How much of what is held a prompt may begin with: all or nothing if it cannot be cut."""
+        common = _reusable(held, prompt)
+        return common if self._cuttable or common == len(held) else 0
 
     def _put_away(self) -> None:
-        """Keep a copy of what the context holds."""
+        """Keep a copy of what the context holds, which is cut to what can be saved."""
+        if self._window:
+            self._cut(self._window)
         if self._slot is not None and self.held:
             size = self._lib.llama_state_seq_get_size(self._context, 0)
             if size <= self._budget and len(state := self.state()):

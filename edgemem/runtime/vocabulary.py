@@ -11,6 +11,7 @@ import ctypes
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from edgemem.errors import InputError, ModelError
 from edgemem.inputs import utf8
 from edgemem.runtime import llama
+from edgemem.text import THOUGHT_TAGS
 
 __all__ = ["CLOSED", "Prompt", "Vocabulary"]
 
@@ -53,10 +55,35 @@ class Vocabulary:
         self._control = self._control_pattern(attributes)
         self._apart = self._cuts_at_spaces(model, attributes)
         self._words: dict[str, list[int]] = {}
+        tags = {tag: self._tokens(tag, special=True) for tag in THOUGHT_TAGS}
+        self._tags = {found[0]: tag.encode() for tag, found in tags.items() if len(found) == 1}
 
     @property
     def has_chat_template(self) -> bool:
         return self._template is not None
+
+    def notes(self) -> tuple[str, ...]:
+        """What the model's chat template makes us leave out or say otherwise, and why."""
+        if self._template is None:
+            return (f"Plain strings only, no chat messages: the model has {self._no_template}.",)
+        system, user = ({"role": role, "content": "Hi."} for role in ("system", "user"))
+        notes = []
+        with suppress(Exception):  # a model's own Jinja may raise anything
+            plain = self._render([user])
+            thought = plain.rstrip().endswith(THOUGHT_TAGS[1])
+            if thought or plain != self._render([user], enable_thinking=True):
+                notes.append(
+                    "The model is told not to think before it answers: a thought takes more "
+                    "tokens than most answers may have."
+                )
+        try:
+            self._render([system, user])
+        except Exception:
+            notes.append(
+                "A system message is said at the head of the next turn: the chat template "
+                "refuses the role."
+            )
+        return tuple(notes)
 
     def close(self) -> None:
         """Call this before the model is freed; waits for a `tokenize` of another thread."""
@@ -118,7 +145,12 @@ class Vocabulary:
         return bool(self._lib.llama_vocab_is_eog(self.handle, token))
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token, which may be a part of a character; none for a control token."""
+        """The bytes of a token, which may be a part of a character.
+
+        None for a control token, unless it begins or ends a thought.
+        """
+        if token in self._tags:
+            return self._tags[token]
         out = ctypes.create_string_buffer(64)
         n = self._lib.llama_token_to_piece(self.handle, token, out, 64, 0, False)
         if n < 0:
@@ -196,15 +228,28 @@ class Vocabulary:
         messages = [{k: self._defused(v) for k, v in m.items()} for m in prompt]
         try:
             try:
-                return str(self._template(messages=messages).prompt)
+                return self._render(messages)
             except Exception:
-                if len(messages) < 2 or messages[0]["role"] != "system":
+                if messages[0]["role"] != "system":
                     raise
-                # Some templates (Gemma 2's) refuse the role: say it at the head of the next turn.
-                first, second, *rest = messages
-                merged = {**second, "content": f"{first['content']}\n\n{second['content']}"}
-                return str(self._template(messages=[merged, *rest]).prompt)
+                # Some templates (Gemma 2's) refuse the role: the user says it, in one turn with
+                # what he says next.
+                first, *rest = messages
+                first = {**first, "role": "user"}
+                if rest and rest[0]["role"] == "user":
+                    first["content"] += f"\n\n{rest.pop(0)['content']}"
+                return self._render([first, *rest])
         except Exception as exc:  # a model's own Jinja may raise anything
             raise ModelError(
                 f"the chat template of {self._name} refused the messages: {exc}"
             ) from exc
+
+    def _render(
+        self, messages: Sequence[Mapping[str, str]], *, enable_thinking: bool = False
+    ) -> str:
+        """What the template makes of messages, with thinking turned off if it knows how."""
+        text = self._template(messages=messages, enable_thinking=enable_thinking).prompt
+        # Of some models every answer begins in a thought. Closed at once, it is an empty one: this
+        # is how templates that can turn it off do it.
+        opened, closed = THOUGHT_TAGS
+        return f"{text.rstrip()}\n\n{closed}\n\n" if text.rstrip().endswith(opened) else str(text)

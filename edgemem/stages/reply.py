@@ -98,7 +98,10 @@ def converse(
     """
     prompt = _prompt(system, turns)
     room = engine.n_ctx - engine.count_tokens(prompt)
-    wanted: Options = {"max_tokens": max(1, min(MAX_TOKENS, room)), "repeat_penalty": _REPEAT_PENALTY}
+    wanted: Options = {
+        "max_tokens": max(1, min(MAX_TOKENS, room)),
+        "repeat_penalty": _REPEAT_PENALTY,
+    }
     wanted |= {**(options or {}), "stage": "reply"}
     return engine.stream(prompt, **wanted)
 
