@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from clikit import Run, invoke
 
-from edgemem.runtime import probe, tune
+from edgemem.runtime import experts, probe, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -32,6 +32,14 @@ def unprobed() -> Iterator[None]:
 def engine() -> Iterator[Engine]:
     """The bundled model, loaded once."""
     with Engine.load() as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="session")
+def shipped() -> Iterator[Engine]:
+    """The bundled model with the experts that ship, loaded once."""
+    with Engine.load() as loaded:
+        experts.load(loaded, "open")
         yield loaded
 
 

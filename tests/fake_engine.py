@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from edgemem.runtime.engine import Generation, Stream
+from edgemem.stages.update import expert_prompt
+
+ANSWER = '{"event": "'  # how an update expert's answer begins
 
 
 class FakeEngine:
     """Answers every question with `pieces`; takes from a sentence the fact that `facts` has for it.
 
-    facts: sentence to fact, in which {} stands for the speaker. between: called between two pieces.
+    facts: sentence to fact, in which {} stands for the speaker. ends: new fact to the old one that
+    it ends; there is an expert for updates where it is given. between: called between two pieces.
     prompts: what was asked, by stage. within: the texts that the last answer had to quote.
     """
 
@@ -29,8 +33,10 @@ class FakeEngine:
         pieces: tuple[str, ...] = ("Oslo", ", I think."),
         facts: Mapping[str, str] | None = None,
         between: Callable[[], None] = lambda: None,
+        ends: Mapping[str, str] | None = None,
     ) -> None:
         self.pieces, self.facts, self.between = pieces, dict(facts or {}), between
+        self.ends = dict(ends or {})
         self.prompts: list[tuple[str, Any]] = []
         self.within: Sequence[str] | None = None
         self.broken = False
@@ -42,7 +48,7 @@ class FakeEngine:
         return {"weights": 90_000_000, "kv": 47_000_000, "adapters": 0}
 
     def expert(self, stage: str) -> bool:
-        return False
+        return stage == "update" and bool(self.ends)
 
     def warm(self, stage: str, beginning: Any, *, folder: Path | None = None) -> int:
         return self.count_tokens(beginning)
@@ -68,6 +74,11 @@ class FakeEngine:
         self.prompts.append((stage, prompt))
         if self.broken:
             return _generation("no JSON at all")
+        if stage == "update":
+            over = any(
+                prompt == f"{expert_prompt(new, old)}{ANSWER}" for new, old in self.ends.items()
+            )
+            return _generation("DELETE" if over else "ADD")
         speaker, _, said = str(prompt).rstrip("\n").rpartition("\n")[2].partition(": ")
         fact = self.facts.get(said)
         return _generation(json.dumps({"facts": [fact.format(speaker)] if fact else []}))

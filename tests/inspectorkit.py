@@ -23,7 +23,7 @@ EVIL = '<img src=x onerror="document.title=1"><script>document.title=1</script>'
 def filled(path: str | Path = ":memory:") -> Memory:
     """Memories of ana: four facts, one of which replaced another, and their turns; one of ben; a
     piece of work that waits; a receipt of a cloud."""
-    engine = FakeEngine(facts=FACTS)
+    engine = FakeEngine(facts=FACTS, ends={"Ana moved to Bergen": "Ana lives in Oslo"})
     memory = quick(path, engine=engine)
     for month, text in enumerate(FACTS, 3):
         said = {"role": "user", "name": "Ana", "content": text}

@@ -18,6 +18,7 @@ import edgemem.memory
 from edgemem import Engine, Memory
 from edgemem.config import Settings
 from edgemem.errors import ModelNotFound, StoreFull, StoreLocked
+from edgemem.recall import recall
 from edgemem.runtime.embedder import Embedder
 
 OSLO = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
@@ -32,9 +33,9 @@ def facts(memory: Memory, **scope: str) -> list[str]:
 
 @pytest.mark.models
 def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
-    engine: Engine, embedder: Embedder
+    shipped: Engine, embedder: Embedder
 ) -> None:
-    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
         first = memory.add("I live in Oslo.", user_id="ana", timestamp="2024-03-01T10:00Z")
         (old,) = [c for c in first if c.kind == "fact"]
         assert old.event == "ADD" and "Oslo" in old.memory
@@ -51,6 +52,31 @@ def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
         assert not any("lives in Oslo" in text for text in texts(memory.search("live in Oslo")))
         # Both turns are found all the same: recall does not depend on extraction.
         assert len(memory.get_all(user_id="ana", filters={"kind": "turn"})) == 2
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("I work at Shell.", "I changed my work shirt before lunch."),
+        ("I work at Shell.", "I work on a new garden shed."),
+        ("I work at Shell.", "I work now on a new project there called Dune."),
+        ("I live in Oslo.", "I moved the meeting to my home office."),
+        ("I live in Oslo.", "We moved my desk at home to the new window."),
+        ("I drive a blue Volvo.", "I am driving my new neighbour to the station."),
+    ],
+)
+def test_a_harmless_statement_takes_no_true_fact_out_of_answers(
+    shipped: Engine, embedder: Embedder, told: str, said: str
+) -> None:
+    """A word of change and two words of one list were enough for a rule (issue 23)."""
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        given = {"role": "user", "name": "Ana", "content": told}
+        first = memory.add([given], user_id="ana", timestamp="2026-03-02T10:00Z")
+        (true,) = [c for c in first if c.kind == "fact"]
+        then = memory.add([given | {"content": said}], user_id="ana", timestamp="2026-03-09T10:00Z")
+        assert {c.event for c in then} <= {"ADD"}
+        assert true.memory in facts(memory, user_id="ana")
 
 
 @pytest.mark.models
@@ -139,7 +165,9 @@ def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
         "I live in Bergen.": "{} lives in Bergen",
         "I moved to Oslo and live there now.": "{} moved to Oslo and lives there now",
     }
-    with Memory(":memory:", engine=FakeEngine(facts=known), embedder=embedder) as memory:
+    ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
+    engine = FakeEngine(facts=known, ends=ends)
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         memory.add("I live in Bergen.", timestamp="2024-06-01T10:00Z")
         later = memory.add("I moved to Oslo and live there now.", timestamp="2020-01-01T10:00Z")
         assert facts(memory) == ["User lives in Bergen"]
@@ -147,6 +175,27 @@ def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
         assert old.event == "ADD"
         item = memory.get(old.id)  # it was true until the newer one
         assert item is not None and item.valid_to == "2024-06-01T10:00:00.000+00:00"
+
+
+def test_without_an_expert_both_facts_stay_and_the_older_comes_first(embedder: Embedder) -> None:
+    """No rule takes a fact out of answers: who is right is told by the days."""
+    known = {
+        "I live in Bergen.": "{} lives in Bergen",
+        "I moved to Oslo and live there now.": "{} moved to Oslo and lives there now",
+    }
+    with Memory(":memory:", engine=FakeEngine(facts=known), embedder=embedder) as memory:
+        for said, when in zip(known, ("2024-06-01T10:00Z", "2025-01-01T10:00Z"), strict=True):
+            added = [c for c in memory.add(said, timestamp=when) if c.kind == "fact"]
+            assert [c.event for c in added] == ["ADD"]
+        stored = [m for m in memory.get_all() if m.kind == "fact"]
+        assert all(m.valid_to is None for m in stored)
+        assert [m.memory for m in sorted(stored, key=lambda m: m.valid_from or "")] == [
+            "User lives in Bergen",
+            "User moved to Oslo and lives there now",
+        ]
+        asked = "Where do I live now?"
+        shown = recall(memory, asked, memory.search(asked), most=4).shown
+        assert "Oslo" in shown[-1].text and any("Bergen" in r.text for r in shown[:-1])
 
 
 # -- pending ---------------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.results import Message
-from edgemem.runtime import experts
-from edgemem.runtime.engine import Engine, Generation, Stream
+from edgemem.runtime.engine import Generation, Stream
 from edgemem.stages import extraction, generation, reading, update
 from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
 from edgemem.training.evaluate import Reader
@@ -322,13 +321,6 @@ def test_where_nothing_is_to_be_compared_no_expert_is_asked():
     assert update.decide(engine, ["Ana moved to Bergen"], [[of_another, far]]) == [
         update.Op("ADD", 0, None, "rule")
     ]
-
-
-@pytest.fixture(scope="module")
-def shipped():
-    with Engine.load() as engine:
-        experts.load(engine, "open")
-        yield engine
 
 
 @pytest.mark.parametrize(

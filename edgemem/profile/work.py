@@ -209,10 +209,10 @@ def _stages(run: _Run, memory: Memory) -> None:
         run.stages.append(Timing(name="switch", times_ms=tuple(switched)))
     message = Message("user", "I moved to Oslo last month and I work at the harbour.", now)
     run.timed("extract", lambda: extraction.extract(engine, [message]), run.rounds)
-    # Of one topic, and neither a repetition nor a contradiction by any rule: the model is asked.
+    # Of one person, and no repetition: an expert is asked.
     near = [update.Candidate("1", "Ana plays chess with her brother on Sundays", 0.7)]
     fact = "Ana plays chess in a club on Tuesdays"
-    note = "" if update.rule(fact, near) is None else "decided by rule"
+    note = "" if engine.expert("update") else "no expert: added"
     run.timed("update", lambda: update.decide(engine, [fact], [near]), run.rounds)
     run.stages[-1] = replace(run.stages[-1], note=note)
     chat, times, generations = Chat(memory, user_id=USER), [], []
