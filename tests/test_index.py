@@ -18,7 +18,6 @@ from indexkit import (
     filled,
     only,
     rowids_of,
-    same_answers,
     search,
     unit,
 )
