@@ -115,6 +115,7 @@ def test_a_child_that_takes_too_long_is_stopped(model, children, monkeypatch):
 def test_a_program_that_is_no_python_loads_untried(model, monkeypatch, program):
     monkeypatch.setattr(sys, "executable", program)
     assert extra_buffers(model)
+    assert "not yet tried" in summary()
 
 
 def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):

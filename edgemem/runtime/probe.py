@@ -88,11 +88,10 @@ def summary() -> str:
 
 
 def _try(file: Path, n_gpu_layers: int) -> bool | None:
-    """With extra buffers, or without. None if a child ended for a reason of its own."""
+    """With extra buffers, or without. None if no child could be started, or it had another reason
+    to end."""
     status = _status(_child(file, n_gpu_layers, True))
-    if status is None:
-        return True
-    if _killer(status) is None:
+    if status is None or _killer(status) is None:
         return True if status == 0 else None
     killer = _killer(_status(_child(file, n_gpu_layers, False)) or 0)
     if killer is None:
@@ -114,13 +113,15 @@ def _child(file: Path, n_gpu_layers: int, extra: bool) -> list[str] | None:
 
 
 def _status(command: list[str] | None) -> int | None:
-    """How a child ended; None if it could not be started, or had to be stopped."""
+    """How a child ended, 0 if it lives after TIMEOUT_S; None if it could not be started."""
     if command is None:
         return None
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
         return subprocess.run(command, timeout=TIMEOUT_S, check=False, **quiet).returncode
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        return 0
+    except OSError:
         return None
 
 
