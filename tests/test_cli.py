@@ -71,6 +71,7 @@ def test_version_names_models_backend_and_llama_build(run: Run) -> None:
         "embedder",
         "vectors",
         "llama.cpp",
+        "processor",
     ]
     assert "smollm2-135m-instruct-q4_1 (package)" in lines[1]
     assert "llama-cpp-python" in lines[4]
