@@ -1,9 +1,9 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-How the model is used depends on what it can do (runtime/reader.py). An instruct model has a
-conversation: each message recalls, and the model reads what was recalled as dated notes beside the
-message. An expert, and a model that quotes, answer questions from what was recalled; other talk
-they answer without memory. What the model says, and what the user only asks, is kept as a turn, but
+How the model is used depends on what it can do (runtime/reader.py). An expert for replies and an
+instruct model have a conversation: each message recalls, and the model reads what was recalled as
+dated notes beside the message. A model that quotes, or has an expert for answers alone, answers
+questions from what was recalled; other talk it answers without memory. What the model says, and what the user only asks, is kept as a turn, but
 never searched or extracted from: neither recalled text nor an invention is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
@@ -16,6 +16,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError
@@ -60,11 +61,11 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A message, and what was decided about it at the door."""
+    """A message, and what was decided about it at the door. converses: see Chat._reader."""
 
     text: str
     said_at: str
-    reader: Reader
+    converses: bool
     context: Context
     options: Options
 
@@ -72,7 +73,7 @@ class _Asked:
     def nothing_known(self) -> bool:
         """Whether it asks what only this memory could tell, of a model that cannot say so."""
         asks = is_question(self.text) and _PERSONAL.search(self.text) is not None
-        return self.reader != "instruct" and asks and not self.context.shown
+        return not self.converses and asks and not self.context.shown
 
 
 class Reply:
@@ -114,7 +115,7 @@ class Chat:
     """A conversation of one user with the model, with memory.
 
     engine: None takes the memory's own. shown: sentences of recalled turns that the model sees, or
-    whole turns if it has an expert for answers or follows instructions. cloud: may answer in the
+    whole turns if it has an expert or follows instructions. cloud: may answer in the
     model's place. turns: what was said before in this conversation, oldest first. instructions:
     what an instruct model is told beside our own system message.
     Raises what Memory and Engine raise.
@@ -163,18 +164,18 @@ class Chat:
         remember="first" stores the message before the answer begins, and leaves its facts to
         `Memory.process_pending`. cloud: "ask" it, "off", or let the governor decide; whatever fails
         there, the local model answers. What the cloud says comes in one piece. options: of an
-        instruct model's answer (temperature, max_tokens, stop …); other models' take none.
+        answer in a conversation (temperature, max_tokens, stop …); a quoted one takes none.
         Raises InputError on a text that cannot be stored or a time that is none.
         """
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
-        reader = reader_of(self.engine, "generation", self.memory.settings.reader)
-        hits = self._search(text, with_turns=reader == "instruct")
-        context = self._context(text, hits, reader)
+        reader, converses = self._reader()
+        hits = self._search(text, with_turns=converses)
+        context = self._noted(hits) if converses else self._context(text, hits, reader)
         reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
         if remember == "first":
             reply.changes = self._add([_message(text)], said_at, infer="later")
-        asked = _Asked(text, said_at, reader, context, options or {})
+        asked = _Asked(text, said_at, converses, context, options or {})
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -186,6 +187,14 @@ class Chat:
         # Notes may have said it, and so may answers made from them.
         self._shown_turns = [_Shown(turn) for turn in self._turns]
         self._known = None
+
+    def _reader(self) -> tuple[Reader, bool]:
+        """How the model reads, and whether it has a conversation or only answers questions."""
+        engine, wanted = self.engine, self.memory.settings.reader
+        if engine.expert("generation") and not engine.expert("reply") and wanted != "instruct":
+            return reader_of(engine, "generation", wanted), False
+        reader = reader_of(engine, "reply", wanted)
+        return reader, reader != "quote"
 
     def _search(self, text: str, *, with_turns: bool) -> SearchResults:
         """What fits a message, best first. with_turns: also with what was said just before it."""
@@ -261,11 +270,13 @@ class Chat:
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
+    def _noted(self, hits: SearchResults) -> Context:
+        """What is noted beside a message: nothing that the conversation has already."""
+        seen = {note for turn in self._shown_turns for note in turn.notes}
+        seen |= {turn.message.content for turn in self._shown_turns}
+        return notes(self.memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
+
     def _context(self, text: str, hits: SearchResults, reader: Reader) -> Context:
-        if reader == "instruct":
-            seen = {note for turn in self._shown_turns for note in turn.notes}
-            seen |= {turn.message.content for turn in self._shown_turns}
-            return notes(self.memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
         if not is_question(text):
             return Context()
         whole = reader == "expert"
@@ -274,7 +285,7 @@ class Chat:
 
     def _stream(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
         """The answer, and the message as the model is shown it."""
-        if asked.reader == "instruct":
+        if asked.converses:
             return self._converse(asked, plain)
         if asked.context.shown:
             shown = asked.context.shown
@@ -282,26 +293,27 @@ class Chat:
         return small_talk(self.engine, asked.text, self._turns[-_PAST_TURNS:]), plain
 
     def _converse(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
-        """An instruct model's answer, from as much beside the message as the window holds."""
+        """An answer in a conversation, from as much beside the message as the window holds."""
         engine, today = self.engine, date.fromisoformat(asked.said_at[:10])
-        bare = system_text(today, (), self.instructions)
+        system = partial(
+            system_text, today, instructions=self.instructions, expert=engine.expert("reply")
+        )
 
         def fits(facts: Sequence[Recalled]) -> bool:
-            told = system_text(today, facts, self.instructions)
-            return engine.count_tokens(told) <= _KNOWN_SHARE * engine.n_ctx
+            return engine.count_tokens(system(facts)) <= _KNOWN_SHARE * engine.n_ctx
 
         if self._known is None:
             self._known = known(self.memory, Scope(**self._ids()), fits)
-        full = system_text(today, self._known, self.instructions)
         shown = asked.context.shown
         content = turn_text(asked.text, shown)
         noted = _Shown(replace(plain.message, content=content), tuple(n.text for n in shown))
-        for system, turn in ((full, noted), (full, plain), (bare, plain)):
+        full, bare = system(self._known), system()
+        for told, turn in ((full, noted), (full, plain), (bare, plain)):
             turns = [*(past.message for past in self._shown_turns), turn.message]
-            if kept := fitting(engine, system, turns):
+            if kept := fitting(engine, told, turns):
                 break
         del self._shown_turns[: len(turns) - max(1, len(kept))]
-        return converse(engine, system, kept or turns[-1:], asked.options), turn
+        return converse(engine, told, kept or turns[-1:], asked.options), turn
 
     def _remember(self, reply: Reply, text: str, said_at: str, *, stored: bool) -> None:
         """Store the message, unless it is, and the answer."""

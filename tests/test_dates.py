@@ -260,6 +260,7 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         "She is in the 8th grade",
         "my 21st birthday was fun",
         "I live on the 21st of nowhere",
+        "they turn five in April, on the 19th",
         # come again
         "my birthday is on June 8",
         "he was born on the 8th of June",

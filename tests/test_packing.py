@@ -64,3 +64,16 @@ def test_short_examples_share_a_row() -> None:
     assert row.lengths == [3, 2, 2, 2, 2]
     assert row.predictors == [3, 4, 5, 6, 7, 8, 9, 10] and row.labels == [9] * 8
     assert len(rows(batch, 10)) == 2
+
+
+def test_earlier_answers_of_a_chat_are_learned_where_they_stand() -> None:
+    chat = Tokens((1, 2, 3, 8, 9, 4), (7, 9), earlier=((3, 5),))
+    other = Tokens((1, 2, 5), (6, 9))
+    assert (chat.learned, other.learned) == (4, 2)
+    row = pack([chat, other])
+    assert row.lengths == [2, 5, 2]
+    assert row.ids == [1, 2, 3, 8, 9, 4, 7, 5, 6]
+    assert row.predictors == [2, 3, 5, 6, 7, 8]
+    assert row.labels == [8, 9, 7, 9, 6, 9]
+    # What all begin with ends before the first answer: of it each example learns its own.
+    assert pack([chat, chat]).lengths[0] == 2

@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeEngine
 from memorykit import quick
 
 from edgemem.errors import InputError
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.stages.reading import readings
-from edgemem.training import evaluate
+from edgemem.training import evaluate, replies
+from edgemem.training import examples as files
 from edgemem.training.annotated import examples
 from edgemem.training.written import is_written, read
 
@@ -124,6 +126,62 @@ def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) ->
     assert refused == [f" {NOT_KNOWN}"]
 
 
+LATER = """\
+~ 2024-06-01 09:00
+> what can i cook, allergic to nuts as i am | I am allergic to nuts
+< Anything without nuts, for you are allergic to them.
+> And for Joel?
+< I don't know what Joel eats.
+~ 2024-06-02 09:00
+> What is two and two?
+< Four.
+"""
+
+
+def test_chats_held_later_follow_a_conversation(path: Path) -> None:
+    path.write_text(TALK + LATER)
+    named, asked = read(path)
+    assert not named.later
+    first, second = asked.later
+    assert (first.at, second.at) == ("2024-06-01T09:00:00+00:00", "2024-06-02T09:00:00+00:00")
+    cook, joel = first.exchanges
+    assert cook.text == "what can i cook, allergic to nuts as i am" and joel.evidence == ()
+    assert cook.evidence == ("I am allergic to nuts.",) and "without nuts" in cook.reply
+    assert second.exchanges[0].reply == "Four."
+
+
+def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
+    path.write_text(TALK + LATER)
+    with quick(engine=FakeEngine()) as memory:
+        first, second = replies.examples(memory, read(path)[1])
+    system, noted, answered, asked = first.prompt
+    assert "Saturday, 1 June 2024" in system["content"]
+    assert 'User said: "I am allergic to nuts."' in noted["content"]
+    assert answered == {"role": "assistant", "content": read(path)[1].later[0].exchanges[0].reply}
+    assert asked["content"] == "And for Joel?" and first.target == "I don't know what Joel eats."
+    assert first.earlier == (2,) and first.group == "few-2"
+    assert second.target == "Four." and second.earlier == ()
+
+
+def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> None:
+    path.write_text(TALK + LATER.replace("cook, allergic to nuts as i am", "see at the cinema"))
+    with quick(engine=FakeEngine()) as memory:
+        first, _ = replies.examples(memory, read(path)[1])
+    assert first.earlier == () and first.target == "I don't know what Joel eats."
+
+
+def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) -> None:
+    path.write_text(TALK + LATER)
+    with quick(engine=FakeEngine()) as memory:
+        made = list(replies.examples(memory, read(path)[1]))
+    file = tmp_path / "made.jsonl"
+    files.write(file, made)
+    assert files.read([file]) == made
+    file.write_text(file.read_text().replace('"earlier": [2]', '"earlier": [1]'))
+    with pytest.raises(InputError, match="line 1 is no training example .*no message of the"):
+        files.read([file])
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -132,6 +190,8 @@ def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) ->
         ("@ 2024-01-01 10:00\nKim: Hi.", "line 3: 'Kim: Hi.' is no message of Mara or Joel"),
         ("@ 2024-01-01 10:00\nMara: Hi.\n? Who?", "line 4: 'Who\\?' is no `question | answer`"),
         ("@ 2024-01-01 10:00\nMara: Hi.\n? Who? | x | Ho", "no message up to here has .*'Ho'"),
+        ("@ 2024-01-01 10:00\nMara: Hi.\n> Who?", "line 4: a chat is a line such as"),
+        ("@ 2024-01-01 10:00\nMara: Hi.\n~ 2024-02-01 10:00\n< Hi.", "line 5: a chat is"),
         ("@ 2024-13-01 10:00\nMara: Hi.", "line 3: month must be in 1..12"),
     ],
 )

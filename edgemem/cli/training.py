@@ -105,7 +105,7 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
     Of written pairs: what a new fact is beside an old memory.
     """
     from edgemem.memory import Memory
-    from edgemem.training import annotated, pairs
+    from edgemem.training import annotated, pairs, replies
 
     facts = [path for path in files if pairs.is_pairs(path)]
     talks = _talks([path for path in files if path not in facts])
@@ -117,6 +117,8 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
         for number, talk in enumerate(talks, 1):
             with working(f"{talk.id}, {number} of {len(talks)}"):
                 made = list(annotated.examples(memory, talk, seed=seed, stages=stages))
+                if "reply" in stages and talk.later:
+                    made += replies.examples(memory, talk)
             yield from made
 
 

@@ -150,18 +150,21 @@ def load_chosen(engine: Engine, setting: str) -> ExpertSet | None:
     left out of an installation. Raises AdapterError as `load` does for any other.
     """
     found = chosen_set(setting, engine.path)
-    return None if found is None else load(engine, setting)
+    return None if found is None else load(engine, str(found.folder))
 
 
 def chosen_set(setting: str, base: Path) -> ExpertSet | None:
-    """The set that `load_chosen` loads into a model of that file. Raises AdapterError."""
+    """The set that `load_chosen` loads into a model of that file. Raises AdapterError.
+
+    The default has a set for each of several models: `open`, `open-MODEL`.
+    """
     if setting == NO_EXPERTS:
         return None
     if setting == DEFAULT:
-        if not any((place / DEFAULT / _MANIFEST).is_file() for place in _places()):
-            return None
-        if models.known_sha256(base) not in find(DEFAULT).base_sha256:
-            return None
+        sha256 = models.known_sha256(base)
+        files = (f for place in _places() for f in sorted(place.glob(f"*/{_MANIFEST}")))
+        ours = (_read(f.parent) for f in files if f.parent.name.partition("-")[0] == DEFAULT)
+        return next((s for s in ours if sha256 in s.base_sha256), None)
     return find(setting)
 
 

@@ -94,6 +94,7 @@ _NTH = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)"
 _NUMBER = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)?"
 # Not "on Sundays", "Friday's child", "Friday-night".
 _WHOLE = r"(?![\w-]|['’]\w)"
+_NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")  # "may" and "march" are verbs
 # Not "8 June 2021" nor "June 8, 2021"; not "the 8th of June last year".
 _NO_YEAR = (
     rf"{_WHOLE}(?!,? (?:of |in )?(?:\d{{1,4}}(?![:\w])(?! ?[ap]\.?m)|last\b|next\b|this\b)"
@@ -262,9 +263,12 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
     month, weekday = groups.get("month"), groups.get("day")
     if not _is_one_day(match):
         return None
-    first, last = tense.clause(match.string, *match.span())
+    text, start = match.string, match.start()
+    if not month and _NAMED_MONTH.search(text, max(0, start - _WINDOW), start):
+        return None  # "in April, on the 19th": of that month
+    first, last = tense.clause(text, *match.span())
     again = _YEARLY if month else _MONTHLY
-    if again.search(match.string, first, last):
+    if again.search(text, first, last):
         return None
     direction, number = _tense(match), int(match["nth"])
     if direction == tense.UNKNOWN:

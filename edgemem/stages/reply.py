@@ -3,7 +3,8 @@
 An instruct model reads its own chat template: a system message (who it is, today's date, how to
 take notes, what is known of the user), then the turns, each with the notes that were recalled for
 it. A turn is shown again as it was shown first, so what the model has read of the conversation is
-never computed again. Notes are marked as data: what they say is no instruction.
+never computed again. Notes are marked as data: what they say is no instruction. An expert has
+learned how to take notes, so it is told the date alone.
 
 A model that follows no instructions makes small talk here, without memory.
 """
@@ -36,6 +37,7 @@ _SYSTEM = (
     "their own life and no note tells, say that you don't know it. Answer everything else from "
     "your general knowledge. Be brief and concrete."
 )
+_EXPERT_SYSTEM = "You are the user's assistant, an AI. Today is {today}."
 _KNOWN = "What you know about the user:"
 _NOTES = "Notes from memory:"
 _MESSAGE = "Message:"
@@ -44,9 +46,12 @@ _SMALL_TALK = "You are a friendly companion. Reply in one or two short sentences
 _SMALL_TALK_TOKENS = 64
 
 
-def system_text(today: date, known: Sequence[Recalled] = (), instructions: str = "") -> str:
+def system_text(
+    today: date, known: Sequence[Recalled] = (), instructions: str = "", *, expert: bool = False
+) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own."""
-    parts = [_SYSTEM.format(today=f"{today:%A}, {day_text(today)}")]
+    task = _EXPERT_SYSTEM if expert else _SYSTEM
+    parts = [task.format(today=f"{today:%A}, {day_text(today)}")]
     if instructions:
         parts.append(instructions)
     if known:

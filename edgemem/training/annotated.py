@@ -26,7 +26,17 @@ from edgemem.stages.reading import readings
 from edgemem.training.examples import STAGES, Example, Stage, extraction_example
 from edgemem.training.phrases import phrases
 
-__all__ = ["Annotated", "Pair", "Question", "as_recalled", "examples", "retrieved", "store"]
+__all__ = [
+    "Annotated",
+    "Exchange",
+    "Later",
+    "Pair",
+    "Question",
+    "as_recalled",
+    "examples",
+    "retrieved",
+    "store",
+]
 
 _MAX_ANSWER_WORDS = 20  # a longer one explains itself
 _GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
@@ -57,10 +67,27 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """A message of a later chat and an ideal reply. evidence: the messages that the reply needs."""
+
+    text: str
+    reply: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Later:
+    """A chat that is held after the conversation. at: ISO time."""
+
+    at: str
+    exchanges: tuple[Exchange, ...]
+
+
+@dataclass(frozen=True)
 class Annotated:
     """messages: as `Memory.add` takes them. pronouns: "she" or "he" of each speaker with a name.
 
-    refused: the share of the unanswerable questions to learn from.
+    refused: the share of the unanswerable questions to learn from. later: chats held afterwards.
     """
 
     id: str
@@ -69,6 +96,7 @@ class Annotated:
     questions: Sequence[Question]
     pronouns: Mapping[str, str]
     refused: float = 1.0
+    later: Sequence[Later] = ()
 
 
 def store(memory: Memory, talk: Annotated) -> None:

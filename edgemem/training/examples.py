@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from edgemem.errors import InputError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGES", "Example", "Stage", "extraction_example", "read", "write"]
 
-Stage = Literal["extraction", "update", "generation"]
+Stage = Literal["extraction", "update", "generation", "reply"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
@@ -27,14 +27,17 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 class Example:
     """One answer to learn. group: the conversation it is of; splits keep a group together.
 
-    kind: what it is an example of ("empty", "DELETE", "temporal"), for counts and weights.
+    prompt: a text, or the messages of a chat. kind: what it is an example of ("empty", "DELETE",
+    "temporal"), for counts and weights. earlier: places of messages in the prompt that are
+    answers to learn too.
     """
 
     stage: Stage
-    prompt: str
+    prompt: str | list[dict[str, str]]
     target: str
     group: str
     kind: str = ""
+    earlier: tuple[int, ...] = ()
 
 
 def extraction_example(reading: Reading, facts: Sequence[str], group: str) -> Example:
@@ -61,14 +64,25 @@ def read(paths: Sequence[Path]) -> list[Example]:
             if not line:
                 continue
             try:
-                example = Example(**json.loads(line))
-                texts = (example.prompt, example.target, example.group, example.kind)
-                if example.stage not in STAGES or not all(isinstance(t, str) for t in texts):
-                    raise ValueError(f"stage is {example.stage!r}; allowed: {', '.join(STAGES)}")
-            except (TypeError, ValueError) as exc:
+                example = _example(json.loads(line))
+            except (TypeError, ValueError, LookupError) as exc:
                 raise InputError(
                     f"{path}, line {number} is no training example ({exc}); expected JSON with "
                     "stage, prompt, target, group and kind, as `edgemem train data` writes it"
                 ) from exc
             found.append(example)
     return found
+
+
+def _example(raw: dict[str, Any]) -> Example:
+    example = Example(**{**raw, "earlier": tuple(raw.get("earlier", ()))})
+    texts = [example.target, example.group, example.kind]
+    if isinstance(example.prompt, str):
+        texts.append(example.prompt)
+    else:
+        texts += [message[key] for message in example.prompt for key in ("role", "content")]
+        if any(example.prompt[place]["role"] != "assistant" for place in example.earlier):
+            raise ValueError("an earlier answer is no message of the assistant")
+    if example.stage not in STAGES or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"stage is {example.stage!r}; allowed: {', '.join(STAGES)}")
+    return example

@@ -15,13 +15,28 @@ __all__ = ["Row", "Tokens", "pack", "rows"]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One example. prompt: at least one id; target: at least one, the end of the turn its last."""
+    """One example. prompt: at least one id; target: at least one, the end of the turn its last.
+
+    earlier: ranges (first, end) of the prompt that are answers to learn too, in order; none begins
+    at 0.
+    """
 
     prompt: tuple[int, ...]
     target: tuple[int, ...]
+    earlier: tuple[tuple[int, int], ...] = ()
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.target)
+
+    @property
+    def learned(self) -> int:
+        """How many tokens are predicted."""
+        return len(self.target) + sum(end - first for first, end in self.earlier)
+
+    @property
+    def head(self) -> tuple[int, ...]:
+        """What is read before the first answer."""
+        return self.prompt[: self.earlier[0][0]] if self.earlier else self.prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +57,16 @@ class Row:
 
 def pack(examples: Sequence[Tokens]) -> Row:
     """One row of one or more examples, each of which sees the shared beginning and itself."""
-    shared = _shared([e.prompt for e in examples])
+    shared = _shared([e.head for e in examples])
     ids = list(examples[0].prompt[:shared])
     row = Row(ids, list(range(shared)), [shared], [], [])
     for example in examples:
         # The last target token is predicted, and predicts nothing.
         own = (*example.prompt, *example.target[:-1])[shared:]
-        first = len(ids) + len(example.prompt) - 1 - shared
-        row.predictors.extend(range(first, first + len(example.target)))
-        row.labels.extend(example.target)
+        before = len(ids) - 1 - shared  # of a token, the place of the one that predicts it
+        for first, end in (*example.earlier, (len(example.prompt), len(example))):
+            row.predictors.extend(range(before + first, before + end))
+            row.labels.extend((*example.prompt, *example.target)[first:end])
         row.lengths.append(len(own))
         row.positions.extend(range(shared, shared + len(own)))
         ids.extend(own)
@@ -59,7 +75,7 @@ def pack(examples: Sequence[Tokens]) -> Row:
 
 def rows(examples: Sequence[Tokens], max_tokens: int) -> list[Row]:
     """As few rows as first fit finds, each of at most max_tokens tokens, or of one example."""
-    shared = _shared([e.prompt for e in examples])
+    shared = _shared([e.head for e in examples])
     bins: list[list[Tokens]] = []
     room: list[int] = []
     for example in sorted(examples, key=len, reverse=True):

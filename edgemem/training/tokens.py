@@ -39,13 +39,7 @@ def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
         end = lib.llama_vocab_eot(vocabulary.handle)
         if end < 0:
             end = lib.llama_vocab_eos(vocabulary.handle)
-        found = [
-            Tokens(
-                tuple(vocabulary.prompt_tokens(e.prompt)),
-                (*vocabulary.tokenize(e.target), end),
-            )
-            for e in examples
-        ]
+        found = [_tokens(vocabulary, example, end) for example in examples]
         vocabulary.close()
     finally:
         lib.llama_model_free(model)
@@ -56,3 +50,24 @@ def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
                 f"{MAX_TOKENS} are allowed: show it fewer turns or memories"
             )
     return found
+
+
+def _tokens(vocabulary: Vocabulary, example: Example, end: int) -> Tokens:
+    """end: the token that ends an answer to a plain text; a chat's template has its own."""
+    if isinstance(example.prompt, str):
+        prompt = vocabulary.prompt_tokens(example.prompt)
+        return Tokens(tuple(prompt), (*vocabulary.tokenize(example.target), end))
+    chat = [*example.prompt, {"role": "assistant", "content": example.target}]
+    tokens = vocabulary.prompt_tokens(chat)
+    answers = []
+    for place in (*example.earlier, len(chat) - 1):
+        first = len(vocabulary.prompt_tokens(chat[:place]))
+        stop = first + len(vocabulary.tokenize(chat[place]["content"])) + 1
+        if not vocabulary.ends(tokens[stop - 1]):
+            raise ModelError(
+                f"the chat template ends no answer after {chat[place]['content'][-20:]!r}; train "
+                "on a model whose template shows an answer as the model writes it"
+            )
+        answers.append((first, stop))
+    *earlier, (first, stop) = answers
+    return Tokens(tuple(tokens[:first]), tuple(tokens[first:stop]), tuple(earlier))

@@ -30,7 +30,12 @@ from edgemem.training.tokens import tokenized
 __all__ = ["LAYERS", "Outcome", "Plan", "Progress", "learning_rate", "split", "targets", "train"]
 
 LAYERS = {"qv": lora.QV, "all": lora.ALL_LINEAR}
-_LAYERS_OF: dict[Stage, str] = {"extraction": "qv", "update": "qv", "generation": "all"}
+_LAYERS_OF: dict[Stage, str] = {
+    "extraction": "qv",
+    "update": "qv",
+    "generation": "all",
+    "reply": "all",
+}
 WARMUP_STEPS = 10
 LAST_LR = 0.1  # of the highest
 MAX_GRADIENT_NORM = 1.0
@@ -336,7 +341,7 @@ class _Expert:
             group["lr"] = lr
         self._model.train()
         self._optimizer.zero_grad(set_to_none=True)
-        targets = sum(len(e.target) for e in batch)
+        targets = sum(e.learned for e in batch)
         total = 0.0
         for row in rows(batch, self._plan.row_tokens):
             loss = lora.loss_sum(self._model, row) / targets
@@ -389,7 +394,7 @@ def _identity(
 ) -> str:
     """Of all that a run depends on but how long it lasts."""
     settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
-    parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target] for e in (*learn, *judge))]
+    parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target, *e.earlier] for e in (*learn, *judge))]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

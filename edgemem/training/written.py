@@ -14,6 +14,13 @@ if need be, words quoted from earlier messages that it takes as well; `-` is no 
 asked of "User" is asked in the first person, as users ask (models/conversations/README.md). A
 conversation without a single fact is one whose facts nobody wrote down: it has questions alone.
 
+    ~ 2024-06-11 09:30
+    > Who could look after my cat in May? | a grey cat last week
+    < Biscuit would be in good hands with Joel, who knows cats.
+
+`~` is a chat held later, `>` what the user says there, with words quoted from each earlier message
+that the answer needs, and `<` an ideal answer.
+
 Knows that form; knows nothing of training.
 """
 
@@ -30,7 +37,7 @@ from edgemem.importers import batches, spaced
 from edgemem.results import Message
 from edgemem.stages import dates
 from edgemem.stages.reading import CONTEXT
-from edgemem.training.annotated import Annotated, Pair, Question, as_recalled
+from edgemem.training.annotated import Annotated, Exchange, Later, Pair, Question, as_recalled
 
 __all__ = ["is_written", "read"]
 
@@ -58,7 +65,8 @@ _AS_ASKED = (  # of "User" or "the user", as users ask of themselves
         r"\1 me",
     ),
 )
-_SESSION = re.compile(r"@ *(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})")
+_TIME = r" *(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})"
+_SESSION, _LATER = re.compile(f"@{_TIME}"), re.compile(f"~{_TIME}")
 
 
 @dataclass
@@ -66,6 +74,15 @@ class _Turn:
     message: dict[str, Any]
     facts: list[str] = field(default_factory=list)
     questions: list[tuple[str, str, tuple[int, ...]]] = field(default_factory=list)
+
+
+@dataclass
+class _Chat:
+    """asked: a message that waits for its answer, and its evidence."""
+
+    at: str
+    exchanges: list[Exchange] = field(default_factory=list)
+    asked: tuple[str, tuple[str, ...]] | None = None
 
 
 def is_written(path: Path) -> bool:
@@ -81,10 +98,12 @@ def read(path: Path) -> list[Annotated]:
     pronouns: dict[str, str] = {}
     start, position, session = "", 0, 0
     turns: list[_Turn] = []
+    chats: list[_Chat] = []
 
     def finished() -> None:
         if turns:
-            found.append(_annotated(f"{path.stem}-{len(found) + 1}", turns, pronouns))
+            found.append(_annotated(f"{path.stem}-{len(found) + 1}", turns, pronouns, chats))
+            chats.clear()
 
     for number, raw in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         line = raw.strip()
@@ -98,6 +117,10 @@ def read(path: Path) -> list[Annotated]:
                 turns, start, pronouns = [], "", {}
             elif begun := _SESSION.fullmatch(line):
                 start, position, session = f"{begun[1]}T{begun[2]}:00+00:00", 0, session + 1
+            elif begun := _LATER.fullmatch(line):
+                chats.append(_Chat(f"{begun[1]}T{begun[2]}:00+00:00"))
+            elif line.startswith((">", "<")):
+                _said_later(line[1:].strip(), line[0] == ">", turns, chats)
             elif line.startswith("="):
                 _last(turns).facts.append(_fact(line[1:].strip(), turns))
             elif line.startswith("?"):
@@ -144,23 +167,45 @@ def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, .
     if len(parts) < 2 or not all(parts):
         raise ValueError(f"{line!r} is no `question | answer`")
     text, answer, *quotes = parts
-    earlier = []
-    for quote in quotes:
-        place = next((i for i, t in enumerate(turns) if quote in t.message["content"]), None)
-        if place is None:
-            raise ValueError(f"no message up to here has the words {quote!r}")
-        earlier.append(place)
+    earlier = [_place(quote, turns) for quote in quotes]
     if answer != "-":
         at = _last(turns).message["timestamp"]
         answer = dates.absolute(f"so {answer}", at)[0].removeprefix("so ").removeprefix("my ")
     return text, answer, tuple(dict.fromkeys(earlier))
 
 
-def _annotated(id: str, turns: Sequence[_Turn], pronouns: dict[str, str]) -> Annotated:
+def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequence[_Chat]) -> None:
+    """A message of a chat, or the answer to it."""
+    if not chats or not line or (chats[-1].asked is None) != by_user:
+        raise ValueError("a chat is a line such as ~ 2024-05-01 18:30, then > and < in turn")
+    chat = chats[-1]
+    if chat.asked is None:
+        text, *quotes = (part.strip() for part in line.split("|"))
+        places = [_place(quote, turns) for quote in quotes]
+        said = dict.fromkeys(turns[place].message["content"] for place in places)
+        chat.asked = text, tuple(said)
+    else:
+        text, evidence = chat.asked
+        chat.exchanges.append(Exchange(text, line, evidence))
+        chat.asked = None
+
+
+def _place(quote: str, turns: Sequence[_Turn]) -> int:
+    """Which message has these words."""
+    for place, turn in enumerate(turns):
+        if quote in turn.message["content"]:
+            return place
+    raise ValueError(f"no message up to here has the words {quote!r}")
+
+
+def _annotated(
+    id: str, turns: Sequence[_Turn], pronouns: dict[str, str], chats: Sequence[_Chat]
+) -> Annotated:
     messages = [turn.message for turn in turns]
     renamed = {name: said for name, said in pronouns.items() if said != "they"}
     pairs = list(_pairs(turns)) if any(turn.facts for turn in turns) else []
-    return Annotated(id, messages, pairs, list(_questions(turns)), renamed)
+    later = [Later(chat.at, tuple(chat.exchanges)) for chat in chats if chat.exchanges]
+    return Annotated(id, messages, pairs, list(_questions(turns)), renamed, later=later)
 
 
 def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
