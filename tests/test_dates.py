@@ -172,7 +172,7 @@ WEEKDAYS = {
 DAYS_OF_A_MONTH = {
     "the wedding is on the 8th of June": "the wedding is on 8 June 2026",
     "the wedding is the 8th of June": "the wedding is on 8 June 2026",
-    "we got back on the 8th of June": "we got back on 8 June 2025",
+    "we got back on the 8th of October": "we got back on 8 October 2025",
     "we marry june 8": "we marry on 8 June 2026",
     "we get married june 8": "we get married on 8 June 2026",
     "it opens on 14 november": "it opens on 14 November 2026",
@@ -185,6 +185,13 @@ DAYS_OF_A_MONTH = {
     "It is on Saturday, June 6th": "It is on Saturday 6 June 2026",
 }
 COUNTED = {
+    "it starts three weeks from this coming Monday": "it starts on Monday 30 March 2026",
+    "it is two weeks from tomorrow": "it is on Tuesday 17 March 2026",
+    "we train a week on monday": "we train on Monday 16 March 2026",
+    "the oven comes in three weeks, the wednesday": "the oven comes on Wednesday 25 March 2026",
+    "it is in two weeks, on the Friday": "it is on Friday 20 March 2026",
+    "now it is the second saturday of september": "now it is on Saturday 12 September 2026",
+    "we met on the last Friday in February": "we met on Friday 27 February 2026",
     "dinner tonight": "dinner on 2 March 2026",
     "we eat out this evening": "we eat out on 2 March 2026",
     "we eat out tomorrow night": "we eat out on 3 March 2026",
@@ -261,6 +268,10 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         "my 21st birthday was fun",
         "I live on the 21st of nowhere",
         "they turn five in April, on the 19th",
+        "we agreed, its 31 august instead of 1 june",  # of this year, most likely
+        "signed up for the run on 21 june",
+        "got the dentist on friday",
+        "I go once a week on Monday",
         # come again
         "my birthday is on June 8",
         "he was born on the 8th of June",

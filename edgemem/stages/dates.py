@@ -145,8 +145,10 @@ _MONTHLY = re.compile(r"\b(?:rent|salary|wages?|bills?|pay|pays|paid|payday|mort
 _TAKING = re.compile(r"(?:\b(?:have|has|had)|['’](?:ve|s))(?:n['’]?t| not| never)\b", re.I)
 _RATE = re.compile(r"\b(?:once|twice|times?|first|best|worst|most)\b[^,.;!?]*$", re.I)
 _SENTENCE_ENDS = ("", ".", "!", "?")
+_ORDINALS = {"first": 0, "second": 1, "third": 2, "fourth": 3}
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
 
+_LONG_AGO = 180  # days: of what is further back, people say the year
 _WINDOW = 60  # characters: further away nothing makes a name or a range of a weekday
 
 _Found = tuple[str, date] | None
@@ -170,6 +172,35 @@ def _in_units(match: re.Match[str], said: date) -> _Found:
     return None if _tense(match) == tense.PAST else _shift(said, _count(match), match[2].lower())
 
 
+def _weekday_in_weeks(match: re.Match[str], said: date) -> _Found:
+    """in two weeks, on the Wednesday"""
+    monday = said - timedelta(days=said.weekday())
+    return _to_weekday(match, monday + timedelta(days=_number_of(match), weeks=_count(match)))
+
+
+def _counted_from(match: re.Match[str], said: date) -> _Found:
+    """three weeks from tomorrow, or from this coming Monday; a week on Monday"""
+    unit = 7 if match[2].lower().startswith("week") else 1
+    from_day = said + timedelta(days=1) if match["day"] is None else _nearest(match, said, 1)
+    return _to_weekday(match, from_day + timedelta(days=unit * _count(match)))
+
+
+def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
+    """the second Saturday of September: the coming one, unless the text speaks of what was"""
+    month = next(n for n in range(12) if _MONTHS[n].lower().startswith(match["month"][:3].lower()))
+    past = _tense(match) == tense.PAST
+    for year in (said.year, said.year - 1 if past else said.year + 1):
+        first = date(year, month + 1, 1)
+        day = first + timedelta(days=(_number_of(match) - first.weekday()) % 7)
+        if match["which"].lower() == "last":
+            day += timedelta(weeks=4 if (day + timedelta(weeks=4)).month == day.month else 3)
+        else:
+            day += timedelta(weeks=_ORDINALS[match["which"].lower()])
+        if (day < said) == past:
+            return _to_weekday(match, day)
+    return None
+
+
 def _step(match: re.Match[str], said: date) -> _Found:
     """next week; this weekend, which is the one before today if the text speaks of what was."""
     n, unit = _STEP[match[1].lower()], match[2].lower()
@@ -179,7 +210,7 @@ def _step(match: re.Match[str], said: date) -> _Found:
 
 
 def _to_weekday(match: re.Match[str], day: date) -> tuple[str, date]:
-    name, part = _DAYS[day.weekday()], match["part"]
+    name, part = _DAYS[day.weekday()], match.groupdict().get("part")
     return f"on {f'the {part.lower()} of ' if part else ''}{name} {day_text(day)}", day
 
 
@@ -284,6 +315,8 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
             return None
         if (day - said).days * direction < 0:
             continue
+        if (said - day).days > _LONG_AGO:
+            return None  # "we agreed on 31 August" may well be the next one
         if weekday and day.weekday() != _number_of(match):
             if month or n > 2:
                 return None
@@ -303,6 +336,11 @@ def _day_and_month(match: re.Match[str], said: date) -> _Found:
 
 
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
+    (
+        rf"{_ALONE}{_COUNT} (day|week)s? from (?:tomorrow|"
+        rf"(?:this |next |the )?(?:coming )?{_WEEKDAY})\b",
+        _counted_from,
+    ),
     (r"\b(?:the )?day before yesterday\b", lambda m, d: _shift(d, -2, "day")),
     (r"\b(?:the )?day after tomorrow\b", lambda m, d: _shift(d, 2, "day")),
     (
@@ -321,6 +359,20 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
         rf"{_ALONE}{_COUNT} {_UNIT} from (?:now|today)\b",
         lambda m, d: _shift(d, _count(m), m[2].lower()),
+    ),
+    (
+        rf"(?<!days )(?<!times )(?<!once )(?<!twice )(?<!hours )(?<!work )\b(an?|one|two|three) "
+        rf"(week)s? on {_WEEKDAY}{_PART}{_WHOLE}",
+        _counted_from,
+    ),
+    (
+        rf"\bin {_COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the {_WEEKDAY}{_PART}{_WHOLE}",
+        _weekday_in_weeks,
+    ),
+    (
+        rf"(?<!every )(?<!each )\b(?:on )?the (?P<which>first|second|third|fourth|last) "
+        rf"{_WEEKDAY}{_PART} (?:of|in) {_MONTH}{_NO_YEAR}",
+        _weekday_of_month,
     ),
     (rf"\bin {_COUNT} {_UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
     (rf"\b(?:on )?{_WEEKDAY}{_PART} (?P<step>last|this|next) week\b", _weekday_of_week),

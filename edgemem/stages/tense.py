@@ -216,6 +216,8 @@ def _kind(
         return so_far if cues and (infinitive or i - where <= 3) else UNKNOWN
     if token == "got" and before in ("have", "has", "ve", "s"):
         return COMING
+    if token == "got" and at_start and i == 0:
+        return UNKNOWN  # "got the dentist on Friday": have got, or did get
     if (token in _WAS and before not in _ARTICLES) or _is_past_form(token, before):
         close = all(t in _BETWEEN or t.endswith("ly") for t in tokens[where + 1 : i])
         if cues and close:

@@ -1,0 +1,92 @@
+"""How many facts that are over does an update find, and how many true ones does it take for over?
+
+    python -m bench.updates FILE... --json OUT [--model NAME] [--experts NAME]
+
+A FILE holds old memories and new facts with what each is beside its memory (models/pairs). Every
+fact goes through the stage as `Memory.add` would bring it, with its memory as the only one near.
+Held-out files are for figures: nothing is changed because of what they show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from bench import report
+from edgemem.config import load_settings
+from edgemem.runtime import experts
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+from edgemem.stages import update
+from edgemem.training import pairs
+from edgemem.training.changes import Situation
+
+_console = Console(stderr=True)
+
+
+def judged(engine: Engine, embedder: Embedder, situation: Situation) -> str:
+    """What the stage makes of a fact beside its memory."""
+    (memory,) = situation.memories
+    old, new = embedder.embed([memory, situation.fact])
+    near = [update.Candidate("old", memory, float(old @ new))]
+    (op,) = update.decide(engine, [situation.fact], [near])
+    return op.event
+
+
+def figures(wanted: Sequence[str], found: Sequence[str]) -> dict[str, Any]:
+    """Counts of the endings found and of others taken for one, with Wilson's intervals."""
+    right = Counter(w for w, f in zip(wanted, found, strict=True) if w == f)
+    of = Counter(wanted)
+    wrong = sum(f == "DELETE" != w for w, f in zip(wanted, found, strict=True))
+    others = len(wanted) - of["DELETE"]
+    return {
+        "endings": of["DELETE"],
+        "endings_found": right["DELETE"],
+        "found_wilson_95": [round(x, 3) for x in report.wilson(right["DELETE"], of["DELETE"])],
+        "others": others,
+        "others_ended": wrong,
+        "ended_wilson_95": [round(x, 4) for x in report.wilson(wrong, others)],
+        "macro": round(sum(right[e] / of[e] for e in of) / len(of), 4),
+        **{f"right_{e}": f"{right[e]} of {of[e]}" for e in sorted(of)},
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.updates", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser.add_argument("--model", help="name or file (default: setting `model`)")
+    parser.add_argument("--experts", help="set of experts (default: setting `experts`)")
+    options = parser.parse_args(argv)
+    settings = load_settings()
+    chosen = options.experts or settings.experts
+    rows = []
+    embedder = Embedder.load(settings.embedder)
+    with Engine.load(options.model or settings.model) as engine, Progress(console=_console) as bar:
+        experts.load_chosen(engine, chosen)
+        for file in options.files:
+            situations = pairs.read(file)
+            started = time.perf_counter()
+            found = [
+                judged(engine, embedder, s) for s in bar.track(situations, description=file.name)
+            ]
+            each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(situations))
+            counted = figures([s.event for s in situations], found)
+            rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 1)})
+        summary = {"model": engine.name, "experts": chosen, "sure": update.SURE}
+    report.write(options.json, summary, rows)
+    for row in rows:
+        _console.print(row)
+
+
+if __name__ == "__main__":
+    main()
