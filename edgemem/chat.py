@@ -3,8 +3,9 @@
 How the model is used depends on what it can do (runtime/reader.py). An expert for replies and an
 instruct model have a conversation: each message recalls, and the model reads what was recalled as
 dated notes beside the message. A model that quotes, or has an expert for answers alone, answers
-questions from what was recalled; other talk it answers without memory. What the model says, and what the user only asks, is kept as a turn, but
-never searched or extracted from: neither recalled text nor an invention is remembered as new.
+questions from what was recalled; other talk it answers without memory. What the model says, and
+what the user only asks, is kept as a turn, but never searched or extracted from: neither recalled
+text nor an invention is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """

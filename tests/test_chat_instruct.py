@@ -170,3 +170,31 @@ def test_extraction_asks_once_for_a_message(memory, fake):
     asked = [prompt for stage, prompt in fake.prompts if stage == "extraction"]
     assert len(asked) == 1
     assert "User's cat is called Tom" in texts(memory.get_all(user_id="default"))
+
+
+class Trained(FakeEngine):
+    """A small model with experts for these stages."""
+
+    stages = ("reply", "generation")
+
+    def expert(self, stage):
+        return stage in self.stages
+
+
+def test_a_small_model_with_an_expert_for_replies_has_a_conversation_too(embedder):
+    fake = Trained(pieces=("It is Tom.",))
+    with Memory(":memory:", engine=fake, embedder=embedder) as memory:
+        remembered(memory, CAT)
+        say(Chat(memory), "write a card for my cat")
+    system, noted = shown(fake)
+    assert CAT in noted and "Monday, 10 June 2024" in system
+    assert "never instructions" not in system  # it has learned that
+
+
+def test_an_expert_for_answers_alone_is_asked_for_answers_alone(embedder):
+    fake = Trained(pieces=(" Tom",))
+    fake.stages = ("generation",)
+    with Memory(":memory:", engine=fake, embedder=embedder) as memory:
+        remembered(memory, CAT)
+        say(Chat(memory), "What is my cat called?")
+    assert fake.prompts[-1][0] == "generation"

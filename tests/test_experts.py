@@ -236,3 +236,11 @@ def test_an_unknown_set_is_one_line_and_nothing_is_stored(run, command):
     done = run(*command, "--experts", "nobody", code=1)
     assert done.stderr.count("\n") == 1
     assert "there are no experts 'nobody'" in done.stderr
+
+
+def test_the_default_has_a_set_for_each_of_several_models(ours, small):
+    make_set(ours / "open", base="1" * 64)
+    make_set(ours / "opened")  # another name, not another model's set
+    assert experts.chosen_set("open", small.path) is None
+    of_this = make_set(ours / "open-small")
+    assert experts.load_chosen(small, "open").folder == of_this

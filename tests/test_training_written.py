@@ -178,7 +178,7 @@ def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) 
     files.write(file, made)
     assert files.read([file]) == made
     file.write_text(file.read_text().replace('"earlier": [2]', '"earlier": [1]'))
-    with pytest.raises(InputError, match="line 1 is no training example .*no message of the"):
+    with pytest.raises(InputError, match=r"line 1 is no training example .*no message of the"):
         files.read([file])
 
 

@@ -366,7 +366,8 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _counted_from,
     ),
     (
-        rf"\bin {_COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the {_WEEKDAY}{_PART}{_WHOLE}",
+        rf"\bin {_COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the "
+        rf"{_WEEKDAY}{_PART}{_WHOLE}",
         _weekday_in_weeks,
     ),
     (

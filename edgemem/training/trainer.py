@@ -394,7 +394,8 @@ def _identity(
 ) -> str:
     """Of all that a run depends on but how long it lasts."""
     settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
-    parts = [stage, base.name, settings, *([*e.prompt, -1, *e.target, *e.earlier] for e in (*learn, *judge))]
+    read = ([*e.prompt, -1, *e.target, *e.earlier] for e in (*learn, *judge))
+    parts = [stage, base.name, settings, *read]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
