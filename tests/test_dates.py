@@ -185,6 +185,9 @@ DAYS_OF_A_MONTH = {
     "It is on Saturday, June 6th": "It is on Saturday 6 June 2026",
 }
 COUNTED = {
+    "the oven is pushed to monday": "the oven is pushed to Monday 9 March 2026",
+    "Friday the plumber comes": "On Friday 6 March 2026 the plumber comes",
+    "the gig was put off until the 20th": "the gig was put off until 20 March 2026",
     "it starts three weeks from this coming Monday": "it starts on Monday 30 March 2026",
     "it is two weeks from tomorrow": "it is on Tuesday 17 March 2026",
     "we train a week on monday": "we train on Monday 16 March 2026",

@@ -103,7 +103,7 @@ _NO_YEAR = (
 # After what stands alone a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|and|but|so|if|"
-    r"when|then|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|about|by|after|"
+    r"when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|about|by|after|"
     r"before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
@@ -253,7 +253,8 @@ def _bare_weekday(match: re.Match[str], said: date) -> _Found:
     before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
     found = re.search(r"[\w'’]+$", before)
     word = found[0] if found else ""
-    if word.lower() in _NO_DAY_AFTER or word.isdigit():
+    put_off = word.lower() == "to" and tense.is_put_off(before[: -len(word)].rstrip())
+    if (word.lower() in _NO_DAY_AFTER and not put_off) or word.isdigit():
         return None
     if word[:1].isupper() and word != "I" and word.lower() not in _PREPOSITIONS:
         return None  # "Ruby Tuesday"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["COMING", "PAST", "UNKNOWN", "clause", "direction"]
+__all__ = ["COMING", "PAST", "UNKNOWN", "clause", "direction", "is_put_off"]
 
 PAST, UNKNOWN, COMING = -1, 0, 1
 
@@ -22,6 +22,11 @@ _JOINT = re.compile(
 _SOFT_JOINTS = frozenset((",", "and", "or"))
 _BEFORE_DATE = re.compile(
     r"\b(?:on|since|until|till|til|by|before|from|after|for|to|around)\s*$", re.I
+)
+_PUT_OFF = re.compile(
+    r"\b(?:moved|pushed|postponed|delayed|rescheduled|shifted|changed|put)(?: (?:off|back|on|"
+    r"forward))?\s*$",
+    re.I,
 )
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)*")
 _SPLIT = re.compile(r"(?<=\w)(n['’]t|['’](?:s|ll|re|m|ve|d))$")
@@ -97,6 +102,11 @@ _PLACES = frozenset("at of to from by in".split())  # "at Ana's", "a poem of Ana
 _BETWEEN = frozenset("not also just already now all both still finally to".split())
 
 
+def is_put_off(head: str) -> bool:
+    """Whether a text that a date follows ends in "was moved", "pushed back" and the like."""
+    return _PUT_OFF.search(head) is not None
+
+
 def clause(text: str, start: int, end: int) -> tuple[int, int]:
     """Where the clause that holds text[start:end] begins and ends."""
     first, last = _sentence(text, start, end)
@@ -136,6 +146,8 @@ def direction(text: str, start: int, end: int) -> int:
     preposition = governed[0].strip().lower() if governed else ""
     if preposition == "since":
         return PAST
+    if preposition in ("to", "until", "till") and is_put_off(head):
+        return COMING
     if preposition not in ("", "on", "around") and found == PAST:
         return UNKNOWN  # "it was moved to Friday", "she gave me until Friday"
     return found or UNKNOWN
