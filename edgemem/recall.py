@@ -12,15 +12,17 @@ Knows a Memory and the stage's `Recalled`; no prompt.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgemem.results import Hit, Scope
+from edgemem.results import Hit, MemoryItem, Scope
 from edgemem.retrieval.fusion import RELEVANT
+from edgemem.retrieval.search import refresh
 from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled
 from edgemem.store import StoredTurn
@@ -45,6 +47,18 @@ _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
 _LEAST = 0.002  # the score of a note; below it, what is known of everything must do
 _FAR_LESS = 0.01  # of the best hit's score
+_NEWEST = 100  # facts; as many as the window could hold
+_NEAREST = 8  # memories of each thing that lasts
+_LASTING = (  # what advice and letters need to know of anybody
+    "User is allergic to it and must not eat it.",
+    "User takes medicine because of an illness.",
+    "User is afraid of it and cannot stand it.",
+    "User likes it most.",
+    "User has a husband or wife, children and parents.",
+    "User has a dog or a cat.",
+    "User works as it.",
+    "User lives in it.",
+)
 _NOW = re.compile(
     r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b",
     re.I,
@@ -144,17 +158,37 @@ def notes(memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[st
 def known(
     memory: Memory, scope: Scope, fits: Callable[[Sequence[Recalled]], bool]
 ) -> tuple[Recalled, ...]:
-    """The newest facts of a scope, as many as fit, oldest first: what every answer may need.
+    """What every answer of a scope may need, as much as fits, oldest first.
 
-    A search finds what resembles a message. Advice, a letter or a summary needs what does not.
+    A search finds what resembles a message. Advice, a letter or a summary needs what does not: by
+    turns what told the newest fact, and what is nearest to each thing that lasts (`_LASTING`).
     """
-    shown: list[Recalled] = []
-    for item in reversed(memory.store.list(scope, kinds={"fact"})):
-        fact = Recalled(item.memory, item.valid_from, "User", said=False)
-        if not fits([fact, *shown]):
+    newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
+    hits = [Hit.of(item, 0.0) for item in _by_turns(newest, _by_turns(*_lasting(memory, scope)))]
+    taken: list[Recalled] = []
+    for passage in passages(memory, None, hits, most=len(hits)):
+        told = Recalled(passage.text, passage.when, passage.speaker, passage.said, passage.over)
+        more = sorted([*taken, told], key=lambda note: note.when or "")
+        if not fits(more):
             break
-        shown.insert(0, fact)
-    return tuple(shown)
+        taken = more
+    return tuple(taken)
+
+
+def _lasting(memory: Memory, scope: Scope) -> list[list[MemoryItem]]:
+    """For each thing that lasts the memories nearest to it, nearest first."""
+    refresh(memory.store, memory.index)
+    found = []
+    for vector in memory.embedder.embed(_LASTING):
+        rowids, _ = memory.index.nearest(vector, _NEAREST, scope=scope)
+        found.append(list(memory.store.by_rowids(rowids.tolist()).values()))
+    return found
+
+
+def _by_turns(*rows: Iterable[MemoryItem]) -> Iterator[MemoryItem]:
+    """The first of each row, then the second of each, and so on."""
+    for column in zip_longest(*rows):
+        yield from (item for item in column if item is not None)
 
 
 def asks_for_now(question: str) -> bool:

@@ -164,7 +164,9 @@ def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
 
 
 def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> None:
-    path.write_text(TALK + LATER.replace("cook, allergic to nuts as i am", "see at the cinema"))
+    more = "".join(f"User: I saw film {i} at the cinema, {'long ' * 40}.\n" for i in range(20))
+    later = LATER.replace("I am allergic to nuts\n", "I saw film 13 at the cinema\n")
+    path.write_text(TALK + more + later)
     with quick(engine=FakeEngine()) as memory:
         first, _ = replies.examples(memory, read(path)[1])
     assert first.earlier == () and first.target == "I don't know what Joel eats."

@@ -118,7 +118,7 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
             with working(f"{talk.id}, {number} of {len(talks)}"):
                 made = list(annotated.examples(memory, talk, seed=seed, stages=stages))
                 if "reply" in stages and talk.later:
-                    made += replies.examples(memory, talk)
+                    made += replies.examples(memory, talk, seed=seed)
             yield from made
 
 

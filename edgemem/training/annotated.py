@@ -18,7 +18,7 @@ from typing import Any
 from edgemem.importers import batches
 from edgemem.memory import Memory
 from edgemem.recall import asks_for_now, recall
-from edgemem.results import Message
+from edgemem.results import Message, Scope
 from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
 from edgemem.stages.grounding import as_shown
@@ -100,7 +100,9 @@ class Annotated:
 
 
 def store(memory: Memory, talk: Annotated) -> None:
-    """Store a conversation's turns as they are, in a scope of its own."""
+    """Store a conversation's turns as they are, in a scope of its own, unless they are there."""
+    if memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=1):
+        return
     for batch in batches(talk.messages, infer=False):
         memory.add(batch, user_id=talk.id, infer=False)
 

@@ -6,71 +6,65 @@ product would show it. Knows a Memory, Chat and written conversations; knows no 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from edgemem.chat import Chat
-from edgemem.importers import batches
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
-from edgemem.training.annotated import Annotated, Later
+from edgemem.stages.generation import Recalled, shown_text
+from edgemem.training.annotated import Annotated, Later, store
 from edgemem.training.examples import Example
 
 __all__ = ["examples"]
 
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
+_WINDOWS = (704, 1024, 2048)  # tokens: what is shown of every answer's needs grows with them
 
 
-def examples(memory: Memory, talk: Annotated) -> Iterator[Example]:
-    """An example for each later chat, up to its last answer that the notes tell.
+def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Example]:
+    """An example for each later chat, up to its last answer whose evidence is shown.
 
-    The conversation is stored in `memory`, facts and all. An answer whose evidence is not shown is
-    not learned: it would teach to invent.
+    The conversation's turns are stored in `memory`. An answer whose evidence is not shown is not
+    learned: it would teach to invent.
     """
-    user_id = f"{talk.id} and later"  # other examples of it store its turns alone
-    for batch in batches(talk.messages, infer=True):
-        memory.add(batch, user_id=user_id)
-    scope = Scope(user_id=user_id)
-    told = {
-        turn.content: {fact.memory for fact in memory.store.list(scope, kinds={"fact"})
-                       if turn.id in fact.sources}
+    rng = random.Random(f"{seed} {talk.id} replies")
+    store(memory, talk)
+    scope = Scope(user_id=talk.id)
+    written = {
+        turn.content: shown_text(Recalled(turn.content, turn.timestamp, "User", said=True))
         for turn in memory.store.recent_turns(scope, before=None, limit=len(talk.messages))
-    }  # fmt: skip
+    }
     for later in talk.later:
-        script = _Script(memory.engine)
-        chat = Chat(memory, script, user_id=user_id)  # type: ignore[arg-type]
-        learned = list(_learned(chat, script, later, told))
+        script = _Script(memory.engine, rng.choice(_WINDOWS))
+        chat = Chat(memory, script, user_id=talk.id)  # type: ignore[arg-type]
+        told = list(_told(chat, script, later, written))
+        said = [*script.prompt, {"role": "assistant", "content": script.answer}]
+        places = [i for i, message in enumerate(said) if message["role"] == "assistant"]
+        learned = [i for i, told in zip(places, told[-len(places) :], strict=True) if told]
         if learned:
             *earlier, last = learned
-            said = [*script.prompt, {"role": "assistant", "content": script.answer}]
             target = said[last]["content"]
             yield Example("reply", said[:last], target, talk.id, "chat", tuple(earlier))
 
 
-def _learned(
-    chat: Chat, script: _Script, later: Later, told: Mapping[str, set[str]]
-) -> Iterator[int]:
-    """Places of the answers in the conversation whose evidence the model was shown.
+def _told(
+    chat: Chat, script: _Script, later: Later, written: Mapping[str, str]
+) -> Iterator[bool]:
+    """Of each answer whether the model was shown its evidence.
 
-    told: of each message the facts that were taken from it.
+    written: each message as notes show it.
     """
-    noted: set[str] = set()
     for exchange in later.exchanges:
         script.answer = exchange.reply
-        reply = chat.send(exchange.text, timestamp=later.at, remember=False)
-        for _ in reply:
+        for _ in chat.send(exchange.text, timestamp=later.at, remember=False):
             pass
-        for hit in reply.context:
-            noted |= {turn.content for turn in chat.memory.source_turns(hit.id)}
-        system = script.prompt[0]["content"]
-        shown = [
-            text in noted or any(fact in system for fact in told.get(text, ()))
-            for text in exchange.evidence
-        ]
-        least = len(shown) if len(shown) < 3 else _MOST_SHOWN * len(shown)
-        if sum(shown) >= least:
-            yield len(script.prompt)
+        read = "\n".join(m["content"] for m in script.prompt if m["role"] != "assistant")
+        shown = sum(written[text] in read for text in exchange.evidence)
+        of = len(exchange.evidence)
+        yield shown >= (of if of < 3 else _MOST_SHOWN * of)
 
 
 class _Script:
@@ -79,9 +73,9 @@ class _Script:
     prompt: what it was shown last. answer: what it says next.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, n_ctx: int) -> None:
         self._engine = engine
-        self.n_ctx = engine.n_ctx
+        self.n_ctx = n_ctx
         self.name, self.n_params = engine.name, engine.n_params
         self.has_chat_template = True
         self.prompt: list[dict[str, str]] = []
