@@ -471,6 +471,9 @@ def test_models_are_listed_found_and_verified(
 ) -> None:
     rows = {row["name"]: row for row in results(run("models", "list", "--json"))}
     assert rows["minilm-l6-v2-int8"]["source"] == "package"
+    bundled = rows["smollm2-135m-instruct-q4_1"]
+    assert (bundled["source"], bundled["reader"]) in (("package", "expert"), ("missing", None))
+    assert rows["minilm-l6-v2-int8"]["reader"] is None
     assert len(run("models", "list").stdout.splitlines()) == len(rows)
     path = Path(run("models", "where", "minilm-l6-v2-tokenizer").stdout.strip())
     assert path.is_file()

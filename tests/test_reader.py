@@ -1,10 +1,13 @@
 """How a model is used is decided once, by what it can do."""
 
+import numpy as np
 import pytest
 from fake_engine import FakeEngine
+from ggufkit import write_gguf
 
 from edgemem.errors import ModelError
-from edgemem.runtime.reader import INSTRUCT_PARAMS, reader_of
+from edgemem.runtime import reader
+from edgemem.runtime.reader import INSTRUCT_PARAMS, reader_of, reader_of_file
 
 
 def engine(*, experts=(), template=True, params=INSTRUCT_PARAMS):
@@ -15,7 +18,7 @@ def engine(*, experts=(), template=True, params=INSTRUCT_PARAMS):
 
 
 @pytest.mark.parametrize(
-    ("given", "reader"),
+    ("given", "wanted"),
     [
         ({}, "instruct"),
         ({"params": INSTRUCT_PARAMS - 1}, "quote"),
@@ -25,8 +28,8 @@ def engine(*, experts=(), template=True, params=INSTRUCT_PARAMS):
         ({"experts": {"extraction"}}, "instruct"),
     ],
 )
-def test_a_model_is_used_for_a_stage_as_it_can(given, reader):
-    assert reader_of(engine(**given), "generation") == reader
+def test_a_model_is_used_for_a_stage_as_it_can(given, wanted):
+    assert reader_of(engine(**given), "generation") == wanted
 
 
 @pytest.mark.parametrize("wanted", ["instruct", "quote"])
@@ -40,3 +43,19 @@ def test_the_setting_comes_before_what_a_model_can(wanted):
 def test_a_setting_that_the_model_cannot_follow_is_refused(wanted, missing):
     with pytest.raises(ModelError, match=missing):
         reader_of(engine(template=False), "generation", wanted)
+
+
+def test_a_file_tells_how_it_would_be_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader, "INSTRUCT_PARAMS", 100)
+    template = {"general.architecture": "llama", "tokenizer.chat_template": "{{ messages }}"}
+
+    def used(settings, rows, *, expert=False):
+        file = write_gguf(tmp_path / "m.gguf", settings, {"t": np.zeros((rows, 10))})
+        return reader_of_file(file, expert=expert)
+
+    assert used(template, 10) == "instruct"
+    assert used(template, 9) == used({"general.architecture": "llama"}, 10) == "quote"
+    assert used(template, 9, expert=True) == "expert"
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelError):
+        reader_of_file(tmp_path / "m.gguf", expert=False)

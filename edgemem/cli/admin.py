@@ -27,9 +27,10 @@ from edgemem.cli.output import (
     working,
 )
 from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
-from edgemem.errors import ModelError
+from edgemem.errors import EdgememError, ModelError
 
 if TYPE_CHECKING:
+    from edgemem.runtime.models import Installed
     from edgemem.runtime.tune import Tuning
 
 __all__ = ["config", "doctor", "models", "print_version", "reindex", "tune_first"]
@@ -145,16 +146,39 @@ def models() -> None:
 @models.command("list")
 @json_option
 def models_list(as_json: bool) -> None:
-    """List the known models: name, kind, where from, size, licence, what it is."""
+    """List the known models: name, kind, where from, size, licence, how it is used, what it is.
+
+    A language model is used as `expert` (a set of experts fits it), `instruct` (it talks freely,
+    with notes) or `quote` (it quotes what was said).
+    """
     from edgemem.runtime.models import installed
 
     rows = installed()
+    used = [_used_as(row) for row in rows]
     if as_json:
-        print_json({"results": [row.to_dict() for row in rows]})
+        results = [row.to_dict() | {"reader": as_} for row, as_ in zip(rows, used, strict=True)]
+        print_json({"results": results})
         return
-    for row in rows:
+    for row, as_ in zip(rows, used, strict=True):
         size = f"{row.size_bytes / 1e6:.1f} MB"
-        click.echo("\t".join([row.name, row.kind, row.source, size, row.licence, row.about]))
+        about = [row.licence, as_ or "-", row.about]
+        click.echo("\t".join([row.name, row.kind, row.source, size, *about]))
+
+
+def _used_as(row: Installed) -> str | None:
+    """How a language model that is here is used; None for anything else, and a damaged file."""
+    from edgemem.runtime.experts import chosen_set
+    from edgemem.runtime.reader import reader_of_file
+
+    if row.path is None or row.path.suffix != ".gguf":
+        return None
+    settings = load_settings()
+    try:
+        expert = chosen_set(settings.experts, row.path) is not None
+        found = reader_of_file(row.path, expert=expert)
+    except EdgememError:
+        return None
+    return found if settings.reader == "auto" else settings.reader
 
 
 @models.command("where")

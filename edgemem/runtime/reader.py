@@ -1,16 +1,21 @@
 """How a model reads and writes for a stage: decided here, once, from what the model can do.
 
-Knows a loaded engine and the setting `reader`; knows no prompt.
+Knows a loaded engine or a model's file, and the setting `reader`; knows no prompt.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from edgemem.errors import ModelError
-from edgemem.runtime.engine import Engine
+from edgemem.runtime.gguf import read_header, read_only
 
-__all__ = ["INSTRUCT_PARAMS", "Reader", "Wanted", "reader_of"]
+if TYPE_CHECKING:
+    from edgemem.runtime.engine import Engine
+
+__all__ = ["INSTRUCT_PARAMS", "Reader", "Wanted", "reader_of", "reader_of_file"]
 
 Reader = Literal["expert", "instruct", "quote"]
 Wanted = Literal["auto", "expert", "instruct", "quote"]
@@ -38,8 +43,25 @@ def reader_of(engine: Engine, stage: str, wanted: Wanted = "auto") -> Reader:
         )
     if wanted != "auto":
         return wanted
-    if engine.expert(stage):
+    return _able(engine.expert(stage), engine.has_chat_template, engine.n_params)
+
+
+def reader_of_file(file: Path, *, expert: bool) -> Reader:
+    """The way in which a GGUF would work by itself. expert: whether a set has one for it.
+
+    Raises ModelError when the file is damaged.
+    """
+    try:
+        header = read_header(read_only(file))
+    except ValueError as exc:
+        raise ModelError(
+            f"{file} is a damaged model ({exc}); check it with `edgemem models verify`"
+        ) from exc
+    n_params = sum(math.prod(tensor.shape) for tensor in header.tensors.values())
+    return _able(expert, "tokenizer.chat_template" in header.values, n_params)
+
+
+def _able(expert: bool, has_chat_template: bool, n_params: int) -> Reader:
+    if expert:
         return "expert"
-    if engine.has_chat_template and engine.n_params >= INSTRUCT_PARAMS:
-        return "instruct"
-    return "quote"
+    return "instruct" if has_chat_template and n_params >= INSTRUCT_PARAMS else "quote"

@@ -103,8 +103,8 @@ _NO_YEAR = (
 # After what stands alone a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|and|but|so|if|"
-    r"when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|about|by|after|"
-    r"before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
+    r"when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|"
+    r"about|by|after|before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
 _NO_NAME = (

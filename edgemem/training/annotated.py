@@ -159,6 +159,7 @@ def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) 
     Of two names a conversation an expert learns these, instead of copying whom it reads of: trained
     without this, it told nearly all of conv-26's facts of one of the two.
     """
+    assert isinstance(example.prompt, str)
     lists, names = phrases("train").lists, dict[str, str]()
     for name, pronoun in pronouns.items():
         taken = (*pronouns, *names.values())

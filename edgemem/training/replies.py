@@ -50,9 +50,7 @@ def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Exam
             yield Example("reply", said[:last], target, talk.id, "chat", tuple(earlier))
 
 
-def _told(
-    chat: Chat, script: _Script, later: Later, written: Mapping[str, str]
-) -> Iterator[bool]:
+def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str]) -> Iterator[bool]:
     """Of each answer whether the model was shown its evidence.
 
     written: each message as notes show it.
