@@ -254,6 +254,21 @@ def test_our_conversations_are_whole(file: Path) -> None:
     assert 0.35 < told / messages < (0.9 if changes else 0.65)  # about half hold no fact
 
 
+CHATS = sorted((Path(__file__).parents[1] / "models" / "chats").glob("*.txt"))
+
+
+@pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)
+def test_our_chats_are_whole(file: Path) -> None:
+    talks = read(file)
+    assert len(talks) >= 40
+    for talk in talks:
+        said = [exchange for later in talk.later for exchange in later.exchanges]
+        assert len(said) >= 12 and any(not exchange.evidence for exchange in said), talk.id
+        last = max(message["timestamp"] for message in talk.messages)
+        assert all(later.at > last for later in talk.later), talk.id
+        assert all(len(exchange.reply.split()) <= 100 for exchange in said), talk.id
+
+
 def test_nobody_held_out_is_among_those_trained_on() -> None:
     held, others = (
         {
