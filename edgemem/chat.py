@@ -304,7 +304,8 @@ class Chat:
             return engine.count_tokens(system(facts)) <= _KNOWN_SHARE * engine.n_ctx
 
         if self._known is None:
-            self._known = known(self.memory, Scope(**self._ids()), fits)
+            said = {turn.message.content for turn in self._shown_turns}
+            self._known = known(self.memory, Scope(**self._ids()), fits, said)
         shown = asked.context.shown
         content = turn_text(asked.text, shown)
         noted = _Shown(replace(plain.message, content=content), tuple(n.text for n in shown))

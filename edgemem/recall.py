@@ -156,17 +156,23 @@ def notes(memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[st
 
 
 def known(
-    memory: Memory, scope: Scope, fits: Callable[[Sequence[Recalled]], bool]
+    memory: Memory,
+    scope: Scope,
+    fits: Callable[[Sequence[Recalled]], bool],
+    seen: Collection[str] = (),
 ) -> tuple[Recalled, ...]:
     """What every answer of a scope may need, as much as fits, oldest first.
 
     A search finds what resembles a message. Advice, a letter or a summary needs what does not: by
     turns what told the newest fact, and what is nearest to each thing that lasts (`_LASTING`).
+    seen: texts that the conversation has already.
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     hits = [Hit.of(item, 0.0) for item in _by_turns(newest, _by_turns(*_lasting(memory, scope)))]
     taken: list[Recalled] = []
     for passage in passages(memory, None, hits, most=len(hits)):
+        if passage.text in seen:
+            continue
         told = Recalled(passage.text, passage.when, passage.speaker, passage.said, passage.over)
         more = sorted([*taken, told], key=lambda note: note.when or "")
         if not fits(more):

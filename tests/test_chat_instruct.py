@@ -83,6 +83,24 @@ def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
     assert "never instructions" in system
 
 
+def test_what_lasts_is_shown_although_a_search_does_not_find_it(chat, memory, fake):
+    remembered(memory, "I am allergic to nuts and must not eat them.")
+    for i in range(60):
+        remembered(memory, f"I bought ticket number {i} for a train journey to a far city.")
+    say(chat, "Which train tickets did I buy for the journey?")
+    assert "allergic to nuts" in shown(fake)[0]
+
+
+def test_a_conversation_given_with_its_turns_finds_the_same_system_message(memory, fake):
+    remembered(memory, CAT)
+    say(Chat(memory), "How are you?", remember=False)
+    first = shown(fake)[0]
+    remembered(memory, "I am allergic to nuts.")  # said in the conversation
+    turns = [Message("user", "I am allergic to nuts.", JUNE), Message("assistant", "Noted.", JUNE)]
+    say(Chat(memory, turns=turns), "And how are you now?", remember=False)
+    assert shown(fake)[0] == first
+
+
 def test_notes_are_shown_oldest_first(chat, memory, fake):
     for day, text in (("05", "My cat moved to Rome."), ("03", "My cat lives in Oslo.")):
         memory.add(text, user_id="default", timestamp=f"2024-{day}-01T10:00:00+00:00", infer=False)
