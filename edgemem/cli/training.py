@@ -203,6 +203,9 @@ def _taught(
 @click.option("--lr", type=float, default=1e-3, show_default=True, help="Highest learning rate.")
 @click.option("--batch", type=int, default=8, show_default=True, help="Examples of a step.")
 @click.option("--rank", type=int, default=8, show_default=True, help="Rank; alpha is twice it.")
+@click.option(
+    "--dropout", type=float, default=0.1, show_default=True, help="Of an adapter's input."
+)
 @click.option("--every", type=int, default=25, show_default=True, help="Steps between validations.")
 @click.option(
     "--patience",
@@ -229,7 +232,7 @@ def _taught(
 def run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
     layers: str | None, minutes: float | None, epochs: int, lr: float, batch: int, rank: int,
-    every: int, patience: int, valid_examples: int, init: Path | None, seed: int,
+    dropout: float, every: int, patience: int, valid_examples: int, init: Path | None, seed: int,
     precision: str, threads: int | None, resume: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
@@ -247,7 +250,7 @@ def run(
         learn, judge = trainer.split(learn, seed)
     plan = trainer.Plan(
         layers=layers, lr=lr, batch=batch, epochs=epochs, minutes=minutes, rank=rank,
-        alpha=2.0 * rank, seed=seed, every=every, patience=patience, valid_examples=valid_examples,
+        alpha=2.0 * rank, dropout=dropout, seed=seed, every=every, patience=patience, valid_examples=valid_examples,
         precision=precision, threads=threads,
     )  # fmt: skip
     base = find(model or load_settings().model)

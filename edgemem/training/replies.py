@@ -21,7 +21,7 @@ from edgemem.training.examples import Example
 __all__ = ["examples"]
 
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
-_WINDOWS = (704, 1024, 2048)  # tokens: what is shown of every answer's needs grows with them
+_WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
 
 
 def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Example]:
