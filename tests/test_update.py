@@ -166,27 +166,6 @@ def test_an_experts_delete_is_believed(old, new):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        # the end of something else
-        ("Ana has a dog called Rex", "Ana gave up teaching Rex to shake hands"),
-        ("Ana lives in Oslo", "Ana no longer takes the bus in Oslo"),
-        ("Ana is vegetarian", "Ana stopped buying avocados"),
-        # done to another thing
-        ("Ana works at Shell", "Ana changed her work shirt before lunch"),
-        ("Ana lives in Oslo", "Ana moved the meeting to her home office"),
-        ("Ana drives a blue Volvo", "Ana is driving her new neighbour to the station"),
-        # brief
-        ("Ana lives in Oslo", "Ana left Oslo for a day in the mountains"),
-        ("Ana teaches at Hartwell School", "Ana left Hartwell School early"),
-        ("Ana drinks coffee black", "Ana stopped for a coffee"),
-    ],
-)
-def test_what_ends_something_else_ends_no_memory_whatever_the_expert_says(old, new):
-    assert decided("DELETE", old, new) == "ADD"
-
-
-@pytest.mark.parametrize(
     ("event", "old", "new"),
     [
         ("UPDATE", "Ana enjoys jazz concerts with friends", "Ana enjoys jazz festivals"),

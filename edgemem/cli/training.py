@@ -250,8 +250,8 @@ def run(
         learn, judge = trainer.split(learn, seed)
     plan = trainer.Plan(
         layers=layers, lr=lr, batch=batch, epochs=epochs, minutes=minutes, rank=rank,
-        alpha=2.0 * rank, dropout=dropout, seed=seed, every=every, patience=patience, valid_examples=valid_examples,
-        precision=precision, threads=threads,
+        alpha=2.0 * rank, dropout=dropout, seed=seed, every=every, patience=patience,
+        valid_examples=valid_examples, precision=precision, threads=threads,
     )  # fmt: skip
     base = find(model or load_settings().model)
     with _shown() as report:

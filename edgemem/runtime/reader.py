@@ -43,7 +43,9 @@ def reader_of(engine: Engine, stage: str, wanted: Wanted = "auto") -> Reader:
         )
     if wanted != "auto":
         return wanted
-    return _able(engine.expert(stage), engine.has_chat_template, engine.n_params)
+    if engine.expert(stage):
+        return "expert"
+    return _without_experts(engine.has_chat_template, engine.n_params)
 
 
 def reader_of_file(file: Path, *, expert: bool) -> Reader:
@@ -58,10 +60,10 @@ def reader_of_file(file: Path, *, expert: bool) -> Reader:
             f"{file} is a damaged model ({exc}); check it with `edgemem models verify`"
         ) from exc
     n_params = sum(math.prod(tensor.shape) for tensor in header.tensors.values())
-    return _able(expert, "tokenizer.chat_template" in header.values, n_params)
-
-
-def _able(expert: bool, has_chat_template: bool, n_params: int) -> Reader:
     if expert:
         return "expert"
+    return _without_experts("tokenizer.chat_template" in header.values, n_params)
+
+
+def _without_experts(has_chat_template: bool, n_params: int) -> Reader:
     return "instruct" if has_chat_template and n_params >= INSTRUCT_PARAMS else "quote"
