@@ -244,3 +244,17 @@ def test_the_default_has_a_set_for_each_of_several_models(ours, small):
     assert experts.chosen_set("open", small.path) is None
     of_this = make_set(ours / "open-small")
     assert experts.load_chosen(small, "open").folder == of_this
+
+
+SHIPPED = sorted((Path(__file__).parents[1] / "models" / "adapters").glob("*/manifest.toml"))
+
+
+@pytest.mark.parametrize("manifest", SHIPPED, ids=lambda manifest: manifest.parent.name)
+def test_a_set_that_ships_is_whole_and_of_a_model_that_we_know(manifest):
+    found = experts.find(str(manifest.parent))
+    assert found.name == manifest.parent.name
+    for expert in found.adapters:
+        data = (manifest.parent / expert.file).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == expert.sha256
+        assert " /" not in expert.command  # no path of somebody's machine
+    assert {model.sha256 for model in models.manifest().values()} & set(found.base_sha256)

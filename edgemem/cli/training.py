@@ -295,7 +295,8 @@ def _typed(context: click.Context) -> str:
             words += flags
             continue
         for item in value if isinstance(value, tuple) else (value,):
-            words += [*flags, item.name if isinstance(item, Path) else str(item)]
+            file = isinstance(item, Path) or name == "model"
+            words += [*flags, Path(item).name if file else str(item)]
     return shlex.join(words)
 
 
