@@ -95,9 +95,10 @@ def test_the_wheel_holds_what_the_package_needs(wheel):
         for file in (ROOT / "models").rglob("*")
         if file.is_file()
         and (file.suffix not in weights or "adapters" in file.parts)
-        and not {"__pycache__", "conversations", "pairs"} & set(file.parts)  # for training
+        and not {"__pycache__", "chats", "conversations", "pairs"} & set(file.parts)  # for training
     }
-    assert not any("/conversations/" in name or "/pairs/" in name for name in names)
+    training = ("/chats/", "/conversations/", "/pairs/")
+    assert not any(folder in name for name in names for folder in training)
     assert in_package - names == set()
     assert models - names == set() and "edgemem/_models/minilm/tokenizer.json" in models
     assert "edgemem/py.typed" in names

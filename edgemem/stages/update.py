@@ -49,7 +49,7 @@ EXPERT_SCHEMA: dict[str, Any] = {
 }
 
 COMPARED = 0.4  # cosine from which an expert is asked; it knows changes that share no word
-SURE = 0.7  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
+SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
 _SHOWN = 4  # of a fact's memories, nearest first
 
 _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
