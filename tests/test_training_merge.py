@@ -93,7 +93,7 @@ def test_trained_adapters_are_merged_and_the_record_says_of_which(
     assert record["tokens"] == 2000 and "best_loss" not in record
     assert record["command"] == (
         "edgemem train run update --out a.gguf && edgemem train run update --out b.gguf && "
-        f"edgemem train merge a.gguf b.gguf --out sum.gguf --weight 0.6 --model {base} --json"
+        f"edgemem train merge a.gguf b.gguf --out sum.gguf --weight 0.6 --model {base.name} --json"
     )
 
 
