@@ -11,11 +11,15 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 from edgemem.errors import InputError
+from edgemem.runtime import models
+from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.stages.reading import readings
 from edgemem.training import evaluate, replies
 from edgemem.training import examples as files
 from edgemem.training.annotated import examples
+from edgemem.training.examples import Example
+from edgemem.training.tokens import tokenized
 from edgemem.training.written import is_written, read
 
 TALK = """\
@@ -161,6 +165,21 @@ def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
     assert asked["content"] == "And for Joel?" and first.target == "I don't know what Joel eats."
     assert first.earlier == (2,) and first.group == "few-2"
     assert second.target == "Four." and second.earlier == ()
+
+
+@pytest.mark.models
+def test_a_chat_teaches_each_answer_with_the_end_that_its_template_writes() -> None:
+    said = [("user", "Hi."), ("assistant", "Hello, Ana!"), ("user", "And now?")]
+    chat = [{"role": role, "content": content} for role, content in said]
+    example = Example("reply", chat, "Now we talk.", "g", "chat", (1,))
+    base = models.find(models.DEFAULT_LLM)
+    with Engine.load(base, n_ctx=256) as engine:
+        (tokens,) = tokenized(base, [example])
+        (end,) = engine.tokenize("<|im_end|>", special=True)
+        ((first, stop),) = tokens.earlier
+        assert tokens.prompt[first:stop] == (*engine.tokenize("Hello, Ana!"), end)
+        assert tokens.target == (*engine.tokenize("Now we talk."), end)
+        assert len(tokens.prompt) == engine.count_tokens(chat)
 
 
 def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> None:

@@ -78,7 +78,6 @@ class Engine:
         self.n_ctx = int(lib.llama_n_ctx(context))
         self.n_params = int(lib.llama_model_n_params(model))
         self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
-        self.n_params = int(lib.llama_model_n_params(model))
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
         self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch)

@@ -226,7 +226,7 @@ def _speaks_of(new: _Parts, person: tuple[str, ...]) -> bool:
 
 
 def _keeps(event: Event, old: _Parts, new: _Parts) -> bool:
-    """Whether nothing that was said is lost if an expert is wrong about a memory."""
+    """Whether a NONE or UPDATE drops nothing that was said. A DELETE is the expert's word."""
     if event == "NONE":
         return new.within(old)
     if event == "UPDATE":
