@@ -23,6 +23,7 @@ from edgemem.runtime.engine import Engine
 __all__ = ["filled", "seconds_of", "write_path"]
 
 _SECONDS = "bench_storing_s"
+_WRITING = ("extraction", "update")  # stages
 # Imported by the write path, and not followed: what they import is mostly what reads.
 _BEYOND = {"edgemem", "edgemem.memory", "edgemem.retrieval.search"}
 
@@ -79,7 +80,8 @@ def seconds_of(memory: Memory) -> float:
 
 def _adapters(engine: Engine, chosen: str) -> list[str]:
     found = experts.chosen_set(chosen, engine.path)
-    return [] if found is None else [expert.sha256 for expert in found.adapters]
+    adapters = () if found is None else found.adapters
+    return [expert.sha256 for expert in adapters if expert.stage in _WRITING]
 
 
 def write_path() -> list[Path]:

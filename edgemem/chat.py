@@ -2,17 +2,17 @@
 
 How the model is used depends on what it can do (runtime/reader.py). An expert for replies and an
 instruct model have a conversation: each message recalls, and the model reads what was recalled as
-dated notes beside the message. A model that quotes, or has an expert for answers alone, answers
-questions from what was recalled; other talk it answers without memory. What the model says, and
-what the user only asks, is kept as a turn, but never searched or extracted from: neither recalled
-text nor an invention is remembered as new.
+dated notes beside the message. Of a smaller model it is decided first what a message wants
+(stages/intent.py): a fact is answered from what was recalled, an overview and a task with what the
+user told, in their own words, and other talk without memory. What the model says, and what the user
+only asks, is kept as a turn, but never searched or extracted from: neither recalled text nor an
+invention is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.errors import EdgememError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
-from edgemem.recall import Context, known, notes, recall
+from edgemem.recall import Context, bearing, known, notes, overview, recall
 from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.reader import Reader, reader_of
 from edgemem.runtime.streams import Options
 from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
+from edgemem.stages.intent import STAGE, Intent, intent
 from edgemem.stages.reply import converse, fitting, small_talk, system_text, turn_text
-from edgemem.text import is_question
 
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
@@ -41,15 +41,12 @@ __all__ = ["Chat", "Reply"]
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
 SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
 SHOWN_NOTES = 8  # turns, to an instruct model
+TOLD_TURNS = 12  # of an overview
+BEARING_TURNS = 6  # on a task
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _CANDIDATES = 16
 _PAST_TURNS = 4
 _LEADING_CHARS = 400  # of what was said before, that a message is searched together with
-
-# A question that only this person's memory can answer, as against general knowledge.
-_PERSONAL = re.compile(
-    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|we|our|us|he|she|they|his|her|their)\b", re.I
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +64,14 @@ class _Asked:
     text: str
     said_at: str
     converses: bool
+    intent: Intent
     context: Context
     options: Options
 
     @property
     def nothing_known(self) -> bool:
-        """Whether it asks what only this memory could tell, of a model that cannot say so."""
-        asks = is_question(self.text) and _PERSONAL.search(self.text) is not None
-        return not self.converses and asks and not self.context.shown
+        """Whether it wants what only this memory could tell, which does not."""
+        return self.intent.wants in ("recall", "overview") and not self.context.shown
 
 
 class Reply:
@@ -82,8 +79,8 @@ class Reply:
 
     hits: what recall found, known from the start. context: the memories shown to the model. found:
     whether anything relevant was. text, generation, changes (what was remembered), timings
-    (recall_ms, ttft_s, tokens_per_s, remember_s): known once it has been iterated to its end.
-    cloud: the cloud's answer, if that is what it is; cloud_error: why the local model answered.
+    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s): known once it has been iterated to its
+    end. cloud: the cloud's answer, if that is what it is; cloud_error: why the local one answered.
     """
 
     def __init__(self, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float) -> None:
@@ -169,14 +166,17 @@ class Chat:
         Raises InputError on a text that cannot be stored or a time that is none.
         """
         said_at = time_of(timestamp) or utc_now()
-        started = time.perf_counter()
         reader, converses = self._reader()
-        hits = self._search(text, with_turns=converses)
-        context = self._noted(hits) if converses else self._context(text, hits, reader)
-        reply = Reply(hits, context.hits, (time.perf_counter() - started) * 1e3)
+        started = time.perf_counter()
+        wanted = intent(self.engine, text, self._last_asked())
+        read = time.perf_counter()
+        hits = self._search(text, with_turns=converses or wanted.wants == "recall")
+        context = self._noted(hits) if converses else self._context(text, hits, reader, wanted)
+        reply = Reply(hits, context.hits, (time.perf_counter() - read) * 1e3)
+        reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
-            reply.changes = self._add([_message(text)], said_at, infer="later")
-        asked = _Asked(text, said_at, converses, context, options or {})
+            reply.changes = self._add([_message(text, wanted)], said_at, infer="later")
+        asked = _Asked(text, said_at, converses, wanted, context, options or {})
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -196,6 +196,10 @@ class Chat:
             return reader_of(engine, "generation", wanted), False
         reader = reader_of(engine, "reply", wanted)
         return reader, reader != "quote"
+
+    def _last_asked(self) -> str:
+        """What the user said last in this conversation."""
+        return next((t.content for t in reversed(self._turns) if t.role == "user"), "")
 
     def _search(self, text: str, *, with_turns: bool) -> SearchResults:
         """What fits a message, best first. with_turns: also with what was said just before it."""
@@ -222,12 +226,12 @@ class Chat:
         shown = _Shown(said)
         try:
             yield ""
-            self._ask_cloud(reply, text, mode)
+            self._ask_cloud(reply, asked, mode)
             if reply.cloud is not None:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            if asked.nothing_known:
+            if not asked.converses and asked.nothing_known:
                 pieces.append(generation.NOTHING_FOUND)
                 yield generation.NOTHING_FOUND
                 return
@@ -252,22 +256,23 @@ class Chat:
                 self._turns.append(Message("assistant", reply.text, said_at))
                 self._shown_turns.append(_Shown(self._turns[-1]))
             if remember and not self.memory.closed:
-                self._remember(reply, text, said_at, stored=remember == "first")
+                self._remember(reply, asked, stored=remember == "first")
 
-    def _ask_cloud(self, reply: Reply, text: str, mode: Mode) -> None:
+    def _ask_cloud(self, reply: Reply, asked: _Asked, mode: Mode) -> None:
         """Ask the cloud if the governor lets it; the reply has its answer then, or why not."""
         if self.cloud is None:
             return
-        asks = is_question(text)
+        asks = asked.intent.wants is not None
         best = max((hit.score for hit in reply.context), default=0.0)
-        # Nobody else can know what only this memory could tell.
-        confidence = 1.0 if not asks or (not reply.found and _PERSONAL.search(text)) else best
-        why = self.cloud.decide(text, confidence, mode)
+        # Nobody else can know what only this memory could tell; a mark does not say what that is.
+        only_here = asked.nothing_known and self.engine.expert(STAGE)
+        confidence = 1.0 if not asks or only_here else best
+        why = self.cloud.decide(asked.text, confidence, mode)
         if why is None:
             return
-        scope = Scope(**self._ids())
+        scope, hits = Scope(**self._ids()), reply.hits if asks else ()
         try:
-            reply.cloud = self.cloud.ask(text, reply.hits if asks else (), scope=scope, why=why)
+            reply.cloud = self.cloud.ask(asked.text, hits, scope=scope, why=why)
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
@@ -277,21 +282,37 @@ class Chat:
         seen |= {turn.message.content for turn in self._shown_turns}
         return notes(self.memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
 
-    def _context(self, text: str, hits: SearchResults, reader: Reader) -> Context:
-        if not is_question(text):
-            return Context()
-        whole = reader == "expert"
-        most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
-        return recall(self.memory, text, hits, most=most, whole=whole)
+    def _context(self, text: str, hits: SearchResults, reader: Reader, wanted: Intent) -> Context:
+        """What a model that has no conversation answers from."""
+        if wanted.wants == "recall":
+            whole = reader == "expert"
+            most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
+            return recall(self.memory, text, hits, most=most, whole=whole)
+        if wanted.wants == "overview":
+            return overview(self.memory, hits, most=TOLD_TURNS)
+        if wanted.wants == "task":
+            return bearing(self.memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
+        return Context()
 
     def _stream(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
         """The answer, and the message as the model is shown it."""
         if asked.converses:
             return self._converse(asked, plain)
-        if asked.context.shown:
-            shown = asked.context.shown
-            return generation.answer(self.engine, asked.text, shown, speaker="User"), plain
+        shown = asked.context.shown
+        if asked.intent.wants == "recall":
+            return self._answered(asked.text, shown), plain
+        if asked.intent.wants == "self":
+            return generation.about_itself(), plain
+        if shown:
+            return generation.quoted(shown, bearing=asked.intent.wants == "task"), plain
         return small_talk(self.engine, asked.text, self._turns[-_PAST_TURNS:]), plain
+
+    def _answered(self, question: str, shown: Sequence[Recalled]) -> Stream:
+        """A short answer from memories."""
+        before = None
+        if len(self._turns) > 1 and self._turns[-1].role == "assistant":
+            before = self._turns[-2].content, self._turns[-1].content
+        return generation.answer(self.engine, question, shown, speaker="User", before=before)
 
     def _converse(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
         """An answer in a conversation, from as much beside the message as the window holds."""
@@ -305,7 +326,7 @@ class Chat:
 
         if self._known is None:
             said = {turn.message.content for turn in self._shown_turns}
-            self._known = known(self.memory, Scope(**self._ids()), fits, said)
+            self._known = known(self.memory, Scope(**self._ids()), fits, said).shown
         shown = asked.context.shown
         content = turn_text(asked.text, shown)
         noted = _Shown(replace(plain.message, content=content), tuple(n.text for n in shown))
@@ -317,15 +338,16 @@ class Chat:
         del self._shown_turns[: len(turns) - max(1, len(kept))]
         return converse(engine, told, kept or turns[-1:], asked.options), turn
 
-    def _remember(self, reply: Reply, text: str, said_at: str, *, stored: bool) -> None:
+    def _remember(self, reply: Reply, asked: _Asked, *, stored: bool) -> None:
         """Store the message, unless it is, and the answer."""
         started = time.perf_counter()
         answer = {"role": "assistant", "content": reply.text, "recalled": True}
         answers = [answer] if reply.text else []
         if not stored:
-            reply.changes = self._add([_message(text), *answers], said_at, infer=True)
+            message = _message(asked.text, asked.intent)
+            reply.changes = self._add([message, *answers], asked.said_at, infer=True)
         elif answers:
-            self._add(answers, said_at, infer=False)
+            self._add(answers, asked.said_at, infer=False)
         reply.timings["remember_s"] = time.perf_counter() - started
 
     def _add(
@@ -341,6 +363,6 @@ def _plain(text: str) -> str:
     return " ".join(text.split())
 
 
-def _message(text: str) -> Mapping[str, Any]:
+def _message(text: str, wanted: Intent) -> Mapping[str, Any]:
     # A question tells nothing, and asked again it would find itself first.
-    return {"role": "user", "content": text, "recalled": is_question(text)}
+    return {"role": "user", "content": text, "recalled": not wanted.tells}

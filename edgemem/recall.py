@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -31,13 +31,17 @@ from edgemem.text import content_words, is_question, same_word, sentences, words
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
+T = TypeVar("T")
+
 __all__ = [
     "Context",
     "Passage",
     "asks_for_now",
+    "bearing",
     "known",
     "note_head",
     "notes",
+    "overview",
     "passages",
     "recall",
 ]
@@ -47,6 +51,7 @@ _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
 _LEAST = 0.002  # the score of a note; below it, what is known of everything must do
 _FAR_LESS = 0.01  # of the best hit's score
+_OF_THE_BEST = 0.1  # the same, for an overview
 _NEWEST = 100  # facts; as many as the window could hold
 _NEAREST = 8  # memories of each thing that lasts
 _LASTING = (  # what advice and letters need to know of anybody
@@ -147,12 +152,7 @@ def notes(memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[st
     """
     least = max(_LEAST, _FAR_LESS * max((hit.score for hit in hits), default=0.0))
     told = passages(memory, None, [hit for hit in hits if hit.score >= least], most=len(hits))
-    found = [p for p in told if p.text not in seen][:most]
-    found.sort(key=lambda p: p.when or "")
-    return Context(
-        tuple(Recalled(p.text, p.when, p.speaker, p.said, p.over) for p in found),
-        tuple({p.hit.id: p.hit for p in found}.values()),
-    )
+    return _noted([p for p in told if p.text not in seen][:most])
 
 
 def known(
@@ -160,7 +160,7 @@ def known(
     scope: Scope,
     fits: Callable[[Sequence[Recalled]], bool],
     seen: Collection[str] = (),
-) -> tuple[Recalled, ...]:
+) -> Context:
     """What every answer of a scope may need, as much as fits, oldest first.
 
     A search finds what resembles a message. Advice, a letter or a summary needs what does not: by
@@ -169,16 +169,36 @@ def known(
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     hits = [Hit.of(item, 0.0) for item in _by_turns(newest, _by_turns(*_lasting(memory, scope)))]
-    taken: list[Recalled] = []
+    taken: list[Passage] = []
     for passage in passages(memory, None, hits, most=len(hits)):
         if passage.text in seen:
             continue
-        told = Recalled(passage.text, passage.when, passage.speaker, passage.said, passage.over)
-        more = sorted([*taken, told], key=lambda note: note.when or "")
-        if not fits(more):
+        if not fits(_noted([*taken, passage]).shown):
             break
-        taken = more
-    return tuple(taken)
+        taken.append(passage)
+    return _noted(taken)
+
+
+def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> Context:
+    """At most `most` turns of what a search finds, oldest first, but for what fits far less."""
+    least = _OF_THE_BEST * max((hit.score for hit in hits), default=0.0)
+    return _noted(passages(memory, None, [hit for hit in hits if hit.score >= least], most=most))
+
+
+def bearing(memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int) -> Context:
+    """At most `most` turns that a task should agree with, oldest first: in turn what a search
+    finds and what is nearest to each thing that lasts."""
+    lasting = [Hit.of(item, 0.0) for item in _by_turns(*_lasting(memory, scope))]
+    return _noted(passages(memory, None, list(_by_turns(hits, lasting)), most=most))
+
+
+def _noted(found: Sequence[Passage]) -> Context:
+    """Passages as notes, oldest first."""
+    by_time = sorted(found, key=lambda p: p.when or "")
+    return Context(
+        tuple(Recalled(p.text, p.when, p.speaker, p.said, p.over) for p in by_time),
+        tuple({p.hit.id: p.hit for p in by_time}.values()),
+    )
 
 
 def _lasting(memory: Memory, scope: Scope) -> list[list[MemoryItem]]:
@@ -191,7 +211,7 @@ def _lasting(memory: Memory, scope: Scope) -> list[list[MemoryItem]]:
     return found
 
 
-def _by_turns(*rows: Iterable[MemoryItem]) -> Iterator[MemoryItem]:
+def _by_turns(*rows: Iterable[T]) -> Iterator[T]:
     """The first of each row, then the second of each, and so on."""
     for column in zip_longest(*rows):
         yield from (item for item in column if item is not None)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemem.runtime.engine import Generation, Stream
+from edgemem.stages import intent
 from edgemem.stages.update import expert_prompt
 
 ANSWER = '{"event": "'  # how an update expert's answer begins
@@ -17,7 +18,8 @@ class FakeEngine:
     """Answers every question with `pieces`; takes from a sentence the fact that `facts` has for it.
 
     facts: sentence to fact, in which {} stands for the speaker. ends: new fact to the old one that
-    it ends; there is an expert for updates where it is given. between: called between two pieces.
+    it ends; wants: what a message wants, "tell" if it is none of these. There is an expert for
+    updates, and for intents, where it is given. between: called between two pieces.
     prompts: what was asked, by stage. within: the texts that the last answer had to quote.
     """
 
@@ -34,9 +36,10 @@ class FakeEngine:
         facts: Mapping[str, str] | None = None,
         between: Callable[[], None] = lambda: None,
         ends: Mapping[str, str] | None = None,
+        wants: Mapping[str, str] | None = None,
     ) -> None:
         self.pieces, self.facts, self.between = pieces, dict(facts or {}), between
-        self.ends = dict(ends or {})
+        self.ends, self.wants = dict(ends or {}), dict(wants or {})
         self.prompts: list[tuple[str, Any]] = []
         self.within: Sequence[str] | None = None
         self.broken = False
@@ -48,7 +51,7 @@ class FakeEngine:
         return {"weights": 90_000_000, "kv": 47_000_000, "adapters": 0}
 
     def expert(self, stage: str) -> bool:
-        return stage == "update" and bool(self.ends)
+        return bool({"update": self.ends, "intent": self.wants}.get(stage))
 
     def warm(self, stage: str, beginning: Any, *, folder: Path | None = None) -> int:
         return self.count_tokens(beginning)
@@ -79,6 +82,9 @@ class FakeEngine:
                 prompt == f"{expert_prompt(new, old)}{ANSWER}" for new, old in self.ends.items()
             )
             return _generation("DELETE" if over else "ADD")
+        if stage == intent.STAGE:
+            message = next(m for m in [*self.wants, ""] if f"\nMessage: {m}" in prompt)
+            return _generation(f" {self.wants.get(message, 'tell')}")
         speaker, _, said = str(prompt).rstrip("\n").rpartition("\n")[2].partition(": ")
         fact = self.facts.get(said)
         return _generation(json.dumps({"facts": [fact.format(speaker)] if fact else []}))

@@ -11,11 +11,13 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 from edgemem.errors import InputError
+from edgemem.memory import Memory
 from edgemem.runtime import models
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.stages.reading import readings
-from edgemem.training import evaluate, replies
+from edgemem.training import evaluate, intents, replies
 from edgemem.training import examples as files
 from edgemem.training.annotated import examples
 from edgemem.training.examples import Example
@@ -167,6 +169,30 @@ def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
     assert second.target == "Four." and second.earlier == ()
 
 
+ASKED = """\
+~ 2024-06-01 09:00
+> (recall) what must i not eat | I am allergic to nuts
+< You must not eat nuts. | nuts
+> (recall) and joel
+< You haven't told me. | -
+> (general) what is two and two
+< Four.
+"""
+
+
+@pytest.mark.models
+def test_a_short_answer_is_learned_with_what_was_said_before_it(
+    path: Path, embedder: Embedder
+) -> None:
+    path.write_text(TALK + ASKED)
+    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
+        first, second = replies.answers(memory, read(path)[1])
+    assert (first.stage, first.target, second.target) == ("generation", " nuts", f" {NOT_KNOWN}")
+    assert 'User said: "I am allergic to nuts."' in first.prompt
+    assert "User asks" in first.prompt and "User asks: what must i not eat" in second.prompt
+    assert second.prompt.endswith("Answer: nuts\nUser asks: and joel\nAnswer:")
+
+
 @pytest.mark.models
 def test_a_chat_teaches_each_answer_with_the_end_that_its_template_writes() -> None:
     said = [("user", "Hi."), ("assistant", "Hello, Ana!"), ("user", "And now?")]
@@ -213,6 +239,7 @@ def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) 
         ("@ 2024-01-01 10:00\nMara: Hi.\n? Who? | x | Ho", "no message up to here has .*'Ho'"),
         ("@ 2024-01-01 10:00\nMara: Hi.\n> Who?", "line 4: a chat is a line such as"),
         ("@ 2024-01-01 10:00\nMara: Hi.\n~ 2024-02-01 10:00\n< Hi.", "line 5: a chat is"),
+        ("@ 2024-01-01 10:00\nMara: Hi.\n~ 2024-02-01 10:00\n> (sing) Hi.", "line 5: .*'sing'"),
         ("@ 2024-13-01 10:00\nMara: Hi.", "line 3: month must be in 1..12"),
     ],
 )
@@ -278,6 +305,9 @@ CHATS = sorted((Path(__file__).parents[1] / "models" / "chats").glob("*.txt"))
 
 @pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)
 def test_our_chats_are_whole(file: Path) -> None:
+    if intents.is_messages(file):
+        assert len(list(intents.examples(file))) >= 600
+        return
     talks = read(file)
     assert len(talks) >= 40
     for talk in talks:
@@ -286,6 +316,7 @@ def test_our_chats_are_whole(file: Path) -> None:
         last = max(message["timestamp"] for message in talk.messages)
         assert all(later.at > last for later in talk.later), talk.id
         assert all(len(exchange.reply.split()) <= 100 for exchange in said), talk.id
+        assert all(exchange.wants for exchange in said), talk.id
 
 
 def test_nobody_held_out_is_among_those_trained_on() -> None:

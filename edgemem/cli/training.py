@@ -105,13 +105,19 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
     Of written pairs: what a new fact is beside an old memory.
     """
     from edgemem.memory import Memory
-    from edgemem.training import annotated, pairs, replies
+    from edgemem.training import annotated, intents, pairs, replies
 
     facts = [path for path in files if pairs.is_pairs(path)]
-    talks = _talks([path for path in files if path not in facts])
+    messages = [path for path in files if intents.is_messages(path)]
+    talks = _talks([path for path in files if path not in (*facts, *messages)])
     for path in facts if "update" in stages else ():
         yield from pairs.examples(pairs.read(path), path.stem)
-    if not talks:
+    if "intent" in stages:
+        for path in messages:
+            yield from intents.examples(path, seed=seed)
+        for talk in talks:
+            yield from intents.of_talk(talk, seed=seed)
+    if not talks or not {*stages} - {"intent"}:
         return
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
         for number, talk in enumerate(talks, 1):
@@ -119,6 +125,8 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
                 made = list(annotated.examples(memory, talk, seed=seed, stages=stages))
                 if "reply" in stages and talk.later:
                     made += replies.examples(memory, talk, seed=seed)
+                if "generation" in stages and talk.later:
+                    made += replies.answers(memory, talk)
             yield from made
 
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from edgemem.config import cache_dir
 from edgemem.runtime.engine import Engine, Generation, Stream
@@ -27,13 +28,21 @@ __all__ = [
     "NOTHING_FOUND",
     "NOT_KNOWN",
     "Recalled",
+    "about_itself",
     "answer",
     "expert_prompt",
     "expert_target",
+    "quoted",
     "shown_text",
 ]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
+
+_ITSELF = (
+    "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
+)
+_TOLD = "This is what you told me:"
+_BEARING = "This is what you told me that may matter here:"
 
 NOT_KNOWN = "Not known"
 """What an expert answers when the memories do not tell."""
@@ -46,6 +55,7 @@ SURE = 0.5
 """How probable `NOT_KNOWN` must be to be the answer; else the likeliest other one is given."""
 
 MAX_ANSWER_TOKENS = 24
+_EARLIER_CHARS = 150  # of a message before, and of its answer
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
 On 9 April 2024, User said: "I drink green tea now, coffee keeps me awake."
 
@@ -76,13 +86,22 @@ class Recalled:
     over: tuple[str, ...] = ()
 
 
-def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speaker: str) -> Stream:
+def answer(
+    engine: Engine,
+    question: str,
+    memories: Sequence[Recalled],
+    *,
+    speaker: str,
+    before: tuple[str, str] | None = None,
+) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
-    speaker: who asks. Memories that do not fit the context window beside more relevant ones are
-    left out. Raises ContextOverflow when the question alone does not fit.
+    speaker: who asks. before: what was said before it in a conversation, and answered; an expert
+    is shown that. Memories that do not fit the context window beside more relevant ones are left
+    out. Raises ContextOverflow when the question alone does not fit.
     """
-    write = expert_prompt if (expert := engine.expert("generation")) else _prompt
+    expert = engine.expert("generation")
+    write = partial(expert_prompt, before=before) if expert else _prompt
     shown: list[Recalled] = []
     for memory in reversed(memories):
         prompt = write(question, [memory, *shown], speaker)
@@ -108,6 +127,33 @@ def answer(engine: Engine, question: str, memories: Sequence[Recalled], *, speak
         within=[shown_text(m) for m in shown] or None,
         stage="generation",
     )
+
+
+def quoted(memories: Sequence[Recalled], *, bearing: bool) -> Stream:
+    """What was told, in the user's own words, oldest first; no model says it.
+
+    A model too small to write from memories would invent beside them. bearing: on a task.
+    """
+    lines = [_BEARING if bearing else _TOLD]
+    for memory in memories:
+        day = f"{day_text(datetime.fromisoformat(memory.when).date())}: " if memory.when else ""
+        over = " (no longer so)" if memory.over else ""
+        lines.append(f"- {day}{shown_text(memory)}{over}")
+
+    return _said("\n".join(lines))
+
+
+def about_itself() -> Stream:
+    """Who the assistant is; no model says it: a small one takes on any name it is asked by."""
+    return _said(_ITSELF)
+
+
+def _said(text: str) -> Stream:
+    def pieces() -> Generator[str, None, Generation]:
+        yield text
+        return Generation(text, 0, 0, 0, 0.0, 0.0, "stop")
+
+    return Stream(pieces())
 
 
 def _told(stream: Stream, prompt: str) -> Generator[str, None, Generation]:
@@ -156,10 +202,21 @@ def _listed(text: str, shown: str) -> str:
     return text.rstrip(",")
 
 
-def expert_prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
-    """What an expert reads. memories: the most relevant last; speaker: who asks."""
+def expert_prompt(
+    question: str,
+    memories: Sequence[Recalled],
+    speaker: str,
+    before: tuple[str, str] | None = None,
+) -> str:
+    """What an expert reads. memories: the most relevant last; speaker: who asks. before: what was
+    said before in this conversation, and the answer: "and when?" asks about that."""
     lines = "".join(f"{_line(m)}\n" for m in memories)
-    return f"{EXPERT_PROMPT}\n\n{lines}\n{speaker} asks: {' '.join(question.split())}\nAnswer:"
+    earlier = ""
+    if before:
+        asked, told = (" ".join(text.split()) for text in before)
+        earlier = f"{speaker} asks: {asked[-_EARLIER_CHARS:]}\nAnswer: {told[:_EARLIER_CHARS]}\n"
+    question = " ".join(question.split())
+    return f"{EXPERT_PROMPT}\n\n{lines}\n{earlier}{speaker} asks: {question}\nAnswer:"
 
 
 def expert_target(answer: str | None) -> str:

@@ -68,11 +68,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A message of a later chat and an ideal reply. evidence: the messages that the reply needs."""
+    """A message of a later chat and an ideal reply.
+
+    evidence: the messages that the reply needs. wants: what training/intents.py reads. short: the
+    few words that would do, "-" if it is not known. Both may be empty.
+    """
 
     text: str
     reply: str
     evidence: tuple[str, ...]
+    wants: str = ""
+    short: str = ""
 
 
 @dataclass(frozen=True)

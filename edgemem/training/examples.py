@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGES", "Example", "Stage", "extraction_example", "read", "write"]
 
-Stage = Literal["extraction", "update", "generation", "reply"]
+Stage = Literal["extraction", "update", "generation", "reply", "intent"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 

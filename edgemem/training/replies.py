@@ -1,4 +1,4 @@
-"""Later chats of written conversations, as examples for the expert that replies.
+"""Later chats of written conversations, as examples for the experts that reply and that answer.
 
 Each is played through a real `Chat` whose model is a script, so that an expert learns from what the
 product would show it. Knows a Memory, Chat and written conversations; knows no model.
@@ -14,11 +14,11 @@ from edgemem.chat import Chat
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
-from edgemem.stages.generation import Recalled, shown_text
-from edgemem.training.annotated import Annotated, Later, store
+from edgemem.stages.generation import Recalled, expert_target, shown_text
+from edgemem.training.annotated import Annotated, Exchange, Later, store
 from edgemem.training.examples import Example
 
-__all__ = ["examples"]
+__all__ = ["answers", "examples"]
 
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
 _WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
@@ -31,14 +31,9 @@ def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Exam
     learned: it would teach to invent.
     """
     rng = random.Random(f"{seed} {talk.id} replies")
-    store(memory, talk)
-    scope = Scope(user_id=talk.id)
-    written = {
-        turn.content: shown_text(Recalled(turn.content, turn.timestamp, "User", said=True))
-        for turn in memory.store.recent_turns(scope, before=None, limit=len(talk.messages))
-    }
+    written = _written(memory, talk)
     for later in talk.later:
-        script = _Script(memory.engine, rng.choice(_WINDOWS))
+        script = _Script(memory.engine, rng.choice(_WINDOWS), {"reply"})
         chat = Chat(memory, script, user_id=talk.id)  # type: ignore[arg-type]
         told = list(_told(chat, script, later, written))
         said = [*script.prompt, {"role": "assistant", "content": script.answer}]
@@ -50,6 +45,38 @@ def examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Exam
             yield Example("reply", said[:last], target, talk.id, "chat", tuple(earlier))
 
 
+def answers(memory: Memory, talk: Annotated) -> Iterator[Example]:
+    """A generation example for each message that wants a fact, and whose evidence is shown."""
+    written = _written(memory, talk)
+    for later in talk.later:
+        script = _Script(memory.engine, memory.engine.n_ctx, {"intent", "generation"})
+        chat = Chat(memory, script, user_id=talk.id)  # type: ignore[arg-type]
+        for exchange in later.exchanges:
+            known = None if exchange.short == "-" else exchange.short
+            script.prompt, script.wants = "", exchange.wants
+            script.answer = expert_target(known) if exchange.short else exchange.reply
+            _send(chat, exchange, later)
+            shown = all(written[text] in script.prompt for text in exchange.evidence)
+            if script.prompt and exchange.short and shown:
+                kind = "told" if known else "unknown"
+                yield Example("generation", script.prompt, script.answer, talk.id, kind)
+
+
+def _written(memory: Memory, talk: Annotated) -> dict[str, str]:
+    """The conversation's messages, which are stored, and each as a model is shown it."""
+    store(memory, talk)
+    turns = memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=len(talk.messages))
+    return {
+        turn.content: shown_text(Recalled(turn.content, turn.timestamp, "User", said=True))
+        for turn in turns
+    }
+
+
+def _send(chat: Chat, exchange: Exchange, later: Later) -> None:
+    for _ in chat.send(exchange.text, timestamp=later.at, remember=False):
+        pass
+
+
 def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str]) -> Iterator[bool]:
     """Of each answer whether the model was shown its evidence.
 
@@ -57,8 +84,7 @@ def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str])
     """
     for exchange in later.exchanges:
         script.answer = exchange.reply
-        for _ in chat.send(exchange.text, timestamp=later.at, remember=False):
-            pass
+        _send(chat, exchange, later)
         read = "\n".join(m["content"] for m in script.prompt if m["role"] != "assistant")
         shown = sum(written[text] in read for text in exchange.evidence)
         of = len(exchange.evidence)
@@ -66,29 +92,40 @@ def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str])
 
 
 class _Script:
-    """A model with an expert for replies that says what was written for it.
+    """A model with experts for some stages that says what was written for it.
 
-    prompt: what it was shown last. answer: what it says next.
+    prompt: what it was shown last. answer, wants: what it says next, of itself and of a message.
     """
 
-    def __init__(self, engine: Engine, n_ctx: int) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, n_ctx: int, stages: set[str]) -> None:
+        self._engine, self._stages = engine, stages
         self.n_ctx = n_ctx
         self.name, self.n_params = engine.name, engine.n_params
         self.has_chat_template = True
-        self.prompt: list[dict[str, str]] = []
-        self.answer = ""
+        self.prompt: Any = []
+        self.answer = self.wants = ""
 
     def expert(self, stage: str) -> bool:
-        return stage == "reply"
+        return stage in self._stages
 
     def count_tokens(self, prompt: Prompt) -> int:
         return self._engine.count_tokens(prompt)
 
-    def stream(self, prompt: list[dict[str, str]], **_: Any) -> Stream:
-        self.prompt = prompt
+    def warm(self, *_: Any, **__: Any) -> int:
+        return 0
+
+    def generate(self, prompt: str, **_: Any) -> Generation:
+        return _generation(self.wants)
+
+    def stream(self, prompt: Prompt, *, stage: str = "", **_: Any) -> Stream:
+        if stage in self._stages:
+            self.prompt = prompt
         return Stream(self._said())
 
     def _said(self) -> Generator[str, None, Generation]:
         yield self.answer
-        return Generation(self.answer, 0, 0, 0, 0.0, 0.0, "stop")
+        return _generation(self.answer)
+
+
+def _generation(text: str) -> Generation:
+    return Generation(text, 0, 0, 0, 0.0, 0.0, "stop")

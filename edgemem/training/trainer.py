@@ -35,6 +35,7 @@ _LAYERS_OF: dict[Stage, str] = {
     "update": "qv",
     "generation": "all",
     "reply": "all",
+    "intent": "qv",
 }
 WARMUP_STEPS = 10
 LAST_LR = 0.1  # of the highest

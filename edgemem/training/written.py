@@ -15,11 +15,14 @@ asked of "User" is asked in the first person, as users ask (models/conversations
 conversation without a single fact is one whose facts nobody wrote down: it has questions alone.
 
     ~ 2024-06-11 09:30
-    > Who could look after my cat in May? | a grey cat last week
+    > (task) Who could look after my cat in May? | a grey cat last week
     < Biscuit would be in good hands with Joel, who knows cats.
+    > (recall) and which colour is he | a grey cat last week
+    < Biscuit is grey. | grey
 
-`~` is a chat held later, `>` what the user says there, with words quoted from each earlier message
-that the answer needs, and `<` an ideal answer.
+`~` is a chat held later, `>` what the user says there, with what the message wants in brackets
+(training/intents.py) and words quoted from each earlier message that the answer needs, and `<` an
+ideal answer, with the few words that would do; `-` is no answer.
 
 Knows that form; knows nothing of training.
 """
@@ -38,6 +41,7 @@ from edgemem.results import Message
 from edgemem.stages import dates
 from edgemem.stages.reading import CONTEXT
 from edgemem.training.annotated import Annotated, Exchange, Later, Pair, Question, as_recalled
+from edgemem.training.intents import wanted
 
 __all__ = ["is_written", "read"]
 
@@ -66,6 +70,7 @@ _AS_ASKED = (  # of "User" or "the user", as users ask of themselves
     ),
 )
 _TIME = r" *(\d{4}-\d{2}-\d{2})[ T](\d{2}:\d{2})"
+_WANTS = re.compile(r"\(([a-z ]+)\) *")
 _SESSION, _LATER = re.compile(f"@{_TIME}"), re.compile(f"~{_TIME}")
 
 
@@ -78,11 +83,11 @@ class _Turn:
 
 @dataclass
 class _Chat:
-    """asked: a message that waits for its answer, and its evidence."""
+    """asked: a message that waits for its answer, its evidence, and what it wants."""
 
     at: str
     exchanges: list[Exchange] = field(default_factory=list)
-    asked: tuple[str, tuple[str, ...]] | None = None
+    asked: tuple[str, tuple[str, ...], str] | None = None
 
 
 def is_written(path: Path) -> bool:
@@ -180,13 +185,17 @@ def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequenc
         raise ValueError("a chat is a line such as ~ 2024-05-01 18:30, then > and < in turn")
     chat = chats[-1]
     if chat.asked is None:
-        text, *quotes = (part.strip() for part in line.split("|"))
+        want = _WANTS.match(line)
+        text, *quotes = (part.strip() for part in line[want.end() if want else 0 :].split("|"))
         places = [_place(quote, turns) for quote in quotes]
         said = dict.fromkeys(turns[place].message["content"] for place in places)
-        chat.asked = text, tuple(said)
+        if want:
+            wanted(want[1])
+        chat.asked = text, tuple(said), want[1] if want else ""
     else:
-        text, evidence = chat.asked
-        chat.exchanges.append(Exchange(text, line, evidence))
+        text, evidence, wants = chat.asked
+        reply, _, short = (part.strip() for part in line.partition("|"))
+        chat.exchanges.append(Exchange(text, reply, evidence, wants, short))
         chat.asked = None
 
 
