@@ -103,16 +103,17 @@ def recall(
 ) -> Context:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
-    hits: of a search, best first. whole: whole turns, in the hits' order. Left out: what only asks,
-    what the assistant said, and what has been contradicted since (unless the question is about the
-    past). The nearest sentence comes last, or the newest when the question asks for now.
+    hits: of a search, best first. whole: whole turns, in the hits' order, relevant or not: an
+    expert reads them, and says itself that they do not tell. Left out: what only asks, what the
+    assistant said, and what has been contradicted since (unless the question is about the past).
+    The nearest sentence comes last, or the newest when the question asks for now.
     """
-    # A relevant hit that may not be shown (this question, asked before) lets no other through.
-    if not passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
-        return Context()
     found = passages(memory, question, hits)
     if whole:
         return _context([(p, p.text) for p in found[:most]], by_time=asks_for_now(question))
+    # A relevant hit that may not be shown (this question, asked before) lets no other through.
+    if not passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
+        return Context()
     split = [
         (passage, sentence)
         for passage in found
