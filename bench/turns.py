@@ -22,6 +22,7 @@ from edgemem.memory import Memory
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.reader import reader_of
 
 TURNS = 9
 _TOKENS = 48  # of an answer
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     scenario = next(s for s in read_all() if not s.frozen)
     with Engine.load(settings.model, n_ctx=settings.n_ctx) as engine:
         experts.load_chosen(engine, settings.experts)
+        if reader_of(engine, "reply", settings.reader) == "quote":
+            raise SystemExit(f"{engine.name} holds no conversation; give an instruct model")
         embedder = Embedder.load(settings.embedder)
         with Memory(":memory:", engine=engine, embedder=embedder, settings=settings) as memory:
             for said in scenario.sessions:
