@@ -17,7 +17,7 @@ from edgemem.runtime.llama import N_BATCH
 
 __all__ = ["compressor_bytes", "embedder_bytes", "engine_bytes"]
 
-STAGES = 3  # with a prompt of their own: extraction, update, generation
+STAGES = 3  # with a long prompt of their own: extraction, update, generation or reply
 _F16, _F32 = 2, 4
 # Of llama.cpp's tables: SmolLM2 (49,152 tokens, merges) 16.1 MB, Gemma 3 (262,144, none) 41.5 MB.
 _TOKEN_BYTES, _MERGE_BYTES = 160, 170
