@@ -12,6 +12,7 @@ from edgemem.errors import InputError, ModelError
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOTHING_FOUND
 from edgemem.stages.intent import Intent, expert_prompt, expert_target, intent
 from edgemem.training import intents, written
@@ -35,6 +36,27 @@ SAMI = "Sami must not eat peanuts."
 def test_an_expert_says_what_a_message_wants(said: str, found: Intent) -> None:
     engine = FakeEngine(wants={"where do i live": said})
     assert intent(engine, "where do i live") == found  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "wants", "tells"),
+    [
+        ("where do i live", "recall", False),
+        ("Which doctor does Ana see now?", "recall", False),
+        ("summarize what you know about me", "overview", False),
+        ("suggest a birthday present for my brother", "task", True),
+        ("what is the capital of peru", "general", False),
+        ("who are you", "self", False),
+        ("guess what? we got the flat in Bergen!", None, True),
+        ("I work at Shell since Monday.", None, True),
+        ("my sister lives in Oslo now, how far is that from Bergen", "general", True),
+    ],
+)
+def test_the_shipped_expert_tells_asking_from_telling(
+    shipped: Engine, text: str, wants: str | None, tells: bool
+) -> None:
+    """All that told something was also taken to want something: its end was no token of a quote."""
+    assert intent(shipped, text) == Intent(wants, tells)  # type: ignore[arg-type]
 
 
 def test_without_an_expert_a_question_mark_asks() -> None:

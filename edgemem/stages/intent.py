@@ -33,6 +33,8 @@ EXPERT_PROMPT = (
 TELLS = "tell"
 _BOTH = f"{TELLS} and "
 _WANTS: tuple[Want, ...] = get_args(Want)
+MAY_TELL = 0.03
+"""How probable it must be that a message tells something for it to be remembered."""
 _MAX_TOKENS = 6
 _LAST_CHARS = 400  # of a message: what is wanted comes last
 _BEFORE_CHARS = 200
@@ -60,8 +62,8 @@ def intent(engine: Engine, text: str, before: str = "") -> Intent:
         answer = engine.generate(
             expert_prompt(text, before),
             max_tokens=_MAX_TOKENS,
-            within=[TELLS, *_WANTS, *(_BOTH + want for want in _WANTS)],
             stop=("\n",),
+            fork=(f" {TELLS}", f" {_WANTS[0]}", MAY_TELL),
             stage=STAGE,
         ).text.strip()
     except (ContextOverflow, ModelError):
