@@ -130,7 +130,7 @@ def test_other_talk_is_shown_no_memory(memory: Memory) -> None:
 def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
     reply = asked(memory, "are you ana", "self")
     assert "AI assistant" in reply.text and "ana" not in reply.text
-    assert [stage for stage, _ in memory.engine.prompts] == ["intent"]  # type: ignore[attr-defined]
+    assert {stage for stage, _ in memory.engine.prompts} == {"intent"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("want", "kept"), [("recall", False), ("tell and recall", True)])

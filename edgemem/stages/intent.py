@@ -11,6 +11,7 @@ Knows a message and the one before it as text; knows no memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 from edgemem.errors import ContextOverflow, ModelError
@@ -58,21 +59,19 @@ def intent(engine: Engine, text: str, before: str = "") -> Intent:
     if not engine.expert(STAGE):
         asks = is_question(text)
         return Intent("recall" if asks else None, not asks)
+    prompt = expert_prompt(text, before)
+    ask = partial(engine.generate, prompt, stop=("\n",), stage=STAGE)
     try:
-        answer = engine.generate(
-            expert_prompt(text, before),
-            max_tokens=_MAX_TOKENS,
-            stop=("\n",),
-            fork=(f" {TELLS}", f" {_WANTS[0]}", MAY_TELL),
-            stage=STAGE,
-        ).text.strip()
+        answer = ask(max_tokens=_MAX_TOKENS).text.strip()
+        wants = answer.removeprefix(_BOTH)
+        if wants not in _WANTS:
+            return Intent(None, tells=True)
+        fork = (f" {TELLS}", f" {wants}", MAY_TELL)
+        may_tell = ask(max_tokens=1, fork=fork).text.strip() == TELLS
     except (ContextOverflow, ModelError):
-        answer = ""
-    wants = answer.removeprefix(_BOTH)
-    if wants not in _WANTS:
         return Intent(None, tells=True)
     # A task says what it is for ("Sami comes on Sunday, what should I cook"): that may be news.
-    return Intent(wants, tells=answer != wants or wants == "task")
+    return Intent(wants, tells=answer != wants or wants == "task" or may_tell)
 
 
 def expert_prompt(text: str, before: str = "") -> str:
