@@ -92,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "model": engine.name,
         "experts": settings.experts,
         "turns": len(rows),
-        "ttft_s_p50": report.percentile([row["ttft_s"] for row in rows], 50),
-        "cold_ttft_s_p50": report.percentile([row["cold_ttft_s"] for row in rows], 50),
+        "ttft_s_p50": round(report.percentile([row["ttft_s"] for row in rows], 50), 3),
+        "cold_ttft_s_p50": round(report.percentile([row["cold_ttft_s"] for row in rows], 50), 3),
         "ratio_p50": round(report.percentile(ratios, 50), 3),
     }
     report.write(options.json, summary, rows)

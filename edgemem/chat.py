@@ -231,9 +231,9 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            if not asked.converses and asked.nothing_known:
-                pieces.append(generation.NOTHING_FOUND)
-                yield generation.NOTHING_FOUND
+            if (stated := _stated(asked)) is not None:
+                pieces.append(stated)
+                yield stated
                 return
             stream, shown = self._stream(asked, shown)
             try:
@@ -298,13 +298,8 @@ class Chat:
         """The answer, and the message as the model is shown it."""
         if asked.converses:
             return self._converse(asked, plain)
-        shown = asked.context.shown
         if asked.intent.wants == "recall":
-            return self._answered(asked.text, shown), plain
-        if asked.intent.wants == "self":
-            return generation.about_itself(), plain
-        if shown:
-            return generation.quoted(shown, bearing=asked.intent.wants == "task"), plain
+            return self._answered(asked.text, asked.context.shown), plain
         return small_talk(self.engine, asked.text, self._turns[-_PAST_TURNS:]), plain
 
     def _answered(self, question: str, shown: Sequence[Recalled]) -> Stream:
@@ -357,6 +352,20 @@ class Chat:
 
     def _ids(self) -> dict[str, Any]:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
+
+
+def _stated(asked: _Asked) -> str | None:
+    """An answer that needs no model, of one that has no conversation."""
+    wants, shown = asked.intent.wants, asked.context.shown
+    if asked.converses:
+        return None
+    if asked.nothing_known:
+        return generation.NOTHING_FOUND
+    if wants == "self":
+        return generation.ABOUT_ITSELF
+    if wants in ("overview", "task") and shown:
+        return generation.quoted(shown, bearing=wants == "task")
+    return None
 
 
 def _plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,22 +72,21 @@ def test_an_expert_reads_the_end_of_a_long_message_and_what_was_said_before() ->
     assert len(read) < 700 and "Before: and before\n" in read and "is it so\nIt wants:" in read
 
 
-def asked(memory: Memory, text: str, want: str, **options: object) -> Reply:
+def asked(memory: Memory, text: str, want: str) -> Reply:
     memory.engine.wants[text] = want  # type: ignore[attr-defined]
-    chat = Chat(memory, user_id="ana")
-    reply = chat.send(text, **options)  # type: ignore[arg-type]
+    reply = Chat(memory, user_id="ana").send(text)
     list(reply)
     return reply
 
 
 @pytest.fixture
-def memory(embedder: Embedder) -> Memory:
+def memory(embedder: Embedder) -> Iterator[Memory]:
     engine = FakeEngine(wants={"nothing yet": "recall"})
-    opened = Memory(":memory:", engine=engine, embedder=embedder)  # type: ignore[arg-type]
     days = ("2026-03-02T10:00:00+00:00", "2026-05-04T10:00:00+00:00")
-    for text, day in zip((SAMI, MOVED), days, strict=True):
-        opened.add(text, user_id="ana", infer=False, timestamp=day)
-    return opened
+    with Memory(":memory:", engine=engine, embedder=embedder) as opened:  # type: ignore[arg-type]
+        for text, day in zip((SAMI, MOVED), days, strict=True):
+            opened.add(text, user_id="ana", infer=False, timestamp=day)
+        yield opened
 
 
 def test_what_asks_without_a_mark_is_answered_from_memory(memory: Memory) -> None:
@@ -129,7 +129,8 @@ def test_other_talk_is_shown_no_memory(memory: Memory) -> None:
 
 def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
     reply = asked(memory, "are you ana", "self")
-    assert "AI assistant" in reply.text and "ana" not in reply.text
+    assert "AI assistant" in reply.text and "Ana" not in reply.text
+    assert reply.generation is None and "tokens_per_s" not in reply.timings
     assert {stage for stage, _ in memory.engine.prompts} == {"intent"}  # type: ignore[attr-defined]
 
 

@@ -189,7 +189,7 @@ def test_a_short_answer_is_learned_with_what_was_said_before_it(
         first, second = replies.answers(memory, read(path)[1])
     assert (first.stage, first.target, second.target) == ("generation", " nuts", f" {NOT_KNOWN}")
     assert 'User said: "I am allergic to nuts."' in first.prompt
-    assert "User asks" in first.prompt and "User asks: what must i not eat" in second.prompt
+    assert first.prompt.count("User asks") == 1
     assert second.prompt.endswith("Answer: nuts\nUser asks: and joel\nAnswer:")
 
 

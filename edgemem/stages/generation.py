@@ -25,10 +25,10 @@ from edgemem.stages.dates import absolute, day_text
 from edgemem.text import same_word, words
 
 __all__ = [
+    "ABOUT_ITSELF",
     "NOTHING_FOUND",
     "NOT_KNOWN",
     "Recalled",
-    "about_itself",
     "answer",
     "expert_prompt",
     "expert_target",
@@ -38,9 +38,11 @@ __all__ = [
 
 NOTHING_FOUND = "I have nothing about that in my memory."
 
-_ITSELF = (
+ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
 )
+"""No model says it: a small one takes on any name it is asked by."""
+
 _TOLD = "This is what you told me:"
 _BEARING = "This is what you told me that may matter here:"
 
@@ -129,7 +131,7 @@ def answer(
     )
 
 
-def quoted(memories: Sequence[Recalled], *, bearing: bool) -> Stream:
+def quoted(memories: Sequence[Recalled], *, bearing: bool) -> str:
     """What was told, in the user's own words, oldest first; no model says it.
 
     A model too small to write from memories would invent beside them. bearing: on a task.
@@ -139,21 +141,7 @@ def quoted(memories: Sequence[Recalled], *, bearing: bool) -> Stream:
         day = f"{day_text(datetime.fromisoformat(memory.when).date())}: " if memory.when else ""
         over = " (no longer so)" if memory.over else ""
         lines.append(f"- {day}{shown_text(memory)}{over}")
-
-    return _said("\n".join(lines))
-
-
-def about_itself() -> Stream:
-    """Who the assistant is; no model says it: a small one takes on any name it is asked by."""
-    return _said(_ITSELF)
-
-
-def _said(text: str) -> Stream:
-    def pieces() -> Generator[str, None, Generation]:
-        yield text
-        return Generation(text, 0, 0, 0, 0.0, 0.0, "stop")
-
-    return Stream(pieces())
+    return "\n".join(lines)
 
 
 def _told(stream: Stream, prompt: str) -> Generator[str, None, Generation]:

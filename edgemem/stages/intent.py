@@ -70,7 +70,7 @@ def intent(engine: Engine, text: str, before: str = "") -> Intent:
         may_tell = ask(max_tokens=1, fork=fork).text.strip() == TELLS
     except (ContextOverflow, ModelError):
         return Intent(None, tells=True)
-    # A task says what it is for ("Sami comes on Sunday, what should I cook"): that may be news.
+    # A task says what it is for, which may be news that the expert misses (bench/LOG.md).
     return Intent(wants, tells=answer != wants or wants == "task" or may_tell)
 
 
