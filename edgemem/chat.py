@@ -1,12 +1,12 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-How the model is used depends on what it can do (runtime/reader.py). An expert for replies and an
-instruct model have a conversation: each message recalls, and the model reads what was recalled as
-dated notes beside the message. Of a smaller model it is decided first what a message wants
-(stages/intent.py): a fact is answered from what was recalled, an overview and a task with what the
-user told, in their own words, and other talk without memory. What the model says, and what the user
-only asks, is kept as a turn, but never searched or extracted from: neither recalled text nor an
-invention is remembered as new.
+What a message wants (stages/intent.py) decides which memories it is answered with: what a search
+finds for a fact, much of it for an overview, what bears on a task, none for other talk. What the
+model can do (runtime/reader.py) decides how. An expert for short answers gives the facts. An expert
+for replies and an instruct model have a conversation, the memories as dated notes beside the
+message. A smaller model quotes: an overview and a task are the user's own words. What the model
+says, and what the user only asks, is kept as a turn, but never searched or extracted from: neither
+recalled text nor an invention is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
@@ -26,17 +26,21 @@ from edgemem.memory import Memory
 from edgemem.recall import Context, bearing, known, notes, overview, recall
 from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
-from edgemem.runtime.reader import Reader, reader_of
+from edgemem.runtime.reader import reader_of
 from edgemem.runtime.streams import Options
 from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
-from edgemem.stages.intent import STAGE, Intent, intent
+from edgemem.stages.intent import Intent, intent
 from edgemem.stages.reply import converse, fitting, small_talk, system_text, turn_text
 
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
 
 __all__ = ["Chat", "Reply"]
+
+Way = Literal["answer", "converse", "quote"]
+"""How a message is answered: by an expert for short answers, in a conversation, or by a model that
+does neither: it quotes what was said, and makes small talk."""
 
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
 SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
@@ -59,11 +63,11 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A message, and what was decided about it at the door. converses: see Chat._reader."""
+    """A message, and what was decided about it at the door."""
 
     text: str
     said_at: str
-    converses: bool
+    way: Way
     intent: Intent
     context: Context
     options: Options
@@ -166,17 +170,17 @@ class Chat:
         Raises InputError on a text that cannot be stored or a time that is none.
         """
         said_at = time_of(timestamp) or utc_now()
-        reader, converses = self._reader()
         started = time.perf_counter()
-        wanted = intent(self.engine, text, self._last_asked())
+        wanted = self._intent(text)
         read = time.perf_counter()
-        hits = self._search(text, with_turns=converses or wanted.wants == "recall")
-        context = self._noted(hits) if converses else self._context(text, hits, reader, wanted)
+        way = self._way(wanted)
+        hits = self._search(text, with_turns=way == "converse" or wanted.wants == "recall")
+        context = self._context(text, hits, wanted, way)
         reply = Reply(hits, context.hits, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
             reply.changes = self._add([_message(text, wanted)], said_at, infer="later")
-        asked = _Asked(text, said_at, converses, wanted, context, options or {})
+        asked = _Asked(text, said_at, way, wanted, context, options or {})
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -189,17 +193,18 @@ class Chat:
         self._shown_turns = [_Shown(turn) for turn in self._turns]
         self._known = None
 
-    def _reader(self) -> tuple[Reader, bool]:
-        """How the model reads, and whether it has a conversation or only answers questions."""
-        engine, wanted = self.engine, self.memory.settings.reader
-        if engine.expert("generation") and not engine.expert("reply") and wanted != "instruct":
-            return reader_of(engine, "generation", wanted), False
-        reader = reader_of(engine, "reply", wanted)
-        return reader, reader != "quote"
+    def _intent(self, text: str) -> Intent:
+        said = (turn.content for turn in reversed(self._turns) if turn.role == "user")
+        return intent(self.engine, self.memory.embedder, text, next(said, ""))
 
-    def _last_asked(self) -> str:
-        """What the user said last in this conversation."""
-        return next((t.content for t in reversed(self._turns) if t.role == "user"), "")
+    def _way(self, wanted: Intent) -> Way:
+        engine, setting = self.engine, self.memory.settings.reader
+        answers = engine.expert("generation") and setting in ("auto", "expert")
+        if answers and wanted.wants == "recall":
+            return "answer"
+        if answers and not engine.expert("reply"):
+            setting = "auto"  # it answers; what else it does is the model's own
+        return "quote" if reader_of(engine, "reply", setting) == "quote" else "converse"
 
     def _search(self, text: str, *, with_turns: bool) -> SearchResults:
         """What fits a message, best first. with_turns: also with what was said just before it."""
@@ -231,7 +236,9 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            if (stated := _stated(asked)) is not None:
+            # The caller's instructions may give it another name; a model by itself takes on any.
+            itself = "" if self.instructions else generation.ABOUT_ITSELF
+            if (stated := _stated(asked, itself=itself)) is not None:
                 pieces.append(stated)
                 yield stated
                 return
@@ -264,9 +271,8 @@ class Chat:
             return
         asks = asked.intent.wants is not None
         best = max((hit.score for hit in reply.context), default=0.0)
-        # Nobody else can know what only this memory could tell; a mark does not say what that is.
-        only_here = asked.nothing_known and self.engine.expert(STAGE)
-        confidence = 1.0 if not asks or only_here else best
+        # Nobody else can know what only this memory could tell.
+        confidence = 1.0 if not asks or asked.nothing_known else best
         why = self.cloud.decide(asked.text, confidence, mode)
         if why is None:
             return
@@ -276,27 +282,27 @@ class Chat:
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
-    def _noted(self, hits: SearchResults) -> Context:
-        """What is noted beside a message: nothing that the conversation has already."""
-        seen = {note for turn in self._shown_turns for note in turn.notes}
-        seen |= {turn.message.content for turn in self._shown_turns}
-        return notes(self.memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
-
-    def _context(self, text: str, hits: SearchResults, reader: Reader, wanted: Intent) -> Context:
-        """What a model that has no conversation answers from."""
-        if wanted.wants == "recall":
-            whole = reader == "expert"
+    def _context(self, text: str, hits: SearchResults, wanted: Intent, way: Way) -> Context:
+        """The memories that a message is answered with."""
+        wants, memory = wanted.wants, self.memory
+        if wants == "overview":
+            return overview(memory, hits, most=TOLD_TURNS)
+        if wants == "task":
+            return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
+        if way == "converse" and wants in ("recall", None):
+            # Nothing that the conversation has already.
+            seen = {note for turn in self._shown_turns for note in turn.notes}
+            seen |= {turn.message.content for turn in self._shown_turns}
+            return notes(memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
+        if wants == "recall":
+            whole = way == "answer"
             most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
-            return recall(self.memory, text, hits, most=most, whole=whole)
-        if wanted.wants == "overview":
-            return overview(self.memory, hits, most=TOLD_TURNS)
-        if wanted.wants == "task":
-            return bearing(self.memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
+            return recall(memory, text, hits, most=most, whole=whole)
         return Context()
 
     def _stream(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
         """The answer, and the message as the model is shown it."""
-        if asked.converses:
+        if asked.way == "converse":
             return self._converse(asked, plain)
         if asked.intent.wants == "recall":
             return self._answered(asked.text, asked.context.shown), plain
@@ -354,15 +360,16 @@ class Chat:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
 
 
-def _stated(asked: _Asked) -> str | None:
-    """An answer that needs no model, of one that has no conversation."""
+def _stated(asked: _Asked, *, itself: str) -> str | None:
+    """An answer that is given without the model. itself: who the assistant is, "" if that is not
+    ours to say."""
     wants, shown = asked.intent.wants, asked.context.shown
-    if asked.converses:
+    if wants == "self" and itself:
+        return itself
+    if asked.way == "converse":
         return None
     if asked.nothing_known:
         return generation.NOTHING_FOUND
-    if wants == "self":
-        return generation.ABOUT_ITSELF
     if wants in ("overview", "task") and shown:
         return generation.quoted(shown, bearing=wants == "task")
     return None

@@ -7,6 +7,7 @@ from memorykit import texts
 from edgemem.chat import Chat
 from edgemem.memory import Memory
 from edgemem.results import Message
+from edgemem.stages.generation import ABOUT_ITSELF
 
 pytestmark = pytest.mark.models
 
@@ -77,10 +78,16 @@ def test_every_message_recalls_whatever_its_form(chat, memory, fake, text):
 
 
 def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
-    say(chat, "Who are you?")
+    say(chat, "Good morning!")
     system = shown(fake)[0]
     assert "Monday, 10 June 2024" in system and "an AI, not the user" in system
     assert "never instructions" in system
+
+
+def test_who_it_is_is_the_callers_to_say(memory, fake):
+    assert say(Chat(memory), "Who are you?").text == ABOUT_ITSELF  # models take on any name
+    say(Chat(memory, instructions="You are Marvin, a pirate."), "Who are you?")
+    assert "You are Marvin" in shown(fake)[0]
 
 
 def test_what_lasts_is_shown_although_a_search_does_not_find_it(chat, memory, fake):
@@ -93,11 +100,11 @@ def test_what_lasts_is_shown_although_a_search_does_not_find_it(chat, memory, fa
 
 def test_a_conversation_given_with_its_turns_finds_the_same_system_message(memory, fake):
     remembered(memory, CAT)
-    say(Chat(memory), "How are you?", remember=False)
+    say(Chat(memory), "Good morning!", remember=False)
     first = shown(fake)[0]
     remembered(memory, "I am allergic to nuts.")  # said in the conversation
     turns = [Message("user", "I am allergic to nuts.", JUNE), Message("assistant", "Noted.", JUNE)]
-    say(Chat(memory, turns=turns), "And how are you now?", remember=False)
+    say(Chat(memory, turns=turns), "And a good evening!", remember=False)
     assert shown(fake)[0] == first
 
 

@@ -59,6 +59,7 @@ def test_status_shows_service_price_and_budget(cloud: Service, run: Run) -> None
     assert "key\tmissing" in run("cloud", "status").stdout
 
 
+@pytest.mark.usefixtures("engine_stub")
 def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run) -> None:
     remember(run)
     shown = run("cloud", "dry-run", QUESTION)
@@ -73,6 +74,7 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run
     assert "Nothing was ever sent" in run("cloud", "receipts").stderr
 
 
+@pytest.mark.usefixtures("engine_stub")
 def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
     remember(run)
     id = json.loads(run("list", "--json").stdout)["results"][0]["id"]

@@ -1,12 +1,16 @@
-"""What a message wants, and how a model that has no conversation answers it."""
+"""What a message wants, and what memories it is answered with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from fake_engine import FakeEngine
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgemem.chat import Chat, Reply
 from edgemem.errors import InputError, ModelError
@@ -15,13 +19,54 @@ from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOTHING_FOUND
-from edgemem.stages.intent import Intent, expert_prompt, expert_target, intent
+from edgemem.stages.intent import (
+    BUCKETS,
+    WANTS,
+    Intent,
+    Want,
+    expert_prompt,
+    expert_target,
+    features,
+    intent,
+)
+from edgemem.stages.intent import (
+    shipped as shipped_weights,
+)
 from edgemem.training import intents, written
 
 pytestmark = pytest.mark.models
 
 MOVED = "I moved to Bergen in May."
 SAMI = "Sami must not eat peanuts."
+
+
+ASKED = [
+    ("where do i live", "recall", False),
+    ("Which doctor does Ana see now?", "recall", False),
+    ("summarize what you know about me", "overview", False),
+    ("suggest a birthday present for my brother", "task", True),  # that he has one may be news
+    ("what is the capital of peru", "general", False),
+    ("who are you", "self", False),
+    ("guess what? we got the flat in Bergen!", None, True),
+    ("I work at Shell since Monday.", None, True),
+]
+
+
+@pytest.mark.parametrize(("text", "wants", "tells"), ASKED)
+def test_any_model_is_told_asking_from_telling(
+    embedder: Embedder, text: str, wants: Want | None, tells: bool
+) -> None:
+    assert intent(FakeEngine(), embedder, text) == Intent(wants, tells)  # type: ignore[arg-type]
+
+
+BOTH = ("my sister lives in Oslo now, how far is that from Bergen", "general", True)
+
+
+@pytest.mark.parametrize(("text", "wants", "tells"), [*ASKED, BOTH])
+def test_the_shipped_expert_tells_asking_from_telling(
+    shipped: Engine, embedder: Embedder, text: str, wants: Want | None, tells: bool
+) -> None:
+    assert intent(shipped, embedder, text) == Intent(wants, tells)
 
 
 @pytest.mark.parametrize(
@@ -34,37 +79,41 @@ SAMI = "Sami must not eat peanuts."
         ("", Intent(None, tells=True)),
     ],
 )
-def test_an_expert_says_what_a_message_wants(said: str, found: Intent) -> None:
+def test_an_expert_decides_where_there_is_one(embedder: Embedder, said: str, found: Intent) -> None:
     engine = FakeEngine(wants={"where do i live": said})
-    assert intent(engine, "where do i live") == found  # type: ignore[arg-type]
+    assert intent(engine, embedder, "where do i live") == found  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("text", "wants", "tells"),
-    [
-        ("where do i live", "recall", False),
-        ("Which doctor does Ana see now?", "recall", False),
-        ("summarize what you know about me", "overview", False),
-        ("suggest a birthday present for my brother", "task", True),
-        ("what is the capital of peru", "general", False),
-        ("who are you", "self", False),
-        ("guess what? we got the flat in Bergen!", None, True),
-        ("I work at Shell since Monday.", None, True),
-        ("my sister lives in Oslo now, how far is that from Bergen", "general", True),
-    ],
-)
-def test_the_shipped_expert_tells_asking_from_telling(
-    shipped: Engine, text: str, wants: str | None, tells: bool
-) -> None:
-    """All that told something was also taken to want something: its end was no token of a quote."""
-    assert intent(shipped, text) == Intent(wants, tells)  # type: ignore[arg-type]
+def test_another_embedding_model_leaves_the_words_to_decide(embedder: Embedder) -> None:
+    class Other:
+        model_id, dim = "other@0", 2
+
+        def embed_query(self, _: str) -> None:
+            raise AssertionError("a vector of another model says nothing here")
+
+    for text, wants in (("where do i live", "recall"), ("we got the flat in Bergen!", None)):
+        assert intent(FakeEngine(), Other(), text).wants == wants  # type: ignore[arg-type]
 
 
-def test_without_an_expert_a_question_mark_asks() -> None:
-    engine = FakeEngine()
-    assert intent(engine, "Where do I live?") == Intent("recall", tells=False)  # type: ignore[arg-type]
-    assert intent(engine, "I live here. Do you?") == Intent(None, tells=True)  # type: ignore[arg-type]
-    assert engine.prompts == []
+@given(st.text(max_size=600))
+def test_the_words_of_any_text_are_a_vector_of_one_length(text: str) -> None:
+    buckets, values = features(text)
+    assert (
+        buckets.min() >= 0 and buckets.max() < BUCKETS and len({*buckets.tolist()}) == len(buckets)
+    )
+    assert np.linalg.norm(values) == pytest.approx(3.0, rel=1e-5)
+
+
+def test_only_the_end_of_a_long_message_is_read(embedder: Embedder) -> None:
+    engine: Any = FakeEngine()
+    long = "we got the flat. " * 4000 + "x" * 400
+    assert intent(engine, embedder, long) == intent(engine, embedder, "x" * 400)
+
+
+def test_the_weights_have_a_column_for_each_want_and_one_for_telling() -> None:
+    weights = shipped_weights()
+    columns = len(WANTS) + 1
+    assert weights.words.shape == (BUCKETS, columns) and weights.bias.shape == (columns,)
 
 
 def test_an_expert_reads_the_end_of_a_long_message_and_what_was_said_before() -> None:
@@ -72,26 +121,29 @@ def test_an_expert_reads_the_end_of_a_long_message_and_what_was_said_before() ->
     assert len(read) < 700 and "Before: and before\n" in read and "is it so\nIt wants:" in read
 
 
-def asked(memory: Memory, text: str, want: str) -> Reply:
-    memory.engine.wants[text] = want  # type: ignore[attr-defined]
-    reply = Chat(memory, user_id="ana").send(text)
-    list(reply)
-    return reply
-
-
 @pytest.fixture
 def memory(embedder: Embedder) -> Iterator[Memory]:
-    engine = FakeEngine(wants={"nothing yet": "recall"})
     days = ("2026-03-02T10:00:00+00:00", "2026-05-04T10:00:00+00:00")
-    with Memory(":memory:", engine=engine, embedder=embedder) as opened:  # type: ignore[arg-type]
+    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as opened:  # type: ignore[arg-type]
         for text, day in zip((SAMI, MOVED), days, strict=True):
             opened.add(text, user_id="ana", infer=False, timestamp=day)
         yield opened
 
 
-def test_what_asks_without_a_mark_is_answered_from_memory(memory: Memory) -> None:
-    reply = asked(memory, "where do i live", "recall")
+def asked(memory: Memory, text: str) -> Reply:
+    reply = Chat(memory, user_id="ana").send(text)
+    list(reply)
+    return reply
+
+
+def last_prompt(memory: Memory) -> tuple[str, str]:
     stage, prompt = memory.engine.prompts[-1]  # type: ignore[attr-defined]
+    return stage, str(prompt)
+
+
+def test_what_asks_without_a_mark_is_answered_from_memory(memory: Memory) -> None:
+    reply = asked(memory, "where do i live")
+    stage, prompt = last_prompt(memory)
     assert (stage, reply.found) == ("generation", True) and MOVED in prompt
 
 
@@ -99,45 +151,47 @@ def test_a_message_is_kept_when_the_model_cannot_tell_what_it_wants(memory: Memo
     def fail(*_: object, **__: object) -> None:
         raise ModelError("out of memory")
 
-    engine = memory.engine
-    engine.generate = fail  # type: ignore[assignment]
-    assert intent(engine, "where do i live") == Intent(None, tells=True)
+    engine: Any = memory.engine
+    engine.wants["anything"] = "tell"  # there is an expert
+    engine.generate = fail
+    assert intent(engine, memory.embedder, "where do i live") == Intent("recall", tells=True)
     list(Chat(memory, user_id="ana").send("we got the flat"))
     assert "we got the flat" in [item.memory for item in memory.get_all(user_id="ana")]
 
 
 def test_what_is_not_known_is_said_not_to_be(memory: Memory) -> None:
-    reply = asked(memory, "what does zlatan's tortoise weigh", "recall")
-    assert reply.text == NOTHING_FOUND
+    assert asked(memory, "what does zlatan's tortoise weigh").text == NOTHING_FOUND
 
 
 def test_an_overview_and_a_task_tell_what_was_told_in_its_own_words(memory: Memory) -> None:
-    overview = asked(memory, "summarize what you know about me", "overview").text
+    overview = asked(memory, "summarize what you know about me").text
     assert overview.splitlines()[1:] == [f"- 2 March 2026: {SAMI}", f"- 4 May 2026: {MOVED}"]
-    task = asked(memory, "what should i cook for sami", "task")
+    task = asked(memory, "what should i cook for sami")
     assert f"- 2 March 2026: {SAMI}" in task.text and task.context
     stages = {stage for stage, _ in memory.engine.prompts}  # type: ignore[attr-defined]
-    assert stages == {"intent", "extraction"}  # no model says it
+    assert stages <= {"extraction"}  # no model says it
 
 
 def test_other_talk_is_shown_no_memory(memory: Memory) -> None:
     for text in ("tell me a joke about bergen", "shorter please"):
-        reply = asked(memory, text, "general")
-        stage, prompt = memory.engine.prompts[-1]  # type: ignore[attr-defined]
-        assert stage == "reply" and MOVED not in str(prompt) and not reply.found
+        reply = asked(memory, text)
+        stage, prompt = last_prompt(memory)
+        assert stage == "reply" and MOVED not in prompt and not reply.found
 
 
 def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
-    reply = asked(memory, "are you ana", "self")
+    reply = asked(memory, "are you ana")
     assert "AI assistant" in reply.text and "Ana" not in reply.text
     assert reply.generation is None and "tokens_per_s" not in reply.timings
-    assert {stage for stage, _ in memory.engine.prompts} == {"intent"}  # type: ignore[attr-defined]
+    assert memory.engine.prompts == []  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("want", "kept"), [("recall", False), ("tell and recall", True)])
-def test_what_only_asks_is_never_found_again(memory: Memory, want: str, kept: bool) -> None:
-    text = "we sold the car what did it cost"
-    asked(memory, text, want)
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [("where did i move to", False), ("we sold the blue car, where did i move to in May?", True)],
+)
+def test_what_only_asks_is_never_found_again(memory: Memory, text: str, kept: bool) -> None:
+    asked(memory, text)
     memories = [item.memory for item in memory.get_all(user_id="ana")]
     assert (text in memories) is kept
     turns = memory.store.recent_turns(Scope(user_id="ana"), before=None, limit=9)
@@ -165,8 +219,11 @@ def test_examples_come_from_messages_and_from_later_chats(tmp_path: Path) -> Non
     lines.write_text(MESSAGES)
     talk.write_text(TALK)
     assert intents.is_messages(lines) and not intents.is_messages(talk)
-    assert [e.target for e in intents.examples(lines)] == [" tell", " tell and task"]
-    made = list(intents.of_talk(*written.read(talk)))
+    assert [e.target for e in intents.examples(intents.of_file(lines))] == [
+        " tell",
+        " tell and task",
+    ]
+    made = list(intents.examples(intents.of_talk(*written.read(talk))))
     assert [e.target for e in made] == [" recall", " edit", " tell"]
     assert "Before: what is my dog called\n" in made[1].prompt
     assert made[0].target == expert_target("recall", tells=False)
@@ -177,12 +234,14 @@ def test_a_line_that_wants_nothing_known_is_named(tmp_path: Path, line: str) -> 
     file = tmp_path / "messages.txt"
     file.write_text(f"(tell) fine\n{line}\n")
     with pytest.raises(InputError, match="line 2"):
-        list(intents.examples(file))
+        list(intents.of_file(file))
 
 
 def test_half_of_the_examples_have_no_capitals_and_marks(tmp_path: Path) -> None:
     file = tmp_path / "messages.txt"
     file.write_text("(tell) At 7:30, in Ostrava!\n" * 200)
-    read = [str(e.prompt).rpartition("Message: ")[2] for e in intents.examples(file)]
+    read = [
+        str(e.prompt).rpartition("Message: ")[2] for e in intents.examples(intents.of_file(file))
+    ]
     bare = sum(text.startswith("at 7:30 in ostrava\n") for text in read)
     assert 60 < bare < 140

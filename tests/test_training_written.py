@@ -306,7 +306,7 @@ CHATS = sorted((Path(__file__).parents[1] / "models" / "chats").glob("*.txt"))
 @pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)
 def test_our_chats_are_whole(file: Path) -> None:
     if intents.is_messages(file):
-        assert len(list(intents.examples(file))) >= 600
+        assert len(list(intents.of_file(file))) >= 600
         return
     talks = read(file)
     assert len(talks) >= 40

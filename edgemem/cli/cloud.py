@@ -102,13 +102,14 @@ def dry_run(
     """Print the exact request that MESSAGE would send to the cloud, and send nothing."""
     from edgemem.cloud.governor import Governor, require_enabled
     from edgemem.results import Scope
-    from edgemem.text import is_question
+    from edgemem.stages.intent import intent
 
     settings = load_settings()
     require_enabled(settings.cloud)
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
     with open_memory(db, settings) as memory, Governor(memory) as governor:
-        hits = memory.search(message, top_k=16, **scope) if is_question(message) else ()
+        asks = intent(memory.engine, memory.embedder, message).wants is not None
+        hits = memory.search(message, top_k=16, **scope) if asks else ()
         outgoing = governor.prepare(message, hits, scope=Scope(**scope))
     if as_json:
         row = {

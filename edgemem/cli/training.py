@@ -113,10 +113,9 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
     for path in facts if "update" in stages else ():
         yield from pairs.examples(pairs.read(path), path.stem)
     if "intent" in stages:
-        for path in messages:
-            yield from intents.examples(path, seed=seed)
-        for talk in talks:
-            yield from intents.of_talk(talk, seed=seed)
+        labelled = [m for path in messages for m in intents.of_file(path)]
+        labelled += [m for talk in talks for m in intents.of_talk(talk, seed=seed)]
+        yield from intents.examples(labelled, seed=seed)
     if not talks or not {*stages} - {"intent"}:
         return
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:

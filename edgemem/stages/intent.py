@@ -1,24 +1,44 @@
-"""What a message wants, by an expert, so that a small model answers it in the way that it can.
+"""What a message wants, so that it is answered with the right memories and in the right way.
 
-A model that has a conversation reads that for itself. One that quotes, or has an expert for short
-answers, needs to be told: memories shown beside a riddle are quoted, and a question answered
-without them is answered with an invention. Neither a mark nor a word tells the two apart ("where
-do i live", "guess what?"), so an expert does; without one, a question mark must.
+Memories shown beside a riddle are quoted, and a question answered without them is answered with an
+invention. Neither a mark nor a word tells the two apart ("where do i live", "guess what?"). A
+softmax regression over the message's embedding and its hashed word n-grams does, for any model and
+without a call of it; an expert, where there is one, does it better. The regression also tells
+whether a message may tell something. Its weights are fitted by `python -m bench.fit_intent`.
 
 Knows a message and the one before it as text; knows no memory.
 """
 
 from __future__ import annotations
 
+import re
+import zlib
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
+from importlib.resources import files
 from typing import Literal, get_args
 
-from edgemem.errors import ContextOverflow, ModelError
-from edgemem.runtime.engine import Engine
-from edgemem.text import is_question
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["STAGE", "TELLS", "Intent", "Want", "expert_prompt", "expert_target", "intent"]
+from edgemem.errors import ContextOverflow, ModelError
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+
+__all__ = [
+    "BUCKETS",
+    "STAGE",
+    "TELLS",
+    "WANTS",
+    "Intent",
+    "Want",
+    "Weights",
+    "expert_prompt",
+    "expert_target",
+    "features",
+    "intent",
+    "shipped",
+]
 
 STAGE: Literal["intent"] = "intent"
 
@@ -26,6 +46,11 @@ Want = Literal["recall", "overview", "task", "edit", "general", "self"]
 """recall: a fact of the user's life; overview: much of it; task: advice or a text that must agree
 with it. edit: the last answer in another form; general: knowledge of the world; self: of the
 assistant."""
+WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
+"""The regression's classes. None: the message only tells something."""
+
+MAY_TELL = 0.1
+"""How probable it must be that a message tells something for it to be remembered (bench/LOG.md)."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self; or that it tells "
@@ -33,12 +58,20 @@ EXPERT_PROMPT = (
 )
 TELLS = "tell"
 _BOTH = f"{TELLS} and "
-_WANTS: tuple[Want, ...] = get_args(Want)
-MAY_TELL = 0.03
-"""How probable it must be that a message tells something for it to be remembered."""
 _MAX_TOKENS = 6
 _LAST_CHARS = 400  # of a message: what is wanted comes last
 _BEFORE_CHARS = 200
+
+_SURE = 0.5
+"""How probable what a message wants must be for the regression to name it."""
+
+BUCKETS = 8192
+"""Of the n-grams' hashes."""
+_LONGEST = 3  # words of an n-gram
+_SCALE = 3.0  # length of the n-grams' vector, beside the embedding's 1
+_TOKEN = re.compile(r"[\w']+|[.,!?]")
+
+FloatArray = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +83,72 @@ class Intent:
     tells: bool
 
 
-def intent(engine: Engine, text: str, before: str = "") -> Intent:
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """vector: (dim, 8); words: (BUCKETS, 8); bias: (8,), all float32. The first columns are logits
+    of WANTS, the last one is that of telling. embedder: the model id of the vectors."""
+
+    vector: FloatArray
+    words: FloatArray
+    bias: FloatArray
+    embedder: str
+
+
+@cache
+def shipped() -> Weights:
+    """The weights that come with the package."""
+    with (
+        files("edgemem").joinpath("data/intent.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as saved,
+    ):
+        vector, words, bias = (saved[n].astype(np.float32) for n in ("vector", "words", "bias"))
+        return Weights(vector, words, bias, str(saved["embedder"]))
+
+
+def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> Intent:
     """What a message wants. before: what the user said before it in this conversation.
 
-    It is taken to tell something where the model fails: what it answers with fails aloud, and the
-    message is kept.
+    The regression decides where there is no expert, or it fails. Raises what the embedder raises.
     """
-    if not engine.expert(STAGE):
-        asks = is_question(text)
-        return Intent("recall" if asks else None, not asks)
-    prompt = expert_prompt(text, before)
-    ask = partial(engine.generate, prompt, stop=("\n",), stage=STAGE)
-    try:
-        answer = ask(max_tokens=_MAX_TOKENS).text.strip()
-        wants = answer.removeprefix(_BOTH)
-        if wants not in _WANTS:
-            return Intent(None, tells=True)
-        fork = (f" {TELLS}", f" {wants}", MAY_TELL)
-        may_tell = ask(max_tokens=1, fork=fork).text.strip() == TELLS
-    except (ContextOverflow, ModelError):
-        return Intent(None, tells=True)
-    # A task says what it is for, which may be news that the expert misses (bench/LOG.md).
-    return Intent(wants, tells=answer != wants or wants == "task" or may_tell)
+    logits = _logits(shipped(), embedder, text)
+    likeliest = int(np.argmax(logits[:-1]))
+    sure = 1 / np.exp(logits[:-1] - logits[likeliest]).sum() >= _SURE
+    wants = WANTS[likeliest] if sure else None
+    tells = bool(1 / (1 + np.exp(-logits[-1])) >= MAY_TELL)
+    if engine.expert(STAGE):
+        prompt = expert_prompt(text, before)
+        try:
+            answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
+        except (ContextOverflow, ModelError):  # what answers fails aloud
+            return Intent(wants, tells=True)
+        said = answer.text.strip()
+        tells = tells or said.startswith(TELLS)
+        named = said.removeprefix(_BOTH)
+        wants = next((want for want in WANTS if want == named), None)
+    # A task says what it is for, which may be news.
+    return Intent(wants, tells=tells or wants in (None, "task"))
+
+
+def _logits(weights: Weights, embedder: Embedder, text: str) -> FloatArray:
+    """(8,). A vector of another model than the weights' says nothing: the words decide then."""
+    buckets, values = features(text)
+    logits = weights.bias + values @ weights.words[buckets]
+    if embedder.model_id == weights.embedder:
+        logits = logits + embedder.embed_query(text[-_LAST_CHARS:]) @ weights.vector
+    return logits
+
+
+def features(text: str) -> tuple[NDArray[np.intp], FloatArray]:
+    """The n-grams of a text's end: their buckets, and a value for each."""
+    tokens = ["<s>", *_TOKEN.findall(text[-_LAST_CHARS:].lower()), "</s>"]
+    grams = {
+        " ".join(tokens[i : i + n])
+        for n in range(1, _LONGEST + 1)
+        for i in range(len(tokens) - n + 1)
+    }
+    hashes = [zlib.crc32(gram.encode()) % BUCKETS for gram in grams]
+    buckets, counts = np.unique(hashes, return_counts=True)
+    return buckets, (_SCALE * counts / np.linalg.norm(counts)).astype(np.float32)
 
 
 def expert_prompt(text: str, before: str = "") -> str:

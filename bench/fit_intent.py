@@ -1,0 +1,201 @@
+"""Sets the weights by which a message's intent is told (edgemem/data/intent.npz).
+
+    python -m bench.fit_intent --json OUT [--write]
+
+A softmax regression over what a message wants, and a logistic one over whether it tells something,
+on the messages of models/chats, half of them without capitals and marks, and on EXTRA telling ones
+of models/conversations. Some examples lack the vector, so that the words alone decide where another
+embedding model is used.
+
+Prints, of groups left out of the fit: how many messages are read as meant; at several probabilities
+of telling, how many that also tell something are kept, and how many that only ask are. Of telling
+messages in files that are never trained on: how many are taken to tell nothing. Then, with the
+weights of all, how many dev questions of bench/scenarios are read as meant. --write stores them.
+About five minutes. Needs the extra `train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from bench import report
+from bench.scenarios import read_all
+from edgemem.config import load_settings
+from edgemem.runtime.embedder import Embedder
+from edgemem.stages.intent import BUCKETS, WANTS, Want, Weights, features
+from edgemem.training import intents, written
+from edgemem.training.intents import Labelled
+
+ROOT = Path(__file__).resolve().parent.parent
+CHATS = ROOT / "models" / "chats"
+CONVERSATIONS = ROOT / "models" / "conversations"
+WEIGHTS = ROOT / "edgemem" / "data" / "intent.npz"
+EXTRA = 500
+FOLDS = 5
+EPOCHS, LR, WEIGHT_DECAY, BATCH = 60, 3e-3, 1e-2, 256
+WITHOUT_VECTOR = 0.2  # of the examples
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2)
+_OF_KIND: dict[str, Want] = {
+    "advice": "task",
+    "write": "task",
+    "summary": "overview",
+    "general": "general",
+    "identity": "self",
+}
+_console = Console(stderr=True)
+
+
+def telling(path: Path) -> Iterator[Labelled]:
+    """The messages of a conversation that a fact was taken from."""
+    for talk in written.read(path):
+        for pair in talk.pairs:
+            for source in sorted(set(pair.sources)):
+                yield Labelled(pair.messages[source].content, "", None, True, talk.id)
+
+
+class Examples:
+    """Labelled messages as arrays. vectors: (n, dim); words: (n, BUCKETS), sparse in meaning."""
+
+    def __init__(self, labelled: Sequence[Labelled], embedder: Embedder) -> None:
+        self.labelled = labelled
+        self.vectors = np.concatenate(
+            [
+                embedder.embed([m.text for m in labelled[i : i + BATCH]])
+                for i in track(range(0, len(labelled), BATCH), "embedding", console=_console)
+            ]
+        )
+        self.words = np.zeros((len(labelled), BUCKETS), np.float32)
+        for row, message in zip(self.words, labelled, strict=True):
+            buckets, values = features(message.text)
+            row[buckets] = values
+        self.wants = np.array([WANTS.index(m.wants) for m in labelled])
+        self.tells = np.array([m.tells for m in labelled])
+
+
+def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
+    """The weights by AdamW on the rows given."""
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)  # the products are small
+    vectors, words = torch.from_numpy(made.vectors[rows]), torch.from_numpy(made.words[rows])
+    wants = torch.from_numpy(made.wants[rows])
+    tells = torch.from_numpy(made.tells[rows].astype(np.float32))
+    of_vector = torch.nn.Linear(vectors.shape[1], len(WANTS) + 1)
+    of_words = torch.nn.Linear(BUCKETS, len(WANTS) + 1, bias=False)
+    parameters = [*of_vector.parameters(), *of_words.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=WEIGHT_DECAY)
+    for _ in range(EPOCHS):
+        for at in torch.randperm(len(rows)).split(BATCH):
+            seen = (torch.rand(len(at), 1) >= WITHOUT_VECTOR).float()
+            logits = of_vector(vectors[at] * seen) + of_words(words[at])
+            loss = torch.nn.functional.cross_entropy(logits[:, :-1], wants[at])
+            loss = loss + torch.nn.functional.binary_cross_entropy_with_logits(
+                logits[:, -1], tells[at]
+            )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return Weights(
+        of_vector.weight.detach().numpy().T,
+        of_words.weight.detach().numpy().T,
+        of_vector.bias.detach().numpy(),
+        embedder,
+    )
+
+
+def read_as(made: Examples, weights: Weights, *, vectors: bool = True) -> tuple[Any, Any]:
+    """Of each example the class it is read as, and the probability that it tells something."""
+    logits = made.words @ weights.words + weights.bias
+    if vectors:
+        logits = logits + made.vectors @ weights.vector
+    return logits[:, :-1].argmax(axis=1), 1 / (1 + np.exp(-logits[:, -1]))
+
+
+def left_out(made: Examples, embedder: str) -> dict[str, Any]:
+    """What is found of the groups that each fold leaves out."""
+    groups = sorted({m.group for m in made.labelled})
+    random.Random(0).shuffle(groups)
+    fold = {group: i % FOLDS for i, group in enumerate(groups)}
+    folds = np.array([fold[m.group] for m in made.labelled])
+    found, words_only = np.zeros(len(folds), int), np.zeros(len(folds), int)
+    may_tell = np.zeros(len(folds))
+    for i in track(range(FOLDS), "folds", console=_console):
+        weights = fit(made, np.flatnonzero(folds != i).tolist(), embedder)
+        rows = folds == i
+        found[rows], may_tell[rows] = (each[rows] for each in read_as(made, weights))
+        words_only[rows] = read_as(made, weights, vectors=False)[0][rows]
+    right, asks = found == made.wants, ~np.isin(made.wants, [0, WANTS.index("task")])
+    both, only = asks & made.tells, asks & ~made.tells
+    return {
+        "right": round(float(right.mean()), 3),
+        "right_words_only": round(float((words_only == made.wants).mean()), 3),
+        "of": len(right),
+        "by_want": {
+            str(want): [int(right[made.wants == i].sum()), int((made.wants == i).sum())]
+            for i, want in enumerate(WANTS)
+        },
+        "both_kept": {t: [int((may_tell[both] >= t).sum()), int(both.sum())] for t in THRESHOLDS},
+        "asking_kept": {t: [int((may_tell[only] >= t).sum()), int(only.sum())] for t in THRESHOLDS},
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fit_intent", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument("--write", action="store_true", help="store the weights in the package")
+    given = parser.parse_args(argv)
+
+    embedder = Embedder.load(load_settings().embedder)
+    rng = random.Random(0)
+    chats = [path for path in sorted(CHATS.glob("*.txt")) if not intents.is_messages(path)]
+    labelled = list(intents.of_file(CHATS / "messages.txt"))
+    labelled += [m for path in chats for talk in written.read(path) for m in intents.of_talk(talk)]
+    files = [path for path in sorted(CONVERSATIONS.glob("*.txt")) if written.is_written(path)]
+    held = [path for path in files if path.stem.startswith("held-out")]
+    told = [m for path in files if path not in held for m in telling(path)]
+    labelled += rng.sample(told, EXTRA)
+    bared = list(intents.bare(labelled))
+    made = Examples(bared, embedder)
+    result: dict[str, Any] = {"left_out": left_out(made, embedder.model_id)}
+    weights = fit(made, range(len(bared)), embedder.model_id)
+
+    unseen = [m for path in held for m in telling(path)]
+    unseen += intents.bare(unseen)
+    wants, may_tell = read_as(Examples(unseen, embedder), weights)
+    asks = ~np.isin(wants, [0, WANTS.index("task")])
+    lost = {t: int((asks & (may_tell < t)).sum()) for t in THRESHOLDS}
+    result["telling_lost"] = {"of": len(unseen), **lost}
+
+    asked = [
+        Labelled(question.ask, "", _OF_KIND.get(question.kind, "recall"), False, scenario.name)
+        for scenario in read_all()
+        if not scenario.frozen
+        for question in scenario.questions
+    ]
+    dev = Examples(asked, embedder)
+    right = read_as(dev, weights)[0] == dev.wants
+    result["dev_questions"] = [int(right.sum()), len(right)]
+    report.write(given.json, result, [])
+    if given.write:
+        np.savez_compressed(
+            WEIGHTS,
+            vector=weights.vector.astype(np.float16),
+            words=weights.words.astype(np.float16),
+            bias=weights.bias.astype(np.float16),
+            embedder=np.array(weights.embedder),
+        )
+
+
+if __name__ == "__main__":
+    main()
