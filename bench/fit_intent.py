@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     weights = fit(made, range(len(bared)), embedder.model_id)
 
     unseen = [m for path in held for m in telling(path)]
-    unseen += intents.bare(unseen)
+    unseen += list(intents.bare(unseen))
     wants, may_tell = read_as(Examples(unseen, embedder), weights)
     asks = ~np.isin(wants, [0, WANTS.index("task")])
     lost = {t: int((asks & (may_tell < t)).sum()) for t in THRESHOLDS}
