@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, memory, turn, unit, vectors_by_length
+from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, indexed, memory, turn, unit, vectors_by_length
 
 from edgemem.errors import InputError, StoreLocked
 from edgemem.results import Scope
 from edgemem.store import Store
-from edgemem.store.export import BATCH, import_rows
 from edgemem.store.receipts import add_mark
+from edgemem.store.rows import BATCH, import_rows
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -
         assert copy.get(["gone"], include_deleted=True) == full.get(["gone"], include_deleted=True)
         assert copy.history("m1") == full.history("m1")
         assert copy.check() == []
-        assert copy.lexical("other", now=T0) != []
-        assert copy.lexical("secrets") == []
+        assert indexed(copy, "other") != []
+        assert indexed(copy, "secrets") == []
         assert len(copy.changes(0).labels) == 3
 
 

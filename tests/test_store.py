@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, T1, T2, add, memory, turn, unit
+from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, T1, T2, add, indexed, memory, turn, unit
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope
@@ -83,7 +83,7 @@ def test_an_exception_undoes_the_whole_transaction(store: Store) -> None:
     assert store.counts() == before
     assert store.generation() == 0
     assert store.meta("embedder_model") is None
-    assert store.lexical("tea") == []
+    assert indexed(store, "tea") == []
     assert store.check() == []
 
 
@@ -172,8 +172,8 @@ def test_an_update_is_found_by_its_new_text_only(store: Store) -> None:
             sources=("t2", "t1"),
         )
     assert previous == "Ada likes tea"
-    assert store.lexical("tea") == []
-    assert [rowid for rowid, _ in store.lexical("coffee")] == [1]
+    assert indexed(store, "tea") == []
+    assert indexed(store, "coffee") == [1]
     item = store.get(["m1"])["m1"]
     assert (item.memory, item.updated_at, item.sources) == ("Ada likes coffee", T1, ("t1", "t2"))
     np.testing.assert_array_equal(store.changes(0).vectors, unit(9, count=2))
@@ -195,7 +195,7 @@ def test_an_invalidated_memory_leaves_the_answers_when_its_time_is_over(store: S
     add(store, memory("m1"))
     with store.transaction() as tx:
         tx.invalidate("m1", T1)
-    assert store.list() == [] == store.lexical("tea")
+    assert store.list() == []
     assert store.rowids().tolist() == []
     assert [item.id for item in store.list(now=T0)] == ["m1"]
     assert [item.id for item in store.list(now=T1, include_invalid=True)] == ["m1"]
@@ -214,7 +214,7 @@ def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store: Store)
     with store.transaction() as tx:
         tx.delete_memory("m1", T1)
     assert store.get(["m1"]) == {} == store.by_rowids([1])
-    assert store.list(include_invalid=True) == [] == store.lexical("tea")
+    assert store.list(include_invalid=True) == [] == indexed(store, "tea")
     assert len(store.changes(0).labels) == 0
     assert store.get(["m1"], include_deleted=True)["m1"].memory == "Ada likes tea"
     assert store.history("m1")[-1]["old_memory"] == "Ada likes tea"
@@ -267,8 +267,6 @@ def test_scopes_kinds_and_filters_narrow_every_reader(store: Store) -> None:
         assert store.rowids(scope, where=where, kinds=kinds).tolist() == wanted
         listed = store.list(scope, where=where, kinds=kinds)
         assert list(store.by_rowids(wanted).values()) == listed
-        found = store.lexical("tea", scope, where=where, kinds=kinds)
-        assert sorted(rowid for rowid, _ in found) == wanted
 
 
 def test_list_is_oldest_first_and_limited(store: Store) -> None:
@@ -280,25 +278,9 @@ def test_list_is_oldest_first_and_limited(store: Store) -> None:
         store.list(limit=-1)
 
 
-def test_lexical_scores_are_positive_and_best_first(store: Store) -> None:
-    add(
-        store,
-        memory("m1", "tea"),
-        memory("m2", "tea and a long text about other things of the day"),
-        *(memory(f"x{i}", "nothing of the kind") for i in range(9)),
-    )
-    found = store.lexical('"tea"', limit=5)
-    assert [rowid for rowid, _ in found] == [1, 2]
-    assert found[0][1] > found[1][1] > 0
-    assert [rowid for rowid, _ in store.lexical('"teas"')] == [1, 2]  # stemmed
-    assert len(store.lexical("tea OR kind", limit=3)) == 3
-
-
-@pytest.mark.parametrize("match", ["", '"', "AND", "nocolumn : tea", "tea)", "*"])
-def test_a_malformed_full_text_query_is_an_input_error(store: Store, match: str) -> None:
-    add(store, memory("m1"))
-    with pytest.raises(InputError, match="double quotes"):
-        store.lexical(match)
+def test_the_full_text_index_holds_stems(store: Store) -> None:
+    add(store, memory("m1", "tea"), memory("m2", "nothing of the kind"))
+    assert indexed(store, '"teas"') == [1]
 
 
 def test_recent_turns_are_the_last_ones_oldest_first(store: Store) -> None:

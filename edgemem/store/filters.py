@@ -1,7 +1,5 @@
 """mem0-style filters, compiled to SQL.
 
-Knows the columns of `memories` and SQLite's JSON functions; must not know connections or rows.
-
     {"city": "Oslo"}                                   equal
     {"age": {"gte": 30, "lt": 40}}                     all of them
     {"AND": [..]}, {"OR": [..]}, {"NOT": [..]}         NOT: none of them
@@ -31,6 +29,7 @@ from typing import Any, TypeGuard
 
 from edgemem.errors import InputError
 from edgemem.results import to_utc
+from edgemem.store.rows import LISTED, as_json
 
 __all__ = ["COLUMNS", "OPERATORS", "Where", "compile_filters", "fold"]
 
@@ -294,17 +293,16 @@ def _any_of(
         else:
             raise _wrong(key, operator, operand, "text, numbers, booleans and None")
     parts = list(dict.fromkeys(parts))
-    listed = "IN (SELECT value FROM json_each(?))"
     if texts and build is _column:
-        packed = json.dumps(texts, ensure_ascii=False)
-        parts.append(Where(f"coalesce(m.{key} {listed}, 0)", (packed,)))
+        packed = as_json(texts)
+        parts.append(Where(f"coalesce(m.{key} {LISTED}, 0)", (packed,)))
     else:
         for values, types in ((texts, "'text'"), (numbers, "'integer', 'real'")):
             if values:
-                path, packed = _path(key), json.dumps(values, ensure_ascii=False)
+                path, packed = _path(key), as_json(values)
                 sql = (
                     f"coalesce(json_type(m.metadata, ?) IN ({types}) AND "
-                    f"json_extract(m.metadata, ?) {listed}, 0)"
+                    f"json_extract(m.metadata, ?) {LISTED}, 0)"
                 )
                 parts.append(Where(sql, (path, path, packed)))
     where = _join(parts, "OR") if parts else Where("0")
