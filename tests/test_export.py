@@ -35,9 +35,9 @@ def full(tmp_path: Path) -> Iterator[Store]:
         )
         with store.transaction() as tx:
             tx.update_memory("m1", memory="b", search_text="b", vectors=unit(1), updated_at=T1)
-            tx.delete_memory("gone", T2, actor_id="ada", role="user")
+            tx.delete_memory("gone", T2)
             tx.invalidate("m2", T2)
-            failing = tx.add_pending("extract", {"turns": ["t1"], "reply": "{"}, ADA, error="x")
+            failing = tx.add_pending("extract", {"turns": ["t1"], "reply": "{"}, ADA)
             tx.add_pending("embed", {}, Scope())
             tx.fail_pending(failing, "again", T2)
             add_mark(tx, pattern="secrets")

@@ -441,7 +441,11 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
     Raises StoreCorrupt if it is another program's file or lacks a table, SchemaVersionError if
     a newer edgemem wrote it.
     """
-    application, version, names = _identity(connection)
+    with snapshot(connection):  # another process may be making the file at this moment
+        rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    names = {name for (name,) in rows if isinstance(name, str)}
     if application == 0 and version == 0 and not names:
         return 0
     if application != APPLICATION_ID:
@@ -461,17 +465,7 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
             f"{path} is damaged: schema version {version}, missing tables: {missing}; "
             "go back to a backup copy"
         )
-    return version
-
-
-def _identity(connection: sqlite3.Connection) -> tuple[int, int, set[str]]:
-    """application_id, user_version and the tables' names, of one state of the file: another
-    process may be making it at this moment."""
-    with snapshot(connection):
-        rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
-        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    return application, version, {name for (name,) in rows if isinstance(name, str)}
+    return int(version)
 
 
 def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
@@ -494,8 +488,7 @@ def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        roll_back(connection)
         raise
 
 

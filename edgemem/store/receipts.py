@@ -71,9 +71,7 @@ class Receipt:
     attempts: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["memory_ids"] = list(self.memory_ids)
-        return out
+        return {**asdict(self), "memory_ids": list(self.memory_ids)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +118,10 @@ def end_receipt(tx: Transaction, receipt: Receipt) -> None:
     """Note how a call ended. An erase meanwhile is not undone: ids and hash stay as they are."""
     with tx.step() as connection:
         connection.execute(
-            "UPDATE receipts SET outcome = ?, cost = ?, prompt_tokens = ?, completion_tokens = ?, "
-            "seconds = ?, attempts = ? WHERE uid = ?",
-            (
-                receipt.outcome,
-                receipt.cost,
-                receipt.prompt_tokens,
-                receipt.completion_tokens,
-                receipt.seconds,
-                receipt.attempts,
-                receipt.uid,
-            ),
+            "UPDATE receipts SET outcome = :outcome, cost = :cost, prompt_tokens = :prompt_tokens, "
+            "completion_tokens = :completion_tokens, seconds = :seconds, attempts = :attempts "
+            "WHERE uid = :uid",
+            vars(receipt),
         )
 
 
@@ -250,7 +241,7 @@ def related(store: Store, memory_ids: Sequence[str]) -> dict[str, list[Related]]
 
 def _related(row: Sequence[Any]) -> Related:
     metadata = unpack_json(row[5], "metadata of what may be sent")
-    return Related(row[1], Scope(row[2], row[3], row[4]), bool(metadata.get("never_send")))
+    return Related(row[1], Scope(*row[2:5]), bool(metadata.get("never_send")))
 
 
 def marked_texts(store: Store) -> list[str]:

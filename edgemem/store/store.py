@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +62,11 @@ Turns = list[StoredTurn]
 Ids = list[str]
 Work = list[PendingItem]
 HistoryRows = list[dict[str, Any]]
+Rows = list[tuple[Any, ...]]
 
 EVERYTHING = Scope()
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 LIVE = (
     "m.deleted_at IS NULL AND (m.valid_to IS NULL OR m.valid_to > ?) "
     "AND (m.expires_at IS NULL OR m.expires_at > ?)"
@@ -136,12 +138,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     # --- writing ---
@@ -213,6 +210,10 @@ class Store:
             with database.snapshot(self._reader):
                 yield self._reader
 
+    def _select(self, sql: str, *params: Any) -> Rows:
+        with self.snapshot() as connection:
+            return connection.execute(sql, params).fetchall()
+
     def generation(self) -> int:
         """The number of committed writes; a cache is stale when it differs from its own."""
         with self.snapshot() as connection:
@@ -226,25 +227,20 @@ class Store:
     def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> dict[str, MemoryItem]:
         """Memories by id, in the order asked for; invalid and expired ones too."""
         alive = "" if include_deleted else " AND m.deleted_at IS NULL"
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.id {LISTED}{alive}",
-                (as_json(ids),),
-            )
-            found = {item.id: item for item in map(memory_item, rows)}
-        return {id: found[id] for id in ids if id in found}
+        rows = self._select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.id {LISTED}{alive}", as_json(ids)
+        )
+        return _in_order(ids, {row[1]: memory_item(row) for row in rows})
 
     def by_rowids(self, rowids: Iterable[int]) -> dict[int, MemoryItem]:
         """Memories that are not deleted by rowid, in the order asked for."""
         wanted = [int(rowid) for rowid in rowids]
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {MEMORY_COLUMNS} FROM memories m "
-                f"WHERE m.rowid {LISTED} AND m.deleted_at IS NULL",
-                (as_json(wanted),),
-            )
-            found = {row[0]: memory_item(row) for row in rows}
-        return {rowid: found[rowid] for rowid in wanted if rowid in found}
+        rows = self._select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m "
+            f"WHERE m.rowid {LISTED} AND m.deleted_at IS NULL",
+            as_json(wanted),
+        )
+        return _in_order(wanted, {row[0]: memory_item(row) for row in rows})
 
     def list(
         self,
@@ -259,13 +255,13 @@ class Store:
         """Live memories of a scope, oldest first; include_invalid: also those whose time is over
         (valid_to or expires_at has passed), never deleted ones."""
         conditions, params = _conditions(scope, where, kinds, now, include_invalid=include_invalid)
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
-                "ORDER BY m.created_at, m.rowid LIMIT ?",
-                (*params, _limit(limit)),
-            )
-            return [memory_item(row) for row in rows]
+        rows = self._select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
+            "ORDER BY m.created_at, m.rowid LIMIT ?",
+            *params,
+            _limit(limit),
+        )
+        return [memory_item(row) for row in rows]
 
     def rowids(
         self,
@@ -277,29 +273,23 @@ class Store:
     ) -> Ints:
         """(n,) int64 rowids of the live memories that match, ascending."""
         conditions, params = _conditions(scope, where, kinds, now)
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", params
-            )
-            return np.array([row[0] for row in rows], dtype=np.int64)
+        rows = self._select(
+            f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
+        )
+        return np.array([row[0] for row in rows], dtype=np.int64)
 
     def search_texts(self) -> dict[str, str]:
         """What is indexed of each memory that is not deleted, by id."""
-        with self.snapshot() as connection:
-            return dict(
-                connection.execute(
-                    "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
-                ).fetchall()
+        return dict(
+            self._select(
+                "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
             )
+        )
 
     def turns(self, ids: Sequence[str]) -> dict[str, StoredTurn]:
         """Turns by id, in the order asked for."""
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {TURN_COLUMNS} FROM turns WHERE id {LISTED}", (as_json(ids),)
-            )
-            found = {turn.id: turn for turn in map(stored_turn, rows)}
-        return {id: found[id] for id in ids if id in found}
+        rows = self._select(f"SELECT {TURN_COLUMNS} FROM turns WHERE id {LISTED}", as_json(ids))
+        return _in_order(ids, {row[0]: stored_turn(row) for row in rows})
 
     def recent_turns(
         self, scope: Scope = EVERYTHING, *, before: str | None = None, limit: int
@@ -310,36 +300,38 @@ class Store:
         if before is not None:
             conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
             params.append(before)
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {TURN_COLUMNS} FROM turns WHERE {' AND '.join(conditions) or '1'} "
-                "ORDER BY rowid DESC LIMIT ?",
-                (*params, _limit(limit)),
-            )
-            return [stored_turn(row) for row in rows][::-1]
+        rows = self._select(
+            f"SELECT {TURN_COLUMNS} FROM turns WHERE {' AND '.join(conditions) or '1'} "
+            "ORDER BY rowid DESC LIMIT ?",
+            *params,
+            _limit(limit),
+        )
+        return [stored_turn(row) for row in reversed(rows)]
 
     def standing_turns(self, ids: Sequence[str]) -> Ids:
         """Those of the turns whose own memory is live, with the words that were said."""
         now = utc_now()
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT DISTINCT t.id FROM {_TURNS_AND_MEMORIES} "
-                f"WHERE t.id {LISTED} AND m.kind = 'turn' AND m.memory = t.content AND {LIVE}",
-                (as_json(ids), now, now),
-            )
-            found = {row[0] for row in rows}
+        rows = self._select(
+            f"SELECT t.id FROM {_TURNS_AND_MEMORIES} "
+            f"WHERE t.id {LISTED} AND m.kind = 'turn' AND m.memory = t.content AND {LIVE}",
+            as_json(ids),
+            now,
+            now,
+        )
+        found = {row[0] for row in rows}
         return [id for id in ids if id in found]
 
     def stale_turns(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Those of the turns from which facts were taken that are no longer valid, and these."""
+        rows = self._select(
+            f"SELECT t.id, m.memory FROM {_TURNS_AND_MEMORIES} "
+            f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
+            as_json(ids),
+            utc_now(),
+        )
         found: dict[str, tuple[str, ...]] = {}
-        with self.snapshot() as connection:
-            for turn, fact in connection.execute(
-                f"SELECT t.id, m.memory FROM {_TURNS_AND_MEMORIES} "
-                f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
-                (as_json(ids), utc_now()),
-            ):
-                found[turn] = (*found.get(turn, ()), fact)
+        for turn, fact in rows:
+            found[turn] = (*found.get(turn, ()), fact)
         return found
 
     def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
@@ -350,66 +342,63 @@ class Store:
 
     def sensitivities(self, turn_ids: Sequence[str]) -> dict[str, StoredSensitivity]:
         """Of the turns that have them, in the order asked for: which tokens matter, ready made."""
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                "SELECT t.id, n.offsets, n.scores, n.scale, n.model FROM sensitivities n "
-                f"JOIN turns t ON t.rowid = n.turn WHERE t.id {LISTED}",
-                (as_json(turn_ids),),
-            )
-            found = {row[0]: stored_sensitivity(*row) for row in rows}
-        return {id: found[id] for id in turn_ids if id in found}
+        rows = self._select(
+            "SELECT t.id, n.offsets, n.scores, n.scale, n.model FROM sensitivities n "
+            f"JOIN turns t ON t.rowid = n.turn WHERE t.id {LISTED}",
+            as_json(turn_ids),
+        )
+        return _in_order(turn_ids, {row[0]: stored_sensitivity(*row) for row in rows})
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ? ORDER BY seq",
-                (memory_id,),
-            )
-            return [history_row(row) for row in rows]
+        rows = self._select(
+            f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ? ORDER BY seq", memory_id
+        )
+        return [history_row(row) for row in rows]
 
     def pending(
         self, task: str | None = None, *, due_before: str | None = None, limit: int | None = None
     ) -> Work:
         """Work that is still to be done, oldest first; due_before: only what may be tried by
         then (no next_try_at counts as due)."""
-        with self.snapshot() as connection:
-            rows = connection.execute(
-                f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "
-                "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2) ORDER BY id LIMIT ?3",
-                (task, due_before, _limit(limit)),
-            )
-            return [pending_item(row) for row in rows]
+        rows = self._select(
+            f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "
+            "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2) ORDER BY id LIMIT ?3",
+            task,
+            due_before,
+            _limit(limit),
+        )
+        return [pending_item(row) for row in rows]
 
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
         invalid, deleted, turns, vectors, history, pending."""
         now = utc_now()
-        out = {"memories": 0, "facts": 0, "turn_memories": 0, "summaries": 0, "images": 0}
-        names = {
-            "fact": "facts",
-            "turn": "turn_memories",
-            "summary": "summaries",
-            "image": "images",
-        }
         with self.snapshot() as connection:
-            for kind, count in connection.execute(
-                f"SELECT m.kind, count(*) FROM memories m WHERE {LIVE} GROUP BY m.kind", (now, now)
-            ):
-                out["memories"] += count
-                if kind in names:
-                    out[names[kind]] = count
-            for name, sql in (
-                ("deleted", "SELECT count(*) FROM memories WHERE deleted_at IS NOT NULL"),
-                ("turns", "SELECT count(*) FROM turns"),
-                ("vectors", "SELECT count(*) FROM vectors"),
-                ("history", "SELECT count(*) FROM history"),
-                ("pending", "SELECT count(*) FROM pending"),
-            ):
-                out[name] = connection.execute(sql).fetchone()[0]
-            all_rows = connection.execute("SELECT count(*) FROM memories").fetchone()[0]
-            out["invalid"] = all_rows - out["memories"] - out["deleted"]
-        return out
+            kinds = dict(
+                connection.execute(
+                    f"SELECT m.kind, count(*) FROM memories m WHERE {LIVE} GROUP BY m.kind",
+                    (now, now),
+                ).fetchall()
+            )
+            all_rows, deleted = connection.execute(
+                "SELECT count(*), count(deleted_at) FROM memories"
+            ).fetchone()
+            others = {
+                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in ("turns", "vectors", "history", "pending")
+            }
+        live = sum(kinds.values())
+        return {
+            "memories": live,
+            "facts": kinds.get("fact", 0),
+            "turn_memories": kinds.get("turn", 0),
+            "summaries": kinds.get("summary", 0),
+            "images": kinds.get("image", 0),
+            "invalid": all_rows - live - deleted,
+            "deleted": deleted,
+            **others,
+        }
 
     def changes(self, since_generation: int = 0) -> Changes:
         """What a cache of memories at `since_generation` must take in; 0 gives everything."""
@@ -451,6 +440,10 @@ class Store:
 _TURNS_AND_MEMORIES = (
     "turns t JOIN memory_sources s ON s.turn = t.rowid JOIN memories m ON m.rowid = s.memory"
 )
+
+
+def _in_order(wanted: Iterable[Key], found: Mapping[Key, Value]) -> dict[Key, Value]:
+    return {key: found[key] for key in wanted if key in found}
 
 
 def _scope_sql(scope: Scope, alias: str = "m.") -> tuple[list[str], list[Any]]:
@@ -554,6 +547,7 @@ def unscored(store: Store, model: str, *, before: int, after: int) -> list[Neigh
     """
     missing = "NOT EXISTS (SELECT 1 FROM sensitivities n WHERE n.turn = t.rowid AND n.model = ?)"
     columns = f"SELECT DISTINCT t.rowid, t.id, coalesce(t.name, t.role), m.memory, {missing}"
+    same = "t.user_id IS ? AND t.agent_id IS ? AND t.run_id IS ?"
     with store.snapshot() as connection:
         first = connection.execute(
             f"SELECT t.rowid, t.user_id, t.agent_id, t.run_id {_STANDING} AND {missing} "
@@ -562,16 +556,13 @@ def unscored(store: Store, model: str, *, before: int, after: int) -> list[Neigh
         ).fetchone()
         if first is None:
             return []
-        same = "t.user_id IS ? AND t.agent_id IS ? AND t.run_id IS ?"
-        found = [
-            row
-            for side, order, limit in (("<", "DESC", before), (">=", "", after + 1))
-            for row in connection.execute(
+        found: list[tuple[Any, ...]] = []
+        for side, order, limit in (("<", "DESC", before), (">=", "", after + 1)):
+            found += connection.execute(
                 f"{columns} {_STANDING} AND {same} AND t.rowid {side} ? "
                 f"ORDER BY t.rowid {order} LIMIT ?",
                 (model, *first[1:], first[0], limit),
             )
-        ]
     return [Neighbour(row[1], row[2], row[3], bool(row[4])) for row in sorted(found)]
 
 
@@ -646,14 +637,15 @@ def browse(
     conditions.append(_STATES[state])
     params += [utc_now()] * _STATES[state].count("?")
     order = "ORDER BY coalesce(m.valid_from, m.created_at) DESC, m.rowid DESC"
-    with store.snapshot() as connection:
-        # The page's rows are found first, or the sources of every row would be read to be sorted.
-        rows = connection.execute(
-            f"SELECT {MEMORY_COLUMNS}, m.deleted_at FROM memories m WHERE m.rowid IN "
-            f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} "
-            f"LIMIT ? OFFSET ?) {order}",
-            (*params, limit, offset),
-        ).fetchall()
+    # The page's rows are found first, or the sources of every row would be read to be sorted.
+    rows = store._select(
+        f"SELECT {MEMORY_COLUMNS}, m.deleted_at FROM memories m WHERE m.rowid IN "
+        f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} "
+        f"LIMIT ? OFFSET ?) {order}",
+        *params,
+        limit,
+        offset,
+    )
     return [Browsed(memory_item(row), row[-1]) for row in rows]
 
 
@@ -663,11 +655,12 @@ def replacements(store: Store, ids: Sequence[str]) -> list[tuple[str, str]]:
     The two are noted in one breath (see `ingest`): the next row of the history adds the new one. A
     memory that was over when it was stored (an older conversation, imported later) has no such row.
     """
-    with store.snapshot() as connection:
-        return connection.execute(
-            "SELECT ended.memory_id, began.memory_id FROM history ended JOIN history began "
-            "ON began.seq = ended.seq + 1 WHERE ended.event = 'DELETE' AND NOT ended.is_deleted "
-            "AND began.event = 'ADD' AND began.created_at = ended.updated_at "
-            f"AND (ended.memory_id {LISTED} OR began.memory_id {LISTED}) ORDER BY ended.seq",
-            (as_json(ids), as_json(ids)),
-        ).fetchall()
+    listed = as_json(ids)
+    return store._select(
+        "SELECT ended.memory_id, began.memory_id FROM history ended JOIN history began "
+        "ON began.seq = ended.seq + 1 WHERE ended.event = 'DELETE' AND NOT ended.is_deleted "
+        "AND began.event = 'ADD' AND began.created_at = ended.updated_at "
+        f"AND (ended.memory_id {LISTED} OR began.memory_id {LISTED}) ORDER BY ended.seq",
+        listed,
+        listed,
+    )

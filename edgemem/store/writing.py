@@ -73,7 +73,6 @@ class Transaction:
         self,
         memory: NewMemory,
         *,
-        event: str = "ADD",
         actor_id: str | None = None,
         role: str | None = None,
     ) -> int:
@@ -111,8 +110,8 @@ class Transaction:
             self._add_sources(rowid, turns)
             self._history(
                 memory.id,
-                event,
-                new=memory.memory,
+                "ADD",
+                new_memory=memory.memory,
                 created_at=memory.created_at,
                 actor_id=actor_id,
                 role=role,
@@ -130,8 +129,6 @@ class Transaction:
         metadata: Mapping[str, Any] | None = None,
         valid_from: str | None = None,
         sources: Sequence[str] = (),
-        actor_id: str | None = None,
-        role: str | None = None,
     ) -> str:
         """Give a memory a new text; its previous text.
 
@@ -159,12 +156,10 @@ class Transaction:
             self._history(
                 id,
                 "UPDATE",
-                old=old,
-                new=memory,
+                old_memory=old,
+                new_memory=memory,
                 created_at=created_at,
                 updated_at=updated_at,
-                actor_id=actor_id,
-                role=role,
             )
             return old
 
@@ -177,15 +172,7 @@ class Transaction:
                 "UPDATE memories SET generation = ? WHERE rowid = ?", (self.generation, rowid)
             )
 
-    def invalidate(
-        self,
-        id: str,
-        valid_to: str,
-        *,
-        at: str | None = None,
-        actor_id: str | None = None,
-        role: str | None = None,
-    ) -> None:
+    def invalidate(self, id: str, valid_to: str, *, at: str | None = None) -> None:
         """End a memory's validity: from `valid_to` on, answers leave it out; its row stays.
 
         at: when that was decided (now if None). History: event DELETE, is_deleted 0.
@@ -197,24 +184,9 @@ class Transaction:
                 "UPDATE memories SET valid_to = ?, updated_at = ?, generation = ? WHERE rowid = ?",
                 (valid_to, at, self.generation, rowid),
             )
-            self._history(
-                id,
-                "DELETE",
-                old=old,
-                created_at=created_at,
-                updated_at=at,
-                actor_id=actor_id,
-                role=role,
-            )
+            self._history(id, "DELETE", old_memory=old, created_at=created_at, updated_at=at)
 
-    def delete_memory(
-        self,
-        id: str,
-        deleted_at: str,
-        *,
-        actor_id: str | None = None,
-        role: str | None = None,
-    ) -> None:
+    def delete_memory(self, id: str, deleted_at: str) -> None:
         """Take a memory out of every answer and index; its text stays in its row and history."""
         with self.step():
             rowid, old, old_search, created_at = self._memory(id)
@@ -227,25 +199,15 @@ class Transaction:
             self._history(
                 id,
                 "DELETE",
-                old=old,
+                old_memory=old,
                 created_at=created_at,
                 updated_at=deleted_at,
-                is_deleted=True,
-                actor_id=actor_id,
-                role=role,
+                is_deleted=1,
             )
 
     # --- pending work and meta ---
 
-    def add_pending(
-        self,
-        task: str,
-        payload: Mapping[str, Any],
-        scope: Scope,
-        *,
-        error: str | None = None,
-        next_try_at: str | None = None,
-    ) -> int:
+    def add_pending(self, task: str, payload: Mapping[str, Any], scope: Scope) -> int:
         """Queue a piece of work; its number. An erase drops it if it mentions an erased id."""
         with self.step():
             return self.insert(
@@ -254,26 +216,26 @@ class Transaction:
                 task=task,
                 payload=pack_json(payload, "payload"),
                 **asdict(scope),
-                last_error=error,
                 created_at=utc_now(),
-                next_try_at=next_try_at,
             )
 
     def finish_pending(self, id: int) -> None:
         """Drop a piece of work that is done. Raises StoreError if there is none."""
-        self._pending("DELETE FROM pending WHERE id = ?", (id,))
+        self._change_pending("DELETE FROM pending WHERE id = ?", id)
 
     def fail_pending(self, id: int, error: str, next_try_at: str | None) -> None:
         """Note a failed try. Raises StoreError if there is no such piece of work."""
-        self._pending(
+        self._change_pending(
             "UPDATE pending SET attempts = attempts + 1, last_error = ?, next_try_at = ? "
             "WHERE id = ?",
-            (error, next_try_at, id),
+            error,
+            next_try_at,
+            id,
         )
 
-    def _pending(self, sql: str, params: tuple[Any, ...]) -> None:
-        with self.step():
-            if self._connection.execute(sql, params).rowcount == 0:
+    def _change_pending(self, sql: str, *params: str | int | None) -> None:
+        with self.step() as connection:
+            if connection.execute(sql, params).rowcount == 0:
                 raise StoreError(
                     f"no pending work with number {params[-1]}; another process may have done it"
                 )
@@ -426,32 +388,8 @@ class Transaction:
             "UPDATE memories SET vectors_generation = ? WHERE rowid = ?", (self.generation, rowid)
         )
 
-    def _history(
-        self,
-        memory_id: str,
-        event: str,
-        *,
-        created_at: str,
-        old: str | None = None,
-        new: str | None = None,
-        updated_at: str | None = None,
-        is_deleted: bool = False,
-        actor_id: str | None = None,
-        role: str | None = None,
-    ) -> None:
-        self.insert(
-            "history",
-            id=str(uuid.uuid4()),
-            memory_id=memory_id,
-            old_memory=old,
-            new_memory=new,
-            event=event,
-            created_at=created_at,
-            updated_at=updated_at,
-            is_deleted=int(is_deleted),
-            actor_id=actor_id,
-            role=role,
-        )
+    def _history(self, memory_id: str, event: str, **columns: str | int | None) -> None:
+        self.insert("history", id=str(uuid.uuid4()), memory_id=memory_id, event=event, **columns)
 
 
 # --- erasing ----------------------------------------------------------------------------------
