@@ -123,29 +123,27 @@ def read_changes(connection: sqlite3.Connection, since: int) -> Changes:
     where = "m.deleted_at IS NULL" + ("" if full else " AND m.generation > ?")
     params = () if full else (since,)
     text = "NULL" if full else "m.search_text"
-    columns = _columns(
-        connection.execute(
-            f"SELECT {_MEMORY}, {text} FROM {_WITH_TURN} WHERE {where} ORDER BY m.rowid", params
-        ),
-        12,
+    cursor = connection.execute(
+        f"SELECT {_MEMORY}, {text} FROM {_WITH_TURN} WHERE {where} ORDER BY m.rowid", params
     )
+    columns: list[tuple[Any, ...]] = list(zip(*cursor, strict=True)) or [()] * 12
     labels, owners, vectors = _vectors(connection, where, params)
     return Changes(
         generation=current,
         full=full,
         removed_rowids=np.array([] if full else _removed(connection, since), dtype=np.int64),
         rowids=np.array(columns[0], dtype=np.int64),
-        user_ids=tuple(columns[1]),
-        agent_ids=tuple(columns[2]),
-        run_ids=tuple(columns[3]),
-        kinds=tuple(columns[4]),
+        user_ids=columns[1],
+        agent_ids=columns[2],
+        run_ids=columns[3],
+        kinds=columns[4],
         until=_seconds(columns[5]),
         turns=np.array(columns[6], dtype=np.int64),
         times=_seconds(columns[7]),
-        speakers=tuple(columns[8]),
-        roles=tuple(columns[9]),
+        speakers=columns[8],
+        roles=columns[9],
         asks=np.array(columns[10], dtype=np.bool_),
-        texts=() if full else tuple(columns[11]),
+        texts=() if full else columns[11],
         labels=labels,
         owners=owners,
         vectors=vectors,
@@ -190,11 +188,6 @@ def _vectors(
     if len(labels) != count:
         raise damaged("its vectors cannot be counted")
     return np.array(labels, dtype=np.int64), np.array(owners, dtype=np.int64), vectors
-
-
-def _columns(cursor: sqlite3.Cursor, width: int) -> list[tuple[Any, ...]]:
-    rows = cursor.fetchall()
-    return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 def _seconds(texts: tuple[str | None, ...]) -> npt.NDArray[np.float64]:

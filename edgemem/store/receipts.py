@@ -127,11 +127,10 @@ def end_receipt(tx: Transaction, receipt: Receipt) -> None:
 
 def receipts(store: Store, limit: int | None = None) -> list[Receipt]:
     """The last calls, oldest first; limit: at most so many, None for all."""
-    with store.snapshot() as connection:
-        rows = connection.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM receipts ORDER BY id DESC LIMIT ?",
-            (-1 if limit is None else limit,),
-        ).fetchall()
+    rows = store.select(
+        f"SELECT {', '.join(_COLUMNS)} FROM receipts ORDER BY id DESC LIMIT ?",
+        -1 if limit is None else limit,
+    )
     found = [Receipt(**dict(zip(_COLUMNS, row, strict=True))) for row in reversed(rows)]
     return [replace(r, memory_ids=unpack_ids(r.memory_ids)) for r in found]
 
@@ -146,12 +145,11 @@ def spent_since(source: Store | Transaction, since: str) -> float:
 
 def compress_rate(store: Store, last: int = 20) -> float | None:
     """Seconds that a token took in the last compressions; None if there were none."""
-    with store.snapshot() as connection:
-        seconds, tokens = connection.execute(
-            "SELECT sum(compress_s), sum(tokens_before) FROM (SELECT compress_s, tokens_before "
-            "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT ?)",
-            (last,),
-        ).fetchone()
+    ((seconds, tokens),) = store.select(
+        "SELECT sum(compress_s), sum(tokens_before) FROM (SELECT compress_s, tokens_before "
+        "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT ?)",
+        last,
+    )
     return float(seconds) / tokens if tokens else None
 
 
@@ -185,10 +183,7 @@ def remove_mark(tx: Transaction, id: int) -> None:
 
 def marks(store: Store) -> list[Mark]:
     """All scopes and patterns that may never be sent, oldest first."""
-    with store.snapshot() as connection:
-        rows = connection.execute(
-            "SELECT id, user_id, agent_id, run_id, pattern FROM never_send ORDER BY id"
-        ).fetchall()
+    rows = store.select("SELECT id, user_id, agent_id, run_id, pattern FROM never_send ORDER BY id")
     return [Mark(row[0], Scope(*row[1:4]), row[4]) for row in rows]
 
 
@@ -260,14 +255,13 @@ def marked_texts(store: Store) -> list[str]:
 
 def named_texts(store: Store, since_generation: int) -> tuple[int, list[NamedText]]:
     """What memories written after a generation say, with their speakers; and the generation now."""
-    with store.snapshot() as connection:
-        rows = connection.execute(
-            "SELECT m.memory, (SELECT t.name FROM memory_sources s JOIN turns t "
-            "ON t.rowid = s.turn WHERE s.memory = m.rowid AND t.name IS NOT NULL LIMIT 1), "
-            "json_extract(m.metadata, '$.speaker'), m.generation FROM memories m "
-            "WHERE m.generation > ? AND m.deleted_at IS NULL",
-            (since_generation,),
-        ).fetchall()
+    rows = store.select(
+        "SELECT m.memory, (SELECT t.name FROM memory_sources s JOIN turns t "
+        "ON t.rowid = s.turn WHERE s.memory = m.rowid AND t.name IS NOT NULL LIMIT 1), "
+        "json_extract(m.metadata, '$.speaker'), m.generation FROM memories m "
+        "WHERE m.generation > ? AND m.deleted_at IS NULL",
+        since_generation,
+    )
     newest = max((row[3] for row in rows), default=since_generation)
     speakers = [s if isinstance(s := row[1] or row[2], str) else None for row in rows]
     return newest, [NamedText(row[0], s) for row, s in zip(rows, speakers, strict=True)]

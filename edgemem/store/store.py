@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import database, rows, writing
+from edgemem.store import database, writing
 from edgemem.store.changes import Changes, read_changes
 from edgemem.store.database import sqlite_errors
 from edgemem.store.filters import Where
@@ -37,6 +37,7 @@ from edgemem.store.rows import (
     StoredSensitivity,
     StoredTurn,
     as_json,
+    export_rows,
     history_row,
     memory_item,
     pending_item,
@@ -203,14 +204,14 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One state of the store for all that the block reads. For this package, as is the
-        connection; leave nothing unread on it."""
+        """One state of the store for several SELECTs of this package. Leave none half read."""
         with self._read_lock, sqlite_errors(self._name):
             self._require_open()
             with database.snapshot(self._reader):
                 yield self._reader
 
-    def _select(self, sql: str, *params: Any) -> Rows:
+    def select(self, sql: str, *params: Any) -> Rows:
+        """The rows of one SELECT of this package."""
         with self.snapshot() as connection:
             return connection.execute(sql, params).fetchall()
 
@@ -227,7 +228,7 @@ class Store:
     def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> dict[str, MemoryItem]:
         """Memories by id, in the order asked for; invalid and expired ones too."""
         alive = "" if include_deleted else " AND m.deleted_at IS NULL"
-        rows = self._select(
+        rows = self.select(
             f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.id {LISTED}{alive}", as_json(ids)
         )
         return _in_order(ids, {row[1]: memory_item(row) for row in rows})
@@ -235,7 +236,7 @@ class Store:
     def by_rowids(self, rowids: Iterable[int]) -> dict[int, MemoryItem]:
         """Memories that are not deleted by rowid, in the order asked for."""
         wanted = [int(rowid) for rowid in rowids]
-        rows = self._select(
+        rows = self.select(
             f"SELECT {MEMORY_COLUMNS} FROM memories m "
             f"WHERE m.rowid {LISTED} AND m.deleted_at IS NULL",
             as_json(wanted),
@@ -255,7 +256,7 @@ class Store:
         """Live memories of a scope, oldest first; include_invalid: also those whose time is over
         (valid_to or expires_at has passed), never deleted ones."""
         conditions, params = _conditions(scope, where, kinds, now, include_invalid=include_invalid)
-        rows = self._select(
+        rows = self.select(
             f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
             "ORDER BY m.created_at, m.rowid LIMIT ?",
             *params,
@@ -273,7 +274,7 @@ class Store:
     ) -> Ints:
         """(n,) int64 rowids of the live memories that match, ascending."""
         conditions, params = _conditions(scope, where, kinds, now)
-        rows = self._select(
+        rows = self.select(
             f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
         )
         return np.array([row[0] for row in rows], dtype=np.int64)
@@ -281,14 +282,14 @@ class Store:
     def search_texts(self) -> dict[str, str]:
         """What is indexed of each memory that is not deleted, by id."""
         return dict(
-            self._select(
+            self.select(
                 "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
             )
         )
 
     def turns(self, ids: Sequence[str]) -> dict[str, StoredTurn]:
         """Turns by id, in the order asked for."""
-        rows = self._select(f"SELECT {TURN_COLUMNS} FROM turns WHERE id {LISTED}", as_json(ids))
+        rows = self.select(f"SELECT {TURN_COLUMNS} FROM turns WHERE id {LISTED}", as_json(ids))
         return _in_order(ids, {row[0]: stored_turn(row) for row in rows})
 
     def recent_turns(
@@ -300,7 +301,7 @@ class Store:
         if before is not None:
             conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
             params.append(before)
-        rows = self._select(
+        rows = self.select(
             f"SELECT {TURN_COLUMNS} FROM turns WHERE {' AND '.join(conditions) or '1'} "
             "ORDER BY rowid DESC LIMIT ?",
             *params,
@@ -311,7 +312,7 @@ class Store:
     def standing_turns(self, ids: Sequence[str]) -> Ids:
         """Those of the turns whose own memory is live, with the words that were said."""
         now = utc_now()
-        rows = self._select(
+        rows = self.select(
             f"SELECT t.id FROM {_TURNS_AND_MEMORIES} "
             f"WHERE t.id {LISTED} AND m.kind = 'turn' AND m.memory = t.content AND {LIVE}",
             as_json(ids),
@@ -323,7 +324,7 @@ class Store:
 
     def stale_turns(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Those of the turns from which facts were taken that are no longer valid, and these."""
-        rows = self._select(
+        rows = self.select(
             f"SELECT t.id, m.memory FROM {_TURNS_AND_MEMORIES} "
             f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
             as_json(ids),
@@ -342,7 +343,7 @@ class Store:
 
     def sensitivities(self, turn_ids: Sequence[str]) -> dict[str, StoredSensitivity]:
         """Of the turns that have them, in the order asked for: which tokens matter, ready made."""
-        rows = self._select(
+        rows = self.select(
             "SELECT t.id, n.offsets, n.scores, n.scale, n.model FROM sensitivities n "
             f"JOIN turns t ON t.rowid = n.turn WHERE t.id {LISTED}",
             as_json(turn_ids),
@@ -351,7 +352,7 @@ class Store:
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        rows = self._select(
+        rows = self.select(
             f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ? ORDER BY seq", memory_id
         )
         return [history_row(row) for row in rows]
@@ -361,7 +362,7 @@ class Store:
     ) -> Work:
         """Work that is still to be done, oldest first; due_before: only what may be tried by
         then (no next_try_at counts as due)."""
-        rows = self._select(
+        rows = self.select(
             f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "
             "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2) ORDER BY id LIMIT ?3",
             task,
@@ -413,14 +414,14 @@ class Store:
         """
         if self.path is None:
             with self.snapshot() as connection:
-                yield from tuple(rows.export_rows(connection))
+                yield from tuple(export_rows(connection))
             return
         self._require_open()
         with sqlite_errors(self._name):
             connection = database.connect(self._name, self._busy_timeout_s)
             try:
                 connection.execute("BEGIN")
-                yield from rows.export_rows(connection)
+                yield from export_rows(connection)
             finally:
                 connection.close()
 
@@ -568,9 +569,9 @@ def unscored(store: Store, model: str, *, before: int, after: int) -> list[Neigh
 
 def backlog(store: Store) -> dict[str, int]:
     """How many turns have scores, and how many still want them."""
-    with store.snapshot() as connection:
-        (ready,) = connection.execute("SELECT count(*) FROM sensitivities").fetchone()
-        (standing,) = connection.execute(f"SELECT count(DISTINCT t.rowid) {_STANDING}").fetchone()
+    ((ready, standing),) = store.select(
+        f"SELECT (SELECT count(*) FROM sensitivities), count(DISTINCT t.rowid) {_STANDING}"
+    )
     return {"ready": ready, "missing": standing - ready}
 
 
@@ -638,7 +639,7 @@ def browse(
     params += [utc_now()] * _STATES[state].count("?")
     order = "ORDER BY coalesce(m.valid_from, m.created_at) DESC, m.rowid DESC"
     # The page's rows are found first, or the sources of every row would be read to be sorted.
-    rows = store._select(
+    rows = store.select(
         f"SELECT {MEMORY_COLUMNS}, m.deleted_at FROM memories m WHERE m.rowid IN "
         f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} "
         f"LIMIT ? OFFSET ?) {order}",
@@ -656,7 +657,7 @@ def replacements(store: Store, ids: Sequence[str]) -> list[tuple[str, str]]:
     memory that was over when it was stored (an older conversation, imported later) has no such row.
     """
     listed = as_json(ids)
-    return store._select(
+    return store.select(
         "SELECT ended.memory_id, began.memory_id FROM history ended JOIN history began "
         "ON began.seq = ended.seq + 1 WHERE ended.event = 'DELETE' AND NOT ended.is_deleted "
         "AND began.event = 'ADD' AND began.created_at = ended.updated_at "
