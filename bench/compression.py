@@ -59,7 +59,7 @@ from edgemem.importers import read_locomo
 from edgemem.memory import Memory
 from edgemem.runtime import models
 from edgemem.runtime.engine import Engine
-from edgemem.store.sensitivities import backlog
+from edgemem.store.store import backlog
 
 DEFAULT = "ours_question"
 ONLY_FULL = ("random_sentences", "ours_exact", "ours_product")

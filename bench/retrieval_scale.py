@@ -172,7 +172,14 @@ def metric_of(memories: Memories, table: View) -> Metric | None:
 def fts5(store: Store, query: Query) -> list[tuple[int, float]]:
     """The best 100 by the full-text index's own bm25, of the words that edgemem asks for."""
     match = " OR ".join(f'"{word}"' for word in query_words(query.text))
-    return store.lexical(match, SCOPE, limit=NEAREST)
+    with store.snapshot() as connection:
+        # CROSS JOIN: left alone, the planner may run the full-text query once for each memory.
+        return connection.execute(
+            "SELECT m.rowid, -bm25(memories_fts) AS score FROM memories_fts "
+            "CROSS JOIN memories m ON m.rowid = memories_fts.rowid WHERE memories_fts MATCH ? "
+            "AND m.deleted_at IS NULL AND m.user_id = ? ORDER BY score DESC, m.rowid LIMIT ?",
+            (match, SCOPE.user_id, NEAREST),
+        ).fetchall()
 
 
 def peers(

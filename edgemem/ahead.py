@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgemem.compression.sensitivity import Scorer
 from edgemem.errors import EdgememError
 from edgemem.store import Store
-from edgemem.store.sensitivities import Neighbour, backlog, put, unscored
+from edgemem.store.store import Neighbour, backlog, put, unscored
 
 __all__ = ["Ahead", "score_window"]
 

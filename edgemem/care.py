@@ -26,8 +26,8 @@ from edgemem.results import to_utc
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.store import Store
-from edgemem.store.export import import_rows
-from edgemem.store.sensitivities import backlog
+from edgemem.store.rows import import_rows
+from edgemem.store.store import backlog
 from edgemem.store.writing import Transaction
 
 __all__ = ["doctor", "export_jsonl", "import_jsonl", "reindex"]

@@ -49,6 +49,7 @@ from edgemem.retrieval.memories import Memories
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.store import PendingItem, Store, StoredTurn
+from edgemem.store.database import work_lock
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.writing import Transaction
 from edgemem.turns import (
@@ -59,7 +60,6 @@ from edgemem.turns import (
     stored_turn,
     turn_memory,
 )
-from edgemem.worklock import work_lock
 
 __all__ = ["Memory"]
 

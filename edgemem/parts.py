@@ -21,7 +21,7 @@ from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.store import Store
-from edgemem.worklock import work_lock
+from edgemem.store.database import work_lock
 
 if TYPE_CHECKING:
     from edgemem.ahead import Ahead

@@ -8,7 +8,7 @@ import numpy as np
 
 from edgemem.retrieval.index import VectorIndex
 from edgemem.store import Changes
-from edgemem.store.tokens import StoredPostings, tokenize
+from edgemem.store.changes import StoredPostings, tokenize
 
 ROOT = Path(__file__).resolve().parent.parent
 DIM = 16

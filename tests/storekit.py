@@ -54,6 +54,13 @@ def add(store: Store, *rows: NewMemory | StoredTurn) -> list[int]:
         ]
 
 
+def indexed(store: Store, match: str) -> list[int]:
+    """The rowids of the memories that the full-text index has for an FTS5 query."""
+    query = "SELECT rowid FROM memories_fts WHERE memories_fts MATCH ? ORDER BY rowid"
+    with store.snapshot() as connection:
+        return [row[0] for row in connection.execute(query, (match,))]
+
+
 def vectors_by_length(texts: list[str]) -> list[np.ndarray]:
     """Stands in for an embedder: vectors that depend on the text alone."""
     return [unit(len(text)) for text in texts]

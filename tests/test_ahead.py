@@ -18,7 +18,7 @@ from edgemem.config import Settings
 from edgemem.errors import ModelError, StoreCorrupt
 from edgemem.results import Scope
 from edgemem.store import Store
-from edgemem.store.sensitivities import backlog
+from edgemem.store.store import backlog
 
 
 class FakeScorer:

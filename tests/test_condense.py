@@ -11,7 +11,7 @@ from edgemem.compression.estimate import estimated_tokens
 from edgemem.condense import Condensed, condense
 from edgemem.errors import InputError
 from edgemem.memory import Memory
-from edgemem.store.sensitivities import put
+from edgemem.store.store import put
 
 SAID = (
     "My sister Ingrid moved to Leeds.\nShe teaches chemistry there.",

@@ -36,7 +36,7 @@ WALLS = {
     "prompt_toolkit": ["cli/prompting.py"],
     "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
-    "filelock": ["worklock.py"],
+    "filelock": ["store/database.py"],
     "threadpoolctl": ["compression/weights.py"],
     "pynvml": ["profile/gpu.py"],
     "urllib": ["runtime/models.py"],

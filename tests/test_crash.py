@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from storekit import add, child, finished, memory
+from storekit import add, child, finished, indexed, memory
 
 from edgemem.store import Store
 
@@ -48,7 +48,7 @@ def written(store: Store, n: str) -> None:
     assert list(store.turns([f"turn{n}"])) == [f"turn{n}"]
     fact = store.get([f"fact{n}"])[f"fact{n}"]
     assert (fact.memory, fact.sources) == (f"{n} new", (f"turn{n}",))
-    assert len(store.lexical(f'"{n}"')) == 1
+    assert len(indexed(store, f'"{n}"')) == 1
     assert [r["event"] for r in store.history(f"fact{n}")] == ["ADD", "UPDATE"]
     assert [r["event"] for r in store.history(f"old{n}")] == ["ADD", "DELETE"]
     assert store.get([f"old{n}"]) == {} != store.get([f"old{n}"], include_deleted=True)
@@ -77,7 +77,7 @@ def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
             assert counts["memories"] == counts["deleted"] == counts["pending"] == turns
             assert (counts["vectors"], counts["history"]) == (2 * turns, 4 * turns)
             assert store.generation() == turns
-            assert len(store.lexical("new OR old OR n*")) == turns
+            assert len(indexed(store, "new OR old OR n*")) == turns
             assert store.check() == []
     names = [line.strip() for line in acknowledged]
     assert len(names) == len(set(names)) >= KILLS // 2
@@ -116,7 +116,7 @@ def test_an_opening_that_is_killed_leaves_a_file_that_opens(tmp_path: Path) -> N
 
 DIES_WHILE_SCRUBBING = """
 import os, signal, sys
-from edgemem.store import Store, erase
+from edgemem.store import Store
 def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 store = Store.open(sys.argv[1])

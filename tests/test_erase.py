@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storekit import ADA, T0, T1, add, child, finished, memory, turn, unit
+from storekit import ADA, T0, T1, add, child, finished, indexed, memory, turn, unit
 
 from edgemem.errors import StoreLocked
 from edgemem.results import Scope
-from edgemem.store import Store, schema
+from edgemem.store import Store, database
 
 MARK = "Quetzalcoatlus"
 PORTER = "quetzalcoatlu"  # what the full-text index makes of it
@@ -86,7 +86,7 @@ def test_no_byte_of_an_erased_memory_is_left_in_any_file(store: Store) -> None:
     assert [p.payload for p in store.pending()] == [{"turns": ["t1"]}]
     assert store.get(["m0"])["m0"].sources == ("t0",)  # a turn that only another one cited
     assert len(store.list()) == 60
-    assert len(store.lexical("tea")) == len(store.lexical("coffee")) == 30
+    assert len(indexed(store, "tea")) == len(indexed(store, "coffee")) == 30
     assert len(store.changes(0).labels) == 60
     assert store.check() == []
     add(store, memory("later", vectors=unit(1, dim=DIM)))
@@ -102,13 +102,13 @@ def test_backup_copies_beside_the_file_go_too(
     vectors = unit(7, count=5, dim=DIM)
     fill(store, vectors)
     store.close()
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
+    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, lambda connection: None])
     neighbour = path.with_name("b.db.v1.bak")
     neighbour.write_bytes(b"another store's")
     left_by_a_crash = path.with_name("a.db.v1.0123abcd.bak")
     left_by_a_crash.write_bytes(MARK.encode())
     with Store.open(path) as newer:
-        assert f"a.db.v{len(schema.MIGRATIONS) - 1}.bak" in traces(newer, MARK.encode())
+        assert f"a.db.v{len(database.MIGRATIONS) - 1}.bak" in traces(newer, MARK.encode())
         newer.erase(["secret-3"])
         assert traces(newer, *needles(vectors)) == {}
     assert neighbour.read_bytes() == b"another store's"

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, memory, turn, unit, vectors_by_length
+from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, indexed, memory, turn, unit, vectors_by_length
 
 from edgemem.errors import InputError, StoreLocked
 from edgemem.results import Scope
 from edgemem.store import Store
-from edgemem.store.export import BATCH, import_rows
 from edgemem.store.receipts import add_mark
+from edgemem.store.rows import BATCH, import_rows
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def full(tmp_path: Path) -> Iterator[Store]:
         )
         with store.transaction() as tx:
             tx.update_memory("m1", memory="b", search_text="b", vectors=unit(1), updated_at=T1)
-            tx.delete_memory("gone", T2, actor_id="ada", role="user")
+            tx.delete_memory("gone", T2)
             tx.invalidate("m2", T2)
-            failing = tx.add_pending("extract", {"turns": ["t1"], "reply": "{"}, ADA, error="x")
+            failing = tx.add_pending("extract", {"turns": ["t1"], "reply": "{"}, ADA)
             tx.add_pending("embed", {}, Scope())
             tx.fail_pending(failing, "again", T2)
             add_mark(tx, pattern="secrets")
@@ -58,8 +58,8 @@ def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -
         assert copy.get(["gone"], include_deleted=True) == full.get(["gone"], include_deleted=True)
         assert copy.history("m1") == full.history("m1")
         assert copy.check() == []
-        assert copy.lexical("other", now=T0) != []
-        assert copy.lexical("secrets") == []
+        assert indexed(copy, "other") != []
+        assert indexed(copy, "secrets") == []
         assert len(copy.changes(0).labels) == 3
 
 

@@ -19,7 +19,7 @@ from edgemem.errors import InputError
 from edgemem.results import Scope
 from edgemem.retrieval.fusion import FEATURES
 from edgemem.server.page import PATHS
-from edgemem.store.browsing import browse, owners, replacements
+from edgemem.store.store import browse, owners, replacements
 
 PAGE = Path(edgemem.server.__file__).parent / "page"
 DATA = (

@@ -15,7 +15,7 @@ from edgemem.retrieval.lexical import (
     search_text,
     time_terms,
 )
-from edgemem.store.tokens import tokenize
+from edgemem.store.changes import tokenize
 from edgemem.text import STOP_WORDS
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"

@@ -15,7 +15,7 @@ from wordkit import Texts, plain_bm25, scores_of
 
 from edgemem.retrieval.postings import Matches, Postings
 from edgemem.store import Store
-from edgemem.store.tokens import stored_postings, tokenize, word_terms
+from edgemem.store.changes import stored_postings, tokenize, word_terms
 
 WORDS = "tea milk oslo cello naïve running plays 2024 東京 rain snow sun".split()
 
@@ -119,7 +119,7 @@ def test_a_cold_start_gives_what_the_changes_gave(tmp_path: Path, kind: str) -> 
         assert len(store.erase(ids[rowid] for rowid in gone)) == len(gone)
         hot.apply(gone, [], [])
         texts = {d: t for d, t in texts.items() if d not in gone}
-        with store._snapshot() as connection:
+        with store.snapshot() as connection:
             cold = Postings.of(stored_postings(connection))
     assert len(cold) == len(hot) == len(texts)
     for words in (["tea"], ["milk", "plays", "sun"], ["naïve", "東京", "2024", "unknown"]):
@@ -136,7 +136,7 @@ def test_changes_go_on_after_a_cold_start() -> None:
     texts = {d: WORDS[d % 5] + " tea" for d in range(1, 40)}
     with Store.open(":memory:") as store:
         add(store, *(memory(f"m{d}", t) for d, t in texts.items()))
-        with store._snapshot() as connection:
+        with store.snapshot() as connection:
             postings = Postings.of(stored_postings(connection))
     for doc in range(40, 60):
         texts[doc] = "tea and rain"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, T1, T2, add, memory, turn, unit
+from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, T1, T2, add, indexed, memory, turn, unit
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope
@@ -83,7 +83,7 @@ def test_an_exception_undoes_the_whole_transaction(store: Store) -> None:
     assert store.counts() == before
     assert store.generation() == 0
     assert store.meta("embedder_model") is None
-    assert store.lexical("tea") == []
+    assert indexed(store, "tea") == []
     assert store.check() == []
 
 
@@ -172,8 +172,8 @@ def test_an_update_is_found_by_its_new_text_only(store: Store) -> None:
             sources=("t2", "t1"),
         )
     assert previous == "Ada likes tea"
-    assert store.lexical("tea") == []
-    assert [rowid for rowid, _ in store.lexical("coffee")] == [1]
+    assert indexed(store, "tea") == []
+    assert indexed(store, "coffee") == [1]
     item = store.get(["m1"])["m1"]
     assert (item.memory, item.updated_at, item.sources) == ("Ada likes coffee", T1, ("t1", "t2"))
     np.testing.assert_array_equal(store.changes(0).vectors, unit(9, count=2))
@@ -195,7 +195,7 @@ def test_an_invalidated_memory_leaves_the_answers_when_its_time_is_over(store: S
     add(store, memory("m1"))
     with store.transaction() as tx:
         tx.invalidate("m1", T1)
-    assert store.list() == [] == store.lexical("tea")
+    assert store.list() == []
     assert store.rowids().tolist() == []
     assert [item.id for item in store.list(now=T0)] == ["m1"]
     assert [item.id for item in store.list(now=T1, include_invalid=True)] == ["m1"]
@@ -214,7 +214,7 @@ def test_a_deleted_memory_is_gone_from_answers_and_kept_in_history(store: Store)
     with store.transaction() as tx:
         tx.delete_memory("m1", T1)
     assert store.get(["m1"]) == {} == store.by_rowids([1])
-    assert store.list(include_invalid=True) == [] == store.lexical("tea")
+    assert store.list(include_invalid=True) == [] == indexed(store, "tea")
     assert len(store.changes(0).labels) == 0
     assert store.get(["m1"], include_deleted=True)["m1"].memory == "Ada likes tea"
     assert store.history("m1")[-1]["old_memory"] == "Ada likes tea"
@@ -267,8 +267,6 @@ def test_scopes_kinds_and_filters_narrow_every_reader(store: Store) -> None:
         assert store.rowids(scope, where=where, kinds=kinds).tolist() == wanted
         listed = store.list(scope, where=where, kinds=kinds)
         assert list(store.by_rowids(wanted).values()) == listed
-        found = store.lexical("tea", scope, where=where, kinds=kinds)
-        assert sorted(rowid for rowid, _ in found) == wanted
 
 
 def test_list_is_oldest_first_and_limited(store: Store) -> None:
@@ -280,25 +278,9 @@ def test_list_is_oldest_first_and_limited(store: Store) -> None:
         store.list(limit=-1)
 
 
-def test_lexical_scores_are_positive_and_best_first(store: Store) -> None:
-    add(
-        store,
-        memory("m1", "tea"),
-        memory("m2", "tea and a long text about other things of the day"),
-        *(memory(f"x{i}", "nothing of the kind") for i in range(9)),
-    )
-    found = store.lexical('"tea"', limit=5)
-    assert [rowid for rowid, _ in found] == [1, 2]
-    assert found[0][1] > found[1][1] > 0
-    assert [rowid for rowid, _ in store.lexical('"teas"')] == [1, 2]  # stemmed
-    assert len(store.lexical("tea OR kind", limit=3)) == 3
-
-
-@pytest.mark.parametrize("match", ["", '"', "AND", "nocolumn : tea", "tea)", "*"])
-def test_a_malformed_full_text_query_is_an_input_error(store: Store, match: str) -> None:
-    add(store, memory("m1"))
-    with pytest.raises(InputError, match="double quotes"):
-        store.lexical(match)
+def test_the_full_text_index_holds_stems(store: Store) -> None:
+    add(store, memory("m1", "tea"), memory("m2", "nothing of the kind"))
+    assert indexed(store, '"teas"') == [1]
 
 
 def test_recent_turns_are_the_last_ones_oldest_first(store: Store) -> None:
@@ -418,3 +400,53 @@ def test_check_names_what_is_wrong(tmp_path: Path) -> None:
     assert "refers to a missing row of turns" in told
     assert "has 1 bytes, 32 are right for dimension 8" in told
     assert "the full-text index does not match the memories" in told
+
+
+# --- what recall and exports ask --------------------------------------------------------------
+
+
+def test_indexed_texts_are_those_of_all_memories_that_are_not_deleted(store: Store) -> None:
+    add(
+        store,
+        memory("b", "tea", search_text="Ada: tea\n1 May 2024"),
+        memory("a", "coffee"),
+        memory("over", "milk", valid_to=LONG_AGO),
+        memory("gone", "juice"),
+    )
+    with store.transaction() as tx:
+        tx.delete_memory("gone", T1)
+        tx.update_memory("a", memory="mate", search_text="mate!", vectors=None, updated_at=T2)
+    expected = {"b": "Ada: tea\n1 May 2024", "a": "mate!", "over": "milk"}
+    assert store.search_texts() == expected
+    assert list(store.search_texts()) == list(expected)  # oldest first
+
+
+def test_a_turn_is_stale_once_a_fact_of_it_is_over(store: Store) -> None:
+    add(
+        store,
+        *(turn(f"t{n}") for n in range(6)),
+        memory("over", sources=("t0", "t1"), valid_from=T0, valid_to=T1),
+        memory("still", sources=("t1", "t2")),
+        memory("not yet over", sources=("t3",), valid_to=FAR_AHEAD),
+        memory("a turn", kind="turn", sources=("t4",), valid_to=T1),
+    )
+    turns = [f"t{n}" for n in range(6)]
+    over, still = memory("over").memory, memory("still").memory
+    assert store.stale_turns(turns) == {"t0": (over,), "t1": (over,)}
+    assert store.stale_turns(["t1", "t2", "unknown"]) == {"t1": (over,)}
+    assert store.stale_turns([]) == {}
+    with store.transaction() as tx:
+        tx.invalidate("still", T2)
+    assert store.stale_turns(turns) == {"t0": (over,), "t1": (over, still), "t2": (still,)}
+
+
+def test_a_turn_stands_while_its_own_memory_does_and_says_the_same(store: Store) -> None:
+    add(store, *(turn(f"t{n}", "tea") for n in range(4)))
+    add(store, memory("m0", "tea", kind="turn", sources=("t0",)))
+    add(store, memory("m1", "tea", kind="turn", sources=("t1",)))
+    add(store, memory("m2", "tea", kind="fact", sources=("t2",)))
+    add(store, memory("m3", "tea", kind="turn", sources=("t3",), valid_to=T1))
+    assert store.standing_turns(["t3", "t2", "t1", "t0"]) == ["t1", "t0"]
+    with store.transaction() as tx:
+        tx.update_memory("m1", memory="mate", search_text="mate", vectors=None, updated_at=T2)
+    assert store.standing_turns(["t1", "t0"]) == ["t0"]

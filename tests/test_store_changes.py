@@ -12,7 +12,7 @@ from storekit import DIM, T0, T1, T2, add, memory, turn, unit
 
 from edgemem.results import Scope
 from edgemem.store import Store
-from edgemem.store.tokens import StoredPostings, tokenize
+from edgemem.store.changes import StoredPostings, tokenize
 
 EVER = float("inf")
 

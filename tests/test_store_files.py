@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storekit import ADA, add, child, finished, memory, raised, turn, unit
+from storekit import ADA, add, child, finished, indexed, memory, raised, turn, unit
 
 from edgemem.errors import (
     EdgememError,
@@ -22,10 +22,10 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
-from edgemem.store import Store, receipts, schema
+from edgemem.store import Store, database, receipts
 
 FIXTURES = Path(__file__).parent / "fixtures"
-CURRENT = len(schema.MIGRATIONS)
+CURRENT = len(database.MIGRATIONS)
 
 
 def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_kept_file_of_schema_1_opens_and_reads(v1: Path) -> None:
         assert [r["event"] for r in store.history("fact-4")] == ["ADD", "DELETE"]
         assert store.pending()[0].payload == {"turns": ["turn-1"]}
         assert store.meta("embedder_model") == "specimen@000000000000"
-        assert [rowid for rowid, _ in store.lexical("oslo")] == [1]
+        assert indexed(store, "oslo") == [1]
         np.testing.assert_array_equal(store.changes(0).vectors, np.eye(4)[:3])
         add(store, memory("new", vectors=unit(1, dim=4)))
         assert store.erase(["fact-1"]) == ["fact-1"]
@@ -99,7 +99,7 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
     path = Path(shutil.copy(FIXTURES / "store-v3.db", tmp_path / "store.db"))
     with sqlite3.connect(path) as raw:
         assert raw.execute("PRAGMA user_version").fetchone() == (3,)
-        for table in sorted(frozenset().union(*schema.TABLES[:3]) - {"erased"}):
+        for table in sorted(frozenset().union(*database.TABLES[:3]) - {"erased"}):
             assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() > (0,), table
         assert raw.execute("SELECT memory FROM erased").fetchall() == [(3,)]
     raw.close()
@@ -119,7 +119,7 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
             "I moved to Oslo.", "My card ends in 42."
         ]  # fmt: skip
         assert [r["event"] for r in store.history("said-2")] == ["ADD", "UPDATE"]
-        assert [rowid for rowid, _ in store.lexical("oslo")] == [1, 4]
+        assert indexed(store, "oslo") == [1, 4]
         np.testing.assert_array_equal(store.changes(0).vectors, np.eye(4)[[0, 3, 1]])
         (work,) = store.pending()
         assert work.payload == {"turns": ["turn-2"]}
@@ -153,7 +153,7 @@ def add_a_table(connection: sqlite3.Connection) -> None:
 def test_a_migration_keeps_a_copy_of_the_file_before_it(
     v1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
+    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, add_a_table, lambda c: None])
     with Store.open(v1) as store:
         assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT + 2,)
         assert len(store.list(include_invalid=True)) == 3
@@ -173,7 +173,7 @@ def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.Mo
         add_a_table(connection)
         connection.execute("INSERT INTO no_such_table VALUES (1)")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, breaks])
+    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, breaks])
     with pytest.raises(StoreError):
         Store.open(v1)
     monkeypatch.undo()
@@ -189,8 +189,8 @@ def test_a_migration_without_room_for_its_copy_is_not_begun(
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table])
-    monkeypatch.setattr(schema.os, "replace", no_room)
+    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, add_a_table])
+    monkeypatch.setattr(database.os, "replace", no_room)
     with pytest.raises(StoreFull, match=r"no backup copy .*store\.db\.v1\.bak.*No space left"):
         Store.open(v1)
     monkeypatch.undo()
@@ -361,7 +361,7 @@ def use_everything(path: Path) -> Iterator[object]:
             lambda: store.get([f"m{i}" for i in range(60)], include_deleted=True),
             lambda: store.turns([f"t{i}" for i in range(60)]),
             lambda: store.recent_turns(limit=100),
-            lambda: store.lexical("tea OR number OR ada"),
+            lambda: indexed(store, "tea OR number OR ada"),
             lambda: store.changes(0),
             lambda: store.changes(5),
             lambda: store.history("m1"),

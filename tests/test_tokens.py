@@ -15,8 +15,8 @@ from storekit import LONG_AGO, T1, T2, add, memory
 
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.store import Store
-from edgemem.store import tokens as tokens_module
-from edgemem.store.tokens import StoredPostings, stored_postings, tokenize, word_terms
+from edgemem.store import changes as tokens_module
+from edgemem.store.changes import StoredPostings, stored_postings, tokenize, word_terms
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -26,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 def read(store: Store) -> StoredPostings:
-    with store._snapshot() as connection:
+    with store.snapshot() as connection:
         return stored_postings(connection)
 
 
@@ -176,7 +176,7 @@ def test_reading_leaves_the_connection_as_it_was(tmp_path: Path) -> None:
         add(store, memory("m", "tea"))
         for _ in range(2):
             assert read(store).terms == ["tea"]
-        with store._snapshot() as connection:
+        with store.snapshot() as connection:
             stored_postings(connection)
             assert connection.execute("SELECT count(*) FROM temp.sqlite_schema").fetchone() == (0,)
             with pytest.raises(sqlite3.OperationalError, match="readonly"):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from edgemem.retrieval.postings import Matches
-from edgemem.store.tokens import tokenize
+from edgemem.store.changes import tokenize
 
 Texts = dict[int, str]
 

@@ -18,7 +18,7 @@ from edgemem.retrieval.fusion import FEATURES, FEW
 from edgemem.retrieval.lexical import asks_when, query_terms, time_terms
 from edgemem.retrieval.metric import Metric
 from edgemem.store import Store
-from edgemem.store.tokens import tokenize
+from edgemem.store.changes import tokenize
 from edgemem.text import words
 
 NOW = 1_800_000_000.0

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from edgemem.stages.dates import absolute, day_text
-from edgemem.store.tokens import word_terms
+from edgemem.store.changes import word_terms
 from edgemem.text import content_words, words
 
 __all__ = [

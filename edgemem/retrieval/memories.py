@@ -32,7 +32,7 @@ from edgemem.retrieval.rows import Dtype
 from edgemem.retrieval.table import View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Vectors, Whitening
 from edgemem.store import Changes
-from edgemem.store.tokens import tokenize
+from edgemem.store.changes import tokenize
 from edgemem.text import words
 
 __all__ = ["NEAREST", "Candidates", "Memories", "similarities"]

@@ -24,7 +24,7 @@ from edgemem.kernels import Bm25Query, bm25
 from edgemem.kernels_candidates import word_features
 
 if TYPE_CHECKING:
-    from edgemem.store.tokens import StoredPostings
+    from edgemem.store.changes import StoredPostings
 
 __all__ = ["Matches", "Postings", "View"]
 

@@ -19,8 +19,8 @@ from edgemem.results import Scope
 from edgemem.server.http import json_object, service_of
 from edgemem.server.refusals import Refusal, strings, whole
 from edgemem.store import StoredTurn
-from edgemem.store.browsing import Browsed, browse, owners, replacements
 from edgemem.store.receipts import receipts
+from edgemem.store.store import Browsed, browse, owners, replacements
 
 __all__ = ["ROUTES"]
 

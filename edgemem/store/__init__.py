@@ -1,4 +1,8 @@
-"""Everything that lasts: one SQLite file. The only importer of sqlite3 and sqlite_utils."""
+"""Everything that lasts: one SQLite file.
+
+The only importer of sqlite3, sqlite_utils and filelock. Knows tables, columns and files; knows no
+model, no ranking, and not what is sent to a cloud or shown to a person.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """mem0-style filters, compiled to SQL.
 
-Knows the columns of `memories` and SQLite's JSON functions; must not know connections or rows.
-
     {"city": "Oslo"}                                   equal
     {"age": {"gte": 30, "lt": 40}}                     all of them
     {"AND": [..]}, {"OR": [..]}, {"NOT": [..]}         NOT: none of them
@@ -31,6 +29,7 @@ from typing import Any, TypeGuard
 
 from edgemem.errors import InputError
 from edgemem.results import to_utc
+from edgemem.store.rows import LISTED, as_json
 
 __all__ = ["COLUMNS", "OPERATORS", "Where", "compile_filters", "fold"]
 
@@ -192,49 +191,43 @@ def _metadata(key: str, operator: str, operand: Any) -> Where:
         return _metadata_contains(key, path, operator, operand)
     if operand is None and operator == "eq":
         return Where(f"(coalesce({kind}, 'null') = 'null')", (path,))
-    if isinstance(operand, bool) and operator == "eq":
-        return Where(f"coalesce({kind} = ?, 0)", (path, "true" if operand else "false"))
-    comparison = COMPARE.get(operator, "=")
-    if isinstance(operand, str):
-        return Where(
-            f"coalesce({kind} = 'text' AND {value} {comparison} ?, 0)",
-            (path, path, _text(key, operand)),
-        )
-    if isinstance(operand, int | float) and not isinstance(operand, bool):
-        number, bound = _number(key, operator, operand)
-        return Where(
-            f"coalesce({kind} IN ('integer', 'real') AND {value} {comparison} {number}, 0)",
-            (path, path, bound),
-        )
+    if isinstance(operand, bool) and operator in COMPARE:
+        raise _wrong(key, operator, operand, "text or a number")
     allowed = "text or a number" if operator in COMPARE else "text, a number, a boolean or None"
-    raise _wrong(key, operator, operand, allowed)
+    types, sql, bound = _value(key, operator, operand, allowed)
+    return Where(
+        f"coalesce({kind} IN ({types}) AND {value} {COMPARE.get(operator, '=')} {sql}, 0)",
+        (path, path, bound),
+    )
 
 
 def _metadata_contains(key: str, path: str, operator: str, operand: Any) -> Where:
-    kind, value = "json_type(m.metadata, ?)", "json_extract(m.metadata, ?)"
-    element = f"{kind} = 'array' AND EXISTS (SELECT 1 FROM json_each(m.metadata, ?) e WHERE "
+    types, sql, bound = _value(key, operator, operand, "text, a number or a boolean")
+    element = "e.value"
+    if operator == "icontains" and isinstance(operand, str):
+        element, bound = "edgemem_fold(e.value)", operand.casefold()
+    among = (
+        "json_type(m.metadata, ?) = 'array' AND EXISTS (SELECT 1 FROM json_each(m.metadata, ?) e "
+        f"WHERE e.type IN ({types}) AND {element} = {sql})"
+    )
+    if not isinstance(operand, str):
+        return Where(f"coalesce({among}, 0)", (path, path, bound))
+    within = _contains_text("json_extract(m.metadata, ?)", (path,), operator, operand)
+    return Where(
+        f"coalesce((json_type(m.metadata, ?) = 'text' AND {within.sql}) OR ({among}), 0)",
+        (path, *within.params, path, path, bound),
+    )
+
+
+def _value(key: str, operator: str, operand: Any, allowed: str) -> tuple[str, str, str | int]:
+    """A single value: the JSON types that it may equal, its SQL and its parameter."""
     if isinstance(operand, str):
-        text = _text(key, operand)
-        within = _contains_text(value, (path,), operator, text)
-        match, needle = "e.value = ?", text
-        if operator == "icontains":
-            match, needle = "edgemem_fold(e.value) = ?", text.casefold()
-        return Where(
-            f"coalesce(({kind} = 'text' AND {within.sql}) OR "
-            f"({element} e.type = 'text' AND {match})), 0)",
-            (path, *within.params, path, path, needle),
-        )
+        return "'text'", "?", _text(key, operand)
     if isinstance(operand, bool):
-        return Where(
-            f"coalesce({element} e.type = ?), 0)", (path, path, "true" if operand else "false")
-        )
+        return ("'true'" if operand else "'false'"), "?", int(operand)
     if isinstance(operand, int | float):
-        number, bound = _number(key, operator, operand)
-        return Where(
-            f"coalesce({element} e.type IN ('integer', 'real') AND e.value = {number}), 0)",
-            (path, path, bound),
-        )
-    raise _wrong(key, operator, operand, "text, a number or a boolean")
+        return "'integer', 'real'", *_number(key, operator, operand)
+    raise _wrong(key, operator, operand, allowed)
 
 
 def _path(key: str) -> str:
@@ -294,17 +287,16 @@ def _any_of(
         else:
             raise _wrong(key, operator, operand, "text, numbers, booleans and None")
     parts = list(dict.fromkeys(parts))
-    listed = "IN (SELECT value FROM json_each(?))"
     if texts and build is _column:
-        packed = json.dumps(texts, ensure_ascii=False)
-        parts.append(Where(f"coalesce(m.{key} {listed}, 0)", (packed,)))
+        packed = as_json(texts)
+        parts.append(Where(f"coalesce(m.{key} {LISTED}, 0)", (packed,)))
     else:
         for values, types in ((texts, "'text'"), (numbers, "'integer', 'real'")):
             if values:
-                path, packed = _path(key), json.dumps(values, ensure_ascii=False)
+                path, packed = _path(key), as_json(values)
                 sql = (
                     f"coalesce(json_type(m.metadata, ?) IN ({types}) AND "
-                    f"json_extract(m.metadata, ?) {listed}, 0)"
+                    f"json_extract(m.metadata, ?) {LISTED}, 0)"
                 )
                 parts.append(Where(sql, (path, path, packed)))
     where = _join(parts, "OR") if parts else Where("0")

@@ -1,21 +1,18 @@
 """What the cloud's governor keeps in the store: receipts of calls, and what may never be sent.
 
-Knows the tables `receipts` and `never_send`, and which rows share source turns; must not know what
-is sent, what a pattern matches or what a call costs. A memory's own mark is `never_send` in its
-metadata, so that it goes wherever the memory goes. Functions beside `Store`, which is long enough.
+A memory's own mark is `never_send` in its metadata, so that it goes wherever the memory goes.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from edgemem.errors import InputError, StoreError
 from edgemem.results import Scope, utc_now
-from edgemem.store.reading import LISTED, as_json
-from edgemem.store.rows import unpack_ids, unpack_json
+from edgemem.store.rows import LISTED, as_json, unpack_ids, unpack_json
 from edgemem.store.store import Store
 from edgemem.store.writing import Transaction
 
@@ -74,9 +71,7 @@ class Receipt:
     attempts: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["memory_ids"] = list(self.memory_ids)
-        return out
+        return {**asdict(self), "memory_ids": list(self.memory_ids)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,34 +118,26 @@ def end_receipt(tx: Transaction, receipt: Receipt) -> None:
     """Note how a call ended. An erase meanwhile is not undone: ids and hash stay as they are."""
     with tx.step() as connection:
         connection.execute(
-            "UPDATE receipts SET outcome = ?, cost = ?, prompt_tokens = ?, completion_tokens = ?, "
-            "seconds = ?, attempts = ? WHERE uid = ?",
-            (
-                receipt.outcome,
-                receipt.cost,
-                receipt.prompt_tokens,
-                receipt.completion_tokens,
-                receipt.seconds,
-                receipt.attempts,
-                receipt.uid,
-            ),
+            "UPDATE receipts SET outcome = :outcome, cost = :cost, prompt_tokens = :prompt_tokens, "
+            "completion_tokens = :completion_tokens, seconds = :seconds, attempts = :attempts "
+            "WHERE uid = :uid",
+            vars(receipt),
         )
 
 
 def receipts(store: Store, limit: int | None = None) -> list[Receipt]:
     """The last calls, oldest first; limit: at most so many, None for all."""
-    with store._snapshot() as connection:
-        rows = connection.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM receipts ORDER BY id DESC LIMIT ?",
-            (-1 if limit is None else limit,),
-        ).fetchall()
+    rows = store.select(
+        f"SELECT {', '.join(_COLUMNS)} FROM receipts ORDER BY id DESC LIMIT ?",
+        -1 if limit is None else limit,
+    )
     found = [Receipt(**dict(zip(_COLUMNS, row, strict=True))) for row in reversed(rows)]
     return [replace(r, memory_ids=unpack_ids(r.memory_ids)) for r in found]
 
 
 def spent_since(source: Store | Transaction, since: str) -> float:
     """The cost of all calls since a time (ISO-8601 UTC), those of unknown outcome in full."""
-    reading = source._snapshot() if isinstance(source, Store) else source.step()
+    reading = source.snapshot() if isinstance(source, Store) else source.step()
     with reading as connection:
         sql = "SELECT coalesce(sum(cost), 0.0) FROM receipts WHERE created_at >= ?"
         return float(connection.execute(sql, (since,)).fetchone()[0])
@@ -158,12 +145,11 @@ def spent_since(source: Store | Transaction, since: str) -> float:
 
 def compress_rate(store: Store, last: int = 20) -> float | None:
     """Seconds that a token took in the last compressions; None if there were none."""
-    with store._snapshot() as connection:
-        seconds, tokens = connection.execute(
-            "SELECT sum(compress_s), sum(tokens_before) FROM (SELECT compress_s, tokens_before "
-            "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT ?)",
-            (last,),
-        ).fetchone()
+    ((seconds, tokens),) = store.select(
+        "SELECT sum(compress_s), sum(tokens_before) FROM (SELECT compress_s, tokens_before "
+        "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT ?)",
+        last,
+    )
     return float(seconds) / tokens if tokens else None
 
 
@@ -183,9 +169,7 @@ def add_mark(tx: Transaction, *, scope: Scope | None = None, pattern: str | None
             "never_send",
             uid=uuid.uuid4().hex,
             created_at=utc_now(),
-            user_id=given.user_id,
-            agent_id=given.agent_id,
-            run_id=given.run_id,
+            **asdict(given),
             pattern=pattern,
         )
 
@@ -199,10 +183,7 @@ def remove_mark(tx: Transaction, id: int) -> None:
 
 def marks(store: Store) -> list[Mark]:
     """All scopes and patterns that may never be sent, oldest first."""
-    with store._snapshot() as connection:
-        rows = connection.execute(
-            "SELECT id, user_id, agent_id, run_id, pattern FROM never_send ORDER BY id"
-        ).fetchall()
+    rows = store.select("SELECT id, user_id, agent_id, run_id, pattern FROM never_send ORDER BY id")
     return [Mark(row[0], Scope(*row[1:4]), row[4]) for row in rows]
 
 
@@ -246,7 +227,7 @@ def related(store: Store, memory_ids: Sequence[str]) -> dict[str, list[Related]]
     """
     found: dict[str, list[Related]] = {}
     reach = _REACH.format(start=f"m.id {LISTED}")
-    with store._snapshot() as connection:
+    with store.snapshot() as connection:
         for select in (_MEMORIES, _TURNS):
             for row in connection.execute(reach + select, (as_json(memory_ids),)):
                 found.setdefault(row[0], []).append(_related(row))
@@ -255,7 +236,7 @@ def related(store: Store, memory_ids: Sequence[str]) -> dict[str, list[Related]]
 
 def _related(row: Sequence[Any]) -> Related:
     metadata = unpack_json(row[5], "metadata of what may be sent")
-    return Related(row[1], Scope(row[2], row[3], row[4]), bool(metadata.get("never_send")))
+    return Related(row[1], Scope(*row[2:5]), bool(metadata.get("never_send")))
 
 
 def marked_texts(store: Store) -> list[str]:
@@ -266,7 +247,7 @@ def marked_texts(store: Store) -> list[str]:
         f"ON t.rowid = s.turn WHERE {flag.format('t')})"
     )
     reach = _REACH.format(start=start)
-    with store._snapshot() as connection:
+    with store.snapshot() as connection:
         return sorted(
             {row[1] for select in (_MEMORIES, _TURNS) for row in connection.execute(reach + select)}
         )
@@ -274,14 +255,13 @@ def marked_texts(store: Store) -> list[str]:
 
 def named_texts(store: Store, since_generation: int) -> tuple[int, list[NamedText]]:
     """What memories written after a generation say, with their speakers; and the generation now."""
-    with store._snapshot() as connection:
-        rows = connection.execute(
-            "SELECT m.memory, (SELECT t.name FROM memory_sources s JOIN turns t "
-            "ON t.rowid = s.turn WHERE s.memory = m.rowid AND t.name IS NOT NULL LIMIT 1), "
-            "json_extract(m.metadata, '$.speaker'), m.generation FROM memories m "
-            "WHERE m.generation > ? AND m.deleted_at IS NULL",
-            (since_generation,),
-        ).fetchall()
+    rows = store.select(
+        "SELECT m.memory, (SELECT t.name FROM memory_sources s JOIN turns t "
+        "ON t.rowid = s.turn WHERE s.memory = m.rowid AND t.name IS NOT NULL LIMIT 1), "
+        "json_extract(m.metadata, '$.speaker'), m.generation FROM memories m "
+        "WHERE m.generation > ? AND m.deleted_at IS NULL",
+        since_generation,
+    )
     newest = max((row[3] for row in rows), default=since_generation)
     speakers = [s if isinstance(s := row[1] or row[2], str) else None for row in rows]
     return newest, [NamedText(row[0], s) for row, s in zip(rows, speakers, strict=True)]

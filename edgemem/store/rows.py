@@ -1,16 +1,21 @@
-"""What goes into the store and comes out of it, and how it looks in a row.
+"""How a row of the store looks outside of it: as a value of ours, and as the dict of an export.
 
-Knows the columns and their encodings (JSON text, float32 blobs); must not know SQL, connections
-or where the file is. Whatever cannot be decoded is a damaged file: `StoreCorrupt`.
+Whatever cannot be decoded is a damaged file: `StoreCorrupt`. An export has no vectors: they are
+made again from the memories' text, perhaps by another model. Nor has it rowids, generations,
+tombstones and receipts, which belong to one file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, get_args
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +23,26 @@ import numpy.typing as npt
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.results import Kind, MemoryItem, Scope
 
-__all__ = ["NewMemory", "PendingItem", "StoredTurn"]
+if TYPE_CHECKING:
+    from edgemem.store.writing import Transaction
+
+__all__ = [
+    "BATCH",
+    "NewMemory",
+    "PendingItem",
+    "StoredSensitivity",
+    "StoredTurn",
+    "export_rows",
+    "import_rows",
+]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 KINDS: tuple[str, ...] = get_args(Kind)
+SCOPE = ("user_id", "agent_id", "run_id")
+
+LISTED = "IN (SELECT value FROM json_each(?))"  # its parameter is made by `as_json`
 
 # SQLite's JSON reader stops at 1,000 levels; a filter over such a row would fail for every row.
 MAX_DEPTH = 200
@@ -81,16 +100,28 @@ class PendingItem:
     next_try_at: str | None
 
 
-_decoder = json.JSONDecoder()
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredSensitivity:
+    """Scores of one turn's tokens.
+
+    offsets: (n, 2) int32, characters [start, end) of the text of the turn's memory. scores: (n,)
+    uint8, the square roots of the sensitivities in steps: most are small beside the largest, and
+    would share a few even steps. scale: the value of (score = 1)². model: its file's sha256.
+    """
+
+    offsets: npt.NDArray[np.int32]
+    scores: npt.NDArray[np.uint8]
+    scale: float
+    model: str
+
+    @property
+    def values(self) -> npt.NDArray[np.float32]:
+        """The sensitivities, (n,) float32 >= 0, within 1/255 of the largest at most."""
+        return np.float32(self.scale) * self.scores.astype(np.float32) ** 2
 
 
-def _loads(text: str) -> Any:
-    """As json.loads, in half the time where there is no blank around it."""
-    try:
-        value, end = _decoder.raw_decode(text)
-    except ValueError:
-        end = -1
-    return value if end == len(text) else json.loads(text)
+def as_json(values: Iterable[Any]) -> str:
+    return json.dumps(list(values), ensure_ascii=False)
 
 
 def pack_json(value: Mapping[str, Any], what: str) -> str:
@@ -119,7 +150,7 @@ def _is_deep(value: Any, left: int = MAX_DEPTH) -> bool:
 def unpack_json(text: object, what: str) -> dict[str, Any]:
     """The dict behind a JSON column. Raises StoreCorrupt if there is none."""
     try:
-        value = _loads(text)  # type: ignore[arg-type]
+        value = json.loads(text)  # type: ignore[arg-type]
     except (TypeError, ValueError, RecursionError) as exc:
         raise damaged(f"the {what} is no JSON: {str(text)[:80]!r}") from exc
     if not isinstance(value, dict):
@@ -128,10 +159,7 @@ def unpack_json(text: object, what: str) -> dict[str, Any]:
 
 
 def unpack_ids(text: object) -> tuple[str, ...]:
-    """A JSON list of ids; quickest as SQL's json_group_array writes it."""
-    if isinstance(text, str) and text[:2] == '["' and text[-2:] == '"]' and "\\" not in text:
-        # Without an escape, every quote is JSON's own.
-        return tuple(text[2:-2].replace('", "', '","').split('","'))
+    """The ids in a JSON list. Raises StoreCorrupt if it is none."""
     try:
         return tuple(json.loads(text))  # type: ignore[arg-type]
     except (TypeError, ValueError) as exc:
@@ -217,7 +245,7 @@ def stored_turn(row: Sequence[Any]) -> StoredTurn:
         raise damaged("a turn holds something else than an id and a text")
     return StoredTurn(
         id=row[0],
-        scope=Scope(row[1], row[2], row[3]),
+        scope=Scope(*row[1:4]),
         role=row[4],
         name=row[5],
         content=row[6],
@@ -235,10 +263,8 @@ HISTORY_COLUMNS = (
 
 def history_row(row: Sequence[Any]) -> dict[str, Any]:
     """A row of HISTORY_COLUMNS, in mem0's shape."""
-    names = [name.strip() for name in HISTORY_COLUMNS.split(",")]
-    out = dict(zip(names, row, strict=True))
-    out["is_deleted"] = bool(out["is_deleted"])
-    return out
+    out = dict(zip(HISTORY_COLUMNS.split(", "), row, strict=True))
+    return {**out, "is_deleted": bool(out["is_deleted"])}
 
 
 PENDING_COLUMNS = (
@@ -252,9 +278,241 @@ def pending_item(row: Sequence[Any]) -> PendingItem:
         id=row[0],
         task=row[1],
         payload=unpack_json(row[2], "payload of a pending piece of work"),
-        scope=Scope(row[3], row[4], row[5]),
+        scope=Scope(*row[3:6]),
         attempts=row[6],
         last_error=row[7],
         created_at=row[8],
         next_try_at=row[9],
     )
+
+
+def stored_sensitivity(
+    id: str, offsets: bytes, scores: bytes, scale: float, model: str
+) -> StoredSensitivity:
+    """A row of `sensitivities` of the turn with that id."""
+    if len(offsets) != 8 * len(scores) or not 0 <= scale < float("inf"):
+        raise StoreCorrupt(
+            f"the sensitivities of turn {id!r} are damaged ({len(scores)} scores, {len(offsets)} "
+            "bytes of offsets); check the store with `edgemem doctor`"
+        )
+    return StoredSensitivity(
+        np.frombuffer(offsets, "<i4").reshape(-1, 2), np.frombuffer(scores, np.uint8), scale, model
+    )
+
+
+# --- exports ----------------------------------------------------------------------------------
+
+BATCH = 500
+_JSON = ("metadata", "payload")
+
+Begin = Callable[[], AbstractContextManager["Transaction"]]
+Embed = Callable[[list[str]], list[Floats]]
+
+
+class _Table(NamedTuple):
+    """A table of an export. texts: columns that must be text; nullable: text or null; others: JSON
+    objects (those of _JSON) and counts. key: what tells whether a row is there already."""
+
+    name: str
+    order: str
+    key: str
+    texts: tuple[str, ...]
+    nullable: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (*self.texts, *self.nullable, *self.others)
+
+
+_TABLES = {
+    "turn": _Table(
+        "turns",
+        "rowid",
+        "id",
+        ("id", "role", "content", "timestamp", "created_at"),
+        ("name", *SCOPE),
+        ("metadata",),
+    ),
+    "memory": _Table(
+        "memories",
+        "rowid",
+        "id",
+        ("id", "kind", "memory", "search_text", "created_at", "updated_at"),
+        (*SCOPE, "valid_from", "valid_to", "expires_at", "deleted_at"),
+        ("metadata",),
+    ),
+    "history": _Table(
+        "history",
+        "seq",
+        "id",
+        ("id", "memory_id", "event"),
+        ("old_memory", "new_memory", "created_at", "updated_at", "actor_id", "role"),
+        ("is_deleted",),
+    ),
+    "pending": _Table(
+        "pending",
+        "id",
+        "uid",
+        ("uid", "task", "created_at"),
+        (*SCOPE, "last_error", "next_try_at"),
+        ("payload", "attempts"),
+    ),
+    # Without these, what may not leave could leave from an imported store.
+    "never_send": _Table("never_send", "id", "uid", ("uid", "created_at"), (*SCOPE, "pattern"), ()),
+}
+
+
+def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    """Every turn, memory (deleted too), history row, piece of pending work and never_send mark, in
+    that order and each in the order of its making. The caller holds a snapshot."""
+    for type_, table in _TABLES.items():
+        sources = f", {SOURCES}" if type_ == "memory" else ""
+        listed = ", ".join(f"m.{name}" for name in table.columns)
+        for row in connection.execute(
+            f"SELECT {listed}{sources} FROM {table.name} m ORDER BY m.{table.order}"
+        ):
+            out: dict[str, Any] = {"type": type_}
+            for name, value in zip(table.columns, row, strict=False):
+                if name in _JSON:
+                    value = unpack_json(value, f"{name} of a {type_}")
+                elif name == "is_deleted":
+                    value = bool(value)
+                out[name] = value
+            if sources:
+                out["sources"] = list(unpack_ids(row[-1]))
+            yield out
+
+
+def import_rows(
+    begin: Begin, rows: Iterable[Mapping[str, Any]], vectors_for: Embed
+) -> dict[str, int]:
+    """Store exported rows, in transactions of BATCH; how many of each type were new.
+
+    begin: gives a transaction. vectors_for: the search texts of memories to one (c, dim) float32
+    each. Rows whose id is there already are passed over, so an import that was stopped may be run
+    again. Raises InputError on a row that is none of an export's; the batches before it are stored.
+    """
+    new = dict.fromkeys(_TABLES, 0)
+    checked = (_checked(row, number) for number, row in enumerate(rows, 1))
+    while batch := list(islice(checked, BATCH)):
+        for type_, count in _import_batch(begin, batch, vectors_for).items():
+            new[type_] += count
+    return new
+
+
+def _import_batch(
+    begin: Begin, batch: Sequence[dict[str, Any]], vectors_for: Embed
+) -> Counter[str]:
+    with begin() as tx:
+        known = {type_: _known(tx, type_, batch) for type_ in _TABLES}
+    # Embedding is slow, so it happens outside of any transaction; what another process stores
+    # meanwhile is seen by the second look.
+    alive = [
+        r
+        for r in batch
+        if r["type"] == "memory" and r["deleted_at"] is None and r["id"] not in known["memory"]
+    ]
+    made = vectors_for([r["search_text"] for r in alive]) if alive else []
+    if len(made) != len(alive):
+        raise ValueError(
+            f"vectors_for gave {len(made)} arrays for {len(alive)} texts; give one for each"
+        )
+    vectors = {r["id"]: array for r, array in zip(alive, made, strict=True)}
+    with begin() as tx:
+        # What was there at the first look and was erased since has no vectors, and stays erased.
+        known = {type_: known[type_] | _known(tx, type_, batch) for type_ in _TABLES}
+        stored = Counter[str]()
+        for row in batch:
+            type_ = row["type"]
+            key = row[_TABLES[type_].key]
+            if key not in known[type_] and not _is_orphan(tx, row):
+                known[type_].add(key)
+                _import_row(tx, type_, row, vectors)
+                stored[type_] += 1
+    return stored
+
+
+def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> set[str]:
+    table, key = _TABLES[type_].name, _TABLES[type_].key
+    ids = [row[key] for row in batch if row["type"] == type_]
+    with tx.step() as connection:
+        return {
+            row[0]
+            for row in connection.execute(
+                f"SELECT {key} FROM {table} WHERE {key} {LISTED}", (as_json(ids),)
+            )
+        }
+
+
+def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:
+    """Whether a history row's memory is not there: it was erased while the import went on."""
+    if row["type"] != "history":
+        return False
+    with tx.step() as connection:
+        sql = "SELECT 1 FROM memories WHERE id = ?"
+        return connection.execute(sql, (row["memory_id"],)).fetchone() is None
+
+
+def _import_row(
+    tx: Transaction, type_: str, row: Mapping[str, Any], vectors: Mapping[str, Floats]
+) -> None:
+    values = {name: row[name] for name in _TABLES[type_].columns}
+    for name in _JSON:
+        if name in values:
+            values[name] = pack_json(values[name], name)
+    with tx.step():
+        if type_ != "memory":
+            tx.insert(_TABLES[type_].name, **values)
+            return
+        rowid = tx.insert("memories", **values, generation=tx.generation)
+        none = np.empty((0, 0), dtype=np.float32)
+        tx.add_derived(rowid, vectors.get(row["id"], none), row["sources"])
+        if row["deleted_at"] is None:
+            tx.index_text(rowid, row["search_text"])
+
+
+def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The row with every column it may have, or InputError."""
+
+    def refuse(what: str) -> InputError:
+        return InputError(f"row {number} of the import {what}; give the rows of an export")
+
+    if not isinstance(row, Mapping):
+        raise refuse(f"is {type(row).__name__}, not an object")
+    type_ = row.get("type")
+    if not isinstance(type_, str) or type_ not in _TABLES:
+        raise refuse(f"has the type {type_!r}, allowed are {', '.join(_TABLES)}")
+    table = _TABLES[type_]
+    out: dict[str, Any] = {"type": type_}
+    allowed = {"type", *table.columns, *(("sources",) if type_ == "memory" else ())}
+    if unknown := set(row) - allowed:
+        raise refuse(f"({type_}) has the unknown fields {sorted(map(str, unknown))}")
+    for name in table.texts:
+        out[name] = row.get(name)
+        if not isinstance(out[name], str):
+            raise refuse(f"({type_}) has no text in {name!r}")
+    for name in table.nullable:
+        out[name] = row.get(name)
+        if not (out[name] is None or isinstance(out[name], str)):
+            raise refuse(f"({type_}) has neither text nor null in {name!r}")
+    for name in table.others:
+        out[name] = value = row.get(name, {} if name in _JSON else 0)
+        if name in _JSON:
+            if not isinstance(value, Mapping):
+                raise refuse(f"({type_}) has no object in {name!r}")
+        elif not isinstance(value, int) or not 0 <= value < 2**31:
+            raise refuse(f"({type_}) has no count in {name!r}")
+        else:
+            out[name] = int(value)
+    if type_ == "never_send":
+        given = [name for name in (*SCOPE, "pattern") if out[name] is not None]
+        if not given or ("pattern" in given and len(given) > 1):
+            raise refuse("(never_send) must name either a scope or a pattern")
+    if type_ == "memory":
+        out["sources"] = sources = row.get("sources", ())
+        if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):
+            raise refuse("(memory) has no list of turn ids in 'sources'")
+        if out["kind"] not in KINDS:
+            raise refuse(f"(memory) has the kind {out['kind']!r}, allowed are {', '.join(KINDS)}")
+    return out

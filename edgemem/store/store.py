@@ -1,8 +1,7 @@
-"""The store: one SQLite file, its connections, locks and transactions.
+"""The store: one SQLite file, its locks and transactions, and every question that is asked of it.
 
-Knows when to lock, begin and commit; must not know what the rows mean (`writing`, `reading`,
-`erase`, `export` do). One connection writes and one reads, each behind its own lock, so a search
-in another thread does not wait for a commit to reach the disk.
+One connection writes and one reads, each behind its own lock, so a search in another thread does
+not wait for a commit to reach the disk.
 """
 
 from __future__ import annotations
@@ -10,35 +9,69 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from edgemem.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import changes, erase, export, reading, schema, sensitivities
-from edgemem.store.changes import Changes
-from edgemem.store.failures import is_busy, sqlite_errors
-from edgemem.store.filters import Where, fold
-from edgemem.store.rows import Ints, PendingItem, StoredTurn
-from edgemem.store.sensitivities import StoredSensitivity
+from edgemem.store import database, writing
+from edgemem.store.changes import Changes, read_changes
+from edgemem.store.database import sqlite_errors
+from edgemem.store.filters import Where
+from edgemem.store.rows import (
+    HISTORY_COLUMNS,
+    KINDS,
+    LISTED,
+    MEMORY_COLUMNS,
+    PENDING_COLUMNS,
+    SCOPE,
+    TURN_COLUMNS,
+    Ints,
+    PendingItem,
+    StoredSensitivity,
+    StoredTurn,
+    as_json,
+    export_rows,
+    history_row,
+    memory_item,
+    pending_item,
+    stored_sensitivity,
+    stored_turn,
+)
 from edgemem.store.writing import Transaction
 
-__all__ = ["Store"]
+__all__ = [
+    "Browsed",
+    "Neighbour",
+    "Store",
+    "backlog",
+    "browse",
+    "owners",
+    "put",
+    "replacements",
+    "unscored",
+]
 
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
 Turns = list[StoredTurn]
 Ids = list[str]
-Found = list[tuple[int, float]]
 Work = list[PendingItem]
 HistoryRows = list[dict[str, Any]]
+Rows = list[tuple[Any, ...]]
 
-PAGE_SIZE = 8192  # five 384-dimensional vectors to a page; two to one of the default 4096
-SMALLEST = 512
 EVERYTHING = Scope()
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+LIVE = (
+    "m.deleted_at IS NULL AND (m.valid_to IS NULL OR m.valid_to > ?) "
+    "AND (m.expires_at IS NULL OR m.expires_at > ?)"
+)
 
 
 class Store:
@@ -73,29 +106,25 @@ class Store:
         Raises StoreCorrupt if the file is damaged or another program's, SchemaVersionError if a
         newer edgemem wrote it, StoreFull if it cannot be made or written.
         """
-        file = None if os.fspath(path) == ":memory:" else _resolved(path)
+        file = None if os.fspath(path) == ":memory:" else database.resolved(path)
         name = str(file or ":memory:")
         if file is not None:
-            _make_file(file)
-        opened: list[sqlite3.Connection] = []
-        try:
+            database.make_file(file)
+        with ExitStack() as opened:
             with sqlite_errors(name):
-                writer = _connect(name, busy_timeout_s)
-                opened.append(writer)
-                _again_while_busy(lambda: _prepare(writer, file), busy_timeout_s)
+                writer = database.connect(name, busy_timeout_s)
+                opened.callback(writer.close)
+                database.prepare(writer, file, busy_timeout_s)
                 reader = writer
                 if file is not None:
-                    reader = _connect(name, busy_timeout_s)
-                    opened.append(reader)
+                    reader = database.connect(name, busy_timeout_s)
+                    opened.callback(reader.close)
                     reader.execute("PRAGMA query_only = ON")
                 # An interrupted erase is finished first; if another process reads or the disk is
                 # full, a later open will do it.
                 with suppress(StoreLocked, StoreFull):
-                    erase.scrub(writer, file, busy_timeout_s)
-        except BaseException:
-            for connection in opened:
-                connection.close()
-            raise
+                    database.scrub(writer, file, busy_timeout_s)
+            opened.pop_all()
         return cls(file, writer, reader, busy_timeout_s)
 
     def close(self) -> None:
@@ -110,12 +139,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     # --- writing ---
@@ -144,7 +168,7 @@ class Store:
             except BaseException:
                 if tx is not None:
                     tx.abandon()
-                _roll_back(self._writer)
+                database.roll_back(self._writer)
                 raise
 
     def erase(self, memory_ids: Iterable[str]) -> Ids:
@@ -158,7 +182,7 @@ class Store:
         """
         with self._write_lock:
             with self.transaction() as tx:
-                ids = erase.erase_rows(tx, tuple(memory_ids))
+                ids = writing.erase_rows(tx, tuple(memory_ids))
             self._scrub()
         return ids
 
@@ -169,34 +193,55 @@ class Store:
         """
         with self._write_lock:
             with self.transaction() as tx:
-                erase.reset_rows(tx)
+                writing.reset_rows(tx)
             self._scrub()
 
     def _scrub(self) -> None:
         with self._read_lock:
-            erase.scrub(self._writer, self.path, self._busy_timeout_s)
+            database.scrub(self._writer, self.path, self._busy_timeout_s)
 
     # --- reading ---
 
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """One state of the store for several SELECTs of this package. Leave none half read."""
+        with self._read_lock, sqlite_errors(self._name):
+            self._require_open()
+            with database.snapshot(self._reader):
+                yield self._reader
+
+    def select(self, sql: str, *params: Any) -> Rows:
+        """The rows of one SELECT of this package."""
+        with self.snapshot() as connection:
+            return connection.execute(sql, params).fetchall()
+
     def generation(self) -> int:
         """The number of committed writes; a cache is stale when it differs from its own."""
-        with self._one_read() as connection:
-            return reading.generation(connection)
+        with self.snapshot() as connection:
+            return database.generation(connection)
 
     def meta(self, key: str) -> str | None:
         """A setting of the store: embedder_model, embedder_dim, created_at, …; None if unset."""
-        with self._one_read() as connection:
-            return reading.meta(connection, key)
+        with self.snapshot() as connection:
+            return database.meta(connection, key)
 
     def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> dict[str, MemoryItem]:
         """Memories by id, in the order asked for; invalid and expired ones too."""
-        with self._snapshot() as connection:
-            return reading.get(connection, ids, include_deleted)
+        alive = "" if include_deleted else " AND m.deleted_at IS NULL"
+        rows = self.select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.id {LISTED}{alive}", as_json(ids)
+        )
+        return _in_order(ids, {row[1]: memory_item(row) for row in rows})
 
     def by_rowids(self, rowids: Iterable[int]) -> dict[int, MemoryItem]:
         """Memories that are not deleted by rowid, in the order asked for."""
-        with self._one_read() as connection:
-            return reading.by_rowids(connection, rowids)
+        wanted = [int(rowid) for rowid in rowids]
+        rows = self.select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m "
+            f"WHERE m.rowid {LISTED} AND m.deleted_at IS NULL",
+            as_json(wanted),
+        )
+        return _in_order(wanted, {row[0]: memory_item(row) for row in rows})
 
     def list(
         self,
@@ -210,10 +255,14 @@ class Store:
     ) -> Items:
         """Live memories of a scope, oldest first; include_invalid: also those whose time is over
         (valid_to or expires_at has passed), never deleted ones."""
-        with self._snapshot() as connection:
-            return reading.list_memories(
-                connection, scope, where, kinds, limit, include_invalid, now
-            )
+        conditions, params = _conditions(scope, where, kinds, now, include_invalid=include_invalid)
+        rows = self.select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
+            "ORDER BY m.created_at, m.rowid LIMIT ?",
+            *params,
+            _limit(limit),
+        )
+        return [memory_item(row) for row in rows]
 
     def rowids(
         self,
@@ -224,88 +273,138 @@ class Store:
         now: str | None = None,
     ) -> Ints:
         """(n,) int64 rowids of the live memories that match, ascending."""
-        with self._snapshot() as connection:
-            return reading.rowids(connection, scope, where, kinds, now)
-
-    def lexical(
-        self,
-        match: str,
-        scope: Scope = EVERYTHING,
-        *,
-        where: Where | None = None,
-        kinds: Collection[str] | None = None,
-        now: str | None = None,
-        limit: int | None = None,
-    ) -> Found:
-        """(rowid, BM25 score) of the live memories that match, best first; larger is better.
-
-        match: an FTS5 query expression over search_text. Raises InputError if it is none.
-        """
-        with self._snapshot() as connection:
-            return reading.lexical(connection, match, scope, where, kinds, now, limit)
+        conditions, params = _conditions(scope, where, kinds, now)
+        rows = self.select(
+            f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
+        )
+        return np.array([row[0] for row in rows], dtype=np.int64)
 
     def search_texts(self) -> dict[str, str]:
         """What is indexed of each memory that is not deleted, by id."""
-        with self._snapshot() as connection:
-            return reading.search_texts(connection)
+        return dict(
+            self.select(
+                "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
+            )
+        )
 
     def turns(self, ids: Sequence[str]) -> dict[str, StoredTurn]:
         """Turns by id, in the order asked for."""
-        with self._snapshot() as connection:
-            return reading.turns(connection, ids)
+        rows = self.select(f"SELECT {TURN_COLUMNS} FROM turns WHERE id {LISTED}", as_json(ids))
+        return _in_order(ids, {row[0]: stored_turn(row) for row in rows})
 
     def recent_turns(
         self, scope: Scope = EVERYTHING, *, before: str | None = None, limit: int
     ) -> Turns:
         """The last `limit` turns of a scope, oldest first; before: a turn id to stop short of
         (an unknown one gives none)."""
-        with self._snapshot() as connection:
-            return reading.recent_turns(connection, scope, before, limit)
+        conditions, params = _scope_sql(scope, "")
+        if before is not None:
+            conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
+            params.append(before)
+        rows = self.select(
+            f"SELECT {TURN_COLUMNS} FROM turns WHERE {' AND '.join(conditions) or '1'} "
+            "ORDER BY rowid DESC LIMIT ?",
+            *params,
+            _limit(limit),
+        )
+        return [stored_turn(row) for row in reversed(rows)]
 
     def standing_turns(self, ids: Sequence[str]) -> Ids:
         """Those of the turns whose own memory is live, with the words that were said."""
-        with self._snapshot() as connection:
-            return reading.standing_turns(connection, ids, utc_now())
+        now = utc_now()
+        rows = self.select(
+            f"SELECT t.id FROM {_TURNS_AND_MEMORIES} "
+            f"WHERE t.id {LISTED} AND m.kind = 'turn' AND m.memory = t.content AND {LIVE}",
+            as_json(ids),
+            now,
+            now,
+        )
+        found = {row[0] for row in rows}
+        return [id for id in ids if id in found]
 
     def stale_turns(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Those of the turns from which facts were taken that are no longer valid, and these."""
-        with self._snapshot() as connection:
-            return reading.stale_turns(connection, ids, utc_now())
+        rows = self.select(
+            f"SELECT t.id, m.memory FROM {_TURNS_AND_MEMORIES} "
+            f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
+            as_json(ids),
+            utc_now(),
+        )
+        found: dict[str, tuple[str, ...]] = {}
+        for turn, fact in rows:
+            found[turn] = (*found.get(turn, ()), fact)
+        return found
 
     def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
         """The ids of the turns, and of the memories, that an `erase` of these would take."""
-        with self._snapshot() as connection:
-            turns, memories = erase.extent(connection, tuple(memory_ids))
+        with self.snapshot() as connection:
+            turns, memories = writing.extent(connection, tuple(memory_ids))
         return [row[1] for row in turns], [row[1] for row in memories]
 
     def sensitivities(self, turn_ids: Sequence[str]) -> dict[str, StoredSensitivity]:
         """Of the turns that have them, in the order asked for: which tokens matter, ready made."""
-        with self._snapshot() as connection:
-            return sensitivities.read(connection, turn_ids)
+        rows = self.select(
+            "SELECT t.id, n.offsets, n.scores, n.scale, n.model FROM sensitivities n "
+            f"JOIN turns t ON t.rowid = n.turn WHERE t.id {LISTED}",
+            as_json(turn_ids),
+        )
+        return _in_order(turn_ids, {row[0]: stored_sensitivity(*row) for row in rows})
 
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
-        with self._snapshot() as connection:
-            return reading.history(connection, memory_id)
+        rows = self.select(
+            f"SELECT {HISTORY_COLUMNS} FROM history WHERE memory_id = ? ORDER BY seq", memory_id
+        )
+        return [history_row(row) for row in rows]
 
     def pending(
         self, task: str | None = None, *, due_before: str | None = None, limit: int | None = None
     ) -> Work:
         """Work that is still to be done, oldest first; due_before: only what may be tried by
         then (no next_try_at counts as due)."""
-        with self._snapshot() as connection:
-            return reading.pending(connection, task, due_before, limit)
+        rows = self.select(
+            f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "
+            "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2) ORDER BY id LIMIT ?3",
+            task,
+            due_before,
+            _limit(limit),
+        )
+        return [pending_item(row) for row in rows]
 
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
         invalid, deleted, turns, vectors, history, pending."""
-        with self._snapshot() as connection:
-            return reading.counts(connection)
+        now = utc_now()
+        with self.snapshot() as connection:
+            kinds = dict(
+                connection.execute(
+                    f"SELECT m.kind, count(*) FROM memories m WHERE {LIVE} GROUP BY m.kind",
+                    (now, now),
+                ).fetchall()
+            )
+            all_rows, deleted = connection.execute(
+                "SELECT count(*), count(deleted_at) FROM memories"
+            ).fetchone()
+            others = {
+                table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in ("turns", "vectors", "history", "pending")
+            }
+        live = sum(kinds.values())
+        return {
+            "memories": live,
+            "facts": kinds.get("fact", 0),
+            "turn_memories": kinds.get("turn", 0),
+            "summaries": kinds.get("summary", 0),
+            "images": kinds.get("image", 0),
+            "invalid": all_rows - live - deleted,
+            "deleted": deleted,
+            **others,
+        }
 
     def changes(self, since_generation: int = 0) -> Changes:
         """What a cache of memories at `since_generation` must take in; 0 gives everything."""
-        with self._snapshot() as connection:
-            return changes.read(connection, since_generation)
+        with self.snapshot() as connection:
+            return read_changes(connection, since_generation)
 
     def export_rows(self) -> Iterator[dict[str, Any]]:
         """Every row as a JSON-able dict with its "type": turn, memory, history, pending.
@@ -314,182 +413,255 @@ class Store:
         the iterator is used up or closed.
         """
         if self.path is None:
-            with self._snapshot() as connection:
-                yield from tuple(export.export_rows(connection))
+            with self.snapshot() as connection:
+                yield from tuple(export_rows(connection))
             return
         self._require_open()
         with sqlite_errors(self._name):
-            connection = _connect(self._name, self._busy_timeout_s)
+            connection = database.connect(self._name, self._busy_timeout_s)
             try:
                 connection.execute("BEGIN")
-                yield from export.export_rows(connection)
+                yield from export_rows(connection)
             finally:
                 connection.close()
 
     def check(self) -> Ids:
         """What is wrong with the file, in words; empty if nothing is."""
-        problems: list[str] = []
         with self._write_lock:
             self._require_open()
             if self._writer.in_transaction:
                 raise StoreError("a transaction is open in this thread; end it before check()")
-            for look in (_integrity, _references, _full_text, _vectors):
-                try:
-                    with sqlite_errors(self._name):
-                        problems += look(self._writer)
-                except StoreLocked:
-                    raise
-                except StoreError as exc:
-                    problems.append(str(exc))
-                finally:
-                    _roll_back(self._writer)
-        return problems
-
-    # --- helpers ---
+            return database.problems(self._writer, self._name)
 
     def _require_open(self) -> None:
         if self._closed:
             raise StoreError(f"the store {self._name} is closed; open it again")
 
-    @contextmanager
-    def _one_read(self) -> Iterator[sqlite3.Connection]:
-        """For a single SELECT, which is a snapshot by itself."""
-        with self._read_lock, sqlite_errors(self._name):
-            self._require_open()
-            yield self._reader
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        with self._read_lock, sqlite_errors(self._name):
-            self._require_open()
-            if self._reader.in_transaction:  # in memory, inside this thread's own transaction
-                yield self._reader
-                return
-            self._reader.execute("BEGIN")
-            try:
-                yield self._reader
-            finally:
-                _roll_back(self._reader)
+_TURNS_AND_MEMORIES = (
+    "turns t JOIN memory_sources s ON s.turn = t.rowid JOIN memories m ON m.rowid = s.memory"
+)
 
 
-def _resolved(path: str | os.PathLike[str]) -> Path:
-    """The file itself, not a link to it: the WAL and backup copies lie beside the file."""
-    try:
-        return Path(path).expanduser().resolve()
-    except (OSError, ValueError, RuntimeError) as exc:
-        raise StoreError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
+def _in_order(wanted: Iterable[Key], found: Mapping[Key, Value]) -> dict[Key, Value]:
+    return {key: found[key] for key in wanted if key in found}
 
 
-_making_file = threading.Lock()
+def _scope_sql(scope: Scope, alias: str = "m.") -> tuple[list[str], list[Any]]:
+    """Conditions for the given parts of a scope; an absent one matches everything."""
+    conditions: list[str] = []
+    params: list[Any] = []
+    for name in SCOPE:
+        value = getattr(scope, name)
+        if value is not None:
+            conditions.append(f"{alias}{name} = ?")
+            params.append(value)
+    return conditions, params
 
 
-def _make_file(file: Path) -> None:
-    """Make an empty file that its owner alone may read, unless there is one.
+def _conditions(
+    scope: Scope,
+    where: Where | None,
+    kinds: Collection[str] | None,
+    now: str | None,
+    *,
+    include_invalid: bool = False,
+) -> tuple[str, list[Any]]:
+    if include_invalid:
+        conditions, params = ["m.deleted_at IS NULL"], []
+    else:
+        now = now or utc_now()
+        conditions, params = [LIVE], [now, now]
+    more, values = _scope_sql(scope)
+    conditions += more
+    params += values
+    if kinds is not None:
+        conditions.append(f"m.kind {LISTED}")
+        params.append(as_json(sorted(kinds)))
+    if where is not None:
+        conditions.append(where.sql)
+        params += where.params
+    return " AND ".join(conditions), params
 
-    A file that is there is only looked at from outside: closing any descriptor of it would drop
-    the locks that SQLite holds on it for other connections of this process.
+
+def _limit(limit: int | None) -> int:
+    if limit is None:
+        return -1
+    if limit < 0:
+        raise InputError(f"limit is {limit}; give 0 or more, or None for all")
+    return limit
+
+
+# --- sensitivities of what was said, a byte a token -------------------------------------------
+
+# A row goes with its turn (by cascade) and when the turn's memory is deleted or gets other words
+# (by a trigger): neither an erase nor an edit leaves scores of words that are gone. The words of a
+# turn are those of its own memory, which may have been edited since.
+_STANDING = f"FROM {_TURNS_AND_MEMORIES} WHERE m.kind = 'turn' AND m.deleted_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A turn among those around one that wants scores. wanted: whether this one does too."""
+
+    id: str
+    speaker: str
+    text: str
+    wanted: bool
+
+
+def put(
+    tx: Transaction,
+    turn_id: str,
+    text: str,
+    offsets: NDArray[np.int32],
+    values: NDArray[np.float32],
+    model: str,
+) -> bool:
+    """Keep the sensitivities of a turn; whether its text is still the one that was scored.
+
+    offsets: (n, 2) int32; values: (n,) float32 >= 0. Nothing is written for a turn that was erased,
+    or whose memory was deleted or edited, while its text was read.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with _making_file, suppress(FileExistsError):
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        size = file.stat().st_size
-        if not os.access(file, os.R_OK | os.W_OK) or not file.is_file():
-            raise PermissionError("it is not a file that may be read and written")
-    except OSError as exc:
-        raise StoreFull(
-            f"{file} cannot be opened for writing ({exc.strerror or exc}); check the permissions "
-            "of the file and its folder, free some disk space, or choose another place for the "
-            "store"
-        ) from exc
-    except ValueError as exc:
-        raise StoreError(f"{str(file)!r} is no usable path ({exc}); give another") from exc
-    if 0 < size < SMALLEST:  # SQLite takes it for an empty database and would overwrite it
-        raise StoreCorrupt(
-            f"{file} is damaged or no edgemem store ({size} bytes, a database has at least "
-            f"{SMALLEST}); give the path of a store or of a new file"
+    scale = float(values.max(initial=0)) / 255**2
+    scores = np.rint(np.sqrt(values / scale)) if scale else np.zeros(len(values))
+    with tx.step() as connection:
+        done = connection.execute(
+            "INSERT OR REPLACE INTO sensitivities (turn, model, scale, offsets, scores) "
+            f"SELECT t.rowid, ?, ?, ?, ? {_STANDING} AND t.id = ? AND m.memory = ? LIMIT 1",
+            (
+                model,
+                scale,
+                offsets.astype("<i4").tobytes(),
+                scores.astype(np.uint8).tobytes(),
+                turn_id,
+                text,
+            ),
         )
+    return done.rowcount > 0
 
 
-def _connect(name: str, busy_timeout_s: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-    )
-    connection.create_function("edgemem_fold", 1, fold, deterministic=True)
-    for pragma in (
-        "foreign_keys = ON",
-        "secure_delete = ON",
-        "temp_store = MEMORY",  # no text in temporary files
-        "trusted_schema = OFF",  # the file may be anyone's
-        "cell_size_check = ON",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
+def unscored(store: Store, model: str, *, before: int, after: int) -> list[Neighbour]:
+    """The oldest turn without scores of this model, and the turns around it, in order; or nothing.
 
-
-def _prepare(connection: sqlite3.Connection, file: Path | None) -> None:
-    """Look before writing: another program's file is left as it is."""
-    if schema.inspect(connection, str(file or ":memory:")) == 0:
-        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-    if file is not None:
-        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise StoreError(
-                f"{file} cannot use a write-ahead log (SQLite keeps {mode!r}); put the store on a "
-                "local disk"
+    before, after: at most so many turns of the same user, agent and run on either side.
+    """
+    missing = "NOT EXISTS (SELECT 1 FROM sensitivities n WHERE n.turn = t.rowid AND n.model = ?)"
+    columns = f"SELECT DISTINCT t.rowid, t.id, coalesce(t.name, t.role), m.memory, {missing}"
+    same = "t.user_id IS ? AND t.agent_id IS ? AND t.run_id IS ?"
+    with store.snapshot() as connection:
+        first = connection.execute(
+            f"SELECT t.rowid, t.user_id, t.agent_id, t.run_id {_STANDING} AND {missing} "
+            "ORDER BY t.rowid LIMIT 1",
+            (model,),
+        ).fetchone()
+        if first is None:
+            return []
+        found: list[tuple[Any, ...]] = []
+        for side, order, limit in (("<", "DESC", before), (">=", "", after + 1)):
+            found += connection.execute(
+                f"{columns} {_STANDING} AND {same} AND t.rowid {side} ? "
+                f"ORDER BY t.rowid {order} LIMIT ?",
+                (model, *first[1:], first[0], limit),
             )
-    connection.execute("PRAGMA synchronous = FULL")
-    schema.migrate(connection, file)
+    return [Neighbour(row[1], row[2], row[3], bool(row[4])) for row in sorted(found)]
 
 
-def _again_while_busy(step: Callable[[], None], timeout_s: float) -> None:
-    """Two processes may open a new file at once; turning WAL on does not wait by itself."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return step()
-        except sqlite3.OperationalError as exc:
-            if not is_busy(exc) or time.monotonic() >= deadline:
-                raise
-        time.sleep(0.01)
+def backlog(store: Store) -> dict[str, int]:
+    """How many turns have scores, and how many still want them."""
+    ((ready, standing),) = store.select(
+        f"SELECT (SELECT count(*) FROM sensitivities), count(DISTINCT t.rowid) {_STANDING}"
+    )
+    return {"ready": ready, "missing": standing - ready}
 
 
-def _roll_back(connection: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+# --- for a person who looks through a store ---------------------------------------------------
+
+_STATES = {
+    "live": LIVE,
+    "past": f"m.deleted_at IS NULL AND NOT ({LIVE})",
+    "deleted": "m.deleted_at IS NOT NULL",
+    "all": "1",
+}
 
 
-def _integrity(connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute("PRAGMA integrity_check").fetchall()
-    return [str(row[0]) for row in rows if row[0] != "ok"]
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """A memory as it lies in the store. deleted_at: ISO-8601 UTC; None if it was not deleted."""
+
+    item: MemoryItem
+    deleted_at: str | None
 
 
-def _references(connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute("PRAGMA foreign_key_check").fetchall()
-    return [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in rows]
+def owners(store: Store, most: int = 500) -> dict[str, list[tuple[str, int]]]:
+    """Every user_id, agent_id and run_id that has memories, with how many of them are not deleted.
+
+    most: of each kind of id at most so many, in the order of their text.
+    """
+    with store.snapshot() as connection:
+        return {
+            name: connection.execute(
+                f"SELECT {name}, sum(deleted_at IS NULL) FROM memories WHERE {name} IS NOT NULL "
+                f"GROUP BY {name} ORDER BY {name} LIMIT ?",
+                (most,),
+            ).fetchall()
+            for name in SCOPE
+        }
 
 
-def _full_text(connection: sqlite3.Connection) -> list[str]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute(
-            "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
-        )
-    except sqlite3.DatabaseError as exc:
-        if is_busy(exc):
-            raise
-        return [f"the full-text index does not match the memories ({exc})"]
-    return []
+def browse(
+    store: Store,
+    scope: Scope = EVERYTHING,
+    *,
+    id: str | None = None,
+    kind: str | None = None,
+    state: str = "live",
+    limit: int,
+    offset: int = 0,
+) -> list[Browsed]:
+    """Memories of a scope, those that hold since the latest time first.
+
+    id, kind: only those. state: live; past, those whose time is over; deleted; or all. Raises
+    InputError on an unknown kind or state, or a number below 0.
+    """
+    for what, given, allowed in (("state", state, tuple(_STATES)), ("kind", kind, KINDS)):
+        if given is not None and given not in allowed:
+            raise InputError(f"{what} is {given!r:.80}; give one of {', '.join(allowed)}")
+    for what, number in (("limit", limit), ("offset", offset)):
+        if not 0 <= number < 2**63:
+            raise InputError(f"{what} is {number}; give 0 or more")
+    conditions, params = _scope_sql(scope)
+    for column, value in (("id", id), ("kind", kind)):
+        if value is not None:
+            conditions.append(f"m.{column} = ?")
+            params.append(value)
+    conditions.append(_STATES[state])
+    params += [utc_now()] * _STATES[state].count("?")
+    order = "ORDER BY coalesce(m.valid_from, m.created_at) DESC, m.rowid DESC"
+    # The page's rows are found first, or the sources of every row would be read to be sorted.
+    rows = store.select(
+        f"SELECT {MEMORY_COLUMNS}, m.deleted_at FROM memories m WHERE m.rowid IN "
+        f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} "
+        f"LIMIT ? OFFSET ?) {order}",
+        *params,
+        limit,
+        offset,
+    )
+    return [Browsed(memory_item(row), row[-1]) for row in rows]
 
 
-def _vectors(connection: sqlite3.Connection) -> list[str]:
-    dim = reading.meta_int(connection, "embedder_dim", 0)
-    rows = connection.execute(
-        "SELECT label, length(vector) FROM vectors WHERE length(vector) != ? ORDER BY label",
-        (4 * dim,),
-    ).fetchall()
-    return [
-        f"vector {label} has {size} bytes, {4 * dim} are right for dimension {dim}"
-        for label, size in rows
-    ]
+def replacements(store: Store, ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs (old, new) of memories, one of them in `ids`, where a contradiction ended the old one.
+
+    The two are noted in one breath (see `ingest`): the next row of the history adds the new one. A
+    memory that was over when it was stored (an older conversation, imported later) has no such row.
+    """
+    listed = as_json(ids)
+    return store.select(
+        "SELECT ended.memory_id, began.memory_id FROM history ended JOIN history began "
+        "ON began.seq = ended.seq + 1 WHERE ended.event = 'DELETE' AND NOT ended.is_deleted "
+        "AND began.event = 'ADD' AND began.created_at = ended.updated_at "
+        f"AND (ended.memory_id {LISTED} OR began.memory_id {LISTED}) ORDER BY ended.seq",
+        listed,
+        listed,
+    )

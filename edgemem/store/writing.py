@@ -1,7 +1,6 @@
-"""The store's changes: what one transaction can do.
+"""What one transaction can change; rows, full-text index, vectors and history stay in step.
 
-Knows tables and keeps rows, full-text index, vectors and history in step; must not know locks,
-files or when to commit. What a transaction did becomes visible all at once or not at all.
+Also which rows an erase takes. Its note in `meta` says that the file must be scrubbed.
 """
 
 from __future__ import annotations
@@ -10,15 +9,29 @@ import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope, utc_now
-from edgemem.store import reading
-from edgemem.store.failures import sqlite_errors
-from edgemem.store.rows import KINDS, Floats, NewMemory, StoredTurn, pack_json, pack_vectors
+from edgemem.store.database import SCRUB_WANTED, generation, meta_int, sqlite_errors
+from edgemem.store.rows import (
+    KINDS,
+    LISTED,
+    Floats,
+    NewMemory,
+    StoredTurn,
+    as_json,
+    pack_json,
+    pack_vectors,
+)
 
-__all__ = ["Transaction"]
+__all__ = ["Transaction", "erase_rows", "extent", "reset_rows"]
+
+Rows = list[tuple[Any, ...]]
+
+# What says nothing about the user; a reset keeps it.
+_KEPT_META = ("generation", "created_at", "embedder_model", "embedder_dim")
 
 
 class Transaction:
@@ -35,7 +48,7 @@ class Transaction:
         self._failed: BaseException | None = None
         self._open = True
         self._dim: int | None = None
-        self.generation = reading.generation(connection) + 1
+        self.generation = generation(connection) + 1
         self._changes_before = connection.total_changes
 
     # --- turns and memories ---
@@ -47,7 +60,7 @@ class Transaction:
             return self.insert(
                 "turns",
                 id=turn.id,
-                **_scope(turn.scope),
+                **asdict(turn.scope),
                 role=turn.role,
                 name=turn.name,
                 content=turn.content,
@@ -60,7 +73,6 @@ class Transaction:
         self,
         memory: NewMemory,
         *,
-        event: str = "ADD",
         actor_id: str | None = None,
         role: str | None = None,
     ) -> int:
@@ -84,7 +96,7 @@ class Transaction:
                 kind=memory.kind,
                 memory=memory.memory,
                 search_text=memory.search_text,
-                **_scope(memory.scope),
+                **asdict(memory.scope),
                 metadata=packed,
                 created_at=memory.created_at,
                 updated_at=memory.updated_at or memory.created_at,
@@ -98,8 +110,8 @@ class Transaction:
             self._add_sources(rowid, turns)
             self._history(
                 memory.id,
-                event,
-                new=memory.memory,
+                "ADD",
+                new_memory=memory.memory,
                 created_at=memory.created_at,
                 actor_id=actor_id,
                 role=role,
@@ -117,8 +129,6 @@ class Transaction:
         metadata: Mapping[str, Any] | None = None,
         valid_from: str | None = None,
         sources: Sequence[str] = (),
-        actor_id: str | None = None,
-        role: str | None = None,
     ) -> str:
         """Give a memory a new text; its previous text.
 
@@ -146,12 +156,10 @@ class Transaction:
             self._history(
                 id,
                 "UPDATE",
-                old=old,
-                new=memory,
+                old_memory=old,
+                new_memory=memory,
                 created_at=created_at,
                 updated_at=updated_at,
-                actor_id=actor_id,
-                role=role,
             )
             return old
 
@@ -164,15 +172,7 @@ class Transaction:
                 "UPDATE memories SET generation = ? WHERE rowid = ?", (self.generation, rowid)
             )
 
-    def invalidate(
-        self,
-        id: str,
-        valid_to: str,
-        *,
-        at: str | None = None,
-        actor_id: str | None = None,
-        role: str | None = None,
-    ) -> None:
+    def invalidate(self, id: str, valid_to: str, *, at: str | None = None) -> None:
         """End a memory's validity: from `valid_to` on, answers leave it out; its row stays.
 
         at: when that was decided (now if None). History: event DELETE, is_deleted 0.
@@ -184,24 +184,9 @@ class Transaction:
                 "UPDATE memories SET valid_to = ?, updated_at = ?, generation = ? WHERE rowid = ?",
                 (valid_to, at, self.generation, rowid),
             )
-            self._history(
-                id,
-                "DELETE",
-                old=old,
-                created_at=created_at,
-                updated_at=at,
-                actor_id=actor_id,
-                role=role,
-            )
+            self._history(id, "DELETE", old_memory=old, created_at=created_at, updated_at=at)
 
-    def delete_memory(
-        self,
-        id: str,
-        deleted_at: str,
-        *,
-        actor_id: str | None = None,
-        role: str | None = None,
-    ) -> None:
+    def delete_memory(self, id: str, deleted_at: str) -> None:
         """Take a memory out of every answer and index; its text stays in its row and history."""
         with self.step():
             rowid, old, old_search, created_at = self._memory(id)
@@ -214,25 +199,15 @@ class Transaction:
             self._history(
                 id,
                 "DELETE",
-                old=old,
+                old_memory=old,
                 created_at=created_at,
                 updated_at=deleted_at,
-                is_deleted=True,
-                actor_id=actor_id,
-                role=role,
+                is_deleted=1,
             )
 
     # --- pending work and meta ---
 
-    def add_pending(
-        self,
-        task: str,
-        payload: Mapping[str, Any],
-        scope: Scope,
-        *,
-        error: str | None = None,
-        next_try_at: str | None = None,
-    ) -> int:
+    def add_pending(self, task: str, payload: Mapping[str, Any], scope: Scope) -> int:
         """Queue a piece of work; its number. An erase drops it if it mentions an erased id."""
         with self.step():
             return self.insert(
@@ -240,27 +215,27 @@ class Transaction:
                 uid=uuid.uuid4().hex,
                 task=task,
                 payload=pack_json(payload, "payload"),
-                **_scope(scope),
-                last_error=error,
+                **asdict(scope),
                 created_at=utc_now(),
-                next_try_at=next_try_at,
             )
 
     def finish_pending(self, id: int) -> None:
         """Drop a piece of work that is done. Raises StoreError if there is none."""
-        self._pending("DELETE FROM pending WHERE id = ?", (id,))
+        self._change_pending("DELETE FROM pending WHERE id = ?", id)
 
     def fail_pending(self, id: int, error: str, next_try_at: str | None) -> None:
         """Note a failed try. Raises StoreError if there is no such piece of work."""
-        self._pending(
+        self._change_pending(
             "UPDATE pending SET attempts = attempts + 1, last_error = ?, next_try_at = ? "
             "WHERE id = ?",
-            (error, next_try_at, id),
+            error,
+            next_try_at,
+            id,
         )
 
-    def _pending(self, sql: str, params: tuple[Any, ...]) -> None:
-        with self.step():
-            if self._connection.execute(sql, params).rowcount == 0:
+    def _change_pending(self, sql: str, *params: str | int | None) -> None:
+        with self.step() as connection:
+            if connection.execute(sql, params).rowcount == 0:
                 raise StoreError(
                     f"no pending work with number {params[-1]}; another process may have done it"
                 )
@@ -388,7 +363,7 @@ class Transaction:
         if blobs:
             dim = len(blobs[0]) // 4
             if self._dim is None:
-                self._dim = reading.meta_int(self._connection, "embedder_dim", 0) or None
+                self._dim = meta_int(self._connection, "embedder_dim", 0) or None
             if self._dim is None:
                 self.set_meta("embedder_dim", str(dim))
                 self._dim = dim
@@ -413,33 +388,106 @@ class Transaction:
             "UPDATE memories SET vectors_generation = ? WHERE rowid = ?", (self.generation, rowid)
         )
 
-    def _history(
-        self,
-        memory_id: str,
-        event: str,
-        *,
-        created_at: str,
-        old: str | None = None,
-        new: str | None = None,
-        updated_at: str | None = None,
-        is_deleted: bool = False,
-        actor_id: str | None = None,
-        role: str | None = None,
-    ) -> None:
-        self.insert(
-            "history",
-            id=str(uuid.uuid4()),
-            memory_id=memory_id,
-            old_memory=old,
-            new_memory=new,
-            event=event,
-            created_at=created_at,
-            updated_at=updated_at,
-            is_deleted=int(is_deleted),
-            actor_id=actor_id,
-            role=role,
+    def _history(self, memory_id: str, event: str, **columns: str | int | None) -> None:
+        self.insert("history", id=str(uuid.uuid4()), memory_id=memory_id, event=event, **columns)
+
+
+# --- erasing ----------------------------------------------------------------------------------
+
+
+def extent(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> tuple[Rows, Rows]:
+    """What an erase takes: (rowid, id) of turns; (rowid, id, search_text, deleted_at) of memories.
+
+    These are the memories, their source turns, and every other memory that cites one of those
+    turns (the turn's own memory among them). Turns that no memory cites (questions and answers of a
+    chat, messages of a system or tool) may quote what is erased: those of the same user go too or,
+    of no user, those of a scope that sees an erased memory. Ids that are not there are passed over.
+    """
+    wanted = as_json(memory_ids)
+    turns = connection.execute(
+        "SELECT DISTINCT t.rowid, t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
+        f"JOIN memories m ON m.rowid = s.memory WHERE m.id {LISTED}",
+        (wanted,),
+    ).fetchall()
+    turns += connection.execute(
+        "SELECT t.rowid, t.id FROM turns t "
+        "WHERE t.rowid NOT IN (SELECT turn FROM memory_sources) AND EXISTS "
+        f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND (m.user_id = t.user_id OR "
+        "(t.user_id IS NULL AND (t.agent_id IS NULL OR t.agent_id = m.agent_id) "
+        "AND (t.run_id IS NULL OR t.run_id = m.run_id))))",
+        (wanted,),
+    ).fetchall()
+    memories = connection.execute(
+        f"SELECT rowid, id, search_text, deleted_at FROM memories WHERE id {LISTED} "
+        f"OR rowid IN (SELECT memory FROM memory_sources WHERE turn {LISTED}) ORDER BY rowid",
+        (wanted, as_json(row[0] for row in turns)),
+    ).fetchall()
+    return turns, memories
+
+
+def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
+    """Erase the `extent` of memories; the ids of all memories erased.
+
+    With it go vectors, full-text rows, history and the pending work that mentions one of its ids.
+    """
+    with tx.step() as connection:
+        turns, memories = extent(connection, memory_ids)
+        turn_rows, turn_ids = [row[0] for row in turns], [row[1] for row in turns]
+        ids = [row[1] for row in memories]
+        if not ids:
+            return []
+        for rowid, _, search_text, deleted_at in memories:
+            if deleted_at is None:
+                tx.unindex_text(rowid, search_text)
+        rowids = as_json(row[0] for row in memories)
+        connection.execute(
+            "INSERT OR REPLACE INTO erased (memory, generation) SELECT value, ? FROM json_each(?)",
+            (tx.generation, rowids),
         )
+        _purge_receipts(connection, ids)
+        mentioned = as_json([*ids, *turn_ids])
+        connection.execute(
+            "DELETE FROM pending WHERE id IN (SELECT p.id FROM pending p, json_tree(p.payload) j "
+            f"WHERE j.atom {LISTED} OR j.key {LISTED})",
+            (mentioned, mentioned),
+        )
+        connection.execute(f"DELETE FROM history WHERE memory_id {LISTED}", (as_json(ids),))
+        # Vectors and memory_sources go with them, by cascade.
+        connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
+        connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
+        tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
+    return ids
 
 
-def _scope(scope: Scope) -> dict[str, str | None]:
-    return {"user_id": scope.user_id, "agent_id": scope.agent_id, "run_id": scope.run_id}
+def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> None:
+    """Take erased memories out of the receipts, and the hashes of what may have quoted them.
+
+    The user's questions are erased too, so every hash of that user goes; time and cost stay.
+    """
+    gone = as_json(memory_ids)
+    connection.execute(
+        "UPDATE receipts SET sent_sha256 = NULL, memory_ids = (SELECT json_group_array(value) "
+        f"FROM json_each(memory_ids) WHERE value NOT {LISTED}) "
+        f"WHERE EXISTS (SELECT 1 FROM json_each(memory_ids) WHERE value {LISTED})",
+        (gone, gone),
+    )
+    connection.execute(
+        "UPDATE receipts SET sent_sha256 = NULL WHERE user_id IS NULL "
+        f"OR user_id IN (SELECT user_id FROM memories WHERE id {LISTED})",
+        (gone,),
+    )
+
+
+def reset_rows(tx: Transaction) -> None:
+    """Erase every turn, memory, history row, piece of pending work, receipt and never_send mark,
+    and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
+    with tx.step() as connection:
+        connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
+        for table in (
+            "memory_sources", "vectors", "history", "pending", "erased", "memories", "turns",
+            "receipts", "never_send",
+        ):  # fmt: skip
+            connection.execute(f"DELETE FROM {table}")
+        connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))
+        tx.set_meta("reset_generation", str(tx.generation))
+        tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)

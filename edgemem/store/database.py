@@ -1,0 +1,662 @@
+"""The SQLite file: its connections, its errors, its tables, and what must be done to it as a whole.
+
+A file's version is `PRAGMA user_version`, the number of the last migration that was applied to it.
+The migrations that a file lacks are one transaction, before which a copy of the file is made. An
+erase leaves a note in `meta`; the file is scrubbed then, or by a later open if it cannot be now.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from edgemem.errors import (
+    InputError,
+    SchemaVersionError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
+from edgemem.results import utc_now
+from edgemem.store.filters import fold
+from edgemem.store.rows import damaged
+
+__all__ = [
+    "APPLICATION_ID",
+    "MIGRATIONS",
+    "SCRUB_WANTED",
+    "backup_path",
+    "connect",
+    "generation",
+    "inspect",
+    "make_file",
+    "meta",
+    "meta_int",
+    "migrate",
+    "prepare",
+    "problems",
+    "resolved",
+    "roll_back",
+    "scrub",
+    "snapshot",
+    "sqlite_errors",
+    "work_lock",
+]
+
+PAGE_SIZE = 8192  # five 384-dimensional vectors to a page; two to one of the default 4096
+SMALLEST = 512
+SCRUB_WANTED = "scrub_wanted"  # in `meta`: the note of an erase whose file is not scrubbed yet
+
+# --- SQLite's errors become ours --------------------------------------------------------------
+
+_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_UNWRITABLE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_AUTH,
+    sqlite3.SQLITE_IOERR,
+}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+_UNREADABLE = {
+    sqlite3.SQLITE_IOERR_READ,
+    sqlite3.SQLITE_IOERR_SHORT_READ,
+    getattr(sqlite3, "SQLITE_IOERR_CORRUPTFS", 8458),
+}
+# SQLite reports these as plain errors; in a store whose queries are fixed they mean a damaged
+# schema or a row that holds what was never written there.
+_DAMAGED_TEXTS = (
+    "no such table",
+    "no such column",
+    "no such index",
+    "no such module",
+    "malformed",
+    "vtable constructor failed",
+    "could not decode to utf-8",
+    "invalid fts5 file format",
+    "has no column named",
+    "datatype mismatch",
+    "not an error",
+    "unsupported file format",
+    "unrecognized option",
+    "json cannot hold blob",
+)
+
+
+def _primary(exc: sqlite3.Error) -> int:
+    code = getattr(exc, "sqlite_errorcode", None)
+    return (code & 0xFF) if isinstance(code, int) else -1
+
+
+def _translated(exc: sqlite3.Error, path: str) -> StoreError:
+    code, text = _primary(exc), str(exc)
+    extended = getattr(exc, "sqlite_errorcode", None)
+    if code in _LOCKED:
+        return StoreLocked(
+            f"{path} is locked by another process ({text}); wait for it or close it, or open the "
+            "store with a longer busy_timeout_s"
+        )
+    if text == "no such module: fts5":
+        return StoreError(
+            f"{path}: this Python's SQLite ({sqlite3.sqlite_version}) was built without FTS5; "
+            "use a Python whose sqlite3 has it, such as one from python.org"
+        )
+    if (
+        code in _DAMAGED
+        or extended in _UNREADABLE
+        or any(known in text.lower() for known in _DAMAGED_TEXTS)
+    ):
+        return StoreCorrupt(
+            f"{path} is damaged or no edgemem store ({text}); run `edgemem doctor`, or go back to "
+            "a backup copy"
+        )
+    if code in _UNWRITABLE:
+        return StoreFull(
+            f"{path} cannot be written ({text}); free some disk space, check the permissions of "
+            "the file and its folder, or choose another place for the store"
+        )
+    if "closed database" in text:
+        return StoreError(f"the store {path} is closed; open it again")
+    return StoreError(f"{path}: SQLite refused ({text}); run `edgemem doctor`")
+
+
+@contextmanager
+def sqlite_errors(path: str) -> Iterator[None]:
+    """Raise our errors instead of SQLite's from the block. path: the file, for the message."""
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise _translated(exc, path) from exc
+    except UnicodeEncodeError as exc:
+        raise InputError(
+            f"text with lone surrogates cannot be stored ({exc}); clean it, e.g. with "
+            "text.encode('utf-8', 'replace').decode()"
+        ) from exc
+    except UnicodeDecodeError as exc:
+        raise StoreCorrupt(
+            f"{path} is damaged (text that is not UTF-8: {exc}); run `edgemem doctor`, or go back "
+            "to a backup copy"
+        ) from exc
+    except MemoryError as exc:  # what SQLite asks for when a damaged length says terabytes
+        raise StoreError(f"{path}: SQLite found no memory for what it was to read") from exc
+
+
+# --- connections ------------------------------------------------------------------------------
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """The file itself, not a link to it: the WAL and backup copies lie beside the file."""
+    try:
+        return Path(path).expanduser().resolve()
+    except (OSError, ValueError, RuntimeError) as exc:
+        raise StoreError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
+
+
+_making_file = threading.Lock()
+
+
+def make_file(file: Path) -> None:
+    """Make an empty file that its owner alone may read, unless there is one.
+
+    A file that is there is only looked at from outside: closing any descriptor of it would drop
+    the locks that SQLite holds on it for other connections of this process.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with _making_file, suppress(FileExistsError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        size = file.stat().st_size
+        if not os.access(file, os.R_OK | os.W_OK) or not file.is_file():
+            raise PermissionError("it is not a file that may be read and written")
+    except OSError as exc:
+        raise StoreFull(
+            f"{file} cannot be opened for writing ({exc.strerror or exc}); check the permissions "
+            "of the file and its folder, free some disk space, or choose another place for the "
+            "store"
+        ) from exc
+    except ValueError as exc:
+        raise StoreError(f"{str(file)!r} is no usable path ({exc}); give another") from exc
+    if 0 < size < SMALLEST:  # SQLite takes it for an empty database and would overwrite it
+        raise StoreCorrupt(
+            f"{file} is damaged or no edgemem store ({size} bytes, a database has at least "
+            f"{SMALLEST}); give the path of a store or of a new file"
+        )
+
+
+def connect(name: str, busy_timeout_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    )
+    connection.create_function("edgemem_fold", 1, fold, deterministic=True)
+    for pragma in (
+        "foreign_keys = ON",
+        "secure_delete = ON",
+        "temp_store = MEMORY",  # no text in temporary files
+        "trusted_schema = OFF",  # the file may be anyone's
+        "cell_size_check = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, file: Path | None, timeout_s: float) -> None:
+    """Bring a file's schema up to date. It is looked at before anything is written: another
+    program's file is left as it is. file: None for a store in memory."""
+
+    def step() -> None:
+        if inspect(connection, str(file or ":memory:")) == 0:
+            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        if file is not None:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise StoreError(
+                    f"{file} cannot use a write-ahead log (SQLite keeps {mode!r}); put the store "
+                    "on a local disk"
+                )
+        connection.execute("PRAGMA synchronous = FULL")
+        migrate(connection, file)
+
+    # Two processes may open a new file at once; turning WAL on does not wait by itself.
+    _patiently(step, timeout_s)
+
+
+def _patiently(step: Callable[[], object], timeout_s: float) -> None:
+    """Try a step again until it returns something false; it returns true, or SQLite reports a
+    lock, while another process is in the way. After timeout_s that is raised."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            if not step():
+                return
+            busy: Exception = StoreLocked("another process is reading the store")
+        except sqlite3.OperationalError as exc:
+            if _primary(exc) not in _LOCKED:
+                raise
+            busy = exc
+        if time.monotonic() >= deadline:
+            raise busy
+        time.sleep(0.01)
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """One state of the file for all that the block reads."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        roll_back(connection)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+# --- settings of the store: the table `meta` -------------------------------------------------
+
+
+def meta(connection: sqlite3.Connection, key: str) -> str | None:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return None if row is None else row[0]
+
+
+def meta_int(connection: sqlite3.Connection, key: str, default: int) -> int:
+    text = meta(connection, key)
+    try:
+        return default if text is None else int(text)
+    except (TypeError, ValueError) as exc:
+        raise damaged(f"its {key} is {text!r}, not a number") from exc
+
+
+def generation(connection: sqlite3.Connection) -> int:
+    value = meta_int(connection, "generation", -1)
+    if value < 0:
+        raise damaged("it has no generation")
+    return value
+
+
+# --- tables and migrations ------------------------------------------------------------------
+
+APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
+# What each migration adds: a file of version n has those of the first n.
+TABLES = (
+    frozenset(
+        {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
+        | {"memories_fts", "memories_live"}
+    ),
+    frozenset({"receipts", "never_send"}),
+    frozenset({"sensitivities"}),
+)
+
+
+def _migration_1(connection: sqlite3.Connection) -> None:
+    # sqlite-utils where its table builder can say it; it has no AUTOINCREMENT, views over FTS5
+    # content or composite keys with cascades. Imported here: a store that exists needs it not.
+    from sqlite_utils import Database
+
+    db = Database(connection, execute_plugins=False)
+    db.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
+    db.table("erased").create({"memory": int, "generation": int}, pk="memory", strict=True)
+    for statement in _STATEMENTS_1:
+        connection.execute(statement)
+    db.table("erased").create_index(["generation"])
+    db.table("turns").create_index(["user_id", "agent_id", "run_id"])
+    db.table("memories").create_index(["generation"])
+    db.table("memories").create_index(["user_id", "agent_id", "run_id"])
+    db.table("memory_sources").create_index(["turn"])
+    db.table("vectors").create_index(["memory"])
+    db.table("history").create_index(["memory_id"])
+    connection.executemany(
+        "INSERT INTO meta (key, value) VALUES (?, ?)",
+        [("generation", "0"), ("created_at", utc_now())],
+    )
+
+
+# AUTOINCREMENT: a number that was ever used (HNSW labels, rowids in other processes' caches) is
+# never used again, not even after an erase.
+_STATEMENTS_1 = (
+    """CREATE TABLE turns (
+        rowid INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        user_id TEXT, agent_id TEXT, run_id TEXT,
+        role TEXT NOT NULL, name TEXT, content TEXT NOT NULL,
+        timestamp TEXT NOT NULL, metadata TEXT NOT NULL, created_at TEXT NOT NULL
+    ) STRICT""",
+    # vectors_generation: when its vectors were last replaced; 0 if they never were.
+    """CREATE TABLE memories (
+        rowid INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL, memory TEXT NOT NULL, search_text TEXT NOT NULL,
+        user_id TEXT, agent_id TEXT, run_id TEXT, metadata TEXT NOT NULL,
+        created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+        valid_from TEXT, valid_to TEXT, expires_at TEXT, deleted_at TEXT,
+        generation INTEGER NOT NULL, vectors_generation INTEGER NOT NULL DEFAULT 0
+    ) STRICT""",
+    """CREATE TABLE memory_sources (
+        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
+        turn INTEGER NOT NULL REFERENCES turns (rowid) ON DELETE CASCADE,
+        PRIMARY KEY (memory, turn)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE vectors (
+        label INTEGER PRIMARY KEY AUTOINCREMENT,
+        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
+        chunk INTEGER NOT NULL, vector BLOB NOT NULL
+    ) STRICT""",
+    # A deleted memory keeps its row but not its place in the index, also after a 'rebuild',
+    # so the index reads its content through this view.
+    """CREATE VIEW memories_live AS
+        SELECT rowid AS rowid, search_text FROM memories WHERE deleted_at IS NULL""",
+    """CREATE VIRTUAL TABLE memories_fts USING fts5 (
+        search_text, content='memories_live', content_rowid='rowid',
+        tokenize='porter unicode61 remove_diacritics 2'
+    )""",
+    """CREATE TABLE history (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE, memory_id TEXT NOT NULL,
+        old_memory TEXT, new_memory TEXT, event TEXT NOT NULL,
+        created_at TEXT, updated_at TEXT, is_deleted INTEGER NOT NULL DEFAULT 0,
+        actor_id TEXT, role TEXT
+    ) STRICT""",
+    # uid: the same piece of work in an export, whatever its number here.
+    """CREATE TABLE pending (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
+        task TEXT NOT NULL, payload TEXT NOT NULL,
+        user_id TEXT, agent_id TEXT, run_id TEXT,
+        attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT,
+        created_at TEXT NOT NULL, next_try_at TEXT
+    ) STRICT""",
+)
+
+# Receipts of cloud calls hold ids, counts and a hash: no text. What may never be sent: a scope
+# (absent parts match everything) or a pattern.
+_STATEMENTS_CLOUD = (
+    """CREATE TABLE receipts (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uid TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL,
+        endpoint TEXT NOT NULL, model TEXT NOT NULL,
+        user_id TEXT, agent_id TEXT, run_id TEXT, memory_ids TEXT NOT NULL,
+        tokens_before INTEGER NOT NULL, tokens_after INTEGER NOT NULL, compress_s REAL NOT NULL,
+        sent_bytes INTEGER NOT NULL, sent_sha256 TEXT, cost REAL,
+        outcome TEXT NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER,
+        seconds REAL, attempts INTEGER
+    ) STRICT""",
+    "CREATE INDEX idx_receipts_created_at ON receipts (created_at)",
+    """CREATE TABLE never_send (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uid TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL,
+        user_id TEXT, agent_id TEXT, run_id TEXT, pattern TEXT,
+        CHECK ((pattern IS NULL) <> (coalesce(user_id, agent_id, run_id) IS NULL))
+    ) STRICT""",
+)
+
+
+_STATEMENTS_SENSITIVITIES = (
+    """CREATE TABLE sensitivities (
+        turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
+        model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
+    ) STRICT""",
+    # Whoever deletes or edits a memory: the scores of its words must not outlive them.
+    """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
+        WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
+        BEGIN DELETE FROM sensitivities
+            WHERE turn IN (SELECT turn FROM memory_sources WHERE memory = new.rowid); END""",
+)
+
+
+def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
+    def migration(connection: sqlite3.Connection) -> None:
+        for statement in statements:
+            connection.execute(statement)
+
+    return migration
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
+    _migration_1,
+    _all_of(_STATEMENTS_CLOUD),
+    _all_of(_STATEMENTS_SENSITIVITIES),
+]
+
+
+def inspect(connection: sqlite3.Connection, path: str) -> int:
+    """The schema version of an opened file, 0 if it is new and empty. Writes nothing.
+
+    Raises StoreCorrupt if it is another program's file or lacks a table, SchemaVersionError if
+    a newer edgemem wrote it.
+    """
+    with snapshot(connection):  # another process may be making the file at this moment
+        rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    names = {name for (name,) in rows if isinstance(name, str)}
+    if application == 0 and version == 0 and not names:
+        return 0
+    if application != APPLICATION_ID:
+        raise StoreCorrupt(
+            f"{path} is a SQLite file of another program (application_id {application:#x}, an "
+            f"edgemem store has {APPLICATION_ID:#x}); give the path of a store or of a new file"
+        )
+    if version > len(MIGRATIONS):
+        raise SchemaVersionError(
+            f"{path} has schema version {version} and this edgemem knows versions up to "
+            f"{len(MIGRATIONS)}; upgrade edgemem-runtime to open it"
+        )
+    wanted = frozenset[str]().union(*TABLES[:version])
+    if version < 1 or not names >= wanted:
+        missing = ", ".join(sorted(wanted - names)) or "none"
+        raise StoreCorrupt(
+            f"{path} is damaged: schema version {version}, missing tables: {missing}; "
+            "go back to a backup copy"
+        )
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
+    """Bring the file up to this version's schema. path: None for a store in memory.
+
+    All steps are one transaction, after a copy of an older file. Safe when several processes do it
+    at once: each looks again under the write lock.
+    """
+    name = str(path) if path is not None else ":memory:"
+    if inspect(connection, name) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = inspect(connection, name)
+        if 0 < version < len(MIGRATIONS) and path is not None:
+            _backup(path, version)
+        for step in MIGRATIONS[version:]:
+            step(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+
+
+def backup_path(path: Path, version: int) -> Path:
+    """Where the copy of a file of that schema version is kept."""
+    return path.with_name(f"{path.name}.v{version}.bak")
+
+
+def _backup(path: Path, version: int) -> None:
+    """Copy the file, through SQLite, to `<file>.v<version>.bak`. The caller holds its lock."""
+    target = backup_path(path, version)
+    # Named `.bak` from the start, so that an erase also finds what a crash left half written.
+    partial = target.with_name(f"{path.name}.v{version}.{uuid.uuid4().hex[:8]}.bak")
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None)) as source:
+            os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
+            with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+                source.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+        with partial.open("r+b") as written:
+            os.fsync(written.fileno())
+        os.replace(partial, target)
+    except BaseException as exc:
+        partial.unlink(missing_ok=True)
+        if not isinstance(exc, OSError):
+            raise
+        raise StoreFull(
+            f"no backup copy could be written to {target} ({exc}); free some space or make the "
+            "folder writable, then open the store again"
+        ) from exc
+
+
+def _drop_backups(path: Path) -> None:
+    backup = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
+    try:
+        for beside in path.parent.iterdir():
+            if backup.fullmatch(beside.name):
+                beside.unlink(missing_ok=True)
+    except OSError as exc:
+        raise StoreFull(
+            f"a backup copy beside {path} cannot be deleted ({exc}); make its folder writable, "
+            "or delete the .bak files yourself"
+        ) from exc
+
+
+# --- the file as a whole ----------------------------------------------------------------------
+
+
+def problems(connection: sqlite3.Connection, name: str) -> list[str]:
+    """What is wrong with the file, in words. name: for the messages of SQLite's own errors."""
+    found: list[str] = []
+    for look in (_integrity, _references, _full_text, _vectors):
+        try:
+            with sqlite_errors(name):
+                found += look(connection)
+        except StoreLocked:
+            raise
+        except StoreError as exc:
+            found.append(str(exc))
+        finally:
+            roll_back(connection)
+    return found
+
+
+def _integrity(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("PRAGMA integrity_check").fetchall()
+    return [str(row[0]) for row in rows if row[0] != "ok"]
+
+
+def _references(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("PRAGMA foreign_key_check").fetchall()
+    return [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in rows]
+
+
+def _full_text(connection: sqlite3.Connection) -> list[str]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(
+            "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
+        )
+    except sqlite3.DatabaseError as exc:
+        if _primary(exc) in _LOCKED:
+            raise
+        return [f"the full-text index does not match the memories ({exc})"]
+    return []
+
+
+def _vectors(connection: sqlite3.Connection) -> list[str]:
+    dim = meta_int(connection, "embedder_dim", 0)
+    rows = connection.execute(
+        "SELECT label, length(vector) FROM vectors WHERE length(vector) != ? ORDER BY label",
+        (4 * dim,),
+    ).fetchall()
+    return [
+        f"vector {label} has {size} bytes, {4 * dim} are right for dimension {dim}"
+        for label, size in rows
+    ]
+
+
+def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -> None:
+    """Leave no byte of what was erased in the file, its WAL, or backup copies beside it.
+
+    Does nothing if nothing was erased since the last scrub. Raises StoreLocked if another process
+    keeps reading for timeout_s, StoreFull or StoreError if SQLite or the folder refuses; the note
+    stays then.
+    """
+    name = str(path or ":memory:")
+    with sqlite_errors(name):
+        note = meta(connection, SCRUB_WANTED)
+    if note is None:
+        return
+    statements = [
+        # 'optimize' merges segments but does not promise to drop the terms of deleted rows.
+        "INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')",
+        "VACUUM",
+    ]
+    try:
+        if path is not None:
+            _drop_backups(path)
+            statements.append("PRAGMA wal_checkpoint(TRUNCATE)")
+        with sqlite_errors(name):
+            for statement in statements:
+                _patiently(partial(_refused, connection, statement), timeout_s)
+            # Only this note: another process may have erased something meanwhile.
+            connection.execute("DELETE FROM meta WHERE key = ? AND value = ?", (SCRUB_WANTED, note))
+    except StoreError as exc:
+        raise type(exc)(
+            f"the rows are erased and no answer will show them, but {path} is not scrubbed yet "
+            f"({exc}); its free pages will be cleaned when the store is next opened while no "
+            "other process reads it"
+        ) from exc
+
+
+def _refused(connection: sqlite3.Connection, sql: str) -> bool:
+    """Whether a checkpoint answers that it was kept off; other statements give no row."""
+    row = connection.execute(sql).fetchone()
+    return row is not None and row[0] != 0
+
+
+@contextmanager
+def work_lock(store: Path | None, threads: threading.Lock, timeout_s: float) -> Iterator[bool]:
+    """Hold the right to do what only one may do at a time; whether it was got within timeout_s.
+
+    store: the store's file, None for one in memory. threads: keeps this process's threads apart.
+    Raises StoreFull if the lock file cannot be made.
+    """
+    deadline = time.monotonic() + timeout_s
+    if not threads.acquire(timeout=timeout_s):
+        yield False
+        return
+    try:
+        if store is None:
+            yield True
+            return
+        lock = FileLock(store.with_name(store.name + ".lock"), mode=0o600)
+        try:
+            lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        except Timeout:
+            yield False
+            return
+        except OSError as exc:
+            raise StoreFull(
+                f"cannot make the lock file {lock.lock_file} ({exc.strerror or exc}); make its "
+                "folder writable, free some disk space, or choose another place for the store"
+            ) from exc
+        try:
+            yield True
+        finally:
+            lock.release()
+    finally:
+        threads.release()
