@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from corpus.phrases import (
+    FIRST_PERSON,
+    SECOND_PERSON,
     Person,
     Phrases,
     Subject,
@@ -20,8 +22,6 @@ from corpus.phrases import (
     all_facts,
     as_sentence,
     fill,
-    first_person,
-    second_person,
     slots,
     tell,
 )
@@ -249,7 +249,7 @@ class _Talk:
         if not plain:
             return None
         question = self.rng.choice(plain)
-        parts.append(fill(question[0], {}, second_person()))
+        parts.append(fill(question[0], {}, SECOND_PERSON))
         return topic, question
 
     def answer(self, turn: Turn, parts: list[str], asked: tuple[Topic, tuple[str, ...]]) -> None:
@@ -265,7 +265,7 @@ class _Talk:
             self.add(turn, parts, told)
             return
         values = {**told.values, "when": "", "soon": ""}
-        short = fill(question[1], values, first_person())
+        short = fill(question[1], values, FIRST_PERSON)
         part = self.rng.choice(_facts_of(topic, question[1]))
         fact = as_sentence(fill(part, values, told.subject.third()))
         form = self.rng.choice(

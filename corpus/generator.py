@@ -242,6 +242,15 @@ def _extended(rng: random.Random, told: Told) -> str:
 
 
 @dataclass(frozen=True)
+class _World:
+    """What questions are made from."""
+
+    rng: random.Random
+    book: Phrases
+    conversation: Conversation
+
+
+@dataclass(frozen=True)
 class _Asked:
     """A question about a subject. gold: what answers it; shut: what must not be shown beside.
 
@@ -261,10 +270,10 @@ def generation_examples(
     rng: random.Random, book: Phrases, conversation: Conversation, group: str
 ) -> Iterator[Example]:
     """About one example for each thing told; one in five cannot be answered."""
-    told = conversation.told
-    for one in told:
+    world = _World(rng, book, conversation)
+    for one in conversation.told:
         for maker in rng.choices(*zip(*_KINDS, strict=True), k=4):
-            asked = maker(rng, book, conversation, one)
+            asked = maker(world, one)
             if asked is not None:
                 yield _example(rng, conversation, asked, group)
                 break
@@ -292,9 +301,6 @@ def _example(rng: random.Random, conversation: Conversation, asked: _Asked, grou
         group,
         asked.kind,
     )
-
-
-# -- what is shown ---------------------------------------------------------------------------
 
 
 def _memories(
@@ -347,9 +353,6 @@ def _recalled(rng: random.Random, told: Told, mode: str) -> Recalled:
     return Recalled(text, told.at, told.subject.owner.name, True)
 
 
-# -- what is asked ---------------------------------------------------------------------------
-
-
 def _same(told: Told) -> Callable[[Told], bool]:
     """Whether something else is about the same question, so that it would answer it, too."""
 
@@ -371,26 +374,17 @@ def _present(told: Told, conversation: Conversation) -> bool:
     )  # fmt: skip
 
 
-def _ask(
-    rng: random.Random,
-    told: Told,
-    code: str,
-    kind: str,
-    *,
-    shut: Callable[[Told], bool] | None = None,
-) -> _Asked | None:
+def _ask(world: _World, told: Told, code: str, kind: str) -> _Asked | None:
     lines = told.topic.of(code)
     if not lines or told.state != "holds":
         return None
-    line = rng.choice(lines)
+    line = world.rng.choice(lines)
     answer = line[1] if len(line) > 1 else None
-    return _Asked(kind, line[0], answer, told.subject, told.values, (told,), shut or _same(told))
+    return _Asked(kind, line[0], answer, told.subject, told.values, (told,), _same(told))
 
 
-def _single(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
-    asked = _ask(rng, told, "q", "single")
+def _single(world: _World, told: Told) -> _Asked | None:
+    asked = _ask(world, told, "q", "single")
     if asked is None or not _shown(told, asked.answer or ""):
         return None
     return asked
@@ -398,18 +392,11 @@ def _single(
 
 def _shown(told: Told, part: str) -> bool:
     """Whether the words of an answer are in what was said, or noted."""
-    said = f"{told.sentence} {told.fact}".lower()
-    both = all(
-        told.values.get(slot, "").lower() in told.sentence.lower()
-        and told.values.get(slot, "").lower() in told.fact.lower()
-        for slot in slots(part)
-    )
-    return both and bool(said)
+    values = [told.values.get(slot, "").lower() for slot in slots(part)]
+    return all(v in told.sentence.lower() and v in told.fact.lower() for v in values)
 
 
-def _detail(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _detail(world: _World, told: Told) -> _Asked | None:
     if told.detail is None or len(told.detail) < 4:
         return None
     part, answer = told.detail[3].split("? ", 1)
@@ -424,26 +411,22 @@ def _bare(when: str) -> str:
     return when
 
 
-def _when(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _when(world: _World, told: Told) -> _Asked | None:
     when = told.values.get("when") or told.values.get("soon")
-    asked = _ask(rng, told, "w", "temporal")
+    asked = _ask(world, told, "w", "temporal")
     if asked is None or not when or when not in told.fact:
         return None
     return replace(asked, answer=_bare(when))
 
 
-def _yes(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _yes(world: _World, told: Told) -> _Asked | None:
     lines = told.topic.of("y")
     if not lines:
         return None
-    part = rng.choice(lines)[0]
+    part = world.rng.choice(lines)[0]
     if told.state == "holds":
         return _Asked("yes", part, "Yes", told.subject, told.values, (told,), _same(told))
-    if told.topic.kind in ("event",):
+    if told.topic.kind == "event":
         return None
     return _Asked("no", part, "No", told.subject, told.values, (told,), _same(told))
 
@@ -457,36 +440,30 @@ def _all(conversation: Conversation, told: Told) -> list[Told]:
     return list(found.values())
 
 
-def _list(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
-    every = _all(conversation, told)
+def _list(world: _World, told: Told) -> _Asked | None:
+    every = _all(world.conversation, told)
     if not 2 <= len(every) <= 5 or not told.topic.of("l"):
         return None
-    part, item = rng.choice(told.topic.of("l"))
+    part, item = world.rng.choice(told.topic.of("l"))
     if not all(_shown(t, item) for t in every):
         return None
     answer = ", ".join(fill(item, t.values, told.subject.third()) for t in every)
     return _Asked("list", part, answer, told.subject, told.values, tuple(every), _same(told))
 
 
-def _count(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
-    every = _all(conversation, told)
+def _count(world: _World, told: Told) -> _Asked | None:
+    every = _all(world.conversation, told)
     if not 1 <= len(every) <= 6 or not told.topic.of("c"):
         return None
-    (part,) = rng.choice(told.topic.of("c"))
+    (part,) = world.rng.choice(told.topic.of("c"))
     answer = _NUMBERS[len(every)]
     return _Asked("count", part, answer, told.subject, told.values, tuple(every), _same(told))
 
 
-def _changed(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _changed(world: _World, told: Told) -> _Asked | None:
     topic = told.topic
     before = [
-        t for t in conversation.told
+        t for t in world.conversation.told
         if t.subject == told.subject and t.topic is topic and t.at < told.at
     ]  # fmt: skip
     if topic.kind != "one" or told.state == "ended" or not before or not topic.of("q"):
@@ -494,12 +471,12 @@ def _changed(
     old = before[-1]
     if old.state == "ended" or old.value == told.value:
         return None
-    if topic.of("b") and rng.random() < 0.4:
-        part, answer = rng.choice(topic.of("b"))
+    if topic.of("b") and world.rng.random() < 0.4:
+        part, answer = world.rng.choice(topic.of("b"))
         values, kind = old.values, "before"
         key = old.value
     else:
-        part, answer = rng.choice(topic.of("q"))
+        part, answer = world.rng.choice(topic.of("q"))
         kind, key = "now", told.value
     values = {**told.values, topic.key: key}
     if slots(answer) != {topic.key} or (not told.self_contained and told.state == "changed"):
@@ -507,16 +484,14 @@ def _changed(
     return _Asked(kind, part, answer, told.subject, values, (old, told), _same(told))
 
 
-def _who(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _who(world: _World, told: Told) -> _Asked | None:
     parts = [
         f for (f,) in told.topic.of("f")
         if f.startswith("{S} ") and f.count("{S") == 1 and "{my}" not in f and "{they}" not in f
     ]  # fmt: skip
     if not parts or told.state != "holds" or told.subject.owner.name == "User":
         return None
-    part = "Who" + rng.choice(parts).removeprefix("{S}") + "?"
+    part = "Who" + world.rng.choice(parts).removeprefix("{S}") + "?"
     if not _shown(told, part.replace("{when}", "").replace("{soon}", "")):
         return None
     values = {**told.values, "when": "", "soon": ""}
@@ -524,29 +499,25 @@ def _who(
     return _Asked("who", part, answer, told.subject, values, (told,), _same(told))
 
 
-def _common(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _common(world: _World, told: Told) -> _Asked | None:
     """What two people have in common: the value that both have told."""
     if told.topic.kind != "many" or told.subject.relation or told.subject.owner.name == "User":
         return None
     twins = [
         t
-        for t in conversation.told
+        for t in world.conversation.told
         if t.topic is told.topic and t.subject != told.subject and not t.subject.relation
         and t.value == told.value and t.state == told.state == "holds"
     ]  # fmt: skip
     if not twins:
         return None
     values = {**told.values, "other": twins[0].subject.owner.name}
-    part, answer = rng.choice(book.talk["common"]), f"{{{told.topic.key}}}"
+    part, answer = world.rng.choice(world.book.talk["common"]), f"{{{told.topic.key}}}"
     shut = _same(told)
     return _Asked("common", part, answer, told.subject, values, (told, twins[0]), shut)
 
 
-def _on_date(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _on_date(world: _World, told: Told) -> _Asked | None:
     """What somebody did on a day: the fact without its subject and date."""
     when = told.values.get("when", "")
     parts = [
@@ -557,55 +528,52 @@ def _on_date(
         return None
     if when not in told.fact or not _shown(told, f"{{{told.topic.key}}}"):
         return None
-    answer = rng.choice(parts).removeprefix("{S} ").removesuffix(" {when}")
+    answer = world.rng.choice(parts).removeprefix("{S} ").removesuffix(" {when}")
     values = {**told.values, "when": when}
 
     def shut(other: Told) -> bool:
         return other.subject == told.subject and other.values.get("when") == when
 
-    return _Asked("did", rng.choice(book.talk["did"]), answer, told.subject, values, (told,), shut)
+    return _Asked(
+        "did", world.rng.choice(world.book.talk["did"]), answer, told.subject, values, (told,), shut
+    )
 
 
-def _infer(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
-    return _ask(rng, told, "i", "inferred")
+def _infer(world: _World, told: Told) -> _Asked | None:
+    return _ask(world, told, "i", "inferred")
 
 
-def _unknown(
-    rng: random.Random, book: Phrases, conversation: Conversation, told: Told
-) -> _Asked | None:
+def _unknown(world: _World, told: Told) -> _Asked | None:
     """A question that the memories do not answer: of another person, thing, or detail."""
-    form = rng.random()
+    form = world.rng.random()
     owner = told.subject.owner
-    known = {(t.subject, t.topic.family) for t in conversation.told}
+    known = {(t.subject, t.topic.family) for t in world.conversation.told}
     if form < 0.45:  # of somebody else
-        others = [Subject(p) for p in conversation.people if p != owner and not p.assistant]
-        others += [t.subject for t in conversation.told if t.subject.relation]
+        others = [Subject(p) for p in world.conversation.people if p != owner and not p.assistant]
+        others += [t.subject for t in world.conversation.told if t.subject.relation]
         if told.subject.relation:
             others.append(Subject(owner))
         others = [s for s in others if (s, told.topic.family) not in known]
-        code = rng.choice([c for c in "qqwy" if told.topic.of(c)])
+        code = world.rng.choice([c for c in "qqwy" if told.topic.of(c)])
         if not others or code == "y":
             return None
-        part = rng.choice(told.topic.of(code))[0]
-        shut: Callable[[Told], bool] = lambda other: False  # noqa: E731
-        return _Asked("unknown", part, None, rng.choice(others), told.values, (), shut)
+        part = world.rng.choice(told.topic.of(code))[0]
+        return _Asked("unknown", part, None, world.rng.choice(others), told.values)
     if form < 0.7:  # of something never mentioned
-        free = [t for t in book.topics if (told.subject, t.family) not in known and t.of("q")]
+        free = [t for t in world.book.topics if (told.subject, t.family) not in known and t.of("q")]
         free = [t for t in free if any(not slots(q[0]) for q in t.of("q"))]
         if not free:
             return None
-        part = rng.choice([q for q in rng.choice(free).of("q") if not slots(q[0])])[0]
-        return _Asked("unknown", part, None, told.subject, {}, (), lambda other: False)
+        part = world.rng.choice([q for q in world.rng.choice(free).of("q") if not slots(q[0])])[0]
+        return _Asked("unknown", part, None, told.subject, {})
     if form < 0.85 and told.topic.of("+") and told.detail is None and told.state == "holds":
-        line = rng.choice(told.topic.of("+"))
+        line = world.rng.choice(told.topic.of("+"))
         if len(line) < 4:
             return None
         part = line[3].split("? ", 1)[0] + "?"
         return _Asked("unknown", part, None, told.subject, told.values, (told,), _same(told))
     # Simulates a search that missed what would have answered.
-    asked = _single(rng, book, conversation, told)
+    asked = _single(world, told)
     if asked is None:
         return None
     return replace(asked, kind="unknown", answer=None, gold=(), shut=_hidden(told))

@@ -34,6 +34,8 @@ from typing import Literal, cast
 from edgemem.stages.dates import absolute
 
 __all__ = [
+    "FIRST_PERSON",
+    "SECOND_PERSON",
     "SPLITS",
     "Person",
     "Phrases",
@@ -46,9 +48,7 @@ __all__ = [
     "as_sentence",
     "fact_of",
     "fill",
-    "first_person",
     "phrases",
-    "second_person",
     "slots",
     "tell",
 ]
@@ -74,6 +74,10 @@ class Voice:
     me: str
     they: str
     form: Literal[0, 1, 2]
+
+
+FIRST_PERSON = Voice("I", "my", "my", "me", "I", 0)
+SECOND_PERSON = Voice("you", "your", "your", "you", "you", 1)
 
 
 @dataclass(frozen=True)
@@ -157,16 +161,6 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
     phrase = re.sub(r" (?=[,.!?:])", "", " ".join(phrase.split()))
     # A comma at the end was followed by a date that is left out, or ("by the way,") by a sentence.
     return phrase if voice is None else phrase.rstrip(",")
-
-
-def first_person() -> Voice:
-    """The speaker, of themselves."""
-    return Voice("I", "my", "my", "me", "I", 0)
-
-
-def second_person() -> Voice:
-    """The one spoken to."""
-    return Voice("you", "your", "your", "you", "you", 1)
 
 
 def _named_once(phrase: str) -> str:
@@ -253,11 +247,9 @@ class Subject:
         """As others speak of them: "Ana", "Ana's sister Lena"."""
         return self._voice(f"{self.owner.name}'s", self.owner.name)
 
-    def own(self, *, asked: bool = False) -> Voice:
-        """As the owner speaks of them: "I", "my sister Lena"; asked: as the other asks, "you"."""
-        if not self.relation:
-            return second_person() if asked else first_person()
-        return self._voice("your" if asked else "my", "")
+    def own(self) -> Voice:
+        """As the owner speaks of them: "I", "my sister Lena"."""
+        return self._voice("my", "") if self.relation else FIRST_PERSON
 
     def _voice(self, whose: str, alone: str) -> Voice:
         my, me, they = _PRONOUNS[self.pronoun or self.owner.pronoun]
@@ -291,15 +283,7 @@ class Told:
         return self.values[self.topic.key + "2" * (self.state == "changed")]
 
 
-def say(rng: random.Random, part: str, values: dict[str, str], voice: Voice) -> str:
-    """One alternative of a part, filled in."""
-    return fill(rng.choice(part.split(" | ")), values, voice)
-
-
-# -- values ----------------------------------------------------------------------------------
-
-
-def when_said(rng: random.Random, day: datetime) -> str:
+def _when_said(rng: random.Random, day: datetime) -> str:
     """A past date as people say it."""
     count = rng.choice(("two", "three", "four", "a couple of", "a few"))
     recent = (
@@ -315,7 +299,7 @@ def when_said(rng: random.Random, day: datetime) -> str:
     return rng.choice(recent if rng.random() < 0.8 else explicit)
 
 
-def soon_said(rng: random.Random, day: datetime) -> str:
+def _soon_said(rng: random.Random, day: datetime) -> str:
     """A coming date as people say it."""
     count = rng.choice(("two", "three", "four", "a few", "a couple of"))
     near = (
@@ -328,12 +312,7 @@ def soon_said(rng: random.Random, day: datetime) -> str:
     return rng.choice(near if rng.random() < 0.75 else explicit)
 
 
-def written_out(phrase: str, at: str) -> str:
-    """A relative date as the prompt has it: "on 7 May 2023"."""
-    return absolute(f"so {phrase}", at)[0].removeprefix("so ")
-
-
-def draw(
+def _draw(
     rng: random.Random, book: Phrases, names: set[str], known: dict[str, str]
 ) -> dict[str, str]:
     """Values for the named slots, beside those known already. Dates are drawn elsewhere."""
@@ -345,26 +324,16 @@ def draw(
     return values
 
 
-def every_slot(parts: Sequence[str]) -> set[str]:
+def _every_slot(parts: Sequence[str]) -> set[str]:
     """The slots of some parts."""
     return {slot for part in parts for slot in slots(part)}
 
 
-# -- telling ---------------------------------------------------------------------------------
-
-
 def tell(
-    rng: random.Random,
-    book: Phrases,
-    topic: Topic,
-    subject: Subject,
-    at: str,
-    *,
-    before: Told | None = None,
-    state: str = "holds",
-    like: Told | None = None,
+    rng: random.Random, book: Phrases, topic: Topic, subject: Subject, at: str, *,
+    before: Told | None = None, state: str = "holds", like: Told | None = None,
     detailed: float = 0.5,
-) -> Told:
+) -> Told:  # fmt: skip
     """Something new about a subject, or (before, state) an end or a change of what was told.
 
     like: what has the same value. detailed: how often a detail is told with it, 0 to 1.
@@ -385,28 +354,30 @@ def tell(
     detail = None
     if state == "holds" and topic.of("+") and rng.random() < detailed:
         detail = rng.choice(topic.of("+"))
-        used |= every_slot(detail)
+        used |= _every_slot(detail)
     known = {topic.key: like.value} if like else {}
     if before is not None:
         known = {k: v for k, v in before.values.items() if k not in ("when", "soon")}
         if before.state == "changed":
             known[topic.key] = before.value
             known.pop(topic.key + "2", None)
-    details = every_slot([part for line in topic.of("+") for part in line])
-    values = draw(rng, book, used | details | every_slot(all_facts(topic)), known)
-    for slot, phrase in (("when", when_said), ("soon", soon_said)):
+    details = _every_slot([part for line in topic.of("+") for part in line])
+    values = _draw(rng, book, used | details | _every_slot(all_facts(topic)), known)
+    for slot, phrase in (("when", _when_said), ("soon", _soon_said)):
         dated = slot in slots(line) and (slot == "soon" or rng.random() < 0.75)
         said[slot] = phrase(rng, day) if dated else ""
         if detail and slot in slots(detail[0]):
             said[slot] = said[slot] or phrase(rng, day)
-        values[slot] = written_out(said[slot], at) if said[slot] else ""
+        # As the prompt has it: "on 7 May 2023".
+        values[slot] = absolute(f"so {said[slot]}", at)[0].removeprefix("so ") if said[slot] else ""
     spoken = fill(line, {**values, **said}, subject.own())
     sentences = [as_sentence(spoken)]
     if detail:
         voice = subject.own()
         if subject.relation and rng.random() < 0.7:
             voice = replace(voice, subject=voice.they, possessive=voice.my)
-        sentences.append(as_sentence(say(rng, detail[0], {**values, **said}, voice)))
+        part = rng.choice(detail[0].split(" | "))
+        sentences.append(as_sentence(fill(part, {**values, **said}, voice)))
         fact = rng.choice(detail[2].split(" | "))
     noted = fill(fact, values, subject.third())
     return Told(topic, subject, values, at, state, detail, as_sentence(noted), " ".join(sentences))
