@@ -140,10 +140,15 @@ class _Chat:
     asked: tuple[str, tuple[str, ...], str] | None = None
 
 
+def _first_line(path: Path) -> str:
+    """The first line that is not empty; "" without one."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return next((line.rstrip() for line in file if not line.isspace()), "")
+
+
 def is_written(path: Path) -> bool:
     """Whether a file begins as one of these conversations does, after empty lines or none."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        first = next((line.strip() for line in file if not line.isspace()), "")
+    first = _first_line(path).strip()
     return bool(_PEOPLE.fullmatch(first) or _WITH_ASSISTANT.fullmatch(first))
 
 
@@ -307,8 +312,7 @@ def _as_message(raw: dict[str, Any]) -> Message:
 
 def is_pairs(path: Path) -> bool:
     """Whether a file begins as one of these does, after empty lines or none."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return next((line for line in file if not line.isspace()), "").startswith(": ")
+    return _first_line(path).startswith(": ")
 
 
 def read_pairs(path: Path) -> list[Situation]:
@@ -335,8 +339,7 @@ def read_pairs(path: Path) -> list[Situation]:
 
 def is_messages(path: Path) -> bool:
     """Whether a file begins with such a line."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return _LINE.fullmatch(next(file, "").strip()) is not None
+    return _LINE.fullmatch(_first_line(path).strip()) is not None
 
 
 def read_messages(path: Path) -> Iterator[Labelled]:
@@ -366,30 +369,29 @@ def read_locomo(path: Path) -> Annotated:
 
 def locomo_pairs(path: Path) -> list[Pair]:
     """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
-    file = importers.read_locomo(path)
-    found: list[tuple[list[Message], list[tuple[str, int]], list[Message]]] = []
-    place: dict[str, tuple[int, int]] = {}
     said: list[Message] = []
-    for batch in batches(file.messages, infer=True):
-        messages = [_as_message(raw) for raw in batch]
+    place: dict[str, tuple[int, int]] = {}
+    spans: list[tuple[int, int]] = []
+    for number, batch in enumerate(batches(importers.read_locomo(path).messages, infer=True)):
         for source, raw in enumerate(batch):
-            place[raw["metadata"]["dia_id"]] = len(found), source
-        found.append((messages, [], said[-CONTEXT:]))
-        said += messages
+            place[raw["metadata"]["dia_id"]] = number, source
+        spans.append((len(said), len(said) + len(batch)))
+        said += map(_as_message, batch)
+    told: list[list[tuple[str, int]]] = [[] for _ in spans]
     for text, cited in _observations(path):
         known = [place[id] for id in cited if id in place]
         if known:
             number, source = max(known)
-            said_at = found[number][0][source].timestamp
-            found[number][1].append((dates.absolute(text, said_at)[0].strip(), source))
+            said_at = said[spans[number][0] + source].timestamp
+            told[number].append((dates.absolute(text, said_at)[0].strip(), source))
     return [
         Pair(
-            messages=tuple(messages),
+            messages=tuple(said[first:end]),
             facts=tuple(text for text, _ in facts),
             sources=tuple(source for _, source in facts),
-            context=tuple(context),
+            context=tuple(said[max(0, first - CONTEXT) : first]),
         )
-        for messages, facts, context in found
+        for (first, end), facts in zip(spans, told, strict=True)
     ]
 
 
