@@ -33,12 +33,12 @@ from rich.progress import track
 
 from bench import report
 from bench.questions import Question, ask, by_session, by_turns
+from corpus import readers
+from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.retrieval.fusion import FEATURES, RELEVANT, Weights
 from edgemem.runtime.embedder import Embedder
-from edgemem.training import locomo, written
-from edgemem.training.annotated import Annotated, store
 
 KINDS = ("metric", "cosine")
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,13 +56,13 @@ _console = Console(stderr=True)
 
 def families(kind: str, files: Sequence[Path]) -> Iterator[tuple[str, list[tuple[str, Annotated]]]]:
     """The corpus of conversations that are asked each other's questions, and their groups."""
-    talks = [locomo.read(path) for path in files]
+    talks = [readers.read_locomo(path) for path in files]
     if kind == "metric":
         yield "locomo", [(talk.id, talk) for talk in talks]
     else:
         yield "locomo", [(talk.id, part) for talk in talks for part in by_session(talk)]
     for path in sorted(CONVERSATIONS.glob("*.txt")):
-        talks = written.read(path)
+        talks = readers.read_written(path)
         yield "written", [(path.stem, talk) for talk in talks]
         for turns in PARTS:
             parts = [part for talk in talks[::EVERY_PART] for part in by_turns(talk, turns)]

@@ -28,11 +28,11 @@ from rich.progress import track
 
 from bench import report
 from bench.scenarios import read_all
+from corpus import annotated, readers
+from corpus.annotated import Labelled
 from edgemem.config import load_settings
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages.intent import BUCKETS, WANTS, Want, Weights, features
-from edgemem.training import intents, written
-from edgemem.training.intents import Labelled
 
 ROOT = Path(__file__).resolve().parent.parent
 CHATS = ROOT / "models" / "chats"
@@ -55,7 +55,7 @@ _console = Console(stderr=True)
 
 def telling(path: Path) -> Iterator[Labelled]:
     """The messages of a conversation that a fact was taken from."""
-    for talk in written.read(path):
+    for talk in readers.read_written(path):
         for pair in talk.pairs:
             for source in sorted(set(pair.sources)):
                 yield Labelled(pair.messages[source].content, "", None, True, talk.id)
@@ -158,20 +158,21 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     embedder = Embedder.load(load_settings().embedder)
     rng = random.Random(0)
-    chats = [path for path in sorted(CHATS.glob("*.txt")) if not intents.is_messages(path)]
-    labelled = list(intents.of_file(CHATS / "messages.txt"))
-    labelled += [m for path in chats for talk in written.read(path) for m in intents.of_talk(talk)]
-    files = [path for path in sorted(CONVERSATIONS.glob("*.txt")) if written.is_written(path)]
+    chats = [path for path in sorted(CHATS.glob("*.txt")) if not readers.is_messages(path)]
+    labelled = list(readers.read_messages(CHATS / "messages.txt"))
+    talks = [talk for path in chats for talk in readers.read_written(path)]
+    labelled += [m for talk in talks for m in annotated.labelled(talk)]
+    files = [path for path in sorted(CONVERSATIONS.glob("*.txt")) if readers.is_written(path)]
     held = [path for path in files if path.stem.startswith("held-out")]
     told = [m for path in files if path not in held for m in telling(path)]
     labelled += rng.sample(told, EXTRA)
-    bared = list(intents.bare(labelled))
+    bared = list(annotated.bare(labelled))
     made = Examples(bared, embedder)
     result: dict[str, Any] = {"left_out": left_out(made, embedder.model_id)}
     weights = fit(made, range(len(bared)), embedder.model_id)
 
     unseen = [m for path in held for m in telling(path)]
-    unseen += list(intents.bare(unseen))
+    unseen += list(annotated.bare(unseen))
     wants, may_tell = read_as(Examples(unseen, embedder), weights)
     asks = ~np.isin(wants, [0, WANTS.index("task")])
     lost = {t: int((asks & (may_tell < t)).sum()) for t in THRESHOLDS}

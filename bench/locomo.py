@@ -15,7 +15,7 @@ The weights of the product were set on LoCoMo's shared conversations among other
 also says what is found when each conversation's weights come from all the other ones, as
 bench/fit_fusion.py has them (ten minutes); --ablation, the same without each feature in turn.
 
---answer asks the language model too (edgemem/training/answers.py): F1 by category, base against
+--answer asks the language model too (corpus/evaluate.py): F1 by category, base against
 experts.
 """
 
@@ -35,14 +35,14 @@ from rich.progress import track
 from bench import report
 from bench.fit_fusion import gather, hits, leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest
+from corpus.evaluate import stages_together
+from corpus.readers import read_locomo as read_annotated
 from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.importers import LocomoFile, read_locomo
 from edgemem.memory import Memory
 from edgemem.retrieval.fusion import FEATURES
 from edgemem.retrieval.rows import Dtype
-from edgemem.training import answers as end_to_end
-from edgemem.training import locomo as annotations
 
 _console = Console(stderr=True)
 
@@ -164,8 +164,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         files = sorted(options.data.glob("*.json"))
         if not files:
             parser.error(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
-        summary, rows = end_to_end.run(
-            [annotations.read(path) for path in files],
+        summary, rows = stages_together(
+            [read_annotated(path) for path in files],
             source=options.source,
             experts=options.experts,
             most=options.sample,

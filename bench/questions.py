@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+from corpus.annotated import Annotated
+from corpus.annotated import Question as AnnotatedQuestion
 from edgemem.importers import LocomoFile, batches
 from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.retrieval.search import refresh
-from edgemem.training.annotated import Annotated
-from edgemem.training.annotated import Question as AnnotatedQuestion
 
 __all__ = [
     "CATEGORIES",

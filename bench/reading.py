@@ -21,13 +21,13 @@ from typing import Any
 
 from bench.compressors import METHODS, Job
 from bench.contexts import Case, hits
+from corpus.evaluate import token_f1
 from edgemem.compression.scores import fisher, self_information
 from edgemem.compression.sensitivity import Scorer
 from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.text import content_words, words
-from edgemem.training.scores import token_f1
 
 __all__ = ["N_CTX", "READERS", "Item", "Key", "Task", "measured", "start"]
 

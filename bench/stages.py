@@ -3,7 +3,7 @@
     python -m bench.stages --data DIR --json OUT [--experts open|locomo|FOLDER]
         [--pairs 120] [--questions 100] [--operations 200] [--seed 0]
 
-What `edgemem train eval` does, on LoCoMo's conversations in DIR: see edgemem/training/trial.py. In
+What `python -m corpus eval` does, on LoCoMo's conversations in DIR: see corpus/evaluate.py. In
 the summary are the expert's figures, over all conversations, and the base's F1 of answers from
 retrieved turns.
 """
@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from edgemem.training import locomo, trial
+from corpus.evaluate import stages_alone
+from corpus.readers import read_locomo
 
 _console = Console(stderr=True)
 
@@ -41,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"{options.data} holds no such LoCoMo JSON file")
     if min(options.pairs, options.questions, options.operations) < 1:
         parser.error("--pairs, --questions and --operations must be 1 or more")
-    summary, rows = trial.run(
-        [locomo.read(path) for path in files],
+    summary, rows = stages_alone(
+        [read_locomo(path) for path in files],
         options.experts,
         pairs=options.pairs,
         questions=options.questions,

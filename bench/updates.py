@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import report
+from corpus.annotated import Situation
+from corpus.readers import read_pairs
 from edgemem.config import load_settings
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages import update
-from edgemem.training import pairs
-from edgemem.training.changes import Situation
 
 _console = Console(stderr=True)
 
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with Engine.load(options.model or settings.model) as engine, Progress(console=_console) as bar:
         experts.load_chosen(engine, chosen)
         for file in options.files:
-            situations = pairs.read(file)
+            situations = read_pairs(file)
             started = time.perf_counter()
             found = [
                 judged(engine, embedder, s) for s in bar.track(situations, description=file.name)

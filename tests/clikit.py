@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from click.testing import CliRunner, Result
 
+from corpus.__main__ import cli as corpus
 from edgemem.cli import cli
 
 Run = Callable[..., Result]
@@ -13,6 +14,14 @@ Run = Callable[..., Result]
 
 def invoke(*args: str, input: str | bytes | None = None, code: int = 0) -> Result:
     """The result of a command that ends with that exit code."""
-    result = CliRunner().invoke(cli, args, input=input, prog_name="edgemem")
+    return _ended(CliRunner().invoke(cli, args, input=input, prog_name="edgemem"), code)
+
+
+def run_corpus(*args: str, code: int = 0) -> Result:
+    """The result of `python -m corpus` that ends with that exit code."""
+    return _ended(CliRunner().invoke(corpus, args, prog_name="python -m corpus"), code)
+
+
+def _ended(result: Result, code: int) -> Result:
     assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
     return result

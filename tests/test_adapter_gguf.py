@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from trainkit import HIDDEN, SHAPE, llama_logits
 
 from edgemem.errors import AdapterError
-from edgemem.training import adapterfile
+from edgemem.training import adapters
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BASE, ADAPTER = FIXTURES / "lora-v1-base.gguf", FIXTURES / "lora-v1-adapter.gguf"
@@ -33,7 +33,7 @@ def gguf() -> Any:
     return pytest.importorskip("gguf", reason="needs edgemem-runtime[train]")
 
 
-def tensors(shape: adapterfile.Shape = SHAPE) -> dict[str, NDArray[np.float32]]:
+def tensors(shape: adapters.Shape = SHAPE) -> dict[str, NDArray[np.float32]]:
     """Of q, k and o of every layer; values that float16 holds."""
     rng = np.random.default_rng(3)
     out: dict[str, NDArray[np.float32]] = {}
@@ -48,11 +48,11 @@ def tensors(shape: adapterfile.Shape = SHAPE) -> dict[str, NDArray[np.float32]]:
 @pytest.mark.train
 def test_an_adapter_reads_back_as_it_was_written(gguf: Any, tmp_path: Path) -> None:
     for architecture in ("llama", "qwen2"):
-        shape = adapterfile.Shape(architecture, SHAPE.layers, SHAPE.heads, SHAPE.kv_heads)
+        shape = adapters.Shape(architecture, SHAPE.layers, SHAPE.heads, SHAPE.kv_heads)
         file = tmp_path / f"{architecture}.gguf"
-        size = adapterfile.write(file, tensors(), alpha=12.0, shape=shape)
+        size = adapters.write(file, tensors(), alpha=12.0, shape=shape)
         assert size == file.stat().st_size
-        found, alpha = adapterfile.read(file, shape=shape)
+        found, alpha = adapters.read(file, shape=shape)
         assert alpha == 12.0 and set(found) == set(tensors())
         assert all(np.array_equal(found[name], values) for name, values in tensors().items())
     assert list(tmp_path.glob("*.tmp")) == []
@@ -60,7 +60,7 @@ def test_an_adapter_reads_back_as_it_was_written(gguf: Any, tmp_path: Path) -> N
 
 @pytest.mark.train
 def test_the_file_says_what_llama_cpp_asks_for(gguf: Any, tmp_path: Path) -> None:
-    adapterfile.write(tmp_path / "a.gguf", tensors(), alpha=12.0, shape=SHAPE)
+    adapters.write(tmp_path / "a.gguf", tensors(), alpha=12.0, shape=SHAPE)
     reader = gguf.GGUFReader(tmp_path / "a.gguf")
     wanted = {"general.type": "adapter", "adapter.type": "lora", "general.architecture": "llama",
               "adapter.lora.alpha": 12.0}  # fmt: skip
@@ -73,7 +73,7 @@ def test_the_file_says_what_llama_cpp_asks_for(gguf: Any, tmp_path: Path) -> Non
 
 @pytest.mark.train
 def test_only_rows_that_llama_cpp_rotates_in_pairs_are_reordered(gguf: Any, tmp_path: Path) -> None:
-    adapterfile.write(tmp_path / "a.gguf", tensors(), alpha=12.0, shape=SHAPE)
+    adapters.write(tmp_path / "a.gguf", tensors(), alpha=12.0, shape=SHAPE)
     reader = gguf.GGUFReader(tmp_path / "a.gguf")
     stored = {tensor.name: np.asarray(tensor.data, np.float32) for tensor in reader.tensors}
     wanted = tensors()
@@ -90,17 +90,17 @@ def test_only_rows_that_llama_cpp_rotates_in_pairs_are_reordered(gguf: Any, tmp_
 @pytest.mark.train
 def test_a_file_that_is_no_adapter_of_this_base_is_refused(gguf: Any, tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match=r"lora-v1-base\.gguf is not a LoRA adapter"):
-        adapterfile.read(BASE, shape=SHAPE)
+        adapters.read(BASE, shape=SHAPE)
     text = tmp_path / "notes.gguf"
     text.write_text("no")
     with pytest.raises(AdapterError, match=r"give a \.gguf that `edgemem train run` wrote"):
-        adapterfile.read(text, shape=SHAPE)
-    other = adapterfile.Shape("qwen2", SHAPE.layers, SHAPE.heads, SHAPE.kv_heads)
+        adapters.read(text, shape=SHAPE)
+    other = adapters.Shape("qwen2", SHAPE.layers, SHAPE.heads, SHAPE.kv_heads)
     with pytest.raises(AdapterError, match="an adapter for 'llama', but the base model is 'qwen2'"):
-        adapterfile.read(ADAPTER, shape=other)
-    shallow = adapterfile.Shape("llama", 1, SHAPE.heads, SHAPE.kv_heads)
+        adapters.read(ADAPTER, shape=other)
+    shallow = adapters.Shape("llama", 1, SHAPE.heads, SHAPE.kv_heads)
     with pytest.raises(AdapterError, match=r"the tensor blk\.1\.[a-z_.]+, which the base has"):
-        adapterfile.read(ADAPTER, shape=shallow)
-    unknown = adapterfile.Shape("nonsense", 2, 4, 2)
+        adapters.read(ADAPTER, shape=shallow)
+    unknown = adapters.Shape("nonsense", 2, 4, 2)
     with pytest.raises(AdapterError, match="does not know the architecture 'nonsense'"):
-        adapterfile.write(tmp_path / "b.gguf", tensors(), alpha=1.0, shape=unknown)
+        adapters.write(tmp_path / "b.gguf", tensors(), alpha=1.0, shape=unknown)

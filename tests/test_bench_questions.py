@@ -11,9 +11,9 @@ from memorykit import quick
 
 from bench.fit_fusion import SHARES, fit, hits, leave_one_out, reached
 from bench.questions import Question, ask, by_session, by_turns
+from corpus import readers
+from corpus.annotated import Annotated, store
 from edgemem.retrieval.fusion import FEATURES
-from edgemem.training import written
-from edgemem.training.annotated import Annotated, store
 
 TALK = """# Mara (she), Joel (he)
 @ 2024-03-09 18:20
@@ -33,7 +33,7 @@ Joel: I never liked that vase.
 def talk(tmp_path: Path) -> Annotated:
     file = tmp_path / "talk.txt"
     file.write_text(TALK, encoding="utf-8")
-    return written.read(file)[0]
+    return readers.read_written(file)[0]
 
 
 def test_a_part_has_the_questions_that_it_alone_answers(talk: Annotated) -> None:

@@ -53,7 +53,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 
 
 def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
-    groups = {"models", "config", "cloud", "train", "train data", "train combine", "demo-answer"}
+    groups = {"models", "config", "cloud", "train", "train combine", "demo-answer"}
     groups |= {"serve", "mcp"}  # what they say is a protocol
     for command in subcommands():
         shown = run(*command.split(), "--help").stdout

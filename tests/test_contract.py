@@ -41,7 +41,9 @@ WALLS = {
     "pynvml": ["profile/gpu.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],
-    # Not at all: nothing here talks to a network by itself.
+    # Not at all: nothing here needs the checkout, or talks to a network by itself.
+    "bench": [],
+    "corpus": [],
     "socket": [],
     "ssl": [],
     "requests": [],
@@ -52,7 +54,7 @@ WALLS = {
     "mcp": ["mcp_server.py"],
     "edgemem.server": ["server/", "cli/serving.py"],
     "edgemem.mcp_server": ["cli/serving.py"],
-    "gguf": ["training/adapterfile.py"],
+    "gguf": ["training/adapters.py"],
     "torch": ["training/"],
     "transformers": ["training/lora.py"],
 }

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpus.conversation import converse
+from corpus.generator import examples, operations
+from corpus.phrases import SPLITS, Split, Voice, fill, phrases, slots
 from edgemem.stages import extraction
 from edgemem.stages.dates import moments
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.text import content_words
-from edgemem.training.conversation import converse
 from edgemem.training.examples import STAGES, Example
-from edgemem.training.generator import examples, operations
-from edgemem.training.phrases import SPLITS, Split, Voice, fill, phrases, slots
 
 SEEDS = st.integers(0, 10_000)
 SPLIT = st.sampled_from(SPLITS)

@@ -12,6 +12,7 @@ from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpus import annotated, readers
 from edgemem.chat import Chat, Reply
 from edgemem.errors import InputError, ModelError
 from edgemem.memory import Memory
@@ -32,7 +33,6 @@ from edgemem.stages.intent import (
 from edgemem.stages.intent import (
     shipped as shipped_weights,
 )
-from edgemem.training import intents, written
 
 pytestmark = pytest.mark.models
 
@@ -218,12 +218,12 @@ def test_examples_come_from_messages_and_from_later_chats(tmp_path: Path) -> Non
     lines, talk = tmp_path / "messages.txt", tmp_path / "talk.txt"
     lines.write_text(MESSAGES)
     talk.write_text(TALK)
-    assert intents.is_messages(lines) and not intents.is_messages(talk)
-    assert [e.target for e in intents.examples(intents.of_file(lines))] == [
+    assert readers.is_messages(lines) and not readers.is_messages(talk)
+    assert [e.target for e in annotated.intent_examples(readers.read_messages(lines))] == [
         " tell",
         " tell and task",
     ]
-    made = list(intents.examples(intents.of_talk(*written.read(talk))))
+    made = list(annotated.intent_examples(annotated.labelled(*readers.read_written(talk))))
     assert [e.target for e in made] == [" recall", " edit", " tell"]
     assert "Before: what is my dog called\n" in made[1].prompt
     assert made[0].target == expert_target("recall", tells=False)
@@ -234,14 +234,15 @@ def test_a_line_that_wants_nothing_known_is_named(tmp_path: Path, line: str) -> 
     file = tmp_path / "messages.txt"
     file.write_text(f"(tell) fine\n{line}\n")
     with pytest.raises(InputError, match="line 2"):
-        list(intents.of_file(file))
+        list(readers.read_messages(file))
 
 
 def test_half_of_the_examples_have_no_capitals_and_marks(tmp_path: Path) -> None:
     file = tmp_path / "messages.txt"
     file.write_text("(tell) At 7:30, in Ostrava!\n" * 200)
     read = [
-        str(e.prompt).rpartition("Message: ")[2] for e in intents.examples(intents.of_file(file))
+        str(e.prompt).rpartition("Message: ")[2]
+        for e in annotated.intent_examples(readers.read_messages(file))
     ]
     bare = sum(text.startswith("at 7:30 in ostrava\n") for text in read)
     assert 60 < bare < 140

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.training.scores import bleu_1, macro, rouge_1, rouge_l, token_f1
+from corpus.evaluate import bleu_1, macro, rouge_1, rouge_l, token_f1
 
 SENTENCES = st.lists(st.sampled_from("the a tea milk and Ana drinks".split())).map(" ".join)
 

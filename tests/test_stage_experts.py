@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpus.evaluate import Reader
 from edgemem.results import Message
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.stages import extraction, generation, reading, update
 from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
-from edgemem.training.evaluate import Reader
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 

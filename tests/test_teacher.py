@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from edgemem.cli import cli
+from corpus.__main__ import cli
+from corpus.teacher import at_url, taught
 from edgemem.errors import CloudError, CloudRejected
 from edgemem.stages import extraction
 from edgemem.training.examples import Example, read
-from edgemem.training.teacher import at_url, taught
 
 AT = "2024-05-08T10:00:00+00:00"
 
@@ -171,7 +171,7 @@ def test_a_refusal_and_an_address_without_a_server_are_our_errors(server: str) -
 def test_the_command_reads_a_chat_log_with_a_teacher(server: str, tmp_path: Path) -> None:
     log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
     log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n[2024-05-01 10:01] Noor: Nice!\n")
-    arguments = ["train", "data", str(log), "--out", str(out), "--teacher-url", server]
+    arguments = ["data", str(log), "--out", str(out), "--teacher-url", server]
     result = CliRunner().invoke(cli, [*arguments, "--teacher-model", "big"])
     assert result.exit_code == 0, result.output
     assert [(e.stage, e.group, e.kind) for e in read([out])] == [("extraction", "log", "facts")]
@@ -179,13 +179,13 @@ def test_the_command_reads_a_chat_log_with_a_teacher(server: str, tmp_path: Path
 
 @pytest.mark.parametrize("extra", [["--teacher", "x.gguf"], ["--teacher-url", "http://x"]])
 def test_a_teacher_without_files_is_a_mistake(extra: list[str], tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["train", "data", "--out", str(tmp_path / "o"), *extra])
+    result = CliRunner().invoke(cli, ["data", "--out", str(tmp_path / "o"), *extra])
     assert result.exit_code == 2 and "A teacher reads FILEs" in result.output
 
 
 def test_the_command_invents_conversations_without_one(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    arguments = ["train", "data", "--conversations", "1", "--stage", "update", "--out", str(out)]
+    arguments = ["data", "--conversations", "1", "--stage", "update", "--out", str(out)]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0 and {e.stage for e in read([out])} == {"update"}
     assert f"{len(read([out]))} examples" in result.output

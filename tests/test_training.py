@@ -16,11 +16,10 @@ from trainkit import SHAPE, llama_logits, write_base
 from edgemem.errors import AdapterError, InputError
 from edgemem.runtime import llama
 from edgemem.runtime.models import find
-from edgemem.training import adapterfile, lora, trainer
+from edgemem.training import adapters, lora, trainer
 from edgemem.training import examples as files
 from edgemem.training.examples import Example
-from edgemem.training.packing import Tokens, pack
-from edgemem.training.tokens import tokenized
+from edgemem.training.packing import Tokens, pack, tokenized
 
 torch: Any = pytest.importorskip("torch", reason="needs edgemem-runtime[train]")
 pytest.importorskip("transformers", reason="needs edgemem-runtime[train]")
@@ -47,10 +46,10 @@ def adapted(base: Path, size: float = 0.15) -> tuple[Any, dict[str, Any]]:
 
 
 def test_the_shape_of_a_model_is_read_from_its_file(base: Path, tmp_path: Path) -> None:
-    assert adapterfile.shape_of(base) == SHAPE
+    assert adapters.shape_of(base) == SHAPE
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     with pytest.raises(AdapterError, match="give the GGUF of a language model"):
-        adapterfile.shape_of(tmp_path / "x.gguf")
+        adapters.shape_of(tmp_path / "x.gguf")
 
 
 def examples(count: int, group: str = "g", stage: Any = "extraction") -> list[Example]:
@@ -113,7 +112,7 @@ def test_llama_cpp_computes_what_was_trained(base: Path, tmp_path: Path) -> None
         (ours,) = lora.logits(model, row).numpy()
     arrays = {n: t.detach().numpy() for n, t in tensors.items()}
     file = tmp_path / "a.gguf"
-    adapterfile.write(file, arrays, alpha=8.0, shape=SHAPE)
+    adapters.write(file, arrays, alpha=8.0, shape=SHAPE)
     assert np.abs(llama_logits(base, tokens, file) - ours).max() < 0.05
     assert np.abs(llama_logits(base, tokens) - ours).max() > 1.0
 
@@ -123,7 +122,7 @@ def test_an_expert_learns_and_the_best_adapter_is_in_the_file(base: Path, tmp_pa
     outcome = trainer.train("extraction", base, examples(24), examples(8, "v"), out, PLAN)
     assert outcome.best_loss < 0.7 * outcome.first_loss
     assert (outcome.ended, outcome.steps, outcome.epochs) == ("epochs", 36, 6.0)
-    tensors, alpha = adapterfile.read(out, shape=SHAPE)
+    tensors, alpha = adapters.read(out, shape=SHAPE)
     assert alpha == PLAN.alpha
     layers = {name.rpartition(".")[0] for name in tensors}
     assert {name.rpartition(".")[2] for name in layers} == set(lora.QV)
@@ -230,7 +229,7 @@ def test_the_command_writes_an_adapter_and_says_how_it_went(
     assert said["steps"] == 4 and said["ended"] == "epochs"  # 16 examples, 8 held for validation
     assert said["valid_examples"] == 5
     assert said["bytes"] == out.stat().st_size
-    assert adapterfile.read(out, shape=SHAPE)[1] == 16.0
+    assert adapters.read(out, shape=SHAPE)[1] == 16.0
     assert "step 4, epoch 2.00" in result.stderr and "min left" in result.stderr
     command = json.loads((tmp_path / "a.gguf.json").read_text())["command"]
     # To be typed as it stands, where the files lie.
@@ -253,8 +252,8 @@ def test_llama_cpp_computes_the_same_on_the_bundled_model(tmp_path: Path) -> Non
     with torch.no_grad():
         ours = lora.logits(model.eval(), pack([Tokens(prompt, (0,))]))[0].numpy()
     arrays = {n: t.detach().numpy() for n, t in tensors.items()}
-    shape = adapterfile.shape_of(base)
+    shape = adapters.shape_of(base)
     file = tmp_path / "a.gguf"
-    assert adapterfile.write(file, arrays, alpha=8.0, shape=shape) <= 6_000_000
+    assert adapters.write(file, arrays, alpha=8.0, shape=shape) <= 6_000_000
     assert np.abs(llama_logits(base, prompt, file) - ours).max() <= 0.1
     assert np.abs(llama_logits(base, prompt) - ours).max() > 1.0

@@ -7,12 +7,12 @@ import pytest
 from locomokit import write_locomo
 from memorykit import quick
 
+from corpus import readers
+from corpus.annotated import examples
 from edgemem.errors import InputError
 from edgemem.importers import read_locomo
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.training import examples as files
-from edgemem.training import locomo
-from edgemem.training.annotated import examples
 from edgemem.training.examples import Example
 
 
@@ -22,7 +22,7 @@ def path(tmp_path):
 
 
 def test_a_pair_has_the_facts_that_cite_its_turns_with_dates_written_out(path):
-    pairs = locomo.pairs(path)
+    pairs = readers.locomo_pairs(path)
     assert [len(pair.messages) for pair in pairs] == [2, 2, 1]
     assert pairs[0].facts == ("Nia went sailing on 7 May 2023.", "Omar bakes bread on Sundays.")
     assert pairs[0].sources == (0, 1)
@@ -31,7 +31,7 @@ def test_a_pair_has_the_facts_that_cite_its_turns_with_dates_written_out(path):
 
 
 def test_questions_without_evidence_are_left_out_and_adversarial_ones_have_no_answer(path):
-    asked = locomo.questions(read_locomo(path))
+    asked = readers.locomo_questions(read_locomo(path))
     assert [(q.text, q.category, q.answer, len(q.evidence)) for q in asked] == [
         ("Who sails?", "single-hop", "Nia", 1),
         ("When?", "temporal", "2023", 2),
@@ -43,7 +43,7 @@ def test_examples_show_an_answerable_question_all_of_its_evidence(path):
     kinds = set()
     for seed in range(8):
         with quick() as memory:
-            made = list(examples(memory, locomo.read(path), seed=seed))
+            made = list(examples(memory, readers.read_locomo(path), seed=seed))
         assert {e.group for e in made} == {"conv-0"}
         kinds |= {(e.stage, e.kind) for e in made}
         for example in made:
@@ -67,7 +67,9 @@ def test_what_is_read_is_of_people_with_invented_names(path):
     for seed in range(8):
         with quick() as memory:
             made = [
-                e for e in examples(memory, locomo.read(path), seed=seed) if e.stage == "extraction"
+                e
+                for e in examples(memory, readers.read_locomo(path), seed=seed)
+                if e.stage == "extraction"
             ]
         assert not any(re.search(r"\b(Nia|Omar)\b", e.prompt + e.target) for e in made)
         for example in made:
@@ -80,7 +82,7 @@ def test_what_is_read_is_of_people_with_invented_names(path):
 def test_examples_of_one_seed_are_the_same(path):
     def made():
         with quick() as memory:
-            return list(examples(memory, locomo.read(path), seed=3))
+            return list(examples(memory, readers.read_locomo(path), seed=3))
 
     assert made() == made()
 

@@ -14,9 +14,8 @@ from trainkit import SHAPE, write_base
 
 from edgemem.errors import InputError
 from edgemem.runtime.models import sha256_of
-from edgemem.training import adapterfile
-from edgemem.training.combine import record_file, write_record
-from edgemem.training.merge import merged
+from edgemem.training import adapters
+from edgemem.training.adapters import merged, record_file, write_record
 
 
 def random(rank: int, seed: int, layers: int = 1, wide: int = 32) -> dict[str, np.ndarray]:
@@ -63,7 +62,7 @@ def trained(tmp_path: Path) -> tuple[Path, list[Path]]:
     base = write_base(tmp_path / "tiny.gguf")
     files = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
     for seed, file in enumerate(files):
-        adapterfile.write(file, random(2, seed, layers=2), alpha=4.0, shape=SHAPE)
+        adapters.write(file, random(2, seed, layers=2), alpha=4.0, shape=SHAPE)
         record = {
             "stage": "update", "rank": 2, "alpha": 4.0, "targets": ["q_proj", "o_proj"],
             "base_sha256": sha256_of(base), "seed": 3, "tokens": 1000, "best_loss": 1.0,
@@ -83,9 +82,9 @@ def test_trained_adapters_are_merged_and_the_record_says_of_which(
     options = ["--out", str(out), "--weight", "0.6", "--model", str(base)]
     told = run("train", "merge", *paths, *options, "--json")
     assert json.loads(told.stdout) == {"out": str(out), "adapters": 2, "bytes": out.stat().st_size}
-    found, alpha = adapterfile.read(out, shape=SHAPE)
+    found, alpha = adapters.read(out, shape=SHAPE)
     layer = "model.layers.1.self_attn.q_proj"
-    parts = [adapterfile.read(f, shape=SHAPE)[0] for f in files]
+    parts = [adapters.read(f, shape=SHAPE)[0] for f in files]
     whole = sum(change(part, layer, 0.6 * 2) for part in parts)
     best = np.linalg.norm(np.linalg.svd(whole, compute_uv=False)[2:])
     assert np.linalg.norm(whole - change(found, layer, alpha / 2)) == pytest.approx(best, rel=1e-2)

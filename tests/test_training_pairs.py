@@ -6,12 +6,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from clikit import Run
+from clikit import run_corpus
 
+from corpus.annotated import pair_examples
+from corpus.readers import is_pairs
+from corpus.readers import read_pairs as read
 from edgemem.errors import InputError
 from edgemem.stages.update import expert_prompt, expert_target
-from edgemem.training import examples, pairs
-from edgemem.training.pairs import is_pairs, read
+from edgemem.training import examples
 
 FEW = """
 : User sings in a choir.
@@ -32,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_each_fact_is_compared_with_the_memory_above(path: Path) -> None:
-    found = list(pairs.examples(read(path), "few"))
+    found = list(pair_examples(read(path), "few"))
     assert [(e.stage, e.kind, e.group) for e in found] == [
         ("update", "DELETE", "few-1"),
         ("update", "ADD", "few-1"),
@@ -56,12 +58,12 @@ def test_a_fact_without_a_memory_is_named(path: Path) -> None:
         read(path)
 
 
-def test_the_command_takes_pairs_beside_conversations(path: Path, run: Run) -> None:
+def test_the_command_takes_pairs_beside_conversations(path: Path) -> None:
     talk, out = path.with_name("talk.txt"), path.with_name("out.jsonl")
     talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
-    run("train", "data", str(path), str(talk), "--out", str(out))
+    run_corpus("data", str(path), str(talk), "--out", str(out))
     assert Counter(e.stage for e in examples.read([out])) == {"update": 3, "extraction": 1}
-    run("train", "data", str(path), "--stage", "extraction", "--out", str(out))
+    run_corpus("data", str(path), "--stage", "extraction", "--out", str(out))
     assert examples.read([out]) == []
 
 

@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clikit import Run
+from clikit import Run, run_corpus
 from locomokit import write_locomo
 
 from bench.random_adapters import QV, write_adapter
+from corpus import evaluate
+from corpus.readers import locomo_questions
 from edgemem.errors import InputError
+from edgemem.importers import read_locomo
 from edgemem.runtime import experts, models
 from edgemem.runtime.engine import Engine
-from edgemem.training import evaluate, examples
-from edgemem.training.combine import combine, record_file, write_record
-from edgemem.training.locomo import questions, read_locomo
+from edgemem.training import examples
+from edgemem.training.adapters import combine, record_file, write_record
 
 pytestmark = pytest.mark.models
 
@@ -98,44 +100,44 @@ def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, run: Run) -> No
     assert said == f"mine: extraction, update, generation; use it with --experts {folder}/\n"
     facts = tmp_path / "facts.txt"
     facts.write_text(": User sings.\nDELETE User stopped singing.\nADD User's aunt sings.\n")
-    asked = ["train", "eval", str(write_locomo(tmp_path)), str(facts)]
+    asked = ["eval", str(write_locomo(tmp_path)), str(facts)]
     asked += ["--experts", f"{folder}/"]
     asked += "--pairs 2 --questions 2 --operations 2 --together --json".split()
-    told = json.loads(run(*asked).stdout)
+    told = json.loads(run_corpus(*asked).stdout)
     assert {"extraction_json_valid", "update_accuracy", "answer_f1"} <= set(told["summary"])
     assert told["summary"]["update_accuracy_written"] is not None
     stages = {(row["who"], row["stage"]) for row in told["rows"] if "stage" in row}
     assert stages == {(who, stage) for who in ("base", "expert") for stage in scored}
 
 
-def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path, run: Run) -> None:
+def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path) -> None:
     log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
     log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n")
-    result = run("train", "data", str(log), "--out", str(out), code=2)
+    result = run_corpus("data", str(log), "--out", str(out), code=2)
     assert "log.txt has no annotations" in result.stderr and not out.exists()
 
 
-def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path, run: Run) -> None:
+def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    arguments = ["train", "data", str(write_locomo(tmp_path)), "--out", str(out)]
-    result = run(*arguments, "--stage", "generation")
+    arguments = ["data", str(write_locomo(tmp_path)), "--out", str(out)]
+    result = run_corpus(*arguments, "--stage", "generation")
     assert "CC BY-NC 4.0" in result.stderr
     assert {e.stage for e in examples.read([out])} == {"generation"}
-    run(*arguments)
+    run_corpus(*arguments)
     assert {e.stage for e in examples.read([out])} == {"extraction", "generation"}
 
 
-def test_conversations_of_one_name_are_refused(tmp_path: Path, run: Run) -> None:
+def test_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
     talk, out = tmp_path / "talk.txt", tmp_path / "out.jsonl"
     talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
-    assert "1 example" in run("train", "data", str(talk), "--out", str(out)).stderr
-    result = run("train", "data", str(talk), str(talk), "--out", str(out), code=2)
+    assert "1 example" in run_corpus("data", str(talk), "--out", str(out)).stderr
+    result = run_corpus("data", str(talk), str(talk), "--out", str(out), code=2)
     assert "talk-1: two conversations of that name" in result.stderr
 
 
 @pytest.mark.parametrize("way", evaluate.BASE_WAYS)
 def test_a_base_model_answers_in_one_line(tmp_path: Path, way: evaluate.Way) -> None:
-    asked = questions(read_locomo(write_locomo(tmp_path)))
+    asked = locomo_questions(read_locomo(write_locomo(tmp_path)))
     tellable = [q for q in asked if q.answer]
     with Engine.load() as engine:
         answers = [evaluate._answer(engine, q.text, q.evidence, way)[0] for q in tellable]

@@ -10,6 +10,10 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import quick
 
+from corpus import annotated, evaluate, readers
+from corpus.annotated import examples
+from corpus.readers import is_written
+from corpus.readers import read_written as read
 from edgemem.errors import InputError
 from edgemem.memory import Memory
 from edgemem.runtime import models
@@ -17,12 +21,9 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.stages.reading import readings
-from edgemem.training import evaluate, intents, replies
 from edgemem.training import examples as files
-from edgemem.training.annotated import examples
 from edgemem.training.examples import Example
-from edgemem.training.tokens import tokenized
-from edgemem.training.written import is_written, read
+from edgemem.training.packing import tokenized
 
 TALK = """\
 # Mara (she), Joel (he)
@@ -159,7 +160,7 @@ def test_chats_held_later_follow_a_conversation(path: Path) -> None:
 def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
     path.write_text(TALK + LATER)
     with quick(engine=FakeEngine()) as memory:
-        first, second = replies.examples(memory, read(path)[1])
+        first, second = annotated.reply_examples(memory, read(path)[1])
     system, noted, answered, asked = first.prompt
     assert "Saturday, 1 June 2024" in system["content"]
     assert 'User said: "I am allergic to nuts."' in noted["content"]
@@ -186,7 +187,7 @@ def test_a_short_answer_is_learned_with_what_was_said_before_it(
 ) -> None:
     path.write_text(TALK + ASKED)
     with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
-        first, second = replies.answers(memory, read(path)[1])
+        first, second = annotated.answer_examples(memory, read(path)[1])
     assert (first.stage, first.target, second.target) == ("generation", " nuts", f" {NOT_KNOWN}")
     assert 'User said: "I am allergic to nuts."' in first.prompt
     assert first.prompt.count("User asks") == 1
@@ -213,14 +214,14 @@ def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> Non
     later = LATER.replace("I am allergic to nuts\n", "I saw film 13 at the cinema\n")
     path.write_text(TALK + more + later)
     with quick(engine=FakeEngine()) as memory:
-        first, _ = replies.examples(memory, read(path)[1])
+        first, _ = annotated.reply_examples(memory, read(path)[1])
     assert first.earlier == () and first.target == "I don't know what Joel eats."
 
 
 def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) -> None:
     path.write_text(TALK + LATER)
     with quick(engine=FakeEngine()) as memory:
-        made = list(replies.examples(memory, read(path)[1]))
+        made = list(annotated.reply_examples(memory, read(path)[1]))
     file = tmp_path / "made.jsonl"
     files.write(file, made)
     assert files.read([file]) == made
@@ -305,8 +306,8 @@ CHATS = sorted((Path(__file__).parents[1] / "models" / "chats").glob("*.txt"))
 
 @pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)
 def test_our_chats_are_whole(file: Path) -> None:
-    if intents.is_messages(file):
-        assert len(list(intents.of_file(file))) >= 600
+    if readers.is_messages(file):
+        assert len(list(readers.read_messages(file))) >= 600
         return
     talks = read(file)
     assert len(talks) >= 40

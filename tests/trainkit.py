@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.runtime import llama
-from edgemem.training.adapterfile import Shape
+from edgemem.training.adapters import Shape
 
 LAYERS, HEADS, KV_HEADS, HIDDEN, INNER = 2, 4, 2, 32, 48
 SHAPE = Shape("llama", LAYERS, HEADS, KV_HEADS)

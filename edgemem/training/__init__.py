@@ -1,4 +1,6 @@
-"""Experts for the stages: data, training, evaluation. Nothing of the product imports this package.
+"""Training of experts for the stages, on files of examples; `corpus/` of the checkout writes such.
 
-Only `lora.py` and `trainer.py` import torch (extra `train`), and late.
+Nothing of the product imports this package. `lora` owns transformers, `adapters` owns gguf; only
+`lora` and `trainer` import torch. All three come with the extra `train`, and are imported late.
+Nothing here knows where examples come from.
 """

@@ -1,7 +1,7 @@
 """Training examples: what a stage's expert reads and what it should answer.
 
 The stages write both texts (`expert_prompt`, `expert_target`), so that an expert is trained on what
-it is shown later. Knows files of examples; knows no model, and not where examples come from.
+it is shown later.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from edgemem.errors import InputError
 
-if TYPE_CHECKING:
-    from edgemem.stages.reading import Reading
-
-__all__ = ["STAGES", "Example", "Stage", "extraction_example", "read", "write"]
+__all__ = ["STAGES", "Example", "Stage", "read", "write"]
 
 Stage = Literal["extraction", "update", "generation", "reply", "intent"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -40,14 +37,6 @@ class Example:
     earlier: tuple[int, ...] = ()
 
 
-def extraction_example(reading: Reading, facts: Sequence[str], group: str) -> Example:
-    """A question to extraction's expert, and the facts that it should find."""
-    from edgemem.stages.extraction import expert_target  # late: `--help` reads this file
-
-    target = expert_target(facts)
-    return Example("extraction", reading.prompt, target, group, "facts" if facts else "empty")
-
-
 def write(path: Path, examples: Iterable[Example]) -> int:
     """Write examples as JSON lines; how many."""
     lines = [json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples]
@@ -68,7 +57,7 @@ def read(paths: Sequence[Path]) -> list[Example]:
             except (TypeError, ValueError, LookupError) as exc:
                 raise InputError(
                     f"{path}, line {number} is no training example ({exc}); expected JSON with "
-                    "stage, prompt, target, group and kind, as `edgemem train data` writes it"
+                    "stage, prompt, target, group and kind, as `python -m corpus data` writes it"
                 ) from exc
             found.append(example)
     return found

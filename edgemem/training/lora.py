@@ -1,7 +1,6 @@
 """A frozen base model in torch with low-rank adapters, and the loss of packed rows.
 
-Knows torch and transformers (extra `train`, imported late); knows no files of examples and no
-schedule. The base comes from a GGUF alone: its dequantised weights.
+The base comes from a GGUF alone: its dequantised weights.
 
 Source: LoRA, W x + (alpha / r) B A x, B starting at zero; MemLoRA, appendix B. Our own linear layer
 instead of peft's: torch's dropout on a CPU costs as much as a third of a layer's products, and

@@ -1,7 +1,6 @@
-"""Examples packed into rows: one beginning that all share, then the examples end to end.
+"""Examples as token ids, packed into rows: one beginning that all share, then each example's own.
 
 A stage's examples begin with the same instruction, so a row computes it once, and holds no padding.
-Knows token ids; knows no tensors, no model and no text.
 """
 
 from __future__ import annotations
@@ -9,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
-__all__ = ["Row", "Tokens", "pack", "rows"]
+from edgemem.errors import InputError, ModelError
+from edgemem.runtime import llama
+from edgemem.runtime.vocabulary import Vocabulary
+from edgemem.training.examples import Example
+
+__all__ = ["MAX_TOKENS", "Row", "Tokens", "pack", "rows", "tokenized"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +101,52 @@ def _shared(prompts: Sequence[Sequence[int]]) -> int:
     for one, other in pairwise(prompts):
         count = next((i for i in range(count) if one[i] != other[i]), count)
     return count
+
+
+MAX_TOKENS = 2048  # of one example: the engine's default window
+
+
+def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
+    """Prompt and target of each example; the model's end-of-turn token ends the target.
+
+    They are tokenized apart, for the engine never sees them joined. Raises ModelError when base is
+    no model with a vocabulary, InputError on an example of more than MAX_TOKENS.
+    """
+    lib, model = llama.library(), llama.open_vocabulary(base)
+    try:
+        vocabulary = Vocabulary(lib, model, base.stem)
+        end = lib.llama_vocab_eot(vocabulary.handle)
+        if end < 0:
+            end = lib.llama_vocab_eos(vocabulary.handle)
+        found = [_tokens(vocabulary, example, end) for example in examples]
+        vocabulary.close()
+    finally:
+        lib.llama_model_free(model)
+    for example, tokens in zip(examples, found, strict=True):
+        if len(tokens) > MAX_TOKENS:
+            raise InputError(
+                f"an example of group {example.group!r} has {len(tokens)} tokens; at most "
+                f"{MAX_TOKENS} are allowed: show it fewer turns or memories"
+            )
+    return found
+
+
+def _tokens(vocabulary: Vocabulary, example: Example, end: int) -> Tokens:
+    """end: the token that ends an answer to a plain text; a chat's template has its own."""
+    if isinstance(example.prompt, str):
+        prompt = vocabulary.prompt_tokens(example.prompt)
+        return Tokens(tuple(prompt), (*vocabulary.tokenize(example.target), end))
+    chat = [*example.prompt, {"role": "assistant", "content": example.target}]
+    tokens = vocabulary.prompt_tokens(chat)
+    answers = []
+    for place in (*example.earlier, len(chat) - 1):
+        first = len(vocabulary.prompt_tokens(chat[:place]))
+        stop = first + len(vocabulary.tokenize(chat[place]["content"])) + 1
+        if not vocabulary.ends(tokens[stop - 1]):
+            raise ModelError(
+                f"the chat template ends no answer after {chat[place]['content'][-20:]!r}; train "
+                "on a model whose template shows an answer as the model writes it"
+            )
+        answers.append((first, stop))
+    *earlier, (first, stop) = answers
+    return Tokens(tuple(tokens[:first]), tuple(tokens[first:stop]), tuple(earlier))

@@ -1,7 +1,6 @@
 """Training one expert: the loop, its schedule, its checkpoints, the best adapter kept.
 
-Knows examples, packed rows and a model with adapters; knows no terminal: it reports progress to
-whoever asked. Imports torch late (extra `train`).
+Progress is reported to whoever asked.
 Source: MemLoRA, appendix B, algorithm B1; its search over settings is left to the caller.
 """
 
@@ -21,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from edgemem.errors import AdapterError, InputError
-from edgemem.training import adapterfile, lora
+from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Stage
 from edgemem.training.extra import require
-from edgemem.training.packing import Row, Tokens, rows
-from edgemem.training.tokens import tokenized
+from edgemem.training.packing import Row, Tokens, rows, tokenized
 
 __all__ = ["LAYERS", "Outcome", "Plan", "Progress", "learning_rate", "split", "targets", "train"]
 
@@ -305,7 +303,7 @@ class _Expert:
         self._torch: Any = torch
         self._plan = plan
         self._model = lora.load_base(base, precision=plan.precision)
-        self._shape = adapterfile.shape_of(base)
+        self._shape = adapters.shape_of(base)
         self._tensors = lora.add_lora(
             self._model, targets(stage, plan), rank=plan.rank, alpha=plan.alpha,
             dropout=plan.dropout, seed=plan.seed,
@@ -319,7 +317,7 @@ class _Expert:
 
         Raises AdapterError when it has other layers, or another rank.
         """
-        arrays, alpha = adapterfile.read(init, shape=self._shape)
+        arrays, alpha = adapters.read(init, shape=self._shape)
         wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
         for name, values in arrays.items():
             if wanted.get(name) != values.shape:
@@ -361,7 +359,7 @@ class _Expert:
 
     def write(self, out: Path) -> None:
         arrays = {n: t.detach().cpu().numpy() for n, t in self._tensors.items()}
-        adapterfile.write(out, arrays, alpha=self._plan.alpha, shape=self._shape)
+        adapters.write(out, arrays, alpha=self._plan.alpha, shape=self._shape)
 
     def save(self, file: Path, identity: str, state: _State) -> None:
         """A checkpoint, in place of an older one when it is whole."""

@@ -7,8 +7,7 @@ prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row
 that the fact does not repeat. Departs from it in two ways: memories are found by the words they
 share with a fact or question, and an answer that cannot be used is dropped, not repaired.
 
-What is shown to a teacher behind an address leaves this machine. Knows messages and the stages'
-prompts; the cloud's client asks.
+What is shown to a teacher behind an address leaves this machine.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from corpus.annotated import Situation, extraction_example, update_examples
 from edgemem.cloud.client import Client
 from edgemem.cloud.settings import CloudSettings, checked
 from edgemem.errors import CloudError
@@ -30,8 +30,7 @@ from edgemem.runtime.engine import Engine
 from edgemem.stages import generation
 from edgemem.stages.reading import readings
 from edgemem.text import content_words
-from edgemem.training.changes import Situation, update_examples
-from edgemem.training.examples import STAGES, Example, Stage, extraction_example
+from edgemem.training.examples import STAGES, Example, Stage
 
 __all__ = ["Ask", "at_url", "local", "taught"]
 

@@ -1,4 +1,6 @@
-"""Conversations written for training, with the facts and answers of each message under it.
+"""Annotated data as files have them: three forms written for training, and LoCoMo's JSON.
+
+Conversations, with the facts and answers of each message under it:
 
     # Mara (she), Joel (he)
     @ 2024-03-09 18:20
@@ -21,30 +23,78 @@ conversation without a single fact is one whose facts nobody wrote down: it has 
     < Biscuit is grey. | grey
 
 `~` is a chat held later, `>` what the user says there, with what the message wants in brackets
-(training/intents.py) and words quoted from each earlier message that the answer needs, and `<` an
+(as in the third form) and words quoted from each earlier message that the answer needs, and `<` an
 ideal answer, with the few words that would do; `-` is no answer.
 
-Knows that form; knows nothing of training.
+Pairs of an old memory (`:`) and facts told later, each compared with it alone, by what the fact is
+beside the memory (models/pairs/README.md):
+
+    : User rents a room above a bakery in Aarhus for 3,900 kroner.
+    DELETE User has two rooms in Leith at 720 pounds a month.
+    UPDATE User rents a room above a bakery in Aarhus for 3,900 kroner, without a kitchen.
+    NONE User lives in a room over a baker's in Aarhus.
+    ADD User's brother has bought a house in Odense.
+
+Messages, with what each wants:
+
+    (tell) the biopsy came back clean, i cried in the car park
+    (tell and task) we moved to bergen and the in-laws come on sunday what should i cook
+
+LoCoMo is CC BY-NC 4.0; so is whatever is trained on it. A message has the facts (`observation`)
+that cite it; relative dates are written out in both, by the same rule. An adversarial question's
+answer (`qa`) is that it is not known.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from corpus.annotated import (
+    Annotated,
+    Exchange,
+    Labelled,
+    Later,
+    Pair,
+    Question,
+    Situation,
+    as_recalled,
+    wanted,
+)
+from edgemem import importers
 from edgemem.errors import InputError
-from edgemem.importers import batches, spaced
-from edgemem.results import Message
+from edgemem.importers import LocomoFile, batches, spaced
+from edgemem.results import Event, Message
 from edgemem.stages import dates
 from edgemem.stages.reading import CONTEXT
-from edgemem.training.annotated import Annotated, Exchange, Later, Pair, Question, as_recalled
-from edgemem.training.intents import wanted
+from edgemem.text import words
 
-__all__ = ["is_written", "read"]
+__all__ = [
+    "ADVERSARIAL",
+    "CATEGORIES",
+    "is_messages",
+    "is_pairs",
+    "is_written",
+    "locomo_pairs",
+    "locomo_questions",
+    "read_locomo",
+    "read_messages",
+    "read_pairs",
+    "read_written",
+]
 
+_EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
+_LINE = re.compile(r"\(([a-z ]+)\) +(\S.*)")
+_TOGETHER = 10  # lines of a file that a split keeps together
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+ADVERSARIAL = "adversarial"
+_DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
+_REFUSED_SHARE = 0.2  # of the adversarial questions: all would teach to refuse too much
 _PEOPLE = re.compile(r"# *(\w[\w'-]*) \((she|he|they)\), *(\w[\w'-]*) \((she|he|they)\)")
 _WITH_ASSISTANT = re.compile(r"# *User, *Assistant")
 _USER = "(?:[Tt]he user|User)"
@@ -90,14 +140,19 @@ class _Chat:
     asked: tuple[str, tuple[str, ...], str] | None = None
 
 
+def _first_line(path: Path) -> str:
+    """The first line that is not empty; "" without one."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return next((line.rstrip() for line in file if not line.isspace()), "")
+
+
 def is_written(path: Path) -> bool:
     """Whether a file begins as one of these conversations does, after empty lines or none."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        first = next((line.strip() for line in file if not line.isspace()), "")
+    first = _first_line(path).strip()
     return bool(_PEOPLE.fullmatch(first) or _WITH_ASSISTANT.fullmatch(first))
 
 
-def read(path: Path) -> list[Annotated]:
+def read_written(path: Path) -> list[Annotated]:
     """The conversations of a file. Raises InputError, naming file and line, on another form."""
     found: list[Annotated] = []
     pronouns: dict[str, str] = {}
@@ -253,3 +308,129 @@ def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
 
 def _as_message(raw: dict[str, Any]) -> Message:
     return Message(raw["role"], raw["content"], raw["timestamp"], raw.get("name"))
+
+
+def is_pairs(path: Path) -> bool:
+    """Whether a file begins as one of these does, after empty lines or none."""
+    return _first_line(path).startswith(": ")
+
+
+def read_pairs(path: Path) -> list[Situation]:
+    """What each fact of a file is beside its memory.
+
+    Raises InputError, naming file and line, on another form.
+    """
+    found: list[Situation] = []
+    memory = ""
+    for number, raw in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        event, _, text = raw.strip().partition(" ")
+        if event == ":" and text:
+            memory = text
+        elif event in _EVENTS and text and memory:
+            found.append(Situation((memory,), text, _EVENTS[event], int(event == "ADD")))
+        elif event:
+            raise InputError(
+                f"{path}, line {number}: {raw.strip()[:60]!r} is no memory (`: User sings.`), nor "
+                f"a fact below one (`ADD User sings well.`); allowed: {', '.join(_EVENTS)}. "
+                "Correct the line."
+            )
+    return found
+
+
+def is_messages(path: Path) -> bool:
+    """Whether a file begins with such a line."""
+    return _LINE.fullmatch(_first_line(path).strip()) is not None
+
+
+def read_messages(path: Path) -> Iterator[Labelled]:
+    """Of a file of messages. Raises InputError, naming the line."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            if (found := _LINE.fullmatch(line.strip())) is None:
+                raise ValueError("no message such as `(tell) we got the flat`")
+            wants, tells = wanted(found[1])
+        except ValueError as exc:
+            raise InputError(f"{path}, line {number}: {exc}. Correct the line.") from exc
+        yield Labelled(found[2], "", wants, tells, f"{path.stem}-{number // _TOGETHER}")
+
+
+def read_locomo(path: Path) -> Annotated:
+    """A file of one conversation, with its annotations. Raises InputError as the importer does."""
+    file, found = importers.read_locomo(path), locomo_pairs(path)
+    return Annotated(
+        id=file.sample_id,
+        messages=file.messages,
+        pairs=found,
+        questions=locomo_questions(file),
+        pronouns=_pronouns(found),
+        refused=_REFUSED_SHARE,
+    )
+
+
+def locomo_pairs(path: Path) -> list[Pair]:
+    """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
+    said: list[Message] = []
+    place: dict[str, tuple[int, int]] = {}
+    spans: list[tuple[int, int]] = []
+    for number, batch in enumerate(batches(importers.read_locomo(path).messages, infer=True)):
+        for source, raw in enumerate(batch):
+            place[raw["metadata"]["dia_id"]] = number, source
+        spans.append((len(said), len(said) + len(batch)))
+        said += map(_as_message, batch)
+    told: list[list[tuple[str, int]]] = [[] for _ in spans]
+    for text, cited in _observations(path):
+        known = [place[id] for id in cited if id in place]
+        if known:
+            number, source = max(known)
+            said_at = said[spans[number][0] + source].timestamp
+            told[number].append((dates.absolute(text, said_at)[0].strip(), source))
+    return [
+        Pair(
+            messages=tuple(said[first:end]),
+            facts=tuple(text for text, _ in facts),
+            sources=tuple(source for _, source in facts),
+            context=tuple(said[max(0, first - CONTEXT) : first]),
+        )
+        for (first, end), facts in zip(spans, told, strict=True)
+    ]
+
+
+def locomo_questions(file: LocomoFile) -> list[Question]:
+    """The questions of a file whose evidence turns exist."""
+    turn = {m["metadata"]["dia_id"]: as_recalled(_as_message(m)) for m in file.messages}
+    found = []
+    for row in file.qa:
+        cited = _ids(row.get("evidence", ()))
+        shown = tuple(turn[id] for id in cited if id in turn)
+        category = CATEGORIES.get(row["category"], ADVERSARIAL)
+        answer = str(row["answer"]).strip() if category != ADVERSARIAL else None
+        if shown:
+            found.append(Question(row["question"], category, answer, shown))
+    return found
+
+
+def _pronouns(read: Sequence[Pair]) -> dict[str, str]:
+    """Of each speaker "she" or "he", by what their facts say more often."""
+    said: dict[str, Counter[str]] = {}
+    for pair in read:
+        for message in pair.messages:
+            said.setdefault(message.name or message.role.capitalize(), Counter())
+        for fact in pair.facts:
+            if (about := next((n for n in said if fact.startswith(n)), None)) is not None:
+                said[about].update(words(fact))
+    return {
+        name: "she" if found["she"] + found["her"] > found["he"] + found["his"] else "he"
+        for name, found in said.items()
+    }
+
+
+def _observations(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for session in json.loads(path.read_text(encoding="utf-8")).get("observation", {}).values():
+        for facts in session.values():
+            for text, cited in facts:
+                yield text, _ids([cited])
+
+
+def _ids(cited: Sequence[Any]) -> list[str]:
+    """Ids of turns, however they are written: "D1:3", ["D1:3", "D1:4"], "D1:3; D1:4"."""
+    return list(dict.fromkeys(id for c in cited for id in _DIALOGUE_ID.findall(str(c))))

@@ -1,8 +1,7 @@
 """Invented conversations, with the truth of every turn.
 
 Two friends, or a person and an assistant, talk over some months: they tell things of themselves
-and of people they know, change some of them, ask, joke and wander off. Knows phrases and
-what may be told; knows nothing of stages.
+and of people they know, change some of them, ask, joke and wander off.
 """
 
 from __future__ import annotations
@@ -12,10 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from corpus.phrases import (
+    FIRST_PERSON,
+    SECOND_PERSON,
+    Person,
+    Phrases,
+    Subject,
+    Told,
+    Topic,
+    all_facts,
+    as_sentence,
+    fill,
+    slots,
+    tell,
+)
 from edgemem.importers import spaced
 from edgemem.results import Message
-from edgemem.training.phrases import Phrases, Topic, fill, first_person, second_person, slots
-from edgemem.training.told import Person, Subject, Told, all_facts, as_sentence, tell
 
 __all__ = ["Conversation", "Turn", "converse"]
 
@@ -24,23 +35,7 @@ _CHATTER = (
 )  # fmt: skip
 _OF_THE_OTHER = ("echo", "recall")  # of what the other has or does, which no assistant has
 _INTERRUPTED = frozenset(("fine", "react", "small", "musing", "compliment", "wish", "hypo", "sad"))
-_EMOJI = (
-    "😊",
-    "😂",
-    "❤️",
-    "🎉",
-    "😅",
-    "🙌",
-    "👍",
-    "🥰",
-    "😭",
-    "🔥",
-    "✨",
-    ":)",
-    ":D",
-    "haha",
-    "lol",
-)
+_EMOJI = "😊 😂 ❤️ 🎉 😅 🙌 👍 🥰 😭 🔥 ✨ :) :D haha lol".split()
 
 
 @dataclass
@@ -254,7 +249,7 @@ class _Talk:
         if not plain:
             return None
         question = self.rng.choice(plain)
-        parts.append(fill(question[0], {}, second_person()))
+        parts.append(fill(question[0], {}, SECOND_PERSON))
         return topic, question
 
     def answer(self, turn: Turn, parts: list[str], asked: tuple[Topic, tuple[str, ...]]) -> None:
@@ -270,7 +265,7 @@ class _Talk:
             self.add(turn, parts, told)
             return
         values = {**told.values, "when": "", "soon": ""}
-        short = fill(question[1], values, first_person())
+        short = fill(question[1], values, FIRST_PERSON)
         part = self.rng.choice(_facts_of(topic, question[1]))
         fact = as_sentence(fill(part, values, told.subject.third()))
         form = self.rng.choice(

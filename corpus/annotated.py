@@ -1,0 +1,426 @@
+"""What annotated data are, and the training examples that are made of them.
+
+A message is shown with the two before it, and has the facts that it told; the speakers get invented
+names. Questions are shown what a search of the conversation finds (MemLoRA, algorithm B2), and some
+of them their evidence among a little of that. A later chat is played through a real `Chat` whose
+model is a script, so that an expert learns from what the product would show it. Half of the
+messages of unknown intent lose capitals and marks, so that no question mark gives it away.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, get_args
+
+from corpus.phrases import phrases
+from edgemem.chat import Chat
+from edgemem.importers import batches
+from edgemem.memory import Memory
+from edgemem.recall import asks_for_now, recall
+from edgemem.results import Event, Message, Scope
+from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
+from edgemem.stages import extraction, generation, intent, update
+from edgemem.stages.generation import Recalled
+from edgemem.stages.grounding import as_shown
+from edgemem.stages.intent import TELLS, Want
+from edgemem.stages.reading import Reading, readings
+from edgemem.text import content_words
+from edgemem.training.examples import STAGES, Example, Stage
+
+__all__ = [
+    "Annotated",
+    "Exchange",
+    "Labelled",
+    "Later",
+    "Pair",
+    "Question",
+    "Situation",
+    "answer_examples",
+    "as_recalled",
+    "bare",
+    "examples",
+    "extraction_example",
+    "intent_examples",
+    "labelled",
+    "pair_examples",
+    "reply_examples",
+    "retrieved",
+    "store",
+    "update_examples",
+    "wanted",
+]
+
+_MAX_ANSWER_WORDS = 20  # a longer one explains itself
+_GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
+_SHOWN = (3, 7)  # turns that a question is shown
+_MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
+_WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
+_MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two messages that follow each other, as `Memory.add` takes them, and their facts.
+
+    sources: of each fact, the index of its message. context: the messages before.
+    """
+
+    messages: tuple[Message, ...]
+    facts: tuple[str, ...]
+    sources: tuple[int, ...]
+    context: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """answer: None for one that the conversation does not tell. evidence: turns, in order."""
+
+    text: str
+    category: str
+    answer: str | None
+    evidence: tuple[Recalled, ...]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A message of a later chat and an ideal reply.
+
+    evidence: the messages that the reply needs. wants: what `wanted` reads. short: the
+    few words that would do, "-" if it is not known. Both may be empty.
+    """
+
+    text: str
+    reply: str
+    evidence: tuple[str, ...]
+    wants: str = ""
+    short: str = ""
+
+
+@dataclass(frozen=True)
+class Later:
+    """A chat that is held after the conversation. at: ISO time."""
+
+    at: str
+    exchanges: tuple[Exchange, ...]
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """messages: as `Memory.add` takes them. pronouns: "she" or "he" of each speaker with a name.
+
+    refused: the share of the unanswerable questions to learn from. later: chats held afterwards.
+    """
+
+    id: str
+    messages: Sequence[dict[str, Any]]
+    pairs: Sequence[Pair]
+    questions: Sequence[Question]
+    pronouns: Mapping[str, str]
+    refused: float = 1.0
+    later: Sequence[Later] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A new fact among old memories. number: which of them the event means; of ADD, the next."""
+
+    memories: tuple[str, ...]
+    fact: str
+    event: Event
+    number: int
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A message, what was said before it, what it wants, and whether it tells something.
+
+    group: messages that a split keeps together.
+    """
+
+    text: str
+    before: str
+    wants: Want | None
+    tells: bool
+    group: str
+
+
+def store(memory: Memory, talk: Annotated) -> None:
+    """Store a conversation's turns as they are, in a scope of its own, unless they are there."""
+    if memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=1):
+        return
+    for batch in batches(talk.messages, infer=False):
+        memory.add(batch, user_id=talk.id, infer=False)
+
+
+def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[Recalled, ...]:
+    """What the product shows an expert of a conversation: whole turns, the best one last."""
+    hits = memory.search(question, user_id=user_id, top_k=2 * most)
+    return recall(memory, question, hits, most=most, whole=True).shown
+
+
+def as_recalled(message: Message) -> Recalled:
+    """A message as an answer's expert is shown it."""
+    speaker = message.name or message.role.capitalize()
+    return Recalled(message.content, message.timestamp, speaker, said=True)
+
+
+def examples(
+    memory: Memory, talk: Annotated, *, seed: int = 0, stages: Collection[Stage] = STAGES
+) -> Iterator[Example]:
+    """The extraction and generation examples of a conversation, whose turns `memory` takes."""
+    rng = random.Random(f"{seed} {talk.id}")
+    if "extraction" in stages:
+        yield from _extraction(talk, rng)
+    if "generation" in stages:
+        store(memory, talk)
+        yield from _generation(memory, talk, rng)
+
+
+def extraction_example(reading: Reading, facts: Sequence[str], group: str) -> Example:
+    """A question to extraction's expert, and the facts that it should find."""
+    target = extraction.expert_target(facts)
+    return Example("extraction", reading.prompt, target, group, "facts" if facts else "empty")
+
+
+def _extraction(talk: Annotated, rng: random.Random) -> Iterator[Example]:
+    for pair in talk.pairs:
+        for reading in readings(pair.messages, pair.context):
+            told = zip(pair.facts, pair.sources, strict=True)
+            facts = [as_shown(fact, reading) for fact, source in told if source == reading.source]
+            if None not in facts:  # who reads only this would learn to invent
+                example = extraction_example(reading, [f for f in facts if f], talk.id)
+                yield _renamed(example, talk.pronouns, rng)
+
+
+def _generation(memory: Memory, talk: Annotated, rng: random.Random) -> Iterator[Example]:
+    for question in talk.questions:
+        if question.answer is None and rng.random() >= talk.refused:
+            continue
+        if question.answer is not None and len(question.answer.split()) > _MAX_ANSWER_WORDS:
+            continue
+        shown = _shown(memory, talk.id, question, rng)
+        prompt = generation.expert_prompt(question.text, shown, "User")
+        target = generation.expert_target(question.answer)
+        yield Example("generation", prompt, target, talk.id, question.category)
+
+
+def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) -> Example:
+    """The example with invented names for its speakers.
+
+    Of two names a conversation an expert learns these, instead of copying whom it reads of: trained
+    without this, it told nearly all of conv-26's facts of one of the two.
+    """
+    assert isinstance(example.prompt, str)
+    lists, names = phrases("train").lists, dict[str, str]()
+    for name, pronoun in pronouns.items():
+        taken = (*pronouns, *names.values())
+        free = [n for n in lists[pronoun] if n not in taken and n not in example.prompt]
+        names[name] = rng.choice(free)
+    if not names:
+        return example
+    speaker = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    prompt, target = (
+        speaker.sub(lambda found: names[found[0]], text)
+        for text in (example.prompt, example.target)
+    )
+    return replace(example, prompt=prompt, target=target)
+
+
+def _shown(
+    memory: Memory, user_id: str, question: Question, rng: random.Random
+) -> tuple[Recalled, ...]:
+    """What a question is shown: what a search finds, the evidence put in where it found none."""
+    most = rng.randint(*_SHOWN)
+    found = retrieved(memory, user_id, question.text, most)
+    if question.answer is None:
+        return found
+    others = [shown for shown in found if shown not in question.evidence]
+    if rng.random() < _GOLD_SHARE:
+        mixed = [*question.evidence, *others[len(others) - rng.randint(0, 2) :]]
+        rng.shuffle(mixed)
+    else:
+        missing = [gold for gold in question.evidence if gold not in found]
+        kept = others[len(missing) :]  # the least relevant ones make room
+        mixed = [shown for shown in found if shown in kept or shown in question.evidence]
+        for gold in missing:
+            mixed.insert(rng.randint(0, len(mixed)), gold)
+    if asks_for_now(question.text):
+        mixed.sort(key=lambda shown: shown.when or "")  # as recall shows them
+    return tuple(mixed)
+
+
+def update_examples(found: Iterable[Situation], group: str) -> Iterator[Example]:
+    """The meant memory and its event; of an ADD, the memory that is most like the fact."""
+    for situation in found:
+        if situation.event == "ADD":
+            said = set(content_words(situation.fact))
+            memory = max(situation.memories, key=lambda m: len(said & set(content_words(m))))
+        else:
+            memory = situation.memories[situation.number]
+        yield Example(
+            "update",
+            update.expert_prompt(situation.fact, memory),
+            update.expert_target(situation.event),
+            group,
+            situation.event,
+        )
+
+
+def pair_examples(found: Iterable[Situation], name: str) -> Iterator[Example]:
+    """The update examples of what was read, a group for each old memory."""
+    for number, (_, of_one) in enumerate(groupby(found, key=lambda s: s.memories), 1):
+        yield from update_examples(of_one, f"{name}-{number}")
+
+
+def wanted(text: str) -> tuple[Want | None, bool]:
+    """What is in the brackets: what a message wants, and whether it tells something. Raises
+    ValueError."""
+    if text == TELLS:
+        return None, True
+    wants: tuple[Want, ...] = get_args(Want)
+    for want in wants:
+        if text.removeprefix(f"{TELLS} and ") == want:
+            return want, text != want
+    raise ValueError(f"a message wants {text!r}; allowed: {TELLS}, {', '.join(wants)}")
+
+
+def labelled(talk: Annotated, *, seed: int = 0) -> Iterator[Labelled]:
+    """Of a conversation with later chats. seed: of what telling messages are said after."""
+    rng = random.Random(f"{seed} {talk.id} intents")
+    asked = [exchange for later in talk.later for exchange in later.exchanges]
+    told = {text for exchange in asked for text in exchange.evidence if "?" not in text}
+    for later in talk.later:
+        before = ""
+        for exchange in later.exchanges:
+            if exchange.wants:
+                wants, tells = wanted(exchange.wants)
+                yield Labelled(exchange.text, before, wants, tells, talk.id)
+            before = exchange.text
+    for text in sorted(told):
+        before = rng.choice(asked).text if rng.random() < 0.5 else ""
+        yield Labelled(text, before, None, True, talk.id)
+
+
+def bare(messages: Iterable[Labelled], *, seed: int = 0) -> Iterator[Labelled]:
+    """The messages, half of them without capitals and marks."""
+    rng = random.Random(seed)
+    for message in messages:
+        text = message.text
+        yield replace(message, text=_MARKS.sub("", text).lower()) if rng.random() < 0.5 else message
+
+
+def intent_examples(messages: Iterable[Labelled], *, seed: int = 0) -> Iterator[Example]:
+    """What the expert learns from."""
+    for m in bare(messages, seed=seed):
+        target = intent.expert_target(m.wants, tells=m.tells)
+        prompt = intent.expert_prompt(m.text, m.before)
+        yield Example(intent.STAGE, prompt, target, m.group, target.strip())
+
+
+def reply_examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterator[Example]:
+    """An example for each later chat, up to its last answer whose evidence is shown.
+
+    The conversation's turns are stored in `memory`. An answer whose evidence is not shown is not
+    learned: it would teach to invent.
+    """
+    rng = random.Random(f"{seed} {talk.id} replies")
+    written = _written(memory, talk)
+    for later in talk.later:
+        script = _Script(memory.engine, rng.choice(_WINDOWS), {"reply"})
+        chat = Chat(memory, script, user_id=talk.id)  # type: ignore[arg-type]
+        told = list(_told(chat, script, later, written))
+        said = [*script.prompt, {"role": "assistant", "content": script.answer}]
+        places = [i for i, message in enumerate(said) if message["role"] == "assistant"]
+        learned = [i for i, told in zip(places, told[-len(places) :], strict=True) if told]
+        if learned:
+            *earlier, last = learned
+            target = said[last]["content"]
+            yield Example("reply", said[:last], target, talk.id, "chat", tuple(earlier))
+
+
+def answer_examples(memory: Memory, talk: Annotated) -> Iterator[Example]:
+    """A generation example for each message that wants a fact, and whose evidence is shown."""
+    written = _written(memory, talk)
+    for later in talk.later:
+        script = _Script(memory.engine, memory.engine.n_ctx, {"intent", "generation"})
+        chat = Chat(memory, script, user_id=talk.id)  # type: ignore[arg-type]
+        for exchange in later.exchanges:
+            known = None if exchange.short == "-" else exchange.short
+            script.prompt, script.wants = "", exchange.wants
+            script.answer = generation.expert_target(known) if exchange.short else exchange.reply
+            _send(chat, exchange, later)
+            shown = all(written[text] in script.prompt for text in exchange.evidence)
+            if script.prompt and exchange.short and shown:
+                kind = "told" if known else "unknown"
+                yield Example("generation", script.prompt, script.answer, talk.id, kind)
+
+
+def _written(memory: Memory, talk: Annotated) -> dict[str, str]:
+    """The conversation's messages, which are stored, and each as a model is shown it."""
+    store(memory, talk)
+    turns = memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=len(talk.messages))
+    shown = [Recalled(turn.content, turn.timestamp, "User", said=True) for turn in turns]
+    return {turn.text: generation.shown_text(turn) for turn in shown}
+
+
+def _send(chat: Chat, exchange: Exchange, later: Later) -> None:
+    for _ in chat.send(exchange.text, timestamp=later.at, remember=False):
+        pass
+
+
+def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str]) -> Iterator[bool]:
+    """Of each answer whether the model was shown its evidence.
+
+    written: each message as notes show it.
+    """
+    for exchange in later.exchanges:
+        script.answer = exchange.reply
+        _send(chat, exchange, later)
+        read = "\n".join(m["content"] for m in script.prompt if m["role"] != "assistant")
+        shown = sum(written[text] in read for text in exchange.evidence)
+        of = len(exchange.evidence)
+        yield shown >= (of if of < 3 else _MOST_SHOWN * of)
+
+
+class _Script:
+    """A model with experts for some stages that says what was written for it.
+
+    prompt: what it was shown last. answer, wants: what it says next, of itself and of a message.
+    """
+
+    def __init__(self, engine: Engine, n_ctx: int, stages: set[str]) -> None:
+        self._engine, self._stages = engine, stages
+        self.n_ctx = n_ctx
+        self.name, self.n_params = engine.name, engine.n_params
+        self.has_chat_template = True
+        self.prompt: Any = []
+        self.answer = self.wants = ""
+
+    def expert(self, stage: str) -> bool:
+        return stage in self._stages
+
+    def count_tokens(self, prompt: Prompt) -> int:
+        return self._engine.count_tokens(prompt)
+
+    def warm(self, *_: Any, **__: Any) -> int:
+        return 0
+
+    def generate(self, prompt: str, **_: Any) -> Generation:
+        return _as_generation(self.wants)
+
+    def stream(self, prompt: Prompt, *, stage: str = "", **_: Any) -> Stream:
+        if stage in self._stages:
+            self.prompt = prompt
+        return Stream(self._said())
+
+    def _said(self) -> Generator[str, None, Generation]:
+        yield self.answer
+        return _as_generation(self.answer)
+
+
+def _as_generation(text: str) -> Generation:
+    return Generation(text, 0, 0, 0, 0.0, 0.0, "stop")
