@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.compress import Compressed, Span, budget_of, compress
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.relevance import relevance
-from edgemem.compression.scores import Scores, joined
+from edgemem.compression.compress import (
+    Compressed,
+    Scores,
+    Span,
+    budget_of,
+    compress,
+    joined,
+    relevance,
+)
+from edgemem.compression.layout import estimated_tokens
 from edgemem.recall import Passage, note_head, passages
 from edgemem.results import Hit
 

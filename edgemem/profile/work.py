@@ -19,8 +19,7 @@ from typing import Any
 
 from edgemem import kernels
 from edgemem.chat import Chat
-from edgemem.compression.compress import compress_prompt
-from edgemem.compression.scores import fisher
+from edgemem.compression.compress import compress_prompt, fisher
 from edgemem.compression.sensitivity import Scorer
 from edgemem.config import load_settings
 from edgemem.errors import ModelError
