@@ -35,7 +35,7 @@ from bench import report
 from bench.questions import Question, ask, by_session, by_turns
 from edgemem.config import load_settings
 from edgemem.memory import Memory
-from edgemem.retrieval.fusion import FEATURES, RELEVANT, Weights
+from edgemem.retrieval.search import FEATURES, RELEVANT, Weights
 from edgemem.runtime.embedder import Embedder
 from edgemem.training import locomo, written
 from edgemem.training.annotated import Annotated, store

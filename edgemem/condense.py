@@ -3,8 +3,6 @@
 A look-up and a selection: no text is embedded, and no model is asked. Which turns matter is what
 the search found out, which sentences of them the question's words say, and which words of these
 the sensitivities that `ahead.py` stored, where it has come so far.
-
-Knows a Memory and compression; knows no model.
 """
 
 from __future__ import annotations

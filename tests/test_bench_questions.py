@@ -11,7 +11,7 @@ from memorykit import quick
 
 from bench.fit_fusion import SHARES, fit, hits, leave_one_out, reached
 from bench.questions import Question, ask, by_session, by_turns
-from edgemem.retrieval.fusion import FEATURES
+from edgemem.retrieval.search import FEATURES
 from edgemem.training import written
 from edgemem.training.annotated import Annotated, store
 

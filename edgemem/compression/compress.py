@@ -319,8 +319,8 @@ class Scores:
 
 
 def fisher(scorer: Scorer, engine: Engine, text: str) -> Scores:
-    """S(x_i) of each token of a text, exact (sensitivity.py). engine: of the same model, for its
-    tokens. Errors as `Scorer.sensitivity` and `Engine.tokenize`; a text without tokens has none."""
+    """S(x_i) of each token of a text, exact. engine: of the same model, for its tokens. Errors
+    as `Scorer.sensitivity` and `Engine.tokenize`; a text without tokens has none."""
     tokens = engine.tokenize(text)
     if not tokens:
         return Scores.none()

@@ -29,7 +29,7 @@ from edgemem.profile.child import QUESTION, USER
 from edgemem.profile.gpu import gpus
 from edgemem.profile.report import Part, Timing
 from edgemem.results import Message, Scope, utc_now
-from edgemem.retrieval.memories import similarities
+from edgemem.retrieval.search import similarities
 from edgemem.runtime import llama, tune
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.vocab_only import Tokenizer
