@@ -51,8 +51,8 @@ from bench.contexts import Case, cases, store
 from bench.reading import N_CTX, READERS, Item, Key, Task, measured, start
 from bench.sensitivity import measure
 from edgemem.ahead import score_window
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.selection import Tokenize
+from edgemem.compression.compress import Tokenize
+from edgemem.compression.layout import estimated_tokens
 from edgemem.compression.sensitivity import Scorer
 from edgemem.condense import condense
 from edgemem.importers import read_locomo

@@ -19,21 +19,23 @@ from numpy.typing import NDArray
 
 from bench.contexts import Case
 from edgemem.cloud.governor import by_relevance
-from edgemem.compression.compress import compress, compress_prompt
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.layout import Layout, lay_out, masks
-from edgemem.compression.relevance import relevance, sentence_texts
-from edgemem.compression.scores import Scores, final_scores
-from edgemem.compression.selection import (
+from edgemem.compression.compress import (
     GAP,
+    Scores,
     Selection,
+    compress,
+    compress_prompt,
+    final_scores,
     pool,
+    relevance,
     select,
     sentence_means,
+    sentence_texts,
     turn_decay,
     unit_means,
     within,
 )
+from edgemem.compression.layout import Layout, estimated_tokens, lay_out, masks
 from edgemem.condense import condense
 from edgemem.memory import Memory
 from edgemem.results import Hit

@@ -37,7 +37,7 @@ from corpus import readers
 from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
 from edgemem.memory import Memory
-from edgemem.retrieval.fusion import FEATURES, RELEVANT, Weights
+from edgemem.retrieval.search import FEATURES, RELEVANT, Weights
 from edgemem.runtime.embedder import Embedder
 
 KINDS = ("metric", "cosine")

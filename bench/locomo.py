@@ -41,8 +41,8 @@ from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.importers import LocomoFile, read_locomo
 from edgemem.memory import Memory
-from edgemem.retrieval.fusion import FEATURES
-from edgemem.retrieval.rows import Dtype
+from edgemem.retrieval.search import FEATURES
+from edgemem.retrieval.vectors import Dtype
 
 _console = Console(stderr=True)
 

@@ -61,7 +61,7 @@ class Question:
 
     asks: "own" what the conversation tells, "other" what another one does, "unknown" what none
     does. corpus, group: where it is from; what is of one group is left out together.
-    features: (n, f) float32, see retrieval/fusion.py; evidence: (n,) bool, which of the candidates
+    features: (n, f) float32, see retrieval/search.py; evidence: (n,) bool, which of the candidates
     answer it.
     """
 

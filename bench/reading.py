@@ -22,7 +22,7 @@ from typing import Any
 from bench.compressors import METHODS, Job
 from bench.contexts import Case, hits
 from corpus.evaluate import token_f1
-from edgemem.compression.scores import fisher, self_information
+from edgemem.compression.compress import fisher, self_information
 from edgemem.compression.sensitivity import Scorer
 from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder

@@ -45,9 +45,9 @@ from edgemem.kernels import scan_topk_numpy
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
-from edgemem.retrieval.memories import NEAREST, Candidates, Memories, similarities
 from edgemem.retrieval.metric import Metric
-from edgemem.retrieval.table import View
+from edgemem.retrieval.search import NEAREST, Candidates, Memories, similarities
+from edgemem.retrieval.vectors import View
 from edgemem.retrieval.whitening import EVERYBODY
 from edgemem.store import Store
 from edgemem.turns import stored_turn, turn_memory

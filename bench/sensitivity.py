@@ -26,9 +26,8 @@ from typing import Any
 import numpy as np
 
 from bench import report
-from edgemem.compression.families import Shape
 from edgemem.compression.sensitivity import Scorer
-from edgemem.compression.weights import Weights
+from edgemem.compression.weights import Shape, Weights
 from edgemem.runtime import llama, models
 
 OUTPUT_ROWS = 4096

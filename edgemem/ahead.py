@@ -1,8 +1,7 @@
 """Sensitivities ahead of time: what was said is scored while nothing else is done.
 
-Knows the store, a scorer with weights of its own, and a share of one processor; knows no search and
-no generation, and holds no lock of theirs. Each window of turns is stored when it is scored, so a
-stop loses one window at most.
+The scorer has weights of its own and a share of one processor; nothing here holds a lock of search
+or generation. Each window of turns is stored when it is scored, so a stop loses one window at most.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
@@ -61,13 +61,14 @@ def score_window(store: Store, scorer: Scorer, check: Callable[[], None] | None 
     return stored
 
 
+@dataclass(frozen=True, slots=True)
 class _Line:
     """The tokens of a turn's line; own: which of them are of its text, and their offsets in it."""
 
-    def __init__(
-        self, turn: Neighbour, tokens: Sequence[int], own: slice, offsets: NDArray[np.int32]
-    ) -> None:
-        self.turn, self.tokens, self.own, self.offsets = turn, tokens, own, offsets
+    turn: Neighbour
+    tokens: Sequence[int]
+    own: slice
+    offsets: NDArray[np.int32]
 
 
 def _line(scorer: Scorer, turn: Neighbour) -> _Line:

@@ -8,7 +8,7 @@ before anything reads the data.
 
     <db>.hnsw        what hnswlib wrote
     <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
-    <db>.metric      what metricfile.py wrote, and its stamp likewise
+    <db>.metric      what whitening.py wrote, and its stamp likewise
     <model>.tuned    what runtime/tune.py let llama.cpp write, and its stamp likewise
 """
 

@@ -3,8 +3,6 @@
 A look-up and a selection: no text is embedded, and no model is asked. Which turns matter is what
 the search found out, which sentences of them the question's words say, and which words of these
 the sensitivities that `ahead.py` stored, where it has come so far.
-
-Knows a Memory and compression; knows no model.
 """
 
 from __future__ import annotations
@@ -18,10 +16,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.compress import Compressed, Span, budget_of, compress
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.relevance import relevance
-from edgemem.compression.scores import Scores, joined
+from edgemem.compression.compress import (
+    Compressed,
+    Scores,
+    Span,
+    budget_of,
+    compress,
+    joined,
+    relevance,
+)
+from edgemem.compression.layout import estimated_tokens
 from edgemem.recall import Passage, note_head, passages
 from edgemem.results import Hit
 

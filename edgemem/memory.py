@@ -45,7 +45,7 @@ from edgemem.results import (
 )
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import embedded_text, search_text
-from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.search import Memories
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.store import PendingItem, Store, StoredTurn

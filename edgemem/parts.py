@@ -15,8 +15,7 @@ from edgemem import admission, cachefile
 from edgemem.budget import Plan
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, StoreError, StoreFull
-from edgemem.retrieval.memories import Memories
-from edgemem.retrieval.search import refresh
+from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from edgemem.results import Hit, MemoryItem, Scope
-from edgemem.retrieval.fusion import RELEVANT
-from edgemem.retrieval.search import refresh
+from edgemem.retrieval.search import RELEVANT, refresh
 from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled
 from edgemem.store import StoredTurn

@@ -16,8 +16,8 @@ from bench.compression import _read_parts, _rows
 from bench.compressors import METHODS, Job
 from bench.contexts import Case, cases, hits, store
 from bench.reading import Task, measured
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.scores import Scores
+from edgemem.compression.compress import Scores
+from edgemem.compression.layout import estimated_tokens
 from edgemem.importers import LocomoFile
 from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder

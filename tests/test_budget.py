@@ -24,7 +24,7 @@ from edgemem.budget import Choice, admit, bytes_of
 from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
 from edgemem.results import Scope
-from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.search import Memories
 from edgemem.runtime import models, sizes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 

@@ -11,11 +11,15 @@ import pytest
 from clikit import Run
 
 from edgemem import compress_prompt
-from edgemem.compression.compress import Compressed, Span
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.layout import lay_out
-from edgemem.compression.relevance import relevance, sentence_texts
-from edgemem.compression.scores import Scores, self_information
+from edgemem.compression.compress import (
+    Compressed,
+    Scores,
+    Span,
+    relevance,
+    self_information,
+    sentence_texts,
+)
+from edgemem.compression.layout import estimated_tokens, lay_out
 from edgemem.compression.sensitivity import Scorer
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime.embedder import Embedder

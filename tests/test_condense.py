@@ -7,7 +7,7 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import quick
 
-from edgemem.compression.estimate import estimated_tokens
+from edgemem.compression.layout import estimated_tokens
 from edgemem.condense import Condensed, condense
 from edgemem.errors import InputError
 from edgemem.memory import Memory

@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.retrieval.fusion import (
-    FEATURES,
-    RELEVANT,
-    Weights,
-    parts_of,
-    probability,
-    shipped,
-)
+from edgemem.retrieval.search import FEATURES, RELEVANT, Weights, parts_of, probability, shipped
 
 numbers = st.floats(-50, 50, width=32)
 rows = st.lists(numbers, min_size=len(FEATURES), max_size=len(FEATURES))

@@ -18,7 +18,7 @@ from edgemem.cloud import governor as governing
 from edgemem.cloud.governor import Governor, Outgoing
 from edgemem.cloud.prices import Price, compression_pays, load_prices
 from edgemem.cloud.settings import CloudSettings
-from edgemem.compression.estimate import estimated_tokens
+from edgemem.compression.layout import estimated_tokens
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope

@@ -12,8 +12,7 @@ from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T1, add, memory, unit
 from edgemem.errors import DimensionMismatch
 from edgemem.results import Scope
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.memories import Memories
-from edgemem.retrieval.search import refresh
+from edgemem.retrieval.search import Memories, refresh
 from edgemem.store import Store
 
 

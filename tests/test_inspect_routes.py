@@ -17,7 +17,7 @@ import edgemem.server
 from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.results import Scope
-from edgemem.retrieval.fusion import FEATURES
+from edgemem.retrieval.search import FEATURES
 from edgemem.server.page import PATHS
 from edgemem.store.store import browse, owners, replacements
 

@@ -16,10 +16,10 @@ from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.results import Scope
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.memories import Memories
 from edgemem.retrieval.metric import Moments
-from edgemem.retrieval.rows import Float32Rows, Int8Rows, rows_type
-from edgemem.retrieval.whitening import Vectors, Whitening
+from edgemem.retrieval.search import Memories
+from edgemem.retrieval.vectors import Rows, Vectors
+from edgemem.retrieval.whitening import Whitening
 
 
 @pytest.fixture(params=["native", "numpy"], autouse=True)
@@ -61,7 +61,7 @@ def test_both_kinds_of_rows_have_the_same_methods(seed, n, dim):
     vectors = (rng.standard_normal((n, dim)) * rng.uniform(1e-3, 1e3)).astype(np.float32)
     queries = rng.standard_normal((3, dim)).astype(np.float32)
     positions = rng.integers(0, n, size=5 if n else 0)
-    plain, rounded = Float32Rows.of(vectors), Int8Rows.of(vectors)
+    plain, rounded = Rows.of(vectors, "float32"), Rows.of(vectors, "int8")
     np.testing.assert_array_equal(plain.floats(positions), vectors[positions])
     for rows in (plain, rounded):
         assert (len(rows), rows.dim) == (n, dim)
@@ -201,7 +201,7 @@ def test_int8_takes_a_quarter_of_the_memory_of_the_vectors():
 
 def test_a_metric_fitted_on_int8_is_nearly_that_of_the_floats():
     vectors, asked = correlated(5000, 32, queries=20)
-    rows, labels = Int8Rows.of(vectors), np.arange(5000)
+    rows, labels = Rows.of(vectors, "int8"), np.arange(5000)
     whitening = Whitening()
     assert whitening.get("ann", 1, lambda: Vectors(rows, labels, labels)) is None
     whitening.wait()
@@ -235,7 +235,6 @@ def test_another_dtype_is_refused():
     with pytest.raises(ValueError) as caught:
         VectorIndex(3, "float16")  # type: ignore[arg-type]
     assert str(caught.value) == ("dtype is 'float16'; vectors are held as 'float32' or 'int8'")
-    assert rows_type("float32") is Float32Rows and rows_type("int8") is Int8Rows
 
 
 def test_the_setting_decides_how_a_memory_holds_its_vectors(tmp_path):

@@ -15,8 +15,7 @@ from worldkit import NOW, SAID, USERS, World, expected
 
 from edgemem.results import Scope
 from edgemem.retrieval import metric as metric_module
-from edgemem.retrieval.fusion import FEATURES, FEW, MANY, shipped
-from edgemem.retrieval.memories import Candidates, Memories
+from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, Memories, shipped
 from edgemem.retrieval.whitening import MIN_VECTORS
 from edgemem.store import Store
 

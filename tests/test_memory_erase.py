@@ -13,7 +13,7 @@ from memorykit import bytes_beside, quick, texts
 from edgemem import Memory, cachefile
 from edgemem.errors import StoreFull
 from edgemem.retrieval.index import VectorIndex
-from edgemem.retrieval.memories import Memories
+from edgemem.retrieval.search import Memories
 from edgemem.runtime.engine import Generation
 
 SECRET = "xyzzyplugh"

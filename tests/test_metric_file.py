@@ -14,9 +14,9 @@ from memorykit import quick
 from edgemem import cachefile
 from edgemem.config import load_settings
 from edgemem.results import Scope
-from edgemem.retrieval import metricfile, whitening
-from edgemem.retrieval.memories import Memories
+from edgemem.retrieval import whitening
 from edgemem.retrieval.metric import Moments
+from edgemem.retrieval.search import Memories
 from edgemem.retrieval.whitening import EVERYBODY, Whitening
 
 ANN, BOB = Scope(user_id="ann"), Scope(user_id="bob")
@@ -148,8 +148,8 @@ def test_a_file_of_another_layout_is_refused(tmp_path):
     path = tmp_path / "cache"
     memories = saved(path)
     stamp, vectors = memories._snapshot(MODEL)
-    later = replace(stamp, layout=metricfile.LAYOUT + 1)
-    assert metricfile.save(path, memories.whitening, vectors, later)
+    later = replace(stamp, layout=whitening.LAYOUT + 1)
+    assert whitening.save(path, memories.whitening, vectors, later)
     assert not holding().load_metrics(path, model_id=MODEL)
 
 
@@ -205,8 +205,8 @@ def test_a_full_disk_leaves_the_file_from_before(tmp_path, monkeypatch, caplog):
     path = tmp_path / "cache"
     memories = saved(path)
     before = path.read_bytes()
-    write = metricfile._write
-    monkeypatch.setattr(metricfile, "_write", lambda name, data: write(name, data[:1000]))
+    write = whitening._write
+    monkeypatch.setattr(whitening, "_write", lambda name, data: write(name, data[:1000]))
     assert not memories.save_metrics(path, model_id=MODEL)
     assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
     assert "1000 bytes instead of" in caplog.text
@@ -276,7 +276,7 @@ def test_wrong_contents_under_a_sound_stamp_are_refused(tmp_path, wrong):
     np.savez(data, **WRONG[wrong](arrays_of(path)))
     text = data.getvalue()
     temporary, size = cachefile.write_temporary(
-        path, lambda name: metricfile._write(name, text), len(text)
+        path, lambda name: whitening._write(name, text), len(text)
     )
     del stamp["check"]
     cachefile.publish(temporary, path, {**stamp, **size})

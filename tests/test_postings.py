@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from storekit import T1, T2, add, memory
 from wordkit import Texts, plain_bm25, scores_of
 
-from edgemem.retrieval.postings import Matches, Postings
+from edgemem.retrieval.lexical import Matches, Postings
 from edgemem.store import Store
 from edgemem.store.changes import stored_postings, tokenize, word_terms
 

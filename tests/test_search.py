@@ -9,9 +9,7 @@ from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
 
 from edgemem import Memory
 from edgemem.results import Scope
-from edgemem.retrieval.fusion import FEATURES
-from edgemem.retrieval.memories import Memories
-from edgemem.retrieval.search import Scored, find
+from edgemem.retrieval.search import FEATURES, Memories, Scored, find
 from edgemem.store import Store
 from edgemem.store.filters import compile_filters
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from edgemem.results import Scope
-from edgemem.retrieval import memories as module
-from edgemem.retrieval.fusion import FEATURES
-from edgemem.retrieval.memories import Memories
-from edgemem.retrieval.postings import Postings
-from edgemem.retrieval.search import refresh
+from edgemem.retrieval import search as module
+from edgemem.retrieval.lexical import Postings
+from edgemem.retrieval.search import FEATURES, Memories, refresh
 from edgemem.store import NewMemory, Store
 
 ANA, BEN = Scope(user_id="ana"), Scope(user_id="ben")

@@ -10,11 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgemem.compression.compress import Span, compress
-from edgemem.compression.estimate import estimated_tokens
-from edgemem.compression.layout import Layout, lay_out
-from edgemem.compression.scores import Scores, joined
-from edgemem.compression.selection import join, pool, select, turn_decay, unit_means, within
+from edgemem.compression.compress import (
+    Scores,
+    Span,
+    compress,
+    join,
+    joined,
+    pool,
+    select,
+    turn_decay,
+    unit_means,
+    within,
+)
+from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.errors import InputError
 from edgemem.runtime.engine import Engine
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.compression.characters import code_points, is_space
-from edgemem.compression.estimate import estimated_tokens
+from edgemem.compression.layout import code_points, estimated_tokens, is_space
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
 from edgemem.runtime.engine import Engine

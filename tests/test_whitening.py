@@ -11,14 +11,13 @@ from metrickit import assert_same_metric, cloud
 from edgemem.retrieval import metric as metric_module
 from edgemem.retrieval import whitening as module
 from edgemem.retrieval.metric import REFIT_SHARE, Moments
-from edgemem.retrieval.rows import Float32Rows
+from edgemem.retrieval.vectors import Rows, Vectors
 from edgemem.retrieval.whitening import (
     AT_ONCE,
     EVERYBODY,
     KEPT,
     MAX_GONE_SHARE,
     MIN_VECTORS,
-    Vectors,
     Whitening,
 )
 
@@ -29,7 +28,7 @@ ROWS = cloud(1, 2000, D)
 def of(some):
     """What the table would give: these rows, each with its position as its label."""
     positions = np.asarray(some, np.int64)
-    return lambda: Vectors(Float32Rows(ROWS), positions, positions)
+    return lambda: Vectors(Rows(ROWS), positions, positions)
 
 
 def never():

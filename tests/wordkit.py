@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from edgemem.retrieval.postings import Matches
+from edgemem.retrieval.lexical import Matches
 from edgemem.store.changes import tokenize
 
 Texts = dict[int, str]

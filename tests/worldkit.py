@@ -14,9 +14,9 @@ from wordkit import plain_bm25
 
 from edgemem.results import Scope
 from edgemem.retrieval.catalog import FIRST_PERSON, SESSION_GAP_S
-from edgemem.retrieval.fusion import FEATURES, FEW
 from edgemem.retrieval.lexical import asks_when, query_terms, time_terms
 from edgemem.retrieval.metric import Metric
+from edgemem.retrieval.search import FEATURES, FEW
 from edgemem.store import Store
 from edgemem.store.changes import tokenize
 from edgemem.text import words

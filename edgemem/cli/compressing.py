@@ -15,7 +15,7 @@ import click
 from edgemem.cli.output import json_option, note, plural, print_json, read_stdin, working
 
 if TYPE_CHECKING:
-    from edgemem.compression.selection import Tokenize
+    from edgemem.compression.compress import Tokenize
 
 __all__ = ["compress", "print_struck"]
 
@@ -57,7 +57,7 @@ def compress(
     it. Without --rate and --target-token: half.
     """
     from edgemem.compression.compress import compress_prompt
-    from edgemem.compression.estimate import estimated_tokens
+    from edgemem.compression.layout import estimated_tokens
     from edgemem.config import load_settings
     from edgemem.runtime.embedder import Embedder
     from edgemem.runtime.engine import Engine

@@ -26,7 +26,7 @@ from edgemem.cloud.people import People
 from edgemem.cloud.prices import Price, compression_pays, load_prices
 from edgemem.cloud.redact import Redacted, redact
 from edgemem.cloud.settings import CloudSettings
-from edgemem.compression.estimate import estimated_tokens
+from edgemem.compression.layout import estimated_tokens
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, StoreError
 from edgemem.results import Hit, Scope, utc_now
 from edgemem.stages.dates import absolute
@@ -116,9 +116,7 @@ def by_relevance(memory: Memory) -> Compress:
     """
 
     def compressed(context: str, question: str, target_tokens: int) -> str:
-        from edgemem.compression.compress import compress
-        from edgemem.compression.relevance import relevance
-        from edgemem.compression.scores import Scores
+        from edgemem.compression.compress import Scores, compress, relevance
 
         return compress(
             [context],

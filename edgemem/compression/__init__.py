@@ -1,4 +1,5 @@
 """Making a context smaller: which of its tokens matter, and which are kept.
 
-Knows tokens, text and scores; knows no store and no network.
+layout.py knows characters; weights.py and backprop.py know a transformer's arithmetic and no text.
+Nothing here knows a store, a memory or the network.
 """

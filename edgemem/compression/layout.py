@@ -1,7 +1,6 @@
 """How a text may be cut: turns, sentences, whole words, and what is never cut inside.
 
-Knows characters and regular expressions; knows no tokens, no scores and no model. The word lists
-are English; text of other languages is cut at its own sentence marks and spaces.
+The word lists are English; text of other languages is cut at its own sentence marks and spaces.
 """
 
 from __future__ import annotations
@@ -14,14 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.characters import code_points, is_space
+from edgemem.inputs import utf8
 from edgemem.text import NEGATION, sentence_starts
 
-__all__ = ["Layout", "lay_out", "masks"]
+__all__ = ["Layout", "code_points", "estimated_tokens", "is_space", "lay_out", "masks"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
+
+
+_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # 0x3000 is the last one
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """(n,) of the n characters of a text; a half of a surrogate pair is itself."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def is_space(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """(n,) which code points are spaces, as `str.isspace` and a pattern's \\s have it."""
+    spaces: NDArray[np.bool_] = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
+    return spaces
+
 
 # What stands before a turn's words, if anything: a time in brackets, as logs have it, or in words,
 # and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: ".
@@ -142,7 +156,7 @@ def masks(text: str, offsets: IntArray) -> FloatArray:
 
     offsets: (n, 2) characters [start, end) of each token. Keywords 1.2, structural punctuation 1.3
     (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
-    Source: CoreMem 3.3; its lists are "relegated to Appendix E", which has none.
+    Source: CoreMem 3.3, without the lists of its Appendix E, which has none.
     """
     of_char = _OF_CHAR[np.minimum(code_points(f"{text} "), 128)]
     lower = text.lower()
@@ -204,3 +218,33 @@ def _json_spans(text: str) -> list[tuple[int, int]]:
             found.append((match.start(), end))
             at = end
     return found
+
+
+LETTERS = 4  # of a word, in a token
+
+
+def estimated_tokens(text: str) -> NDArray[np.int64]:
+    """An upper estimate where no tokenizer is known: (n, 2) characters of each supposed token.
+
+    A token for every four ASCII letters of a word (or less at its end), one for each digit, mark
+    and line end, and one for each byte of UTF-8 of any other character; one space belongs to what
+    follows it. More than SmolLM2, Gemma 3 and BERT take for ordinary text; a text that is mostly
+    rare words, such as identifiers, may take more. Raises InputError on half of a surrogate pair.
+    """
+    utf8(text)
+    if not text:
+        return np.empty((0, 2), np.int64)
+    codes = code_points(text)
+    lower = codes | 0x20  # of a letter; no other character becomes one
+    letter = (lower >= ord("a")) & (lower <= ord("z"))
+    at = np.arange(len(codes))
+    word = np.maximum.accumulate(np.where(letter, 0, at + 1))  # where its letters begin
+    goes_on = letter[:-1] & letter[1:] & ((at - word)[:-1] % LETTERS != LETTERS - 1)
+    goes_on |= (codes[:-1] == ord(" ")) & ~is_space(codes[1:])
+    ends = np.append(np.flatnonzero(~goes_on) + 1, len(codes))
+    spans = np.stack([np.append(0, ends[:-1]), ends], axis=1)
+    if text.isascii():
+        return spans
+    last = codes[ends - 1]
+    sizes = 1 + (last >= 0x80).astype(int) + (last >= 0x800) + (last >= 0x10000)
+    return np.repeat(spans, sizes, axis=0)

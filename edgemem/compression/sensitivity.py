@@ -1,7 +1,7 @@
 """How much the loss of what a model reads depends on each token: CoreMem's Fisher sensitivities.
 
-Knows tokens and windows of them; knows no text. The model's weights are mapped here a second time,
-apart from any Engine, so that scoring waits for no generation and no generation for it.
+The model's weights are mapped here a second time, apart from any Engine, so that scoring waits for
+no generation and no generation for it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from edgemem.runtime.vocab_only import Tokenizer
 __all__ = ["Scorer", "Sensitivity"]
 
 FloatArray = NDArray[np.float32]
+
 
 WINDOW = 2048
 
@@ -147,21 +148,21 @@ class Scorer:
         check: Callable[[], None] | None,
     ) -> tuple[FloatArray, FloatArray]:
         """‖gradient ⊙ embedding‖ for the sum of the losses, and the losses, 0 for the first."""
-        weights = self._weights
-        if weights is None:
-            raise ModelError("the scorer is closed; load it again with Scorer.load(...)")
+        weights = self._open_weights()
         h = weights.embeddings(ids)
         losses, gradient = loss_and_gradient(weights, h, ids, loss_from, memory_bytes, check)
         return np.linalg.norm(gradient * h, axis=1), np.concatenate([[np.float32(0)], losses])
 
-    def _checked(self, tokens: Sequence[int], loss_from: int) -> NDArray[np.int64]:
-        weights = self._weights
-        if weights is None:
+    def _open_weights(self) -> Weights:
+        if self._weights is None:
             raise ModelError("the scorer is closed; load it again with Scorer.load(...)")
+        return self._weights
+
+    def _checked(self, tokens: Sequence[int], loss_from: int) -> NDArray[np.int64]:
+        size = self._open_weights().shape.vocabulary
         ids = np.asarray(tokens, np.int64)
         if ids.ndim != 1 or not len(ids):
             raise InputError("there are no tokens; give a list of at least one")
-        size = weights.shape.vocabulary
         if ids.min() < 0 or ids.max() >= size:
             raise InputError(
                 f"tokens are {ids.min()} to {ids.max()}; {self.path.name} has 0 to {size - 1}"
@@ -176,7 +177,7 @@ class Scorer:
     def tokenize(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
         """The model's tokens of a text, and their characters: see Tokenizer.tokenize."""
         with self._lock:
-            self._checked([0], 1)
+            self._open_weights()
             if self._tokenizer is None:
                 self._tokenizer = Tokenizer(self.path)
         return self._tokenizer.tokenize(text)

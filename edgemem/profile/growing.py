@@ -14,8 +14,8 @@ import numpy as np
 
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
-from edgemem.retrieval.memories import Memories
-from edgemem.retrieval.rows import Dtype
+from edgemem.retrieval.search import Memories
+from edgemem.retrieval.vectors import Dtype
 from edgemem.store import Store
 from edgemem.turns import stored_turn, turn_memory
 

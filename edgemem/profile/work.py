@@ -19,8 +19,7 @@ from typing import Any
 
 from edgemem import kernels
 from edgemem.chat import Chat
-from edgemem.compression.compress import compress_prompt
-from edgemem.compression.scores import fisher
+from edgemem.compression.compress import compress_prompt, fisher
 from edgemem.compression.sensitivity import Scorer
 from edgemem.config import load_settings
 from edgemem.errors import ModelError
@@ -30,7 +29,7 @@ from edgemem.profile.child import QUESTION, USER
 from edgemem.profile.gpu import gpus
 from edgemem.profile.report import Part, Timing
 from edgemem.results import Message, Scope, utc_now
-from edgemem.retrieval.memories import similarities
+from edgemem.retrieval.search import similarities
 from edgemem.runtime import llama, tune
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.vocab_only import Tokenizer

@@ -1,24 +1,23 @@
 """What a search needs to know of each memory beside its vectors and words, by memory number.
 
-Knows arrays only: whose a memory is, until when it holds, who said it, and its place in the
-conversation, that is, which turns were said just before and after. No locks (retrieval/memories.py
-holds them), no text, no SQL. A memory's number is its rowid in the store, which is never used
-twice, so the arrays are as long as the highest one.
-
-Arrays that a search may still be reading are only ever appended to, or replaced by a copy. What is
-overwritten in place are the columns that `allowed` reads, which is called under the lock.
+Whose a memory is, until when it holds, who said it, and its place in the conversation, that is,
+which turns were said just before and after. No locks: retrieval/search.py holds them. A memory's
+number is its rowid in the store, which is never used twice, so the columns are as long as the
+highest one. What is overwritten in place are the columns that `allowed` reads, which is called
+under the lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.results import Scope
+from edgemem.retrieval.vectors import Columns
 from edgemem.text import words
 
 if TYPE_CHECKING:
@@ -84,15 +83,13 @@ class Codes:
         """The value's code; -1, which no memory has, if it never occurred."""
         return self._of.get(value, -1)
 
-    def items(self) -> Iterable[tuple[str | None, int]]:
-        return self._of.items()
-
 
 class Catalog:
     """See the module."""
 
     def __init__(self) -> None:
-        self._column: dict[str, NDArray[Any]] = {n: np.zeros(1, d) for n, d in COLUMNS.items()}
+        self._column = Columns(COLUMNS, spare=4)
+        self._grow(1)
         self._of_turn = np.zeros(1, np.int64)  # the memory of each turn, by the turn's rowid
         self._codes = {name: Codes() for name in ("user", "agent", "run", "kind", "speaker")}
         self._last: dict[tuple[int, int, int], int] = {}  # the last turn's memory of each scope
@@ -101,10 +98,10 @@ class Catalog:
     @property
     def end(self) -> int:
         """One more than the highest memory number so far."""
-        return len(self._column["live"])
+        return self._column.size
 
     def memory_bytes(self) -> int:
-        return sum(column.nbytes for column in self._column.values()) + self._of_turn.nbytes
+        return self._column.nbytes() + self._of_turn.nbytes
 
     def apply(self, changes: Changes) -> None:
         """Take in what a store changed. Applying the same changes twice changes nothing."""
@@ -123,9 +120,10 @@ class Catalog:
         known[held] = self._column["place"][rowids[held]] > 0
         end = self.end
         self._grow(int(rowids.max()) + 1)
-        if known.any():
-            self._replace("speaker", "asks")
         column = self._column
+        if known.any():
+            column.replace("speaker")
+            column.replace("asks")
         speakers = [
             _ROLE + (role or "") if name is None else name
             for name, role in zip(changes.speakers, changes.roles, strict=True)
@@ -204,20 +202,10 @@ class Catalog:
         return sorted(code for code in codes if code in among)
 
     def _grow(self, end: int) -> None:
-        if end <= self.end:
-            return
-        for name, column in self._column.items():
-            # The spare room of an array belongs to it: a slice keeps its base alive and writable.
-            base = column.base if column.base is not None else column
-            if len(base) < end:
-                base = np.zeros(end + end // 4, column.dtype)
-                base[: len(column)] = column
-            self._column[name] = base[:end]
-
-    def _replace(self, *names: str) -> None:
-        """Copy columns, to overwrite them while searches go on with the old ones."""
-        for name in names:
-            self._column[name] = self._column[name].copy()
+        start = self.end
+        self._column.grow(max(0, end - start))
+        for name in COLUMNS:
+            self._column[name][start:] = 0
 
     def _learn_names(self, speakers: Iterable[str]) -> None:
         for name in set(speakers):
@@ -236,7 +224,7 @@ class Catalog:
     def _place_anew(self) -> None:
         """Give all live memories their places, as if they had come together."""
         for name in ("place", "session", "before", "after"):
-            self._column[name] = np.zeros(self.end, np.int64)
+            self._column.replace(name)[:] = 0
         self._of_turn = np.zeros(1, np.int64)
         self._last = {}
         self._place(np.flatnonzero(self._column["live"]))
@@ -283,6 +271,6 @@ class Catalog:
         sessions = np.where(follows, column["session"][before], rowids)
         sessions = sessions[np.maximum.accumulate(np.where(opens, np.arange(len(rowids)), 0))]
         column["session"][rowids] = sessions
-        self._replace("after")
+        column.replace("after")
         column["before"][rowids[follows]] = before[follows]
         column["after"][before[follows]] = rowids[follows]

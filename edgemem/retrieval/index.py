@@ -1,10 +1,9 @@
 """The vector index: a scan, and an HNSW graph above the size at which that is faster.
 
-Knows vectors, labels and memory numbers; no text, no SQL, no model, and which memories a search may
-see it is told. The only importer of hnswlib, whose index this module calls the graph. What the
-graph proposes is scored again from the table's own vectors, so a graph can make an answer
-incomplete but never wrong, and where it proposes too little the exact scan answers. Vectors in int8
-get no graph, which would hold them in floats: they are scanned, whatever their number.
+The only importer of hnswlib, whose index this module calls the graph. What the graph proposes is
+scored again from the table's own vectors, so a graph can make an answer incomplete but never wrong,
+and where it proposes too little the exact scan answers. Vectors in int8 get no graph, which would
+hold them in floats: they are scanned, whatever their number.
 
 The graph only ever grows, and may lag behind the table: rows newer than its last label are scanned
 exactly, and rows that are gone (ghosts) are filtered out of what it proposes. It is built anew when
@@ -28,10 +27,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemem import cachefile
-from edgemem.retrieval.rows import Dtype, Rows
-from edgemem.retrieval.table import BoolArray, FloatArray, IntArray, VectorTable, View
+from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -39,6 +38,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 __all__ = ["CROSSOVER", "IndexView", "Method", "VectorIndex"]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 Method = Literal["exact", "hnsw", "int8"]
 
@@ -81,13 +84,13 @@ class IndexView:
             if found is not None:
                 return (*found, "hnsw")
         found = _best_memories(table.rows, table.rowids, query, k, table.allowed)
-        return (*found, table.rows.METHOD)
+        return (*found, "exact" if self._index.dtype == "float32" else "int8")
 
 
 class VectorIndex:
     """The vectors of one store, searchable from several threads.
 
-    dim: numbers in a vector. dtype: how they are held, see retrieval/rows.py. M, ef_construction,
+    dim: numbers in a vector. dtype: how they are held, see vectors.py. M, ef_construction,
     ef_search: HNSW's parameters. crossover: above this many candidates the graph is asked. Vectors
     should have length 1: the score is the inner product, and HNSW finds poorly among vectors of
     very different lengths.

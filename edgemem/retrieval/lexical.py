@@ -1,19 +1,41 @@
-"""Words for full-text search: what of a memory is indexed, and what of a query is asked.
+"""Full-text search: what is indexed of a memory and asked of a query, and BM25 over it in memory.
 
-Knows English question words and times; no SQL, no postings.
+The question words and times are English. `Postings` says which term is in which document, as
+memories come and go: a disposable copy of the store's full-text index, which stays the truth.
+
+The postings of all terms lie in one pool; a term that outgrows its place moves to the pool's end.
+A document has a slot, and a changed one gets a new slot, so the postings of its old text belong to
+a slot that is dead. What is overwritten in place is copied into the view of each search.
 """
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.kernels import Bm25Query, bm25
+from edgemem.kernels_candidates import word_features
+from edgemem.retrieval.vectors import Columns
 from edgemem.stages.dates import absolute, day_text
 from edgemem.store.changes import word_terms
 from edgemem.text import content_words, words
 
+if TYPE_CHECKING:
+    from edgemem.store.changes import StoredPostings
+
 __all__ = [
+    "Matches",
+    "Postings",
+    "Seen",
+    "View",
     "asks_when",
     "embedded_text",
     "query_terms",
@@ -21,6 +43,11 @@ __all__ = [
     "search_text",
     "time_terms",
 ]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
 
 _DAY_LINE = re.compile(r"\n\d{1,2} [A-Z][a-z]+ \d{1,4}\Z")
 _WHEN = re.compile(
@@ -37,8 +64,7 @@ def search_text(text: str, *, speaker: str | None = None, when: str | None = Non
     """What is indexed of a memory: who said it, the text, and the day it speaks of.
 
     when: ISO-8601. The day is written as people ask for it ("8 May 2023"). Questions name the
-    speaker and the month more often than any other word: on LoCoMo, Hit@10 of the vectors alone
-    rises from 0.36 to 0.50 with the speaker, that of BM25 from 0.56 to 0.69 with speaker and day.
+    speaker and the month more often than any other word.
     """
     said = f"{speaker}: {text}" if speaker else text
     return f"{said}\n{day_text(datetime.fromisoformat(when).date())}" if when else said
@@ -80,3 +106,301 @@ def time_terms() -> list[str]:
     """The terms by which a text says when something was or will be. Months and years are not among
     them: every indexed text ends with its day."""
     return word_terms(_TIMES.split())
+
+
+MAX_DOC = 2**31 - 1
+MAX_COUNT = 2**16 - 1
+MAX_DEAD_SHARE = 0.25
+
+# For each slot, and for each term. `of`: the document's number; `live`: it is that document's slot.
+SLOT_COLUMNS: dict[str, type] = {"of": np.int64, "lengths": np.int32, "live": np.bool_}
+TERM_COLUMNS: dict[str, type] = {"start": np.int64, "size": np.int64, "room": np.int64}
+POOL_COLUMNS: dict[str, type] = {"slots": np.int32, "counts": np.uint16}
+DOC_COLUMNS: dict[str, type] = {"slot": np.int32}  # for each document number; -1: none
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What a search found, and what every other document scores.
+
+    docs: (m,) int64 and scores: (m,) float32, best first, scores above 0, equal ones by lower
+    document. idf: (t,) float64, of each term asked for, among what the search may see.
+    """
+
+    docs: IntArray
+    scores: FloatArray
+    idf: NDArray[np.float64]
+    _query: Bm25Query
+    _by_slot: FloatArray
+    _slot_of: NDArray[np.int32]
+
+    def features(
+        self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
+    ) -> FloatArray:
+        """As `kernels_candidates.word_features`. timed: of `Postings.having`, at the same time."""
+        query, by_slot = self._query, self._by_slot
+        return word_features(
+            around, session, self._slot_of, query, self.idf, by_slot, timed, max_length
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The documents that a search may see: by slot, how many, and their tokens on average."""
+
+    allowed: BoolArray
+    count: int
+    average_length: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The postings of some terms as they were when it was taken, whatever happens to them since."""
+
+    _query: Bm25Query
+    _of: IntArray
+    _slot_of: NDArray[np.int32]
+    _ascending: bool
+
+    def search(self, k: int) -> Matches:
+        """The k documents with the best BM25. Raises ValueError if k < 1."""
+        by_slot = np.empty(len(self._of), np.float32)
+        slots, scores, idf = bm25(self._query, k, by_slot)
+        if not self._ascending and len(slots):
+            # The kernel told equal scores by slot. All that tie with the last one are looked at.
+            tied = np.flatnonzero(by_slot == scores[-1])
+            slots = np.concatenate([slots[scores > scores[-1]], tied])
+            slots = slots[np.lexsort((self._of[slots], -by_slot[slots]))][:k]
+            scores = by_slot[slots]
+        return Matches(self._of[slots], scores, idf, self._query, by_slot, self._slot_of)
+
+
+class Postings:
+    """Which term is in which document. Called by one thread at a time; a `View` is any thread's."""
+
+    def __init__(self) -> None:
+        self._slots = Columns(SLOT_COLUMNS)
+        self._terms = Columns(TERM_COLUMNS)
+        self._pool = Columns(POOL_COLUMNS)
+        self._term_ids: dict[str, int] = {}
+        self._docs = Columns(DOC_COLUMNS)
+        self._live_count = 0
+        self._left = 0  # entries of the pool that terms have moved away from
+        self._ascending = True  # slots ascend with their documents
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return self._live_count
+
+    @property
+    def doc_end(self) -> int:
+        """One more than the highest document number so far; a mask needs as many entries."""
+        return self._docs.size
+
+    def memory_bytes(self) -> int:
+        """Bytes of the arrays and of the table of terms."""
+        names = sum(sys.getsizeof(term) + 32 for term in self._term_ids)  # 32: its number
+        arrays = (self._slots, self._terms, self._pool, self._docs)
+        return sum(a.nbytes() for a in arrays) + sys.getsizeof(self._term_ids) + names
+
+    @classmethod
+    def of(cls, stored: StoredPostings) -> Postings:
+        """What a store holds. A document's number is its memory's rowid."""
+        postings = cls()
+        postings._add_slots(stored.rowids, stored.lengths)
+        postings._term_ids = {term: i for i, term in enumerate(stored.terms)}
+        slots = postings._docs["slot"][stored.docs]
+        postings._lay_out(np.diff(stored.offsets), slots, stored.counts)
+        return postings
+
+    def apply(
+        self, removed: Iterable[int], docs: Sequence[int], terms: Sequence[Mapping[str, int]]
+    ) -> None:
+        """Take documents out, and take new or changed ones in.
+
+        removed: numbers; unknown ones are passed over. docs: numbers from 1 to 2^31 - 1, each once;
+        terms: of each of docs, how often it has each term (>= 1). One that is held already is
+        replaced. Cost O(postings of docs), now and then a copy of all.
+        Raises ValueError, before anything is changed, if docs and terms do not fit.
+        """
+        numbers = np.asarray(docs, np.int64).reshape(-1)
+        if len(terms) != len(numbers):
+            raise ValueError(f"{len(numbers)} documents, but the terms of {len(terms)}; give each")
+        if len(np.unique(numbers)) != len(numbers):
+            raise ValueError("a document occurs twice; give each once, with its terms of now")
+        if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= MAX_DOC:
+            raise ValueError(
+                f"documents {numbers.min()} to {numbers.max()}; allowed are 1 to {MAX_DOC}"
+            )
+        self._drop(np.concatenate([np.asarray(list(removed), np.int64), numbers]))
+        order = np.argsort(numbers)
+        counted = [terms[i] for i in order.tolist()]
+        lengths = np.array([sum(each.values()) for each in counted], np.int32)
+        slots = self._add_slots(numbers[order], lengths)
+        ids = self._term_ids
+        self._add_postings(
+            np.array([ids.setdefault(t, len(ids)) for each in counted for t in each], np.int64),
+            np.repeat(slots, [len(each) for each in counted]),
+            np.array([min(c, MAX_COUNT) for each in counted for c in each.values()], np.uint16),
+        )
+        if (
+            self._slots.size - self._live_count > MAX_DEAD_SHARE * self._slots.size
+            or self._left > MAX_DEAD_SHARE * self._pool.size
+        ):
+            self._compact()
+
+    def seen(self, allowed: BoolArray | None = None) -> Seen:
+        """What searches may see until something is applied. Cost O(documents).
+
+        allowed: (doc_end,) or longer, bool by document number (None: all). Raises ValueError if it
+        is shorter.
+        """
+        if allowed is None:
+            mask = self._slots["live"].copy()
+        elif len(allowed) < self.doc_end:
+            raise ValueError(
+                f"the mask has {len(allowed)} entries; give {self.doc_end}, one for each document "
+                "number from 0 on"
+            )
+        else:
+            mask = allowed[self._slots["of"]] & self._slots["live"]
+        count = int(np.count_nonzero(mask))
+        tokens = int(self._slots["lengths"].sum(where=mask, dtype=np.int64))
+        # Without a token among them no term is either, and any average will do.
+        return Seen(mask, count, tokens / count if tokens else 1.0)
+
+    def view(self, terms: Sequence[str], allowed: BoolArray | Seen | None = None) -> View:
+        """What one search sees of these terms, each once. The terms are the store's
+        (`tokens.word_terms`). allowed: as for `seen`, or what that gave."""
+        seen = allowed if isinstance(allowed, Seen) else self.seen(allowed)
+        starts, sizes = self._spans_of(terms)
+        query = Bm25Query(
+            self._pool["slots"],
+            self._pool["counts"],
+            starts,
+            sizes,
+            self._slots["lengths"],
+            seen.allowed,
+            seen.count,
+            seen.average_length,
+        )
+        return View(query, self._slots["of"], self._docs["slot"], self._ascending)
+
+    def having(self, terms: Sequence[str]) -> BoolArray:
+        """By slot, whether it has any of these terms. See `Matches.features`."""
+        marked = np.zeros(self._slots.size, np.bool_)
+        starts, sizes = self._spans_of(terms)
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            marked[self._pool["slots"][start : start + size]] = True
+        return marked
+
+    def _spans_of(self, terms: Iterable[str]) -> tuple[IntArray, IntArray]:
+        """Where the postings of terms lie: starts and sizes, of an unknown term 0 and 0."""
+        ids = np.array([self._term_ids.get(term, -1) for term in terms], np.int64)
+        known = ids >= 0
+        if known.all():
+            return self._terms["start"][ids], self._terms["size"][ids]
+        starts, sizes = np.zeros((2, len(ids)), np.int64)
+        starts[known] = self._terms["start"][ids[known]]
+        sizes[known] = self._terms["size"][ids[known]]
+        return starts, sizes
+
+    def _drop(self, docs: IntArray) -> None:
+        docs = np.unique(docs[(docs > 0) & (docs < self.doc_end)])
+        docs = docs[self._docs["slot"][docs] >= 0]
+        if len(docs):
+            self._slots["live"][self._docs["slot"][docs]] = False
+            self._docs.replace("slot")[docs] = -1
+            self._live_count -= len(docs)
+
+    def _add_slots(self, docs: IntArray, lengths: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Slots for documents, which ascend and have none."""
+        if not len(docs):
+            return np.empty(0, np.int32)
+        first, end = self._slots.size, self.doc_end
+        slots = np.arange(first, first + len(docs), dtype=np.int32)
+        if first and docs[0] < self._slots["of"][-1]:
+            self._ascending = False
+        self._slots.grow(len(docs))
+        self._slots["of"][first:] = docs
+        self._slots["lengths"][first:] = lengths
+        self._slots["live"][first:] = True
+        if docs[0] < end:
+            self._docs.replace("slot")
+        self._docs.grow(max(0, int(docs[-1]) + 1 - end))
+        self._docs["slot"][end:] = -1
+        self._docs["slot"][docs] = slots
+        self._live_count += len(docs)
+        return slots
+
+    def _add_postings(
+        self, ids: IntArray, slots: NDArray[np.int32], counts: NDArray[np.uint16]
+    ) -> None:
+        new = self._terms.size
+        self._terms.grow(len(self._term_ids) - new)
+        for name in TERM_COLUMNS:
+            self._terms[name][new:] = 0
+        order = np.argsort(ids, kind="stable")  # within a term, slots still ascend
+        terms, more = np.unique(ids, return_counts=True)
+        had = self._terms["size"][terms]
+        full = had + more > self._terms["room"][terms]
+        self._move(terms[full], (had + more)[full])
+        at = _spans(self._terms["start"][terms] + had, more)
+        self._pool["slots"][at] = slots[order]
+        self._pool["counts"][at] = counts[order]
+        self._terms["size"][terms] = had + more
+
+    def _move(self, terms: IntArray, needed: IntArray) -> None:
+        """Give terms a larger place at the pool's end. The old one stays as it is, for views."""
+        sizes, room = self._terms["size"][terms], _room(needed)
+        old = _spans(self._terms["start"][terms], sizes)
+        start = self._pool.size + np.cumsum(room) - room
+        self._pool.grow(int(room.sum()))
+        for name in POOL_COLUMNS:
+            self._pool[name][_spans(start, sizes)] = self._pool[name][old]
+        self._left += int(self._terms["room"][terms].sum())
+        self._terms["start"][terms], self._terms["room"][terms] = start, room
+
+    def _lay_out(
+        self, sizes: IntArray, slots: NDArray[np.int32], counts: NDArray[np.uint16]
+    ) -> None:
+        """A new pool with the postings of all terms, which come term by term."""
+        room = _room(sizes)
+        start = np.cumsum(room) - room
+        self._terms, self._pool, self._left = Columns(TERM_COLUMNS), Columns(POOL_COLUMNS), 0
+        self._terms.grow(len(sizes))
+        self._pool.grow(int(room.sum()))
+        for name, values in (("start", start), ("size", sizes), ("room", room)):
+            self._terms[name][:] = values
+        at = _spans(start, sizes)
+        self._pool["slots"][at] = slots
+        self._pool["counts"][at] = counts
+
+    def _compact(self) -> None:
+        """New arrays without dead slots, their postings and the terms that only they had."""
+        at = _spans(self._terms["start"], self._terms["size"])
+        slots, counts = self._pool["slots"][at], self._pool["counts"][at]
+        live = self._slots["live"]
+        keep = live[slots]
+        # Every term has a posting: it came with one, and the terms of none go here.
+        ends = np.cumsum(self._terms["size"])
+        sizes = np.add.reduceat(keep, ends - self._terms["size"], dtype=np.int64)
+        left = [t for t, size in zip(self._term_ids, sizes.tolist(), strict=True) if size]
+        self._term_ids = {term: i for i, term in enumerate(left)}
+        renumbered = (np.cumsum(live) - 1).astype(np.int32)
+        self._lay_out(sizes[sizes > 0], renumbered[slots[keep]], counts[keep])
+        self._slots.take(live)
+        of = self._slots["of"]
+        self._docs.replace("slot")[of] = np.arange(len(of))
+        self._ascending = bool(np.all(np.diff(of) > 0))
+
+
+def _room(sizes: IntArray) -> IntArray:
+    """Places for so many postings and an eighth more; terms of one memory, half of all, get one."""
+    return sizes + sizes // 8 + (sizes > 1)
+
+
+def _spans(starts: IntArray, sizes: IntArray) -> IntArray:
+    """The numbers from each start on, as many as its size, one after another."""
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

@@ -1,25 +1,390 @@
 """From a query and its vector to scored memories: candidates, features, one score, no repetition.
 
-Knows the store's readers and the memories in memory; no model.
+`Memories` holds all memories of a store as a search sees them: vectors, words, places in a
+conversation, metrics. `apply` brings all of them to the store's next generation at once, and a
+search sees one generation of all of them.
+
+The score says how probable it is that a memory answers a query, with the weights in
+data/fusion.json, which `python -m bench.fit_fusion` sets. It is absolute: a memory's depends on the
+query, the memory, its neighbours, the words' rarity and how many memories there are, never on how
+the other candidates compare, so a threshold means the same for every query.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import threading
 import time
-from collections.abc import Collection
-from typing import NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
+from edgemem.kernels import metric_query, rank
+from edgemem.kernels_candidates import beside
 from edgemem.results import Scope, to_utc
-from edgemem.retrieval.fusion import parts_of
-from edgemem.retrieval.memories import Memories
-from edgemem.store import Store
+from edgemem.retrieval import whitening
+from edgemem.retrieval.catalog import Catalog
+from edgemem.retrieval.index import IndexView, VectorIndex
+from edgemem.retrieval.lexical import Postings, Seen, asks_when, query_terms, time_terms
+from edgemem.retrieval.metric import Metric
+from edgemem.retrieval.vectors import Dtype, Vectors, View
+from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
+from edgemem.store import Changes, Store
+from edgemem.store.changes import tokenize
 from edgemem.store.filters import Where
+from edgemem.text import words
 
-__all__ = ["Scored", "find", "refresh"]
+__all__ = [
+    "FEATURES",
+    "FEW",
+    "MANY",
+    "NEAREST",
+    "RELEVANT",
+    "Candidates",
+    "Feature",
+    "Memories",
+    "Scored",
+    "Weights",
+    "find",
+    "parts_of",
+    "probability",
+    "refresh",
+    "shipped",
+    "similarities",
+]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+class Feature(IntEnum):
+    """What is known of a candidate, by the column of `Candidates.features` that says it.
+
+    First what the vectors say, then the columns of `kernels_candidates.word_features`.
+    """
+
+    SIMILARITY = 0  # of the meaning, under the metric; where none is fitted yet, the cosine
+    SIMILARITY_BEFORE = 1  # of the turn said before it: an answer is found by its question
+    BM25 = 2  # of its words, with speaker and day, among what the search may see
+    BM25_AROUND = 3  # summed over the two turns before and the two after it
+    COVERAGE = 4  # the share of the query's idf that it and the turns beside it have
+    SESSION = 5  # the best bm25 of a candidate in the same session
+    LENGTH = 6  # log(1 + tokens), 64 at most
+    TIME = 7  # 1 if the query asks when, and it says so
+    SPEAKER = 8  # +-1/2 where the query names somebody who speaks here: whether they said it
+    QUESTION = 9  # 1 if it only asks
+    AMONG = 10  # log(how many memories the search may see), from log(FEW) to log(MANY)
+
+
+FEATURES = tuple(feature.name.lower() for feature in Feature)
+
+_OF_VECTORS = slice(Feature.SIMILARITY, Feature.SIMILARITY_BEFORE + 1)
+_OF_WORDS = slice(Feature.BM25, Feature.TIME + 1)
+
+FEW, MANY = 3, 512
+"""What the weights were fitted on; of fewer or more memories a score says what it says of these."""
+
+RELEVANT = 0.007
+"""A memory with at least this score is worth answering from: bench/LOG.md."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """score = 1 / (1 + exp(-(bias + weights · features))). weights: (len(FEATURES),) float32."""
+
+    bias: float
+    weights: FloatArray
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Weights:
+        """From {"bias": …, "weights": {feature: …}}. Raises KeyError if one is missing."""
+        given = data["weights"]
+        return cls(float(data["bias"]), np.array([given[n] for n in FEATURES], np.float32))
+
+    def best(self, features: FloatArray, k: int) -> tuple[NDArray[np.int64], FloatArray]:
+        """The k best rows of features (n, len(Feature)) float32: positions and scores in (0, 1),
+        best first, equal ones by lower position."""
+        _, positions, logits = rank(features, self.weights, self.bias, k)
+        return positions, probability(logits)
+
+
+@cache
+def shipped() -> dict[str, Weights]:
+    """The weights of this version: "metric" where one is fitted, "cosine" where none is."""
+    text = (files("edgemem") / "data" / "fusion.json").read_text()
+    return {name: Weights.of(data) for name, data in json.loads(text)["similarity"].items()}
+
+
+def probability(logits: NDArray[Any]) -> FloatArray:
+    """1 / (1 + exp(-x)), elementwise, float32. -inf gives 0."""
+    with np.errstate(over="ignore"):
+        return (1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+
+
+def parts_of(weights: Weights, features: Sequence[float]) -> dict[str, float]:
+    """What each feature of one memory gives to its score; the values add up to it.
+
+    "base" is the score of all features at 0. The rest of the score is shared in proportion to the
+    terms of the sum inside the logistic function: the integrated gradients from 0 (Sundararajan et
+    al. 2017), which for a function of a sum are just that. A part may be negative.
+    """
+    terms = weights.weights.astype(np.float64) * np.asarray(features, np.float64)
+    total = float(terms.sum())
+    base, score = probability(np.array([weights.bias, weights.bias + total])).astype(float)
+    # (score - base) / total has the logistic function's slope as its limit.
+    slope = (score - base) / total if abs(total) > 1e-6 else base * (1 - base)
+    return {"base": float(base), **dict(zip(FEATURES, (terms * slope).tolist(), strict=True))}
+
+
+NEAREST = 100
+"""How many memories the vectors propose, and how many the words; with their neighbours in the
+conversation these are the candidates."""
+
+KEPT_SIGHTS = 4  # a few bytes for every memory each
+MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
+MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far out
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What a search scored.
+
+    rowids: (n,) int64. features: (n, len(Feature)) float32. weights: those that belong to them.
+    places: (n,) int64, the turn's memory that each was taken from, else itself.
+    """
+
+    rowids: IntArray
+    features: FloatArray
+    weights: Weights
+    places: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What searches of one scope see of one generation, all that takes time for every memory.
+
+    allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors;
+    speakers: the codes of those who said them. It holds from the time `since` until one of these
+    memories ends at `until`, Unix seconds.
+    """
+
+    allowed: BoolArray
+    seen: Seen
+    table: View
+    speakers: frozenset[int]
+    since: float
+    until: float
+
+    def nbytes(self) -> int:
+        """Of the masks."""
+        masks = self.allowed, self.seen.allowed, self.table.allowed, self.table.live
+        return sum(mask.nbytes for mask in masks)
+
+
+class Memories:
+    """The memories of a store. dim, dtype, options: VectorIndex's. Safe from any thread."""
+
+    def __init__(self, dim: int, dtype: Dtype = "float32", **options: int) -> None:
+        self.vectors = VectorIndex(dim, dtype, **options)
+        self.whitening = Whitening()
+        self.generation = 0  # of the store, as last taken in
+        self._lock = threading.Lock()
+        self._catalog = Catalog()
+        self._postings = Postings()
+        self._timed: BoolArray | None = None  # of _timed_slots, until something is applied
+        self._sights: OrderedDict[tuple[Scope, frozenset[str] | None], _Sight] = OrderedDict()
+
+    @property
+    def dim(self) -> int:
+        return self.vectors.dim
+
+    def __len__(self) -> int:
+        """Live vectors."""
+        return len(self.vectors)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Bytes held by each part."""
+        with self._lock:
+            return {
+                "vectors": self.vectors.memory_bytes(),
+                "metric": self.whitening.memory_bytes(),
+                "postings": self._postings.memory_bytes(),
+                "catalog": self._catalog.memory_bytes(),
+                "sights": sum(sight.nbytes() for sight in self._sights.values()),
+            }
+
+    def apply(self, changes: Changes) -> None:
+        """Take in what the store changed, as `VectorIndex.apply`, in every part."""
+        terms = tokenize(changes.texts)
+        with self._lock:
+            if changes.generation < self.generation and not changes.full:
+                return
+            self._sights.clear()
+            self._timed = None
+            self.vectors.apply(changes)
+            self._catalog.apply(changes)
+            if changes.postings is not None:
+                self._postings = Postings.of(changes.postings)
+            else:
+                self._postings.apply(changes.removed_rowids, changes.rowids.tolist(), terms)
+            self.generation = changes.generation
+
+    def nearest(
+        self, vector: FloatArray, k: int, *, scope: Scope, kinds: Collection[str] | None = None
+    ) -> tuple[IntArray, FloatArray]:
+        """The k live memories of a scope with the largest cosine: rowids and cosines, best first.
+
+        vector: (dim,) float32, of length 1.
+        """
+        with self._lock:
+            view = self.vectors.view(self._sight(scope, kinds, time.time(), None).table)
+        rowids, cosines, _ = view.search(vector, k)
+        return rowids, cosines
+
+    def candidates(
+        self,
+        query: str,
+        vector: FloatArray,
+        *,
+        scope: Scope,
+        kinds: Collection[str] | None = None,
+        rowids: IntArray | None = None,
+        now: float,
+        k: int = 10,
+    ) -> Candidates:
+        """The memories that may answer a query, with their features.
+
+        vector: (dim,) float32, the query's, of length 1. kinds, rowids: only these. now: Unix
+        seconds; what is no longer valid then, or has expired, is left out. k: how many will be
+        wanted; candidates are the nearest vectors and the best by BM25, 100 or 2 k of each, and
+        the turns beside those.
+        """
+        wanted = max(NEAREST, 2 * k)
+        terms = query_terms(query, now)
+        with self._lock:
+            sight = self._sight(scope, kinds, now, rowids)
+            allowed, places = sight.allowed, self._catalog.places()
+            lexical = self._postings.view(terms, sight.seen)
+            timed = self._timed_slots() if asks_when(query) else None
+            view = self.vectors.view(sight.table)
+            named = self._catalog.speakers_named(words(query), sight.speakers)
+            generation = self.generation
+        metric = self._metric(scope, view, generation)
+        matches = lexical.search(wanted)
+        near, _, _ = view.search(vector, wanted)
+        proposals = np.concatenate([near, matches.docs])
+        around = beside(
+            proposals, places.place, places.before, places.after, places.speaker, allowed
+        )
+        found = around[:, 0].copy()
+        features = np.zeros((len(found), len(Feature)), np.float32)
+        features[:, _OF_VECTORS] = similarities(view.table, vector, metric, around, 2)
+        features[:, _OF_WORDS] = matches.features(around, places.session, timed, MAX_TOKENS)
+        if named:
+            speaker = places.speaker[found]
+            features[:, Feature.SPEAKER] = -0.5
+            for code in named:
+                features[speaker == code, Feature.SPEAKER] = 0.5
+        features[:, Feature.QUESTION] = places.asks[found]
+        features[:, Feature.AMONG] = math.log(min(max(FEW, sight.seen.count), MANY))
+        weights = shipped()["cosine" if metric is None else "metric"]
+        return Candidates(found, features, weights, places.place[found])
+
+    def _sight(
+        self, scope: Scope, kinds: Collection[str] | None, now: float, rowids: IntArray | None
+    ) -> _Sight:
+        """What a search sees; with `rowids` it is another every time. The caller holds the lock."""
+        key = scope, None if kinds is None else frozenset(kinds)
+        sight = self._sights.get(key) if rowids is None else None
+        if sight is None or not sight.since <= now < sight.until:
+            allowed = self._catalog.allowed(scope, kinds, now, rowids)
+            sight = _Sight(
+                allowed,
+                self._postings.seen(allowed),
+                self.vectors.view(allowed).table,
+                self._catalog.speakers(allowed),
+                now,
+                self._catalog.soonest_end(allowed),
+            )
+        if rowids is None:
+            self._sights[key] = sight
+            self._sights.move_to_end(key)
+            if len(self._sights) > KEPT_SIGHTS:
+                self._sights.popitem(last=False)
+        return sight
+
+    def _timed_slots(self) -> BoolArray:
+        """The documents that say when something was, see `Postings.having`. The caller holds the
+        lock."""
+        if self._timed is None:
+            self._timed = self._postings.having(time_terms())
+        return self._timed
+
+    def _metric(self, scope: Scope, view: IndexView, generation: int) -> Metric | None:
+        """The metric of the user who is searched for, where they have one."""
+        users = self._catalog.users()
+        if scope.user_id is not None:
+            code = self._catalog.user_code(scope.user_id)
+            own = self.whitening.get(
+                scope.user_id, generation, lambda: view.table.vectors(users == code)
+            )
+            if own is not None:
+                return own
+        return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
+
+    def save_metrics(self, path: str | os.PathLike[str], *, model_id: str) -> bool:
+        """As `whitening.save`, of what was last taken in."""
+        stamp, vectors = self._snapshot(model_id)
+        return whitening.save(Path(path), self.whitening, vectors, stamp)
+
+    def load_metrics(self, path: str | os.PathLike[str], *, model_id: str) -> bool:
+        """As `whitening.load`. Call it after `apply`."""
+        stamp, vectors = self._snapshot(model_id)
+        return whitening.load(Path(path), self.whitening, vectors, stamp)
+
+    def _snapshot(self, model_id: str) -> tuple[whitening.Stamp, Callable[[Key], Vectors]]:
+        """What a file of now would be stamped with, and whose vectors are which."""
+        with self._lock:
+            stamp = whitening.Stamp(self.generation, model_id, self.dim, self.vectors.dtype)
+            table, users = self.vectors.table(), self._catalog.users()
+        code = self._catalog.user_code
+        return stamp, lambda key: table.vectors(None if key is None else users == code(key))
+
+    def close(self) -> None:
+        """Stop what other threads are at. It still searches afterwards."""
+        self.vectors.close()
+        self.whitening.close()
+
+
+def similarities(
+    table: View, vector: FloatArray, metric: Metric | None, memories: IntArray, columns: int = 1
+) -> FloatArray:
+    """(m, columns) of the memories with these numbers (m, w), the best of each one's vectors; 0 if
+    it has none.
+
+    The centred inner product under the metric, in units of the query's whitened norm; without a
+    metric the cosine.
+    """
+    if metric is None:
+        return table.similarities(memories, columns, vector)
+    image, offset, norm = metric_query(vector, metric.mean, metric.inverse_diagonal, metric.A.T)
+    if norm == 0:
+        return np.zeros((len(memories), columns), np.float32)
+    return table.similarities(
+        memories, columns, image, offset=offset, scale=1 / norm, limit=MAX_SIMILARITY
+    )
 
 
 class Scored(NamedTuple):

@@ -1,32 +1,44 @@
-"""The vectors of a store in memory.
+"""The vectors of a store in memory, and the columns (`Columns`) that all of retrieval is kept in.
 
-Knows arrays only: no locks (retrieval/index.py holds them), no HNSW, no SQL, of a memory its
-number, and not in which of the ways of retrieval/rows.py its vectors are held. A row is one vector;
-a memory with a long text has several. Rows are kept by ascending label. A removed row stays, marked
-as not live, until a quarter of all rows are such; then the live ones are copied together.
+Vectors are held in floats, or in 8-bit whole numbers with a scale for each. An int8 row takes d + 4
+bytes in place of 4·d. What is found is near to what the floats would give, not the same: the rows
+are rounded, and so is the query in the first scan, whose best four in k are scored again with the
+query in floats. The store keeps the floats.
 
-Arrays that a search may still be reading are only ever appended to, or replaced by a copy.
+A row is one vector; a memory with a long text has several. Rows are kept by ascending label. A
+removed row stays, marked as not live, until a quarter of all rows are such; then the live ones are
+copied together. No locks: retrieval/index.py holds them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.retrieval.rows import Dtype, Rows, rows_type
-from edgemem.retrieval.whitening import Vectors
+from edgemem.kernels import dots, dots_i8, quantize_i8, scan_topk, scan_topk_i8
+from edgemem.kernels_candidates import similarities, similarities_i8
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
 
-__all__ = ["VectorTable", "View"]
+__all__ = [
+    "Columns",
+    "Dtype",
+    "Rows",
+    "VectorTable",
+    "Vectors",
+    "View",
+]
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+
+Dtype = Literal["float32", "int8"]
 
 MAX_DEAD_SHARE = 0.25
 NOWHERE = -1
@@ -39,6 +51,122 @@ COLUMNS: dict[str, type] = {
     "next": np.int64,
     "live": np.bool_,
 }
+
+
+class Columns:
+    """Named arrays of one length that grow together, with room to spare so that appending is cheap.
+
+    A search may still be reading a slice that it took: entries are only ever appended, or a column
+    is replaced by a copy. dtypes: of the columns; arrays: others, as they begin, without entries.
+    spare: a column that is full grows by one part in so many.
+    """
+
+    def __init__(
+        self,
+        dtypes: Mapping[str, type],
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        *,
+        spare: int = 8,
+    ) -> None:
+        self.size = 0
+        self._spare = spare
+        self._arrays: dict[str, NDArray[Any]] = {n: np.empty(0, d) for n, d in dtypes.items()}
+        self._arrays |= arrays or {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column, as long as it is in use."""
+        return self._arrays[name][: self.size]
+
+    def grow(self, by: int) -> None:
+        """Append entries, whose values the caller writes."""
+        size = self.size + by
+        if size > len(next(iter(self._arrays.values()))):
+            room = max(64, size, self.size + self.size // self._spare)
+            for name, array in self._arrays.items():
+                grown = np.empty((room, *array.shape[1:]), array.dtype)
+                grown[: self.size] = array[: self.size]
+                self._arrays[name] = grown
+        self.size = size
+
+    def replace(self, name: str) -> NDArray[Any]:
+        """A column's copy in its place, to be overwritten while older slices keep the old one."""
+        self._arrays[name] = self._arrays[name].copy()
+        return self[name]
+
+    def take(self, entries: IntArray | BoolArray) -> None:
+        """Keep these entries, in this order, in new arrays."""
+        self._arrays = {name: self[name][entries] for name in self._arrays}
+        self.size = len(next(iter(self._arrays.values())))
+
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Some vectors of a table: all its rows, and the positions (m,) and labels (m,) of these,
+    ascending."""
+
+    rows: Rows
+    positions: IntArray
+    labels: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """rows: (n, d) float32; or int8, and scales: (n,) float32, what a row is to be multiplied with.
+
+    Its methods are the same for both.
+    """
+
+    rows: NDArray[Any]
+    scales: FloatArray | None = None
+
+    @classmethod
+    def of(cls, vectors: FloatArray, dtype: str) -> Rows:
+        """vectors: (n, d) float32, which float32 does not copy. dtype: a `Dtype`.
+
+        Raises ValueError for another one.
+        """
+        if dtype == "float32":
+            return cls(vectors)
+        if dtype == "int8":
+            return cls(*quantize_i8(np.ascontiguousarray(vectors)))
+        raise ValueError(f"dtype is {dtype!r}; vectors are held as 'float32' or 'int8'")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def dim(self) -> int:
+        return int(self.rows.shape[1])
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The arrays of which it is made, in the order of its arguments; a row of each a vector."""
+        columns = {"rows": self.rows}
+        return columns if self.scales is None else {**columns, "scales": self.scales}
+
+    def floats(self, positions: IntArray) -> FloatArray:
+        """(m, d) float32, a copy of these; of int8 each within half a scale of what it was."""
+        if self.scales is None:
+            return self.rows[positions]
+        numbers = self.rows[positions].astype(np.float32)
+        numbers *= self.scales[positions, None]
+        return numbers
+
+    def topk(
+        self, query: FloatArray, k: int, mask: BoolArray | None
+    ) -> tuple[IntArray, FloatArray]:
+        """As `kernels.scan_topk`, or `scan_topk_i8`."""
+        if self.scales is None:
+            return scan_topk(self.rows, query, k, mask)
+        return scan_topk_i8(self.rows, self.scales, query, k, mask)
+
+    def dots(self, positions: IntArray, queries: FloatArray) -> FloatArray:
+        """As `kernels.dots`, or `dots_i8`."""
+        if self.scales is None:
+            return dots(self.rows, positions, queries)
+        return dots_i8(self.rows, self.scales, positions, queries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +204,10 @@ class View:
         limit: float = np.inf,
     ) -> FloatArray:
         """As `kernels_candidates.similarities`, of the memories (m, w) with these numbers."""
-        return self.rows.similarities(
-            self._first, self._next, memories, columns, query, offset, scale, limit
-        )
+        given = self._first, self._next, memories, columns, query, offset, scale, limit
+        if self.rows.scales is None:
+            return similarities(self.rows.rows, *given)
+        return similarities_i8(self.rows.rows, self.rows.scales, *given)
 
 
 class VectorTable:
@@ -86,35 +215,29 @@ class VectorTable:
 
     def __init__(self, dim: int, dtype: Dtype = "float32") -> None:
         self.dim = dim
-        self._type = rows_type(dtype)
-        self.size = 0  # rows in use, live or not
+        self.dtype = dtype
         self.live_count = 0
         # Grows when a label got another vector, came back or came out of order: no graph of
         # before may be used then.
         self.epoch = 0
-        # Grows when rows moved to other positions.
-        self.moves = 0
         self._highest_label = -1  # ever held
         self._repeats = False  # whether a memory has had several vectors
         self._first = np.empty(0, np.int64)  # of each memory number, its first vector's position
-        vectors = self._type.of(np.empty((0, dim), np.float32)).columns()
+        vectors = Rows.of(np.empty((0, dim), np.float32), dtype).columns()
         self._of_vectors = tuple(vectors)  # the names of their columns
-        self._column: dict[str, NDArray[Any]] = {
-            **vectors,
-            **{name: np.empty(0, dtype) for name, dtype in COLUMNS.items()},
-        }
+        self._columns = Columns(COLUMNS, vectors, spare=2)
 
     @property
     def rows(self) -> Rows:
         """The vectors in use."""
-        return self._type(*(self.column(name) for name in self._of_vectors))
+        return Rows(*(self.column(name) for name in self._of_vectors))
 
     def column(self, name: str) -> NDArray[Any]:
-        """A column's rows in use."""
-        return self._column[name][: self.size]
+        """A column, of all rows, live or not."""
+        return self._columns[name]
 
     def memory_bytes(self) -> int:
-        return sum(column.nbytes for column in self._column.values()) + self._first.nbytes
+        return self._columns.nbytes() + self._first.nbytes
 
     def apply(self, changes: Changes) -> None:
         """Take in what a store changed. Applying the same changes twice changes nothing.
@@ -140,20 +263,22 @@ class VectorTable:
             moved |= bool(np.isin(self.column("rowids")[slots], left).any())
             fresh = ~np.isin(labels, self.column("labels"))
             new = {name: column[fresh] for name, column in new.items()}
-        start = self.size
+        start = self._columns.size
         if len(new["labels"]):
-            in_order = not self.size or new["labels"][0] > self.column("labels")[-1]
+            in_order = not start or new["labels"][0] > self.column("labels")[-1]
             # Also one that is no longer held: a graph may have it, with its vector of then.
             if new["labels"][0] <= self._highest_label:
                 self.epoch += 1
             self._highest_label = max(self._highest_label, int(new["labels"][-1]))
-            self._append(new)
+            self._columns.grow(len(new["labels"]))
+            for name, column in new.items():
+                self.column(name)[start:] = column
             if not in_order:
-                self._take(np.argsort(self.column("labels"), kind="stable"))
+                self._columns.take(np.argsort(self.column("labels"), kind="stable"))
                 moved = True
         self.live_count = int(np.count_nonzero(self.column("live")))
-        if self.size - self.live_count > MAX_DEAD_SHARE * self.size:
-            self._take(np.flatnonzero(self.column("live")))
+        if self._columns.size - self.live_count > MAX_DEAD_SHARE * self._columns.size:
+            self._columns.take(self.column("live"))
             moved = True
         self._link(0 if moved else start, left)
 
@@ -186,7 +311,7 @@ class VectorTable:
                 f"{self.dim} numbers a vector, so ({n}, {self.dim}) is needed"
             )
         new: dict[str, NDArray[Any]] = {
-            **self._type.of(vectors).columns(),
+            **Rows.of(vectors, self.dtype).columns(),
             "labels": np.asarray(changes.labels, np.int64),
             "rowids": np.asarray(changes.owners, np.int64),
             "next": np.full(n, NOWHERE, np.int64),
@@ -215,33 +340,12 @@ class VectorTable:
         ):
             self.epoch += 1
             for name in (*self._of_vectors, "rowids"):
-                self._column[name] = self._column[name].copy()
-                self._column[name][slots] = new[name][source]
+                self._columns.replace(name)[slots] = new[name][source]
         came_back = bool(np.any(new["live"][source] & ~self.column("live")[slots]))
         if came_back:
             self.epoch += 1  # a graph may have been built without it
-        self._column["live"][slots] = new["live"][source]
+        self.column("live")[slots] = new["live"][source]
         return came_back or not same_owner
-
-    def _append(self, new: dict[str, NDArray[Any]]) -> None:
-        size = self.size + len(new["labels"])
-        if size > len(self._column["labels"]):
-            # Doubling from the start, by a half later: 100,000 vectors are 150 MB.
-            room = max(64, size, self.size * 2 if self.size < 10_000 else self.size * 3 // 2)
-            for name, column in self._column.items():
-                grown = np.empty((room, *column.shape[1:]), column.dtype)
-                grown[: self.size] = column[: self.size]
-                self._column[name] = grown
-        for name, column in new.items():
-            self._column[name][self.size : size] = column
-        self.size = size
-
-    def _take(self, slots: IntArray) -> None:
-        """Keep these rows, in this order, in new arrays."""
-        self._column = {name: self.column(name)[slots] for name in self._column}
-        self.size = len(slots)
-        self.live_count = int(np.count_nonzero(self.column("live")))
-        self.moves += 1
 
     def _link(self, start: int, left: IntArray) -> None:
         """Chain the live rows from `start` on by their memory; 0: all anew, in new arrays.
@@ -260,12 +364,12 @@ class VectorTable:
         if start and np.any(self._first[rowids] != NOWHERE):
             return self._link(0, left)  # a memory got more rows, and keeps those it had
         if start == 0:
-            self._column["next"] = np.full(len(self._column["next"]), NOWHERE, np.int64)
+            self._columns.replace("next")[:] = NOWHERE
         # By memory, and within one by position: each row's successor is the one after it.
         order = np.lexsort((at, rowids))
         at, rowids = at[order], rowids[order]
         same = rowids[1:] == rowids[:-1]
-        self._column["next"][at[:-1][same]] = at[1:][same]
+        self.column("next")[at[:-1][same]] = at[1:][same]
         self._repeats |= bool(same.any())
         leads = np.concatenate([np.ones(min(1, len(at)), np.bool_), ~same])
         self._first[rowids[leads]] = at[leads]
