@@ -14,8 +14,8 @@ from edgemem.compression.characters import code_points, is_space
 from edgemem.compression.estimate import estimated_tokens
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
+from edgemem.runtime.embedder import file_tokenizer
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokenizer import file_tokenizer
 
 SAID = [
     "I moved to Antwerp on 3 March 2024 because of the new job.",

@@ -28,6 +28,7 @@ from edgemem import cachefile
 from edgemem.config import cache_dir
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama, models
+from edgemem.runtime.machine import cores
 
 __all__ = [
     "FORMS",
@@ -81,12 +82,6 @@ class Tuning:
     n_threads: int
     n_threads_batch: int
     speeds: tuple[Speed, ...]
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def choose_file(
@@ -222,7 +217,7 @@ def requantise(source: Path, target: Path, form: str) -> None:
     if lib.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)):
         raise ModelError(
             f"llama.cpp could not write {source.name} as {form} to {target.parent} "
-            f"({llama.last_errors('no reason given')}); check the room on the disk, and the model "
+            f"({llama.last_errors()}); check the room on the disk, and the model "
             "with `edgemem models verify`"
         )
 

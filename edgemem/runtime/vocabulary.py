@@ -1,8 +1,8 @@
 """From prompts to tokens and from tokens to bytes, as one model does it.
 
-Knows the model's vocabulary and its chat template; knows no context, so it may be asked while a
-generation runs. What users write is *defused*: the text of a control token in it is read as text,
-so that a message cannot end its own turn or begin another.
+No context takes part, so a vocabulary may be asked while a generation runs. What users write is
+*defused*: the text of a control token in it is read as text, so that a message cannot end its own
+turn or begin another.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from edgemem.inputs import utf8
 from edgemem.runtime import llama
 from edgemem.text import THOUGHT_TAGS
 
-__all__ = ["CLOSED", "Prompt", "Vocabulary"]
+__all__ = ["CLOSED", "Prompt", "Tokenizer", "Vocabulary"]
 
 Prompt = str | Sequence[Mapping[str, str]]
 
@@ -167,6 +169,35 @@ class Vocabulary:
                 self._sizes[token] = len(self.piece(token))
         return self._sizes[tokens]
 
+    def offsets(self, text: str, tokens: Sequence[int]) -> NDArray[np.int64]:
+        """(n, 2) characters [start, end) of each token of a text, in order.
+
+        tokens: those of the text. A token that holds a part of a character spans all of it.
+        """
+        ids = np.asarray(tokens, np.int64)
+        data = text.encode()
+        sizes = self.piece_bytes(ids)
+        ends = np.cumsum(sizes)
+        # Some models put a space before any text, which no character of it stands for.
+        ends -= int(len(ends) > 0 and ends[-1] == len(data) + 1)
+        spans = np.stack([ends - sizes, ends], axis=1)
+        if len(ends) and ends[-1] != len(data):
+            # llama.cpp leaves out a byte that a vocabulary has no token for, such as 0xF1 with
+            # SmolLM2: so each token's bytes are looked for.
+            at = 0
+            for i, token in enumerate(tokens):
+                piece = self.piece(token)
+                start = max(data.find(piece, at), at)
+                at = min(start + len(piece), len(data))
+                spans[i] = start, at
+        spans = np.clip(spans, 0, len(data))
+        if text.isascii():
+            return spans
+        is_start = (np.frombuffer(data, np.uint8) & 0xC0) != 0x80
+        chars = np.concatenate([[0], np.cumsum(is_start)])  # that begin before each byte
+        begun = np.append(is_start, True)
+        return np.stack([chars[spans[:, 0]] - ~begun[spans[:, 0]], chars[spans[:, 1]]], axis=1)
+
     def _read_template(self, model: Any) -> Any:
         lib, vocab = self._lib, self.handle
         bos = lib.llama_vocab_bos(vocab)
@@ -253,3 +284,46 @@ class Vocabulary:
         # is how templates that can turn it off do it.
         opened, closed = THOUGHT_TAGS
         return f"{text.rstrip()}\n\n{closed}\n\n" if text.rstrip().endswith(opened) else str(text)
+
+
+class Tokenizer:
+    """The vocabulary of a GGUF file without its weights, which waits for no engine.
+
+    Calls from several threads take turns; close it when done.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelError if the file cannot be read."""
+        self._lib = llama.library()
+        self._model = llama.open_vocabulary(path)
+        self._vocabulary = Vocabulary(self._lib, self._model, path.name)
+        self._lock = threading.Lock()
+
+    def tokenize(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
+        """Token ids without BOS, and (n, 2) int32: the characters [start, end) of each token.
+
+        A token that holds a part of a character spans all of it. Raises InputError on half of a
+        surrogate pair, ModelError when closed.
+        """
+        with self._lock:
+            tokens = self._vocabulary.tokenize(text)
+            return tokens, self._vocabulary.offsets(text, tokens).astype(np.int32)
+
+    def close(self) -> None:
+        """A second time does nothing."""
+        with self._lock:
+            if self._model is not None:
+                self._vocabulary.close()
+                self._lib.llama_model_free(self._model)
+                self._model = None
+
+    def __enter__(self) -> Tokenizer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
