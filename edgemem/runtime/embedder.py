@@ -28,7 +28,7 @@ DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
 OVERLAP_TOKENS = 32
 BATCH_TOKENS = 256  # padded tokens run at once: more take memory, and no less time
-_TRIM_TOKENS = 4096  # after that many at once, returning freed memory (5 ms) is worth its time
+_TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth its time
 _MAX_THREADS = 4
 # onnxruntime unpacks int8 weights to float32 and keeps its own code and threads beside them.
 _UNPACKED, _SESSION_BYTES = 4, 20_000_000

@@ -18,7 +18,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack
 
 import numpy as np
@@ -44,7 +43,7 @@ from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream", "build_info"]
 
-SCORED_ROWS = 64  # of logits kept at once: 12 MB for SmolLM2, 67 MB for Gemma 3
+SCORED_ROWS = 64  # of logits kept at once
 SCORED_OVERLAP = 64  # tokens that a window shows before those it scores
 _SCORING = "scoring"  # whose prefix is kept: texts that begin alike follow each other
 PREFIX_BYTES = 64_000_000
@@ -491,10 +490,5 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

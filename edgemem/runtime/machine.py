@@ -58,7 +58,7 @@ def cores() -> int:
 
 
 def give_back() -> None:
-    """Let the system have what was freed (half a millisecond). glibc only; else does nothing."""
+    """Let the system have what was freed. glibc only; else does nothing."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

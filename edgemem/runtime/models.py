@@ -172,8 +172,17 @@ def installed() -> list[Installed]:
     known = manifest().values()
     for model in known:
         path, source = _locate(model)
-        about = {k: getattr(model, k) for k in ("name", "kind", "size_bytes", "licence", "about")}
-        rows.append(Installed(**about, source=source, path=path))
+        rows.append(
+            Installed(
+                name=model.name,
+                kind=model.kind,
+                source=source,
+                path=path,
+                size_bytes=model.size_bytes,
+                licence=model.licence,
+                about=model.about,
+            )
+        )
     ours = {model.file for model in known}
     folder = user_models_dir()
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -243,7 +252,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     bytes in all). Raises ModelError if it cannot be fetched or stored or is not what the
     manifest says; then nothing is left behind.
     """
-    # Imported here: every process imports this module, and this call alone needs them (25 ms).
+    # Imported here: every process imports this module, and this call alone needs them.
     import urllib.error
     from http.client import HTTPException
 
