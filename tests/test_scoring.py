@@ -37,17 +37,7 @@ def test_probabilities_of_all_tokens_add_up_to_one(small: Engine) -> None:
     assert logs[0] == pytest.approx(logits[0] - np.log(np.exp(logits).sum()), abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    "n",
-    [
-        1,
-        2,
-        SCORED_ROWS - 1,
-        SCORED_ROWS,
-        SCORED_ROWS + 1,
-        200,
-    ],
-)
+@pytest.mark.parametrize("n", [1, 2, SCORED_ROWS - 1, SCORED_ROWS, SCORED_ROWS + 1, 200])
 def test_a_text_has_the_same_scores_in_one_piece_or_in_two(small: Engine, n: int) -> None:
     """log p(xy) = log p(x) + log p(y | x), whatever is computed at once."""
     tokens = (small.tokenize("On Monday we walked along the river and had tea. ") * 20)[: n + 2]
