@@ -22,7 +22,7 @@ from edgemem.memory import Memory
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.reader import reader_of
+from edgemem.runtime.experts import reader_of
 
 TURNS = 9
 _TOKENS = 48  # of an answer

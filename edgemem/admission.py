@@ -15,7 +15,8 @@ from edgemem.budget import Choice, Plan, admit
 from edgemem.config import Settings
 from edgemem.errors import ModelNotFound
 from edgemem.retrieval.index import CROSSOVER
-from edgemem.runtime import experts, models, sizes, tune
+from edgemem.runtime import experts, llama, models, tune
+from edgemem.runtime.embedder import embedder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 
 __all__ = ["LIBRARIES_BYTES", "index_bytes", "plan", "predict"]
@@ -63,18 +64,18 @@ def predict(
     with suppress(ModelNotFound):
         if engine is not None:
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
-            own = sizes.engine_bytes(engine.path, loaded)
+            own = llama.engine_bytes(engine.path, loaded)
             of_engine = lambda choice: own  # noqa: E731
             adapters = engine.memory()["adapters"]
         else:
             file, _, _ = tune.choose_file(
                 settings.model, tuned=settings.tuned == "on", n_gpu_layers=settings.n_gpu_layers
             )
-            of_engine = partial(sizes.engine_bytes, file)
+            of_engine = partial(llama.engine_bytes, file)
             adapters = _adapter_bytes(settings.experts, file)
-        scorer = sizes.compressor_bytes(models.find(settings.model), TOKENS)
+        scorer = llama.compressor_bytes(models.find(settings.model), TOKENS)
     with suppress(ModelNotFound):
-        embedder = sizes.embedder_bytes(models.find(settings.embedder))
+        embedder = embedder_bytes(models.find(settings.embedder))
 
     def parts(choice: Choice) -> dict[str, int]:
         return {

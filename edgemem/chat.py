@@ -2,8 +2,8 @@
 
 What a message wants (stages/intent.py) decides which memories it is answered with: what a search
 finds for a fact, much of it for an overview, what bears on a task, none for other talk. What the
-model can do (runtime/reader.py) decides how. An expert for short answers gives the facts. An expert
-for replies and an instruct model have a conversation, the memories as dated notes beside the
+model can do (runtime/experts.py) decides how. An expert for short answers gives the facts. An
+expert for replies and an instruct model have a conversation, the memories as dated notes beside the
 message. A smaller model quotes: an overview and a task are the user's own words. What the model
 says, and what the user only asks, is kept as a turn, but never searched or extracted from: neither
 recalled text nor an invention is remembered as new.
@@ -26,8 +26,8 @@ from edgemem.memory import Memory
 from edgemem.recall import Context, bearing, known, notes, overview, recall
 from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
-from edgemem.runtime.reader import reader_of
-from edgemem.runtime.streams import Options
+from edgemem.runtime.experts import reader_of
+from edgemem.runtime.generation import Options
 from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
 from edgemem.stages.intent import Intent, intent

@@ -85,7 +85,7 @@ class Settings:
     db: the store's file, or `:memory:`. user_id: whose memories the command line works on. model,
     embedder: a name of the models' manifest, or a path. experts: the set of adapters that the model
     works with, by name or by its folder, or `none`. reader: how the model answers and takes facts
-    (runtime/reader.py): `auto` by what it can do, else `expert`, `instruct` or `quote`. n_ctx:
+    (runtime/experts.py): `auto` by what it can do, else `expert`, `instruct` or `quote`. n_ctx:
     tokens of context window. n_threads: None lets each model choose. n_gpu_layers: -1 means all.
     context_turns: earlier turns shown to a model without experts when it takes facts from a new one
     (an expert is shown two). top_k: memories per search. vectors: how a search holds them in

@@ -23,7 +23,7 @@ from edgemem.errors import ModelError
 from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
-from edgemem.runtime.reader import reader_of
+from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
 from edgemem.stages.reading import CONTEXT
 from edgemem.store import NewMemory, PendingItem, StoredTurn

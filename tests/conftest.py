@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from clikit import Run, invoke
 
-from edgemem.runtime import experts, probe, tune
+from edgemem.runtime import experts, machine, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -22,9 +22,9 @@ def untuned() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def unprobed() -> Iterator[None]:
-    """No child process tries each tiny model out; test_probe.py does."""
+    """No child process tries each tiny model out; test_machine.py does."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probe, "extra_buffers", lambda *_: True)
+        patch.setattr(machine, "extra_buffers", lambda *_: True)
         yield
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import edgemem.runtime.engine as engine_module
+import edgemem.runtime.generation as generation_module
 from bench.random_adapters import ALL_LINEAR, adapter_bytes, alora, random_tensors, write_adapter
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime.engine import Adapter, Engine
@@ -44,9 +44,9 @@ def engine(files):
 def logits_seen(monkeypatch):
     """The logits of every choice, in order."""
     seen = []
-    chosen = engine_module.pick
+    chosen = generation_module.pick
     monkeypatch.setattr(
-        engine_module,
+        generation_module,
         "pick",
         lambda logits, **how: seen.append(logits.tobytes()) or chosen(logits, **how),
     )
@@ -92,13 +92,10 @@ def test_an_adapter_does_nothing_until_it_is_bound_and_after_it_is_not(engine, l
     assert cold_logits(engine, logits_seen, "extraction") == plain
 
 
-def test_a_stage_object_is_the_engine_with_the_stage_given(engine):
+def test_generate_and_stream_are_one_in_a_stage(engine):
     engine.bind("extraction", {"one": 3.0})
-    with engine.stage("extraction") as stage:
-        assert stage.expert
-        done = stage.generate(STORY, max_tokens=6)
-        assert "".join(stage.stream(STORY, max_tokens=6)) == done.text
-    assert done.text == engine.generate(STORY, max_tokens=6, stage="extraction").text
+    done = engine.generate(STORY, max_tokens=6, stage="extraction")
+    assert "".join(engine.stream(STORY, max_tokens=6, stage="extraction")) == done.text
     assert done.text != engine.generate(STORY, max_tokens=6).text
 
 

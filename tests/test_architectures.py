@@ -15,11 +15,11 @@ from familykit import ALWAYS_THINKS, CHATML, FAMILIES, WINDOW, write_family
 from hypothesis import given
 from hypothesis import strategies as st
 
-import edgemem.runtime.engine as engine_module
+import edgemem.runtime.generation as generation_module
 from edgemem.errors import ModelError
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.generation import held_back
 from edgemem.runtime.prefixes import Prefixes
-from edgemem.runtime.streams import held_back
 from edgemem.text import THOUGHT_TAGS, without_thoughts
 
 HEAD = "The office in Lisbon opens at nine. " * 4
@@ -41,9 +41,9 @@ def engine(file: Path) -> Iterator[Engine]:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The logits of every choice, in order."""
     logits: list[bytes] = []
-    chosen = engine_module.pick
+    chosen = generation_module.pick
     monkeypatch.setattr(
-        engine_module,
+        generation_module,
         "pick",
         lambda values, **how: logits.append(values.tobytes()) or chosen(values, **how),
     )
@@ -240,7 +240,7 @@ def scripted(engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str) -> int:
     """Let the model write a text, tags as their own tokens if it has such; how many tokens."""
     tokens = engine.tokenize(text, special=True)
     script = iter([*tokens, *engine.tokenize("<|im_end|>", special=True)])
-    monkeypatch.setattr(engine_module, "pick", lambda *_, **__: next(script))
+    monkeypatch.setattr(generation_module, "pick", lambda *_, **__: next(script))
     return len(tokens)
 
 

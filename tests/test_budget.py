@@ -25,7 +25,7 @@ from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
 from edgemem.results import Scope
 from edgemem.retrieval.search import Memories
-from edgemem.runtime import models, sizes
+from edgemem.runtime import llama, models
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 
 WANTED = Choice(n_ctx=2048, vectors="float32", compressor=True, prefix_bytes=64)
@@ -148,12 +148,12 @@ def test_a_limit_below_one_byte_is_refused(limit):
 def test_kv_and_weights_are_told_from_the_header(tmp_path):
     settings, tensors = tiny("llama")
     file = write_gguf(tmp_path / "m.gguf", settings, tensors)
-    told = sizes.engine_bytes(file, Choice(n_ctx=300, prefix_bytes=10**9))
+    told = llama.engine_bytes(file, Choice(n_ctx=300, prefix_bytes=10**9))
     # 7 layers, 2 heads of 8 + 8 numbers in f16, 512 tokens: 300 rounded up to a multiple of 256
     assert told["kv"] == 7 * 2 * 16 * 2 * 512
     assert told["weights"] == file.stat().st_size
     assert told["prefixes"] == 3 * told["kv"]
-    assert sizes.engine_bytes(file, Choice(n_ctx=300))["prefixes"] == 0
+    assert llama.engine_bytes(file, Choice(n_ctx=300))["prefixes"] == 0
 
 
 def test_a_file_without_the_needed_numbers_is_refused(tmp_path):
@@ -161,7 +161,7 @@ def test_a_file_without_the_needed_numbers_is_refused(tmp_path):
     del settings["llama.block_count"]
     file = write_gguf(tmp_path / "m.gguf", settings, tensors)
     with pytest.raises(ModelError, match=r"block_count.*load it without a memory limit"):
-        sizes.engine_bytes(file, Choice(n_ctx=512))
+        llama.engine_bytes(file, Choice(n_ctx=512))
 
 
 @pytest.mark.parametrize("n", [1000, 4000])
@@ -206,7 +206,7 @@ def model(tmp_path, monkeypatch):
 
 
 def needed(model, n_ctx, prefix_bytes=PREFIX_BYTES):
-    told = sizes.engine_bytes(model, Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes))
+    told = llama.engine_bytes(model, Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes))
     return admission.LIBRARIES_BYTES + sum(told.values())
 
 
@@ -244,7 +244,7 @@ def test_memory_that_cannot_fit_is_not_opened(model, tmp_path):
 
 def test_the_compressor_is_left_out_before_the_prefixes(model):
     settings = replace(load_settings(), ahead_percent=50)
-    ahead = sizes.compressor_bytes(model, 512)
+    ahead = llama.compressor_bytes(model, 512)
     with quick(settings=settings, memory_limit_bytes=needed(model, 2048) + ahead) as memory:
         assert memory.plan.turned_down == () and memory._parts._ahead is not None
     with quick(settings=settings, memory_limit_bytes=needed(model, 512)) as memory:
@@ -266,7 +266,7 @@ def test_an_engine_fits_its_limit_by_a_smaller_window():
     with pytest.raises(MemoryBudgetExceeded, match="weights 98 MB"):
         Engine.load(memory_limit_bytes=100_000_000)
     file = models.find(models.DEFAULT_LLM)
-    limit = sum(sizes.engine_bytes(file, replace(free, n_ctx=1024)).values())
+    limit = sum(llama.engine_bytes(file, replace(free, n_ctx=1024)).values())
     with Engine.load(memory_limit_bytes=limit) as engine:
         assert engine.n_ctx == 1024 and engine.plan.turned_down == ("n_ctx 1024",)
         held = engine.memory()

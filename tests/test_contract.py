@@ -28,7 +28,7 @@ WALLS = {
     "sqlite_utils": ["store/"],
     "llama_cpp": ["runtime/llama.py"],
     "onnxruntime": ["runtime/embedder.py"],
-    "tokenizers": ["runtime/tokenizer.py"],
+    "tokenizers": ["runtime/embedder.py"],
     "hnswlib": ["retrieval/index.py"],
     "edgemem._native": ["kernels.py"],
     "click": ["cli/"],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.runtime.cut_json import close_json
+from edgemem.runtime.generation import close_json
 
 text = st.text(max_size=8) | st.text('"\\[]{},: \n\u2028é', max_size=8)
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | text

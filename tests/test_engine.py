@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import edgemem.runtime.engine as engine_module
+import edgemem.runtime.generation as generation_module
 from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime.engine import Engine, Stream
+from edgemem.runtime.generation import held_back
 from edgemem.runtime.llama import N_BATCH
-from edgemem.runtime.streams import held_back
 
 pytestmark = pytest.mark.models
 
@@ -35,9 +36,9 @@ COLOURS = {
 def logits_seen(monkeypatch):
     """The logits of every choice, in order."""
     seen = []
-    chosen = engine_module.pick
+    chosen = generation_module.pick
     monkeypatch.setattr(
-        engine_module,
+        generation_module,
         "pick",
         lambda logits, **how: seen.append(logits.copy()) or chosen(logits, **how),
     )
@@ -269,7 +270,7 @@ def test_logits_that_are_no_numbers_are_named(engine, monkeypatch, temperature, 
 
 def test_a_schema_that_no_token_can_follow_is_named(engine, monkeypatch):
     refuse = lambda ids: np.zeros(len(ids), bool)  # noqa: E731
-    monkeypatch.setattr(engine_module, "allows", lambda *_: refuse)
+    monkeypatch.setattr(generation_module, "allows", lambda *_: refuse)
     with pytest.raises(ModelError, match=r"no token can follow .*try another schema"):
         engine.generate(CHAT, max_tokens=1, schema=COLOURS)
 
@@ -393,7 +394,7 @@ def test_should_stop_ends_the_answer(engine):
 
 def test_a_deadline_ends_the_answer_and_its_text_is_kept(engine, monkeypatch):
     clock = itertools.count()
-    monkeypatch.setattr(engine_module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     done = engine.generate(STORY, max_tokens=30, deadline_s=3.5)
     assert (done.finish_reason, done.completion_tokens) == ("deadline", 3)
     assert engine.generate(STORY, max_tokens=3).text == done.text

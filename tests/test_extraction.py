@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgemem.results import Message
 from edgemem.runtime import llama
-from edgemem.runtime.grammars import allows, grammar_sampler
+from edgemem.runtime.generation import allows, grammar_sampler
 from edgemem.stages.extraction import extract, parse, schema
 from edgemem.stages.reading import MAX_SENTENCES, worth_reading
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-import edgemem.runtime.engine as engine_module
+import edgemem.runtime.generation as generation_module
 from bench.random_adapters import write_adapter
 from edgemem import cachefile
 from edgemem.errors import ContextOverflow
-from edgemem.runtime import prefixfile
+from edgemem.runtime import prefixes
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.prefixes import Prefixes
 
@@ -36,9 +36,9 @@ def decoded(monkeypatch):
 @pytest.fixture
 def logits_seen(monkeypatch):
     seen = []
-    chosen = engine_module.pick
+    chosen = generation_module.pick
     monkeypatch.setattr(
-        engine_module,
+        generation_module,
         "pick",
         lambda logits, **how: seen.append(logits.tobytes()) or chosen(logits, **how),
     )
@@ -165,7 +165,7 @@ def _copied(file, data):
 
 
 def test_no_more_files_are_kept_than_allowed_and_the_used_ones_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(prefixfile, "MAX_FILES", 2)
+    monkeypatch.setattr(prefixes, "MAX_FILES", 2)
     with loaded() as engine:
         for text in ("One two three.", "Four five six.", "One two three.", "Seven eight nine."):
             engine.drop_prefixes()

@@ -6,8 +6,8 @@ from fake_engine import FakeEngine
 from ggufkit import write_gguf
 
 from edgemem.errors import ModelError
-from edgemem.runtime import reader
-from edgemem.runtime.reader import INSTRUCT_PARAMS, reader_of, reader_of_file
+from edgemem.runtime import experts
+from edgemem.runtime.experts import INSTRUCT_PARAMS, reader_of, reader_of_file
 
 
 def engine(*, experts=(), template=True, params=INSTRUCT_PARAMS):
@@ -46,7 +46,7 @@ def test_a_setting_that_the_model_cannot_follow_is_refused(wanted, missing):
 
 
 def test_a_file_tells_how_it_would_be_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "INSTRUCT_PARAMS", 100)
+    monkeypatch.setattr(experts, "INSTRUCT_PARAMS", 100)
     template = {"general.architecture": "llama", "tokenizer.chat_template": "{{ messages }}"}
 
     def used(settings, rows, *, expert=False):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.errors import InputError
-from edgemem.runtime.sampling import Fork, pick, repeat_penalised
+from edgemem.runtime.generation import Fork, pick, repeat_penalised
 
 floats = st.floats(-40, 40, width=32)
 logits_of = st.lists(floats, min_size=1, max_size=300).map(lambda x: np.array(x, np.float32))

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgemem.errors import ContextOverflow, ModelError
-from edgemem.runtime import llama, scoring
-from edgemem.runtime.engine import Engine
+from edgemem.runtime import llama
+from edgemem.runtime.engine import SCORED_ROWS, Engine
 
 pytestmark = pytest.mark.models
 
@@ -28,25 +28,22 @@ def test_what_is_generated_is_the_likeliest(engine: Engine) -> None:
 
 def test_probabilities_of_all_tokens_add_up_to_one(small: Engine) -> None:
     tokens = small.tokenize(PROMPT)
-    total = sum(
-        math.exp(scoring.log_probs(small, [*tokens, t], len(tokens))[0])
-        for t in range(0, 49152, 97)
-    )
+    total = sum(math.exp(small._score([*tokens, t], len(tokens))[0]) for t in range(0, 49152, 97))
     assert 0 < total < 1
-    logs = scoring.log_probs(small, [*tokens, 0], len(tokens))
+    logs = small._score([*tokens, 0], len(tokens))
     logits = np.ctypeslib.as_array(
         small._lib.llama_get_logits_ith(small._context, -1), shape=(small._vocabulary.size,)
     ).astype(np.float64)
     assert logs[0] == pytest.approx(logits[0] - np.log(np.exp(logits).sum()), abs=1e-4)
 
 
-@pytest.mark.parametrize("n", [1, 2, scoring.ROWS - 1, scoring.ROWS, scoring.ROWS + 1, 200])
+@pytest.mark.parametrize("n", [1, 2, SCORED_ROWS - 1, SCORED_ROWS, SCORED_ROWS + 1, 200])
 def test_a_text_has_the_same_scores_in_one_piece_or_in_two(small: Engine, n: int) -> None:
     """log p(xy) = log p(x) + log p(y | x), whatever is computed at once."""
     tokens = (small.tokenize("On Monday we walked along the river and had tea. ") * 20)[: n + 2]
-    whole = scoring.log_probs(small, tokens, 1)
+    whole = small._score(tokens, 1)
     assert whole.shape == (n + 1,)
-    later = scoring.log_probs(small, tokens, 2)
+    later = small._score(tokens, 2)
     np.testing.assert_allclose(whole[1:], later, atol=0.5)  # 8-bit activations: see prefixes.py
     assert np.abs(whole[1:] - later).mean() < 0.1
 
@@ -54,10 +51,10 @@ def test_a_text_has_the_same_scores_in_one_piece_or_in_two(small: Engine, n: int
 @pytest.mark.parametrize("n", [llama.N_BATCH, llama.N_BATCH + 1, llama.N_BATCH + 2])
 def test_a_prefix_that_is_reused_changes_nothing(engine: Engine, n: int) -> None:
     tokens = (engine.tokenize("She said that the harbour was quiet. ") * 200)[: n + 3]
-    cold = scoring.log_probs(engine, tokens, n)
-    scoring.log_probs(engine, [*tokens[:100], 5, 6, 7], 101)  # shares a part of it
-    np.testing.assert_array_equal(scoring.log_probs(engine, tokens, n), cold)
-    np.testing.assert_array_equal(scoring.log_probs(engine, tokens, n), cold)
+    cold = engine._score(tokens, n)
+    engine._score([*tokens[:100], 5, 6, 7], 101)  # shares a part of it
+    np.testing.assert_array_equal(engine._score(tokens, n), cold)
+    np.testing.assert_array_equal(engine._score(tokens, n), cold)
 
 
 def test_scoring_leaves_generation_as_it_was(engine: Engine) -> None:
@@ -74,9 +71,9 @@ def test_a_text_after_nothing_is_scored_from_its_first_token(engine: Engine) -> 
 
 def test_what_does_not_fit_is_refused(small: Engine) -> None:
     with pytest.raises(ContextOverflow, match="the text has 301 tokens, but n_ctx is 256"):
-        scoring.log_probs(small, [5] * 301, 1)
+        small._score([5] * 301, 1)
     with pytest.raises(ValueError, match="start is 0; it must be 1 to the number of tokens, 2"):
-        scoring.log_probs(small, [5, 6], 0)
+        small._score([5, 6], 0)
 
 
 def test_a_closed_engine_scores_nothing() -> None:

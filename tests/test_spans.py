@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.errors import InputError
-from edgemem.runtime.spans import Spans
+from edgemem.runtime.generation import Spans
 from edgemem.text import content_words
 
 PIECES = [

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from edgemem.compression.layout import code_points, estimated_tokens, is_space
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
+from edgemem.runtime.embedder import file_tokenizer
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.tokenizer import file_tokenizer
 
 SAID = [
     "I moved to Antwerp on 3 March 2024 because of the new job.",

@@ -39,7 +39,7 @@ __all__ = ["config", "doctor", "models", "print_version", "reindex", "tune_first
 def print_version() -> None:
     """The version, the default models, the vector backend and llama.cpp's build."""
     import edgemem
-    from edgemem.runtime import probe
+    from edgemem.runtime import machine
     from edgemem.runtime.models import installed
 
     settings = load_settings()
@@ -52,7 +52,7 @@ def print_version() -> None:
 
     click.echo(f"vectors: {kernels.backend} ({kernels.backend_detail})")
     click.echo(f"llama.cpp: {_llama_build()}")
-    click.echo(f"processor: {probe.summary()}")
+    click.echo(f"processor: {machine.summary()}")
 
 
 def _llama_build() -> str:
@@ -86,7 +86,7 @@ def doctor(retry: bool, db: str | None, as_json: bool) -> None:
 
     The exit code is 1 if a problem was found.
     """
-    from edgemem.runtime import probe
+    from edgemem.runtime import machine
 
     with open_memory(db) as memory:
         changes = None
@@ -105,7 +105,7 @@ def doctor(retry: bool, db: str | None, as_json: bool) -> None:
             }
             for item in memory.pending()
         ]
-    report["processor"] = probe.summary()
+    report["processor"] = machine.summary()
     report["pending"] = pending
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
@@ -167,8 +167,7 @@ def models_list(as_json: bool) -> None:
 
 def _used_as(row: Installed) -> str | None:
     """How a language model that is here is used; None for anything else, and a damaged file."""
-    from edgemem.runtime.experts import chosen_set
-    from edgemem.runtime.reader import reader_of_file
+    from edgemem.runtime.experts import chosen_set, reader_of_file
 
     if row.path is None or row.path.suffix != ".gguf":
         return None

@@ -59,9 +59,8 @@ def compress(
     from edgemem.compression.compress import compress_prompt
     from edgemem.compression.layout import estimated_tokens
     from edgemem.config import load_settings
-    from edgemem.runtime.embedder import Embedder
+    from edgemem.runtime.embedder import Embedder, file_tokenizer
     from edgemem.runtime.engine import Engine
-    from edgemem.runtime.tokenizer import file_tokenizer
 
     if rate is not None and target_token is not None:
         raise click.UsageError("Give --rate or --target-token, not both.")

@@ -145,7 +145,7 @@ def compress_prompt(
     alone decides, which keeps as much and takes a twentieth of the time (bench/LOG.md); without
     one, or with `exact`, the exact Fisher score under the engine's model, or -log p where its
     gradient is not known here. tokenizer: how the receiving model cuts a text
-    (runtime/tokenizer.py); None is the engine's way.
+    (runtime/embedder.py); None is the engine's way.
     Raises InputError on a bad budget, a `keep` that is not there or exceeds the budget, or half of
     a surrogate pair; ModelNotFound, ModelError.
     """

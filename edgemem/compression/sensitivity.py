@@ -22,7 +22,7 @@ from edgemem.compression.backprop import MEMORY_BYTES, loss_and_gradient
 from edgemem.compression.weights import Weights
 from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime import models
-from edgemem.runtime.vocab_only import Tokenizer
+from edgemem.runtime.vocabulary import Tokenizer
 
 __all__ = ["Scorer", "Sensitivity"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import edgemem
-from edgemem.runtime import heap
+from edgemem.runtime import machine as this_machine
 
 __all__ = [
     "LIBRARIES",
@@ -46,7 +46,7 @@ _POWERCAP = Path("/sys/class/powercap")
 def give_back() -> None:
     """Return to the system what was freed, so that what is resident is in use. glibc only."""
     gc.collect()
-    heap.give_back()
+    this_machine.give_back()
 
 
 def memory_bytes() -> dict[str, int | None]:

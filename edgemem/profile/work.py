@@ -32,7 +32,7 @@ from edgemem.results import Message, Scope, utc_now
 from edgemem.retrieval.search import similarities
 from edgemem.runtime import llama, tune
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.vocab_only import Tokenizer
+from edgemem.runtime.vocabulary import Tokenizer
 from edgemem.stages import extraction, update
 
 __all__ = ["work"]

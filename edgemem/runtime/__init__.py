@@ -1,4 +1,14 @@
 """What runs models: finding their files, embedding text, generating text.
 
-Knows nothing of memories or stores. Importing this package loads no model library.
+Knows files, tokens, grammars, adapters, processors; knows no memories, no stores, and not what a
+stage is for. Importing this package loads no model library. From the files to the engine:
+
+    machine      cores, caches, and whether llama.cpp computes rightly here
+    models       which there are and where they lie
+    gguf         what a model's file says of itself; tensors: its weights as float32
+    llama        llama.cpp, loaded; vocabulary: texts and chats to tokens
+    generation   one answer: its options, its next token, its text
+    prefixes     the KV cache that stages share; adapters: their LoRA; experts: sets of these
+    engine       one loaded model; tune: the form and the threads that are fastest for it
+    embedder     texts to vectors
 """

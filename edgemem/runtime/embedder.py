@@ -1,30 +1,16 @@
-"""Text to unit vectors, through onnxruntime and tokenizers (their only importer).
+"""Text to unit vectors, and to tokens as another model counts them.
 
-Knows the model's file and its tokenizer. Knows nothing of memories, stores or language models.
-
-One text has one vector, whatever it is embedded with. The bundled MiniLM is int8 in its weights
-only: onnxruntime turns them into float32 when it loads them and activations are float32, so there
-is no scale shared by a batch. Measured on 419 chat turns (34 tokens on average, up to 95), two
-cores with AVX-512, onnxruntime 1.31: batches of 4, 16 and 32, sorted by length or in random order
-(so padded with up to 80 tokens), gave vectors bit-equal to those of each text alone. A model with
-dynamically quantised activations would not; `load` therefore tries it out on two texts (within
-1e-5), and such a model is run one text at a time.
-
-Figures of the same machine when quiet, two threads (it was shared: trust the ratios):
-- one question, tokenizing included: 3.0 ms p50, 3.9 ms p95 (one thread 4.6 ms);
-- turns a second, sorted by length and padded to the longest of a batch: one by one 159; batches
-  of at most 256 padded tokens 186 to 197, 512: 165 to 205, 1024: 179 to 202; of 32 texts 189.
-  One thread: 108. Spinning threads, the arena and memory patterns: no difference above noise;
-- resident memory, of a process that has 24 MB before: batches of 32 texts with arena 434 MB,
-  because one layer's activations are kept several times; 512 padded tokens 260 MB; 256: 236 MB,
-  the choice here; without arena and patterns, and with what loading freed (66 MB) given back to
-  the system, 165 MB loaded and 168 MB after the 419 turns. Loading peaks at 280 MB.
+The only importer of onnxruntime and tokenizers. One text has one vector, whatever it is embedded
+with. The bundled MiniLM is int8 in its weights only: onnxruntime turns them into float32 when it
+loads them and activations are float32, so there is no scale shared by a batch. A model with
+dynamically quantised activations has one; `load` therefore tries it out on two texts (within 1e-5),
+and such a model is run one text at a time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.runtime import heap, models
-from edgemem.runtime.tokenizer import read_tokenizer
+from edgemem.inputs import utf8
+from edgemem.runtime import models
+from edgemem.runtime.machine import cores, give_back
 
-__all__ = ["Embedder", "split_windows"]
+__all__ = ["Embedder", "embedder_bytes", "file_tokenizer", "split_windows"]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
 OVERLAP_TOKENS = 32
-BATCH_TOKENS = 256  # padded tokens run at once: see the figures above
-_TRIM_TOKENS = 4096  # after that many at once, returning freed memory (5 ms) is worth its time
+BATCH_TOKENS = 256  # padded tokens run at once: more take memory, and no less time
+_TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth its time
 _MAX_THREADS = 4
+# onnxruntime unpacks int8 weights to float32 and keeps its own code and threads beside them.
+_UNPACKED, _SESSION_BYTES = 4, 20_000_000
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
 
@@ -94,9 +83,9 @@ class Embedder:
             if not tokenizer_file.is_file():
                 tokenizer_file = _bundled_tokenizer(DEFAULT_TOKENIZER)
         tokenizer = _load_tokenizer(tokenizer_file)
-        session = _load_session(model_file, n_threads or _usable_cores())
+        session = _load_session(model_file, n_threads or min(cores(), _MAX_THREADS))
         label = known.name if known is not None else model_file.stem
-        heap.give_back()
+        give_back()
         return cls(session, tokenizer, model_id=f"{label}@{digest[:12]}")
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -120,8 +109,7 @@ class Embedder:
         """Per text the vectors of its chunks, in order: a list of (c, dim) float32, c >= 1.
 
         Each chunk holds at most `max_tokens`; together they hold every token of the text, and
-        neighbours share up to 32. Errors as `embed`. Time grows with length: about 4,000 tokens
-        a second on two cores, so a megabyte of English takes about a minute.
+        neighbours share up to 32. Errors as `embed`. Time grows with length.
         """
         if isinstance(texts, str):
             raise TypeError("texts is one string; give a list of strings")
@@ -131,7 +119,7 @@ class Embedder:
         for rows in _batches([len(ids) for ids in flat], self._batch_tokens):
             vectors[rows] = self._run([flat[row] for row in rows])
         if sum(map(len, flat)) >= _TRIM_TOKENS:
-            heap.give_back()
+            give_back()
         ends = np.cumsum([len(per_text) for per_text in windows])
         return [
             vectors[end - len(per_text) : end]
@@ -253,14 +241,6 @@ def _unit(x: Vectors) -> Vectors:
     return unit
 
 
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # honours containers and taskset; not on macOS, Windows
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(cores, _MAX_THREADS))
-
-
 def _check_digest(known: models.ModelEntry, file: Path, digest: str) -> None:
     if digest != known.sha256:
         raise ModelError(
@@ -277,7 +257,7 @@ def _bundled_tokenizer(name: str) -> Path:
 
 
 def _load_tokenizer(file: Path) -> Any:
-    tokenizer = read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
+    tokenizer = _read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
     if len(tokenizer.encode("").ids) != 2:
         raise ModelError(
             f"The tokenizer {file} does not put one token before and one after a text, as BERT's "
@@ -320,3 +300,48 @@ def _load_session(file: Path, n_threads: int) -> Any:
             "an output (batch, tokens, dim)."
         )
     return session
+
+
+def embedder_bytes(file: Path) -> int:
+    """Of an embedder with int8 weights, such as the bundled one; others take less."""
+    return file.stat().st_size * _UNPACKED + _SESSION_BYTES
+
+
+# -- tokens as another model counts them ---------------------------------------------------------
+
+
+def file_tokenizer(
+    file: str | os.PathLike[str],
+) -> Callable[[str], NDArray[np.int64]]:
+    """How the model of a tokenizer.json cuts a text: (n, 2) characters of each token, in order.
+
+    Special tokens are not added. Raises ModelNotFound or ModelError; the function InputError on
+    half of a surrogate pair.
+    """
+    tokenizer = _read_tokenizer(file)
+
+    def offsets(text: str) -> NDArray[np.int64]:
+        utf8(text)
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        return np.array(encoding.offsets, np.int64).reshape(-1, 2)
+
+    return offsets
+
+
+def _read_tokenizer(file: str | os.PathLike[str]) -> Any:
+    """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelNotFound, ModelError."""
+    from tokenizers import Tokenizer
+
+    path = Path(file)
+    if not path.is_file():
+        raise ModelNotFound(f"There is no tokenizer file {path}. Give a model's tokenizer.json.")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as exc:  # tokenizers raises plain Exception
+        raise ModelError(
+            f"{path} is not a tokenizer ({exc}). Replace it by the tokenizer.json that belongs to "
+            "the model."
+        ) from exc
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

@@ -1,18 +1,14 @@
-"""One GGUF model in one llama.cpp context: tokens in, text out.
+"""One GGUF model in one llama.cpp context: tokens in, text or probabilities out.
 
-Knows tokens, grammars and stop strings; knows nothing about memories. Uses llama.cpp's C
-functions directly (llama.py loads them): the high-level `Llama.generate` matches cached prefixes by
-token ids alone, re-loads the model to switch an adapter, and cuts silently.
-
-Prompts become tokens in vocabulary.py. A `stage` may have LoRA adapters bound to it (adapters.py),
-which its prompts are then computed with; and it keeps the KV of its last prompt (prefixes.py), so
-that its fixed beginning is computed once. Flash attention is off: with it, logits depend on where a
-prompt was split, and a reused prefix would no longer equal a fresh one.
+It uses llama.cpp's C functions (llama.py): the high-level `Llama.generate` matches cached prefixes
+by token ids alone, re-loads the model to switch an adapter, and cuts silently. A `stage` may have
+LoRA adapters bound to it (adapters.py), and keeps the KV of its last prompt (prefixes.py). Flash
+attention is off: with it, logits depend on where a prompt was split, and a reused prefix would no
+longer equal a fresh one.
 """
 
 from __future__ import annotations
 
-import codecs
 import math
 import os
 import threading
@@ -22,36 +18,34 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.budget import Choice, Plan, admit
-from edgemem.errors import InputError, ModelError
-from edgemem.runtime import heap, llama, models, prefixfile, scoring, sizes, tune
+from edgemem.errors import ContextOverflow, InputError, ModelError
+from edgemem.runtime import llama, machine, models, prefixes, tune
 from edgemem.runtime.adapters import Adapter, Adapters
-from edgemem.runtime.grammars import Allowed, allows, grammar_sampler
-from edgemem.runtime.llama import build_info
-from edgemem.runtime.prefixes import Prefixes
-from edgemem.runtime.sampling import Fork, pick, repeat_penalised
-from edgemem.runtime.spans import Spans
-from edgemem.runtime.stage import Stage
-from edgemem.runtime.streams import (
+from edgemem.runtime.generation import (
     Generation,
     Options,
     Reason,
+    Request,
+    Said,
+    Sampler,
     Stream,
     check_length,
-    check_numbers,
-    held_back,
 )
+from edgemem.runtime.llama import build_info
+from edgemem.runtime.prefixes import Keyed, Prefixes
 from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
-from edgemem.text import THOUGHT_TAGS, without_thoughts
 
-__all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stage", "Stream", "build_info"]
+__all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream", "build_info"]
 
+SCORED_ROWS = 64  # of logits kept at once
+SCORED_OVERLAP = 64  # tokens that a window shows before those it scores
+_SCORING = "scoring"  # whose prefix is kept: texts that begin alike follow each other
 PREFIX_BYTES = 64_000_000
 
 
@@ -103,10 +97,10 @@ class Engine:
         path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
         n_ctx: tokens that a prompt and its answer may have together (rounded up to 256).
         prefix_bytes: memory for the KV of stages that take turns, beside that of the one that
-        runs (23 KB a token for the bundled model); 0 keeps none.
+        runs; 0 keeps none.
         n_threads: threads for decoding (default: half the cores, because decoding threads that
         wait for a busy core stall each other); n_threads_batch: for prefill (default: all cores).
-        flash_attention: a faster prefill, by about 15 %, and logits that then depend on how much of
+        flash_attention: a faster prefill, and logits that then depend on how much of
         a prompt was cached. tuned: use what `edgemem models tune` has stored of the bundled model,
         if anything (tune.py): its file, and its threads where none are given. memory_limit_bytes:
         of weights, tokenizer, KV, buffers and prefixes; n_ctx and then prefix_bytes are turned down
@@ -127,7 +121,7 @@ class Engine:
         plan = None
         if memory_limit_bytes is not None:
             wanted = Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes)
-            plan = admit(wanted, partial(sizes.engine_bytes, file), memory_limit_bytes)
+            plan = admit(wanted, partial(llama.engine_bytes, file), memory_limit_bytes)
             n_ctx, prefix_bytes = plan.choice.n_ctx, plan.choice.prefix_bytes
         with llama.counted_buffers() as buffers:
             model, context = llama.open_model(
@@ -183,8 +177,13 @@ class Engine:
         return len(self._vocabulary.prompt_tokens(prompt))
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
-        """(n, 2) characters of each token of a text; see scoring.offsets."""
-        return scoring.offsets(self, text)
+        """(n, 2) characters [start, end) of each token of a text, in order.
+
+        A token that holds a part of a character spans all of it. Errors as `tokenize`.
+        """
+        return self._vocabulary.offsets(text, self.tokenize(text))
+
+    # -- how likely a text is ----------------------------------------------------------------
 
     def log_probs(self, prompt: str, continuation: str) -> NDArray[np.float32]:
         """log p of each token of a text that follows a prompt: (n,) float32, natural logarithm.
@@ -194,11 +193,55 @@ class Engine:
         Raises InputError on half of a surrogate pair, ContextOverflow when both exceed n_ctx.
         """
         before = self._vocabulary.prompt_tokens(prompt) if prompt else [self._vocabulary.bos]
-        return scoring.log_probs(self, before + self.tokenize(continuation), len(before))
+        return self._score(before + self.tokenize(continuation), len(before))
 
     def text_log_probs(self, text: str) -> NDArray[np.float32]:
-        """log p of each token of a text of any length; see scoring.text_log_probs."""
-        return scoring.text_log_probs(self, text)
+        """log p of each token of a text, the first after BOS: (n,) float32, natural logarithm.
+
+        A text longer than n_ctx is scored in windows that overlap by 64 tokens. Errors as
+        `log_probs`, but for the length.
+        """
+        tokens, bos = self.tokenize(text), self._vocabulary.bos
+        found = np.empty(len(tokens), np.float32)
+        start = 0
+        while start < len(tokens):
+            first = max(0, start - SCORED_OVERLAP)
+            end = min(len(tokens), first + self.n_ctx - 1)
+            found[start:end] = self._score([bos, *tokens[first:end]], 1 + start - first)
+            start = end
+        return found
+
+    def _score(self, tokens: list[int], start: int) -> NDArray[np.float32]:
+        """log p of tokens[start:], each given those before it; start is at least 1."""
+        if not 1 <= start <= len(tokens):
+            raise ValueError(
+                f"start is {start}; it must be 1 to the number of tokens, {len(tokens)}"
+            )
+        if len(tokens) > self.n_ctx:
+            raise ContextOverflow(
+                f"the text has {len(tokens)} tokens, but n_ctx is {self.n_ctx}; score a shorter "
+                "one, or load the model with a larger n_ctx",
+                prompt_tokens=len(tokens),
+                n_ctx=self.n_ctx,
+            )
+        found = np.empty(len(tokens) - start, np.float32)
+        with self._mine():
+            keyed = self._keyed(_SCORING, tokens)
+            cached = self._prefixes.enter(_SCORING, keyed[:start])
+            self._prefixes.decode(keyed[cached:start])
+            if start < len(tokens):
+                found[0] = self._log_p(-1, tokens[start])
+            for at in range(start, len(tokens) - 1, SCORED_ROWS):
+                part = keyed[at : min(at + SCORED_ROWS, len(tokens) - 1)]
+                self._prefixes.decode(part, every=True)
+                for i in range(len(part)):
+                    found[at + i + 1 - start] = self._log_p(i, tokens[at + i + 1])
+        return found
+
+    def _log_p(self, row: int, token: int) -> float:
+        logits = self._finite(self._logits(row), "score")
+        top = float(logits.max())
+        return float(logits[token]) - top - float(np.log(np.exp(logits - top).sum()))
 
     # -- adapters ----------------------------------------------------------------------------
 
@@ -207,7 +250,7 @@ class Engine:
 
         scale: multiplies the scales that it is bound with. Its size in memory is its file's.
         Raises AdapterError, naming the tensor, on a file that does not fit this model or that
-        llama.cpp cannot run (adapterfile.py), and on a name that is in use.
+        llama.cpp cannot run, and on a name that is in use.
         """
         with self._mine():
             return self._adapters.load(name, path, scale)
@@ -234,52 +277,51 @@ class Engine:
     def warm(self, stage: str, beginning: Prompt, *, folder: Path | None = None) -> int:
         """Compute what a stage's prompts begin with, so that the next one starts from there.
 
-        folder: keep it in files there, for other processes (prefixfile.py; a set of several
+        folder: keep it in files there, for other processes (prefixes.py; a set of several
         adapters is not kept). They hold what the text says: none of the user's belongs into it.
         Returns the tokens that are held now. Raises as `stream` does.
         """
         tokens = self._vocabulary.prompt_tokens(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
-            keyed = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
-            prompt = self._prefixes.keepable(keyed)
+            prompt = self._prefixes.keepable(self._keyed(stage, tokens))
             if folder is not None and self._prefixes.has(prompt):
                 return len(prompt)
             held = self._prefixes.enter(stage, prompt)
-            members, same = self._adapters.identity, self._same
-            if folder is None or (what := prefixfile.describe(prompt, members, same)) is None:
+            what = None if folder is None else self._described(prompt)
+            if folder is None or what is None:
                 self._prefixes.decode(prompt[held:])
-            elif (state := prefixfile.read(folder, what)) is None or not self._prefixes.restore(
+            elif (state := prefixes.read(folder, what)) is None or not self._prefixes.restore(
                 prompt, state
             ):
                 self._prefixes.decode(prompt[len(self._prefixes.held) :])
-                prefixfile.write(folder, what, self._prefixes.state())
+                prefixes.write(folder, what, self._prefixes.state())
             self._prefixes.keep()
         return len(prompt)
 
-    def _same(self) -> dict[str, Any]:
-        """What two processes must have in common for one to use the other's KV."""
+    def _described(self, prompt: Sequence[Keyed]) -> dict[str, Any] | None:
+        """What two processes must have in common for one to use the other's KV of a prompt."""
+        what = prefixes.describe(prompt, self._adapters.identity)
+        if what is None:
+            return None
         return {
             "model": models.known_sha256(self.path),
             "build": build_info(),
             "gpu_layers": self.n_gpu_layers,
             "flash_attention": self.flash_attention,
+            **what,
         }
 
     def drop_prefixes(self) -> None:
         """Forget the KV of all earlier prompts, and with it what they said; the system gets its
-        memory back, and what the switching of adapters has freed (bench/LOG.md)."""
+        memory back, and what the switching of adapters has freed."""
         with self._mine():
             self._prefixes.clear()
-            heap.give_back()
+            machine.give_back()
 
     def expert(self, stage: str) -> bool:
         """Whether a stage has adapters bound, and so knows its task without examples."""
         return self._adapters.bound(stage)
-
-    def stage(self, name: str) -> Stage:
-        """`generate` and `stream` with the stage given: `with engine.stage("update") as stage:`."""
-        return Stage(self, name)
 
     # -- generation --------------------------------------------------------------------------
 
@@ -291,153 +333,84 @@ class Engine:
         assert stream.result is not None
         return stream.result
 
-    def stream(
-        self,
-        prompt: Prompt,
-        *,
-        max_tokens: int | None = None,
-        temperature: float = 0.0,
-        top_p: float = 0.95,
-        repeat_penalty: float = 1.0,
-        seed: int = 0,
-        stop: Sequence[str] = (),
-        schema: Mapping[str, Any] | None = None,
-        within: Sequence[str] | None = None,
-        fork: tuple[str, str, float] | None = None,
-        stage: str = "",
-        should_stop: Callable[[], bool] | None = None,
-        deadline_s: float | None = None,
-    ) -> Stream:
+    def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Start an answer and yield its text piece by piece.
 
         prompt: chat messages ({"role", "content"}, through the GGUF's template) or a plain string.
-        max_tokens: most tokens of the answer; None is what the window leaves. temperature 0 takes
-        the likeliest token. stop: texts that end the answer, and are no part of it. schema: a JSON
-        schema that the text is forced to follow; it is whole unless finish_reason is "length",
-        "cancelled" or "deadline". within: texts; the answer is then a run of words of one of them,
-        begun by a space, ended by a stop text of one token (spans.py). fork: two answers and a
-        probability: where they part, the first one's token is taken if it is as probable as that,
-        and only then. stage: whose adapters and cached prefix to use. should_stop: asked before
-        each token, and between the batches of a long prompt. deadline_s: seconds that the answer
-        may take from its first `next` on, with the wait for another's; what there is by then is
-        the text, perhaps nothing. The engine is this thread's until the stream ends or is closed.
-        A thought (`<think>…</think>`) is no part of the text, even one that is not finished.
+        max_tokens: most tokens of the answer; None (the default) is what the window leaves.
+        temperature: 0 (the default) takes the likeliest token. top_p: 0.95 by default.
+        repeat_penalty: 1 by default, which is none. seed: 0 by default. stop: texts that end the
+        answer, and are no part of it. schema: a JSON schema that the text is forced to follow; it
+        is whole unless finish_reason is "length", "cancelled" or "deadline". within: texts; the
+        answer is then a run of words of one of them, begun by a space, ended by a stop text of one
+        token. fork: two answers and a probability: where they part, the first one's token is taken
+        if it is as probable as that, and only then. stage: whose adapters and cached prefix to use.
+        should_stop: asked before each token, and between the batches of a long prompt. deadline_s:
+        seconds that the answer may take from its first `next` on, with the wait for another's; what
+        there is by then is the text, perhaps nothing. The engine is this thread's until the stream
+        ends or is closed. A thought (`<think>…</think>`) is no part of the text, even one that is
+        not finished.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
         cut); ModelError when closed.
         """
-        stop = (stop,) if isinstance(stop, str) else tuple(stop)
-        check_numbers(max_tokens, temperature, top_p, repeat_penalty, stop, deadline_s)
+        asked = Request(**options)
         tokens = self._vocabulary.prompt_tokens(prompt)
-        check_length(len(tokens), max_tokens or 1, self.n_ctx)
-        if schema is not None and within is not None:
-            raise InputError("give schema or within, not both")
-        limit = max_tokens or self.n_ctx - len(tokens)
-        grammar = llama.grammar(schema) if schema is not None else None
-        spans = None
-        if within is not None:
-            spans = Spans.quoting(within, stop, self.tokenize, self._vocabulary.piece)
-        parting = None if fork is None else Fork.between(*fork, self.tokenize)
-        rng = np.random.default_rng(seed)
-
-        def choose(recent: list[int], allowed: Allowed | None) -> int:
-            logits = repeat_penalised(self._logits(), recent[-64:], repeat_penalty)
-            if not math.isfinite(top := float(logits.max())):
-                raise ModelError(
-                    f"{self.path.name} gave no numbers to choose a token by (the best is {top}); "
-                    "the file is damaged, or this machine computes it wrongly: check it with "
-                    "`edgemem models verify`, or load it with n_gpu_layers=0"
-                )
-            if parting is not None:
-                logits = parting.decided(recent, logits)
-            try:
-                return pick(logits, temperature=temperature, top_p=top_p, rng=rng, allowed=allowed)
-            except ValueError as exc:  # of a schema: texts to quote always let a token follow
-                raise ModelError(f"no token can follow ({exc}); try another schema") from exc
-
+        check_length(len(tokens), asked.max_tokens or 1, self.n_ctx)
+        sampler = Sampler(asked, self._lib, self._vocabulary)
         # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
         itself: list[weakref.ref[Generator[str, None, Generation]]] = []
-        pieces = self._run(
-            itself, tokens, limit, grammar, spans, choose, stop, stage, should_stop, deadline_s
-        )
+        pieces = self._run(itself, asked, tokens, sampler)
         itself.append(weakref.ref(pieces))
         return Stream(pieces)
 
     def _run(
         self,
         itself: list[weakref.ref[Generator[str, None, Generation]]],
+        asked: Request,
         tokens: list[int],
-        limit: int,
-        grammar: bytes | None,
-        spans: Spans | None,
-        choose: Callable[[list[int], Allowed | None], int],
-        stop: tuple[str, ...],
-        stage: str,
-        should_stop: Callable[[], bool] | None,
-        deadline_s: float | None,
+        sampler: Sampler,
     ) -> Generator[str, None, Generation]:
-        deadline = math.inf if deadline_s is None else time.monotonic() + deadline_s
+        deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
+        deadline = time.monotonic() + deadline_s
 
         def over() -> Reason | None:
-            if should_stop is not None and should_stop():
+            if asked.should_stop is not None and asked.should_stop():
                 return "cancelled"
             return "deadline" if time.monotonic() >= deadline else None
 
         if not self._acquire(deadline_s):
             return Generation("", len(tokens), 0, 0, 0.0, 0.0, "deadline")
-        sampler, vocabulary = None, self._vocabulary
         try:
             self._unfinished = itself[0]
             started = time.perf_counter()
             self._switch_s = 0.0
-            prompt = list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
-            cached = self._prefixes.enter(stage, prompt)
+            prompt = self._keyed(asked.stage, tokens)
+            cached = self._prefixes.enter(asked.stage, prompt)
             ended = self._prefixes.decode(prompt[cached:], over)
-            if grammar is not None:
-                sampler = grammar_sampler(self._lib, vocabulary.handle, grammar)
-            allowed = allows(self._lib, sampler) if sampler else None
-            first = time.perf_counter()
-            ttft_s, switch_s = first - started, self._switch_s
-            answer: list[int] = []
-            if spans is not None:
-                allowed = spans.allowed(answer)
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            said = text = ""
-            sent = 0
-            # What follows a schema or quotes is not thought, and may speak of the tags.
-            free = grammar is None and spans is None
-            waits = (*stop, *THOUGHT_TAGS) if free else stop
-            while ended is None and len(answer) < limit:
-                if (ended := over()) is not None:
-                    break
-                token = choose(answer, allowed)
-                if sampler:
-                    self._lib.llama_sampler_accept(sampler, token)
-                if vocabulary.ends(token):
-                    ended = "stop"
-                    break
-                answer.append(token)
-                said += decoder.decode(vocabulary.piece(token))
-                text = without_thoughts(said) if free else said
-                end = min((i for s in stop if (i := text.find(s)) >= 0), default=-1)
-                if end >= 0:
-                    text, ended = text[:end], "stop"
-                    decoder.reset()
-                    break
-                ready = len(text) - held_back(text, waits)
-                if ready > sent:
-                    paused = time.perf_counter()
-                    yield text[sent:ready]
-                    first += time.perf_counter() - paused  # the reader's time is not ours
-                    sent = ready
-                if len(answer) < limit:
-                    self._prefixes.decode([(token, prompt[-1][1])])
-            if tail := decoder.decode(b"", True):
-                text = without_thoughts(said + tail) if free else said + tail
+            limit = asked.max_tokens or self.n_ctx - len(tokens)
+            answer, said = sampler.answer, Said(asked)
+            with sampler.following_schema():
+                first = time.perf_counter()
+                ttft_s, switch_s = first - started, self._switch_s
+                while ended is None and len(answer) < limit:
+                    if (ended := over()) is not None:
+                        break
+                    token = sampler.next(self._finite(self._logits(), "choose"))
+                    if token is None or said.add(self._vocabulary.piece(token)):
+                        ended = "stop"
+                        break
+                    if ready := said.ready():
+                        paused = time.perf_counter()
+                        yield ready
+                        first += time.perf_counter() - paused  # the reader's time is not ours
+                    if len(answer) < limit:
+                        self._prefixes.decode([(token, prompt[-1][1])])
+            rest = said.rest()
             spent = time.perf_counter() - first
-            if len(text) > sent:
-                yield text[sent:]
+            if rest:
+                yield rest
             return Generation(
-                text=text,
+                text=said.text,
                 prompt_tokens=len(tokens),
                 completion_tokens=len(answer),
                 cached_tokens=cached,
@@ -447,17 +420,19 @@ class Engine:
                 switch_s=switch_s,
             )
         finally:
-            if sampler:
-                self._lib.llama_sampler_free(sampler)
             self._release()
 
-    def _acquire(self, timeout_s: float | None = None) -> bool:
+    def _keyed(self, stage: str, tokens: list[int]) -> list[Keyed]:
+        """Tokens, each with the adapter set that a stage computes it with."""
+        return list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
+
+    def _acquire(self, timeout_s: float = math.inf) -> bool:
         """Wait until the engine is this thread's; whether it became so in time."""
         if self._owner == threading.get_ident():
             raise ModelError(
                 "this thread has an unfinished stream; finish it or call its close() first"
             )
-        if not self._lock.acquire(timeout=min(timeout_s or math.inf, threading.TIMEOUT_MAX)):
+        if not self._lock.acquire(timeout=min(timeout_s, threading.TIMEOUT_MAX)):
             return False
         if self._context is None:
             self._lock.release()
@@ -480,9 +455,19 @@ class Engine:
     def _switch(self, adapter_set: int) -> None:
         self._switch_s += self._adapters.use(adapter_set)
 
-    def _logits(self) -> NDArray[np.float32]:
-        pointer = self._lib.llama_get_logits_ith(self._context, -1)
+    def _logits(self, row: int = -1) -> NDArray[np.float32]:
+        pointer = self._lib.llama_get_logits_ith(self._context, row)
         return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
+
+    def _finite(self, logits: NDArray[np.float32], use: str) -> NDArray[np.float32]:
+        """Logits that a token can be chosen or scored by. Raises ModelError on others."""
+        if not math.isfinite(top := float(logits.max())):
+            raise ModelError(
+                f"{self.path.name} gave no numbers to {use} a token by (the best is {top}); "
+                "the file is damaged, or this machine computes it wrongly: check it with "
+                "`edgemem models verify`, or load it with n_gpu_layers=0"
+            )
+        return logits
 
     # -- the rest ----------------------------------------------------------------------------
 
@@ -505,10 +490,5 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -1,38 +1,51 @@
-"""Sets of trained adapters, one expert for each stage: which there are, and loading one.
+"""Sets of trained adapters, one expert for each stage; and how a model works with or without one.
 
 A set is a folder with a `manifest.toml` and GGUF files. Ours lie in `models/adapters/`, a user's
-own in the folder `adapters` of the user's models folder, or anywhere by path. Knows the manifest;
-knows neither what a stage does nor how an adapter is trained.
+own in the folder `adapters` of the user's models folder, or anywhere by path.
 Source: MemLoRA, section 3 (one small model, one LoRA expert per stage).
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from edgemem.errors import AdapterError
+from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import models
-from edgemem.runtime.engine import Engine
+from edgemem.runtime.gguf import read_header, read_only
+
+if TYPE_CHECKING:
+    from edgemem.runtime.engine import Engine
 
 __all__ = [
     "DEFAULT",
+    "INSTRUCT_PARAMS",
     "NO_EXPERTS",
     "Expert",
     "ExpertSet",
+    "Reader",
+    "Wanted",
     "available",
     "chosen_set",
     "find",
     "load",
     "load_chosen",
+    "reader_of",
+    "reader_of_file",
 ]
 
 DEFAULT = "open"
 NO_EXPERTS = "none"
 MANIFEST_FORMAT = 1
+INSTRUCT_PARAMS = 400_000_000  # from which a model with a chat template follows an instruction
+
+Reader = Literal["expert", "instruct", "quote"]
+Wanted = Literal["auto", "expert", "instruct", "quote"]
+
 _MANIFEST = "manifest.toml"
 # SPDX names of licences that let anybody use a set for anything.
 _PERMISSIVE = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "CC-BY-4.0"}
@@ -193,3 +206,51 @@ def _read(folder: Path) -> ExpertSet:
             f"cannot read the manifest {file}: {type(exc).__name__}: {exc}. models/README.md says "
             "what it holds; correct it, or install edgemem-runtime again"
         ) from exc
+
+
+# -- how a model works for a stage -----------------------------------------------------------------
+
+
+def reader_of(engine: Engine, stage: str, wanted: Wanted = "auto") -> Reader:
+    """The way in which a model works for a stage.
+
+    `expert`: it has an adapter for the stage. `instruct`: it has a chat template and at least
+    INSTRUCT_PARAMS parameters, or the setting says so. `quote`: neither; it quotes what was said.
+    Raises ModelError if the setting names a way that the model does not have.
+    """
+    if wanted == "expert" and not engine.expert(stage):
+        raise ModelError(
+            f"the setting reader is 'expert', but {engine.name} has no expert for {stage}; choose "
+            "a set with one (`--experts`), or set reader to auto"
+        )
+    if wanted == "instruct" and not engine.has_chat_template:
+        raise ModelError(
+            f"the setting reader is 'instruct', but {engine.name} has no chat template; use an "
+            "instruction-tuned model, or set reader to auto"
+        )
+    if wanted != "auto":
+        return wanted
+    if engine.expert(stage):
+        return "expert"
+    return _without_experts(engine.has_chat_template, engine.n_params)
+
+
+def reader_of_file(file: Path, *, expert: bool) -> Reader:
+    """The way in which a GGUF would work by itself. expert: whether a set has one for it.
+
+    Raises ModelError when the file is damaged.
+    """
+    try:
+        header = read_header(read_only(file))
+    except ValueError as exc:
+        raise ModelError(
+            f"{file} is a damaged model ({exc}); check it with `edgemem models verify`"
+        ) from exc
+    n_params = sum(math.prod(tensor.shape) for tensor in header.tensors.values())
+    if expert:
+        return "expert"
+    return _without_experts("tokenizer.chat_template" in header.values, n_params)
+
+
+def _without_experts(has_chat_template: bool, n_params: int) -> Reader:
+    return "instruct" if has_chat_template and n_params >= INSTRUCT_PARAMS else "quote"

@@ -1,8 +1,7 @@
 """What a GGUF file says of itself, read before llama.cpp sees it.
 
 llama.cpp refuses most damaged files politely, but aborts the process on a few values of the header
-and dies of a tensor of some types. Knows the file format (v2 and v3, little endian) up to where a
-tensor's data lie; knows nothing of adapters or models but their layer count.
+and dies of a tensor of some types. Read are v2 and v3, little endian.
 Source: ggml/docs/gguf.md.
 """
 

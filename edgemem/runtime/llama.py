@@ -1,7 +1,7 @@
 """llama.cpp as a library: loaded once, quiet, its refusals turned into our errors.
 
-The only importer of llama_cpp. Knows how a model, a context, a chat template and a grammar are
-made; knows nothing of prompts or of generating, which is engine.py.
+The only importer of llama_cpp. It makes models, contexts, chat templates and grammars, and tells
+what a model will take in memory before it is loaded.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from edgemem.budget import Choice
 from edgemem.errors import InputError, ModelError
-from edgemem.runtime import probe
-from edgemem.runtime.gguf import check_header
+from edgemem.runtime import machine
+from edgemem.runtime.gguf import Header, check_header, read_header, read_only
 
 __all__ = [
     "build_info",
     "chat_formatter",
+    "compressor_bytes",
     "counted_buffers",
+    "engine_bytes",
     "forget_errors",
     "ggml",
     "grammar",
@@ -35,11 +38,14 @@ __all__ = [
     "try_out",
 ]
 
-# Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache
-# (7 % less time for Q4_1, 7 to 19 % for Q8_0: bench/LOG.md).
+# Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache.
 N_BATCH = 256
+STAGES = 3  # with a long prompt of their own: extraction, update, generation or reply
 _TRIED = 32  # tokens of the batch that a child tries: a whole tile of each kind
 _BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
+_F16, _F32 = 2, 4
+_TOKEN_BYTES, _MERGE_BYTES = 160, 170  # of llama.cpp's tables
+_KEPT_STATES = 8  # arrays of each token's state that a pass keeps in every layer, about
 
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
@@ -53,9 +59,8 @@ def library() -> Any:
         if _loaded:
             return _loaded[0]
         # libgomp reads this once, when it is loaded, which importing llama_cpp does (no other
-        # dependency brings it). By default its threads spin while they wait for each other: on a
-        # busy machine two threads then took 8.2 s for a prefill of 110 tokens, and take 0.5 s if
-        # they sleep. On a quiet one it makes no difference that we could measure.
+        # dependency brings it). By default its threads spin while they wait for each other, which
+        # makes a prefill on a busy machine many times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from llama_cpp import llama_cpp as lib
 
@@ -89,7 +94,7 @@ def ggml() -> Any:
     return _ggml.libggml
 
 
-def last_errors(otherwise: str) -> str:
+def last_errors(otherwise: str = "no reason given") -> str:
     """What llama.cpp last complained of."""
     return "; ".join(_log_lines) or otherwise
 
@@ -102,57 +107,16 @@ def open_model(
     n_threads_batch: int,
     n_gpu_layers: int,
     flash_attention: bool = False,
+    extra_buffers: bool | None = None,
 ) -> tuple[Any, Any]:
-    """A model and a context of one sequence, once a child process has survived them (probe.py).
+    """A model and a context of one sequence.
 
-    Raises ModelError, naming the file and the cause.
+    extra_buffers: whether weights are repacked; None asks a child process what this machine
+    survives (machine.py). Raises ModelError, naming the file and the cause.
     """
     check_header(file)
-    return _open(
-        file,
-        n_ctx=n_ctx,
-        n_threads=n_threads,
-        n_threads_batch=n_threads_batch,
-        n_gpu_layers=n_gpu_layers,
-        flash_attention=flash_attention,
-        extra_buffers=probe.extra_buffers(file, n_gpu_layers),
-    )
-
-
-def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
-    """Load a model, decode a batch and a token: what a child of probe.py does, and may die of.
-
-    Raises ModelError as `open_model` does.
-    """
-    with suppress(ImportError):  # Windows has none
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, context = _open(
-        Path(file),
-        n_ctx=2 * _TRIED,
-        n_threads=1,
-        n_threads_batch=1,
-        n_gpu_layers=n_gpu_layers,
-        flash_attention=False,
-        extra_buffers=extra_buffers,
-    )
-    lib = library()
-    for n in (_TRIED, 1):
-        lib.llama_decode(context, lib.llama_batch_get_one((ctypes.c_int32 * n)(), n))
-        lib.llama_synchronize(context)
-
-
-def _open(
-    file: Path,
-    *,
-    n_ctx: int,
-    n_threads: int,
-    n_threads_batch: int,
-    n_gpu_layers: int,
-    flash_attention: bool,
-    extra_buffers: bool,
-) -> tuple[Any, Any]:
+    if extra_buffers is None:
+        extra_buffers = machine.extra_buffers(file, n_gpu_layers)
     lib = library()
     forget_errors()
     model_params = lib.llama_model_default_params()
@@ -161,7 +125,7 @@ def _open(
     model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
     if not model:
         raise ModelError(
-            f"{file} cannot be loaded as a GGUF model ({last_errors('no reason given')}); "
+            f"{file} cannot be loaded as a GGUF model ({last_errors()}); "
             "check it with `edgemem models verify`, or pull it again"
         )
     params = lib.llama_context_default_params()
@@ -184,6 +148,29 @@ def _open(
     return model, context
 
 
+def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
+    """Load a model, decode a batch and a token: what a child of machine.py does, and may die of.
+
+    Raises ModelError as `open_model` does.
+    """
+    with suppress(ImportError):  # Windows has none
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, context = open_model(
+        Path(file),
+        n_ctx=2 * _TRIED,
+        n_threads=1,
+        n_threads_batch=1,
+        n_gpu_layers=n_gpu_layers,
+        extra_buffers=extra_buffers,
+    )
+    lib = library()
+    for n in (_TRIED, 1):
+        lib.llama_decode(context, lib.llama_batch_get_one((ctypes.c_int32 * n)(), n))
+        lib.llama_synchronize(context)
+
+
 @contextmanager
 def counted_buffers() -> Iterator[dict[str, int]]:
     """Bytes by kind ("kv", "compute", "output") of the buffers that llama.cpp makes meanwhile.
@@ -202,13 +189,13 @@ def open_vocabulary(file: Path) -> Any:
     """A model without its weights, for its tokenizer. Raises ModelError as `open_model` does."""
     check_header(file)
     lib = library()
-    _log_lines.clear()
+    forget_errors()
     params = lib.llama_model_default_params()
     params.vocab_only = True
     model = lib.llama_model_load_from_file(os.fsencode(file), params)
     if not model:
         raise ModelError(
-            f"the vocabulary of {file} cannot be read ({last_errors('no reason given')}); check it "
+            f"the vocabulary of {file} cannot be read ({last_errors()}); check it "
             "with `edgemem models verify`, or pull it again"
         )
     return model
@@ -251,3 +238,75 @@ def build_info() -> str:
 
     flags = lib.llama_print_system_info().decode("utf-8", "replace")
     return f"llama-cpp-python {llama_cpp.__version__} ({flags.strip()})"
+
+
+# -- what a model will take in memory --------------------------------------------------------------
+# Resident memory on Linux x86-64, without a GPU: what is mapped and read, or written to.
+
+
+def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
+    """weights, tokenizer, kv, compute and prefixes of a GGUF model under a choice of n_ctx and
+    prefix_bytes.
+
+    compute: what a prompt as long as the window touches of llama.cpp's buffer: twice the attention
+    scores of a batch, and its feed-forward states. prefixes: at most. Models whose layers keep no
+    KV, or a window of it only, take less. Raises ModelError on a file that is no GGUF.
+    """
+    header = _header(file)
+    layers = _number(header, "block_count")
+    heads = _number(header, "attention.head_count")
+    width = _number(header, "embedding_length")
+    kv_heads = _numbers(header, "attention.head_count_kv", heads)
+    per_head = width // max(1, heads)
+    keys = _number(header, "attention.key_length", per_head)
+    values = _number(header, "attention.value_length", per_head)
+    n_ctx = -(-choice.n_ctx // 256) * 256  # as llama.cpp rounds it
+    all_kv_heads = sum(kv_heads) if len(kv_heads) == layers else layers * max(kv_heads)
+    kv = all_kv_heads * (keys + values) * _F16 * n_ctx
+    batch = min(N_BATCH, n_ctx)
+    states = 3 * (_number(header, "feed_forward_length") + width)
+    tokens = header.tensors["token_embd.weight"].shape[-1]
+    merges = tokens if "tokenizer.ggml.merges" in header.values else 0
+    return {
+        "weights": file.stat().st_size,
+        "tokenizer": tokens * _TOKEN_BYTES + merges * _MERGE_BYTES,
+        "kv": kv,
+        "compute": batch * _F32 * (2 * heads * n_ctx + states) + tokens * _F32,
+        "prefixes": min(choice.prefix_bytes, STAGES * kv),
+    }
+
+
+def compressor_bytes(file: Path, tokens: int) -> int:
+    """Of the model mapped once more, and a pass over so many tokens. Raises ModelError."""
+    header = _header(file)
+    states = _number(header, "block_count") * _number(header, "embedding_length")
+    return file.stat().st_size + _KEPT_STATES * states * _F32 * tokens
+
+
+def _header(file: Path) -> Header:
+    try:
+        header = read_header(read_only(file))
+        if "token_embd.weight" not in header.tensors:
+            raise ValueError("it has no token_embd.weight")
+        for name in ("block_count", "embedding_length", "attention.head_count"):
+            _number(header, name)
+        return header
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ModelError(
+            f"what {file} will take in memory cannot be told from its header ({exc}); check it "
+            "with `edgemem models verify`, or load it without a memory limit"
+        ) from exc
+
+
+def _number(header: Header, name: str, default: int | None = None) -> int:
+    return max(_numbers(header, name, default))
+
+
+def _numbers(header: Header, name: str, default: int | None = None) -> tuple[int, ...]:
+    """A value of the architecture's own; some have one for each layer. Raises ValueError."""
+    values: Mapping[str, object] = {key: entry.value for key, entry in header.values.items()}
+    value = values.get(f"{values.get('general.architecture')}.{name}", default)
+    numbers = value if isinstance(value, tuple) else (value,)
+    if not numbers or not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
+        raise ValueError(f"its {name} is {value!r}")
+    return tuple(n for n in numbers if isinstance(n, int))

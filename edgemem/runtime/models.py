@@ -1,15 +1,14 @@
 """Which models there are, where their files lie, and whether they are whole.
 
-Knows the manifest (`models/manifest.toml`), the user's models folder and the pip packages that
-carry weights. Knows nothing of how a model is run, and loads none. No network, except inside
-`pull`, which only the user's own call reaches.
+They lie where the manifest (`models/manifest.toml`) says, in the user's models folder, or in pip
+packages that carry weights. No network, except inside `pull`, which only the user's own call
+reaches.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import os
 import tempfile
 import tomllib
@@ -20,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import edgemem
-from edgemem.config import cache_dir, data_dir
+from edgemem.config import data_dir
 from edgemem.errors import ModelError, ModelNotFound
+from edgemem.runtime.machine import read_cached, write_cached
 
 __all__ = [
     "DEFAULT_EMBEDDER",
@@ -172,22 +172,20 @@ def installed() -> list[Installed]:
     known = manifest().values()
     for model in known:
         path, source = _locate(model)
-        size = model.size_bytes
         rows.append(
             Installed(
                 name=model.name,
                 kind=model.kind,
                 source=source,
                 path=path,
-                size_bytes=size,
+                size_bytes=model.size_bytes,
                 licence=model.licence,
                 about=model.about,
             )
         )
     ours = {model.file for model in known}
     folder = user_models_dir()
-    others = sorted(folder.iterdir()) if folder.is_dir() else []
-    for path in others:
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_file() and path.suffix in (".gguf", ".onnx") and path.name not in ours:
             rows.append(
                 Installed(
@@ -229,14 +227,10 @@ def sha256_of(path: Path) -> str:
 def known_sha256(path: Path) -> str:
     """The sha256 of a file, from the user's cache folder if it has not changed since.
 
-    A model of 98 MB takes 70 ms to hash. Unchanged: the same path, inode, size and time of its
-    last change, to the nanosecond. Raises ModelError if the file cannot be read.
+    Unchanged: the same path, inode, size and time of its last change, to the nanosecond. Raises
+    ModelError if the file cannot be read.
     """
-    cache = cache_dir() / _HASHES
-    hashes: dict[str, Any] = {}
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(cache.read_text(encoding="utf-8"))
-        hashes = found if isinstance(found, dict) else {}
+    hashes = read_cached(_HASHES)
     key = str(path.absolute())
     row = hashes.pop(key, None)
     stamp: list[int] = []
@@ -246,13 +240,7 @@ def known_sha256(path: Path) -> str:
     if isinstance(row, list) and row[:-1] == stamp and isinstance(row[-1], str):
         return row[-1]
     digest = sha256_of(path)
-    newest = list(hashes.items())[1 - _MAX_HASHES :]
-    with suppress(OSError):
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=cache.parent, prefix=f".{_HASHES}-")
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            json.dump({**dict(newest), key: [*stamp, digest]}, out)
-        os.replace(temporary, cache)
+    write_cached(_HASHES, {**hashes, key: [*stamp, digest]}, _MAX_HASHES)
     return digest
 
 
@@ -264,7 +252,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     bytes in all). Raises ModelError if it cannot be fetched or stored or is not what the
     manifest says; then nothing is left behind.
     """
-    # Imported here: every process imports this module, and this call alone needs them (25 ms).
+    # Imported here: every process imports this module, and this call alone needs them.
     import urllib.error
     from http.client import HTTPException
 

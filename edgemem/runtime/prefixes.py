@@ -1,24 +1,23 @@
 """The KV cache of one context, shared by stages and adapters that take turns.
 
 Each stage begins its prompts with the same long text, whose keys and values are worth keeping. The
-context holds one sequence, that of the stage which runs; the others' states are kept outside it
-(23 KB a token for SmolLM2-135M, a millisecond or two to put away and to bring back).
+context holds one sequence, that of the stage which runs; the others' states are kept outside it, or
+in files for other processes.
 
-What is kept belongs to the adapters that computed it: under others it is wrong (logits move by 5
-and more, the likeliest token often stays, so it is hard to notice). So a token is *keyed*: it goes
-with the number of the adapter set that computes it, and only a beginning that is equal in both is
-reused. A stage bound anew, an adapter of another scale, a reloaded one: each is another set, whose
-tokens match nothing older. A stage's last prompt is kept for each set it ran with; any other stage
-that begins alike, with the same sets, starts from a copy of it.
+What is kept belongs to the adapters that computed it: under others it is wrong, though the
+likeliest token often stays. So a token is *keyed*: it goes with the number of the adapter set that
+computes it, and only a beginning that is equal in both is reused. A stage bound anew, an adapter of
+another scale, a reloaded one: each is another set, whose tokens match nothing older. A stage's last
+prompt is kept for each set it ran with; any other stage that begins alike, with the same sets,
+starts from a copy of it.
 
-What is reused must equal what a fresh context would compute, bit for bit (measured on Q4_1, CPU):
+What is reused must equal what a fresh context would compute, bit for bit:
 
 - One sequence at a time, from the first cell on. With one per stage in a unified cache, cells of
-  several sequences lie mixed, sums run in another order, and logits moved by up to 1.5.
+  several sequences lie mixed, and sums run in another order.
 - Only tokens decoded two or more at a time are kept. ggml multiplies by one column and by several
-  in different orders; the difference mostly drowns in the rounding of the activations to 8 bits,
-  but a prompt of which only the last token was new had its logits moved by 0.4. So at least two
-  tokens of a prompt are decoded anew, and those of an answer are not kept.
+  in different orders. So at least two tokens of a prompt are decoded anew, and those of an answer
+  are not kept.
 - A recurrent state (Mamba, RWKV; a hybrid's layers) cannot give up its last tokens. It is reused
   only by a prompt that goes on where it ends: `warm` keeps such states.
 - llama.cpp saves of a sliding window only what the next token sees. A state of more tokens than
@@ -26,27 +25,32 @@ What is reused must equal what a fresh context would compute, bit for bit (measu
   context the window's cache has its full size (llama.py), and any tail may be cut.
 
 Whether llama.cpp holds what we think it does is asked after each cut and each restored state.
-
-Knows tokens and llama.cpp's memory functions; knows nothing of prompts or text.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem import cachefile
 from edgemem.errors import ModelError
 from edgemem.runtime import llama
-from edgemem.runtime.streams import Reason
+from edgemem.runtime.generation import Reason
 
-__all__ = ["Keyed", "Prefixes"]
+__all__ = ["Keyed", "Prefixes", "describe", "read", "write"]
+
+MAX_FILES = 12
 
 Keyed = tuple[int, int]  # a token, and the number of the adapter set that computes it
 _Slot = tuple[str, int]  # a stage, and the set of its prompt's last token
@@ -288,3 +292,53 @@ def _batches(tokens: Sequence[Keyed]) -> Iterator[Sequence[Keyed]]:
 
 def _pointer(state: NDArray[np.uint8]) -> Any:
     return state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+
+
+# -- files for other processes ---------------------------------------------------------------------
+# A file is used only if it is whole (cachefile.py) and its stamp names exactly what would be
+# computed. Anything else is passed over, never an error: it can be computed again. The caller sees
+# to it that nothing private lands here.
+
+
+def describe(
+    prompt: Sequence[Keyed], members: Callable[[int], Sequence[tuple[str, float]]]
+) -> dict[str, Any] | None:
+    """What makes up a prompt's KV, in words that mean the same in another process.
+
+    members: the (sha256, scale) of each adapter of a set. None for a mixture: llama.cpp adds its
+    members up in an order that depends on their addresses.
+    """
+    sets = {number: [list(member) for member in members(number)] for _, number in prompt}
+    if any(len(found) > 1 for found in sets.values()):
+        return None
+    keyed = json.dumps([[token, sets[number]] for token, number in prompt])
+    return {"tokens": len(prompt), "prompt": hashlib.sha256(keyed.encode()).hexdigest()}
+
+
+def read(folder: Path, what: Mapping[str, Any]) -> NDArray[np.uint8] | None:
+    """The state of what a mapping (of JSON values) describes, if it is there and sound."""
+    file = _file(folder, what)
+    stamp = cachefile.read_stamp(file)
+    if stamp is None or stamp.get("of") != what:
+        return None
+    with suppress(OSError):
+        file.touch()  # the least recently used go first
+        return np.fromfile(file, np.uint8)
+    return None
+
+
+def write(folder: Path, what: Mapping[str, Any], state: NDArray[np.uint8]) -> None:
+    """Keep a state, and no more than MAX_FILES in all. A disk that is full is no error."""
+    file = _file(folder, what)
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary, stamp = cachefile.write_temporary(file, state.tofile, state.nbytes)
+        cachefile.publish(temporary, file, {**stamp, "of": dict(what)})
+        kept = sorted(folder.glob("*.kv"), key=lambda f: f.stat().st_mtime_ns)
+        for old in kept[:-MAX_FILES]:
+            cachefile.discard(old)
+
+
+def _file(folder: Path, what: Mapping[str, Any]) -> Path:
+    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return folder / f"{name[:32]}.kv"

@@ -1,19 +1,16 @@
 """The default model in the form, and with the threads, that this machine runs fastest.
 
 The bundled file is Q4_1, whose products llama.cpp has no fast kernel for. llama.cpp itself can
-write it anew as Q8_0, in about a second and with nearly the same answers (bench/LOG.md). Whether
-that pays, and how many threads do, is measured once (`tune`) and kept in the user's cache folder.
-
-Nothing here happens unasked. `tune` takes some six seconds and writes a file: only `edgemem models
-tune` calls it, and `edgemem chat` and `edgemem demo` at a terminal, once. Engine.load and so
-Memory only read what is `stored`, if it is whole and of this machine.
-
-Knows llama.cpp's quantizer and its clock; knows no prompts.
+write it anew as Q8_0, which answers nearly the same. Whether that pays, and how many threads do, is
+measured once (`tune`) and kept in the user's cache folder. Nothing here happens unasked: only
+`edgemem models tune` calls `tune`, and `edgemem chat` and `edgemem demo` at a terminal, once.
+Engine.load and so Memory only read what is `stored`, if it is whole and of this machine.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import platform
 import statistics
@@ -28,6 +25,7 @@ from edgemem import cachefile
 from edgemem.config import cache_dir
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import llama, models
+from edgemem.runtime.machine import cores
 
 __all__ = [
     "FORMS",
@@ -41,8 +39,8 @@ __all__ = [
     "tune",
 ]
 
-# llama.cpp's number of each. Q4_0 is faster still, but costs 0.18 of the mean log p of a text, and
-# three of ten likeliest tokens are others: `tune` does not take it.
+# llama.cpp's number of each. Q4_0 is faster still, but often chooses other tokens: `tune` does not
+# take it.
 FORMS = {"q8_0": 7, "q4_0": 2}
 
 # A stage's typical call: what is new of its prompt, and its answer.
@@ -83,12 +81,6 @@ class Tuning:
     speeds: tuple[Speed, ...]
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)  # Linux
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def choose_file(
     path: str | os.PathLike[str] | None, *, tuned: bool, n_gpu_layers: int
 ) -> tuple[Path, int, int]:
@@ -106,7 +98,7 @@ def choose_file(
 
 
 def stored(source: Path) -> Tuning | None:
-    """The tuning of the default model, if there is one; reads a stored file whole (0.2 s).
+    """The tuning of the default model, if there is one; reads a stored file whole.
 
     source: the file of the default model. None if nothing is stored, or if it is damaged, or was
     made from another file, on another machine, or with another build of llama.cpp.
@@ -118,10 +110,11 @@ def stored(source: Path) -> Tuning | None:
             return None
         if stamp["source_sha256"] != models.entry(models.DEFAULT_LLM).sha256:
             return None
+        unchanged = stamp["form"] == "source"
         return Tuning(
             form=stamp["form"],
-            path=source if stamp["form"] == "source" else path,
-            sha256=stamp["source_sha256"] if stamp["form"] == "source" else stamp["sha256"],
+            path=source if unchanged else path,
+            sha256=stamp["source_sha256" if unchanged else "sha256"],
             source_sha256=stamp["source_sha256"],
             n_threads=stamp["n_threads"],
             n_threads_batch=stamp["n_threads_batch"],
@@ -222,7 +215,7 @@ def requantise(source: Path, target: Path, form: str) -> None:
     if lib.llama_model_quantize(os.fsencode(source), os.fsencode(target), ctypes.byref(params)):
         raise ModelError(
             f"llama.cpp could not write {source.name} as {form} to {target.parent} "
-            f"({llama.last_errors('no reason given')}); check the room on the disk, and the model "
+            f"({llama.last_errors()}); check the room on the disk, and the model "
             "with `edgemem models verify`"
         )
 
@@ -272,16 +265,11 @@ def measure(
             if progress is not None:
                 spent = time.perf_counter() - started
                 progress(min(100, round(100 * spent / budget_s)) if budget_s else 100, 100)
-    return [
-        Speed(
-            name,
-            count,
-            prefill_tokens / statistics.median(prefill for prefill, _ in timings[name, count]),
-            decode_tokens / statistics.median(decode for _, decode in timings[name, count]),
-        )
-        for name in files
-        for count in thread_counts
-    ]
+    speeds = []
+    for name, count in itertools.product(files, thread_counts):
+        prefill_s, decode_s = map(statistics.median, zip(*timings[name, count], strict=True))
+        speeds.append(Speed(name, count, prefill_tokens / prefill_s, decode_tokens / decode_s))
+    return speeds
 
 
 def _timed(lib: Any, context: Any, prefill_tokens: int, decode_tokens: int) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """From prompts to tokens and from tokens to bytes, as one model does it.
 
-Knows the model's vocabulary and its chat template; knows no context, so it may be asked while a
-generation runs. What users write is *defused*: the text of a control token in it is read as text,
-so that a message cannot end its own turn or begin another.
+No context takes part, so a vocabulary may be asked while a generation runs. What users write is
+*defused*: the text of a control token in it is read as text, so that a message cannot end its own
+turn or begin another.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from edgemem.inputs import utf8
 from edgemem.runtime import llama
 from edgemem.text import THOUGHT_TAGS
 
-__all__ = ["CLOSED", "Prompt", "Vocabulary"]
+__all__ = ["CLOSED", "Prompt", "Tokenizer", "Vocabulary"]
 
 Prompt = str | Sequence[Mapping[str, str]]
 
@@ -32,7 +33,7 @@ CLOSED = "the engine is closed; load it again with Engine.load(...)"
 # itself. In these a space between other characters always begins a piece.
 _SPACE_BEGINS = frozenset({b"gpt-2", b"llama-bpe", b"qwen2", b"smollm"})
 _BEFORE_WORD = re.compile(r" (?<=\S )(?=\S)")
-_MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # that are remembered: 5 MB
+_MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # that are remembered
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4  # bits of llama_token_attr
 
 
@@ -98,7 +99,7 @@ class Vocabulary:
         return self._tokens_by_words(text)
 
     def _tokens_by_words(self, text: str) -> list[int]:
-        """As `_tokens`, which takes 1 ms for 600 tokens, and here is asked about a word once."""
+        """As `_tokens`, which here is asked about a word once, for it is slow."""
         first, *words = _BEFORE_WORD.split(text)
         known = self._words = self._words if len(self._words) < _MOST_WORDS else {}
         new = [word for word in dict.fromkeys(words) if word not in known]
@@ -166,6 +167,35 @@ class Vocabulary:
             for token in np.unique(tokens[self._sizes[tokens] < 0]).tolist():
                 self._sizes[token] = len(self.piece(token))
         return self._sizes[tokens]
+
+    def offsets(self, text: str, tokens: Sequence[int]) -> NDArray[np.int64]:
+        """(n, 2) characters [start, end) of each token of a text, in order.
+
+        tokens: those of the text. A token that holds a part of a character spans all of it.
+        """
+        ids = np.asarray(tokens, np.int64)
+        data = text.encode()
+        sizes = self.piece_bytes(ids)
+        ends = np.cumsum(sizes)
+        # Some models put a space before any text, which no character of it stands for.
+        ends -= int(len(ends) > 0 and ends[-1] == len(data) + 1)
+        spans = np.stack([ends - sizes, ends], axis=1)
+        if len(ends) and ends[-1] != len(data):
+            # llama.cpp leaves out a byte that a vocabulary has no token for, such as 0xF1 with
+            # SmolLM2: so each token's bytes are looked for.
+            at = 0
+            for i, token in enumerate(tokens):
+                piece = self.piece(token)
+                start = max(data.find(piece, at), at)
+                at = min(start + len(piece), len(data))
+                spans[i] = start, at
+        spans = np.clip(spans, 0, len(data))
+        if text.isascii():
+            return spans
+        is_start = (np.frombuffer(data, np.uint8) & 0xC0) != 0x80
+        chars = np.concatenate([[0], np.cumsum(is_start)])  # that begin before each byte
+        begun = np.append(is_start, True)
+        return np.stack([chars[spans[:, 0]] - ~begun[spans[:, 0]], chars[spans[:, 1]]], axis=1)
 
     def _read_template(self, model: Any) -> Any:
         lib, vocab = self._lib, self.handle
@@ -253,3 +283,41 @@ class Vocabulary:
         # is how templates that can turn it off do it.
         opened, closed = THOUGHT_TAGS
         return f"{text.rstrip()}\n\n{closed}\n\n" if text.rstrip().endswith(opened) else str(text)
+
+
+class Tokenizer:
+    """The vocabulary of a GGUF file without its weights, which waits for no engine.
+
+    Calls from several threads take turns; close it when done.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises ModelError if the file cannot be read."""
+        self._lib = llama.library()
+        self._model = llama.open_vocabulary(path)
+        self._vocabulary = Vocabulary(self._lib, self._model, path.name)
+        self._lock = threading.Lock()
+
+    def tokenize(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
+        """Token ids without BOS, and (n, 2) int32: the characters [start, end) of each token.
+
+        A token that holds a part of a character spans all of it. Raises InputError on half of a
+        surrogate pair, ModelError when closed.
+        """
+        with self._lock:
+            tokens = self._vocabulary.tokenize(text)
+            return tokens, self._vocabulary.offsets(text, tokens).astype(np.int32)
+
+    def close(self) -> None:
+        """A second time does nothing."""
+        with self._lock:
+            if self._model is not None:
+                self._vocabulary.close()
+                self._lib.llama_model_free(self._model)
+                self._model = None
+
+    def __enter__(self) -> Tokenizer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -25,7 +25,7 @@ from starlette.types import Receive, Scope, Send
 from edgemem.chat import Chat
 from edgemem.results import Message, utc_now
 from edgemem.runtime.engine import Generation
-from edgemem.runtime.streams import Options
+from edgemem.runtime.generation import Options
 from edgemem.server.completions import ChatRequest, Ended, chat_request, chunk, completion, usage
 from edgemem.server.http import json_object, service_of, unless_gone
 from edgemem.server.refusals import Refusal, refusal_of

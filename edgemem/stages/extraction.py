@@ -30,9 +30,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgemem.results import Message, to_utc
-from edgemem.runtime.cut_json import close_json
 from edgemem.runtime.engine import Engine, Prompt
-from edgemem.runtime.reader import Reader, reader_of
+from edgemem.runtime.experts import Reader, reader_of
+from edgemem.runtime.generation import close_json
 from edgemem.stages import dates
 from edgemem.stages.grounding import as_shown, grounded, is_quoted, lenders
 from edgemem.stages.reading import (

@@ -17,7 +17,7 @@ from itertools import groupby
 
 from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
-from edgemem.runtime.streams import Options
+from edgemem.runtime.generation import Options
 from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled, shown_text
 

@@ -12,10 +12,10 @@ import pytest
 from clikit import Run
 
 from edgemem.errors import ModelError
-from edgemem.runtime import probe
+from edgemem.runtime import machine
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.machine import extra_buffers, summary
 from edgemem.runtime.models import DEFAULT_LLM, find
-from edgemem.runtime.probe import extra_buffers, summary
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="children are killed by Unix signals")
 
@@ -29,11 +29,11 @@ Children = Callable[..., list[bool]]
 @pytest.fixture(autouse=True)
 def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(probe, "_known", {})
-    monkeypatch.setattr(probe, "extra_buffers", extra_buffers)
-    probe._machine.cache_clear()
+    monkeypatch.setattr(machine, "_known", {})
+    monkeypatch.setattr(machine, "extra_buffers", extra_buffers)
+    machine._machine.cache_clear()
     yield
-    probe._machine.cache_clear()
+    machine._machine.cache_clear()
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Children:
             started.append(extra)
             return [sys.executable, "-I", "-S", "-c", with_extra if extra else without]
 
-        monkeypatch.setattr(probe, "_child", child)
+        monkeypatch.setattr(machine, "_child", child)
         return started
 
     return stand_in
 
 
 def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "_known", {})
+    monkeypatch.setattr(machine, "_known", {})
 
 
 def test_a_model_is_tried_once_and_never_again(model, children, monkeypatch):
@@ -92,7 +92,7 @@ def test_a_model_that_kills_both_children_is_refused_each_time(model, children):
 
 
 def test_on_amx_the_advice_compiles_without_it(model, children, monkeypatch):
-    monkeypatch.setattr(probe, "_processor", lambda: ("Xeon", "fpu amx_tile avx2"))
+    monkeypatch.setattr(machine, "_processor", lambda: ("Xeon", "fpu amx_tile avx2"))
     children(DIE)
     assert not extra_buffers(model)
     assert "CMAKE_ARGS=" in summary() and "-mno-amx-tile" in summary()
@@ -106,7 +106,7 @@ def test_a_child_that_ends_for_another_reason_teaches_nothing(model, children, m
 
 
 def test_a_child_that_takes_too_long_is_stopped(model, children, monkeypatch):
-    monkeypatch.setattr(probe, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(machine, "TIMEOUT_S", 0.2)
     started = children("import time; time.sleep(30)")
     assert extra_buffers(model) and extra_buffers(model) and started == [True]
 
@@ -124,8 +124,8 @@ def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):
     extra_buffers(model, 1)
     model.write_bytes(model.read_bytes() + b"x")
     extra_buffers(model)
-    monkeypatch.setattr(probe, "_processor", lambda: ("Xeon", "fpu"))
-    probe._machine.cache_clear()
+    monkeypatch.setattr(machine, "_processor", lambda: ("Xeon", "fpu"))
+    machine._machine.cache_clear()
     extra_buffers(model)
     assert len(started) == 4
 
@@ -158,7 +158,7 @@ def test_threads_wait_for_one_child(model, children):
 
 def test_the_real_child_survives_the_bundled_model(monkeypatch):
     file = find(DEFAULT_LLM)
-    command = probe._child(file, 0, True)
+    command = machine._child(file, 0, True)
     assert command is not None and subprocess.run(command, check=False).returncode == 0
     assert extra_buffers(file) and summary() == "computes as llama.cpp was compiled"
 

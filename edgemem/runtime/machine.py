@@ -1,16 +1,16 @@
-"""Whether a model can be computed by llama.cpp as it was compiled here, found out by a child.
+"""This machine: its cores, its caches, and whether llama.cpp computes rightly on it.
 
 A library compiled for another processor, or by a compiler with a fault (GCC 12 stores the tile
 configuration of processors with AMX in part), kills its process at the first batch. So before a
-model is loaded, a child process loads it and decodes some tokens: once for each library, processor
-and form of model; the verdict is kept in the cache folder. If a signal kills the child, another one
-tries without extra buffers, in which weights lie repacked; if that dies too, the model is refused.
-
-Knows processes and verdicts; what the child does is `llama.try_out`.
+model is loaded, a child process loads it and decodes some tokens (`llama.try_out`): once for each
+library, processor and form of model; the verdict is kept in the cache folder. If a signal kills the
+child, another one tries without extra buffers, in which weights lie repacked; if that dies too, the
+model is refused.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import logging
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -32,7 +32,7 @@ from typing import Any
 from edgemem.config import cache_dir
 from edgemem.errors import ModelError
 
-__all__ = ["extra_buffers", "summary"]
+__all__ = ["cores", "extra_buffers", "give_back", "read_cached", "summary", "write_cached"]
 
 TIMEOUT_S = 60.0
 _FILE = "processor.json"
@@ -51,6 +51,42 @@ _lock = threading.Lock()
 _known: dict[str, bool] = {}  # of this process, which may have no cache folder
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def give_back() -> None:
+    """Let the system have what was freed. glibc only; else does nothing."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def read_cached(name: str) -> dict[str, Any]:
+    """A JSON object from the user's cache folder; empty if there is no whole one."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads((cache_dir() / name).read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
+    """Keep the last items of a JSON object in the user's cache folder. A full disk is no error."""
+    with suppress(OSError):
+        folder = cache_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(dir=folder, prefix=f"{name}.", suffix=".tmp")
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(dict(list(values.items())[-newest:]), file)
+        os.replace(temporary, folder / name)
+
+
+# -- whether llama.cpp computes rightly ----------------------------------------------------------
+
+
 def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
     """Whether a model may be loaded with extra buffers. Tries it out if that is not yet known.
 
@@ -61,13 +97,13 @@ def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
     key = f"{machine} {form}"
     with _lock:
         if key not in _known:
-            kept = _read()
+            kept = _verdicts()
             if key not in kept:
                 found = _try(file, n_gpu_layers)
                 if found is None:
                     return True  # nothing was learned; whoever loads the model sees what is wrong
                 kept[key] = found
-                _write(kept)
+                write_cached(_FILE, kept, _KEPT)
                 if not found:
                     _log.warning("%s", summary())
             _known[key] = kept[key]
@@ -76,7 +112,7 @@ def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
 
 def summary() -> str:
     """What is known of this processor, in a sentence or two."""
-    here = [yes for key, yes in {**_read(), **_known}.items() if key.split()[0] == _machine()]
+    here = [yes for key, yes in {**_verdicts(), **_known}.items() if key.split()[0] == _machine()]
     if not here:
         return "not yet tried (the first model that is loaded is)"
     if all(here):
@@ -133,9 +169,6 @@ def _killer(status: int) -> str | None:
     return next((name for name in names if name in _FATAL), None)
 
 
-# -- what a verdict is of ------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1)
 def _machine() -> str:
     """llama.cpp's libraries, by size and time, and the processor."""
@@ -181,25 +214,6 @@ def _digest(parts: Iterable[object]) -> str:
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
-# -- the file of verdicts ------------------------------------------------------------------------
-
-
-def _read() -> dict[str, bool]:
-    """Verdicts by what they are of, oldest first; none if there is no whole file."""
-    try:
-        found = json.loads((cache_dir() / _FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    rows = found.items() if isinstance(found, dict) else ()
-    return {key: yes for key, yes in rows if isinstance(yes, bool)}
-
-
-def _write(verdicts: dict[str, bool]) -> None:
-    """Keep the newest. A disk that is full is no error: the next process tries again."""
-    with suppress(OSError):
-        folder = cache_dir()
-        folder.mkdir(parents=True, exist_ok=True)
-        fd, name = tempfile.mkstemp(dir=folder, prefix=f"{_FILE}.", suffix=".tmp")
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(dict(list(verdicts.items())[-_KEPT:]), file)
-        os.replace(name, folder / _FILE)
+def _verdicts() -> dict[str, bool]:
+    """Verdicts by what they are of, oldest first."""
+    return {key: yes for key, yes in read_cached(_FILE).items() if isinstance(yes, bool)}
