@@ -1,13 +1,16 @@
-"""Refusals: every error of ours as a status and a body, and JSON fields checked on the way in.
+"""What a call is refused with: every error as a status and a body, and JSON checked on the way in.
 
 Paths below /v1/ answer in OpenAI's error shape, all others in mem0's `{"detail": …}`.
-Knows no framework.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from edgemem.errors import (
     AdapterError,
@@ -17,9 +20,8 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
-from edgemem.server.work import QueueFull, Stopped
 
-__all__ = ["Refusal", "field", "refusal_of", "strings", "whole"]
+__all__ = ["Refusal", "field", "json_object", "json_value", "refusal_of", "strings", "whole"]
 
 T = TypeVar("T")
 
@@ -55,40 +57,47 @@ class Refusal(Exception):
         kind = _TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
 
-    def headers(self) -> dict[str, str]:
-        """Headers that go with it."""
-        out = {}
+    def response(self, path: str) -> JSONResponse:
+        """The answer on a path."""
+        headers = {}
         if self.retry_after_s is not None:
-            out["retry-after"] = str(self.retry_after_s)
+            headers["retry-after"] = str(self.retry_after_s)
         if self.status == 401:
-            out["www-authenticate"] = "Bearer"
-        return out
+            headers["www-authenticate"] = "Bearer"
+        return JSONResponse(self.body(path), self.status, headers)
 
 
-def refusal_of(error: BaseException) -> Refusal:
-    """What an error of the work is answered with. Re-raises one that is none of ours."""
+def refusal_of(error: Refusal | EdgememError) -> Refusal:
+    """What an error of ours is answered with."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, QueueFull):
-        return Refusal(
-            429,
-            f"the queue is full: too many requests wait for the model; try again in "
-            f"{error.retry_after_s} s, or start the server with a longer --queue",
-            retry_after_s=error.retry_after_s,
-        )
-    if isinstance(error, Stopped):
-        return Refusal(503, "the server is stopping; nothing was done", retry_after_s=5)
     if isinstance(error, ContextOverflow):
         return Refusal(400, str(error), code="context_length_exceeded")
     if isinstance(error, InputError | AdapterError):
         return Refusal(400, str(error))
     if isinstance(error, StoreLocked):
         return Refusal(503, str(error), retry_after_s=5)
-    if isinstance(error, StoreFull):
-        return Refusal(507, str(error))
-    if isinstance(error, EdgememError):
-        return Refusal(500, str(error))
-    raise error
+    return Refusal(507 if isinstance(error, StoreFull) else 500, str(error))
+
+
+async def json_value(request: Request) -> Any:
+    """The body as JSON. Raises Refusal."""
+    try:
+        return json.loads(await request.body(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as exc:
+        raise Refusal(400, f"the body is not JSON ({exc}); send an object in UTF-8") from exc
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """The body as a JSON object. Raises Refusal."""
+    value = await json_value(request)
+    if not isinstance(value, dict):
+        raise Refusal(400, f"the body is {type(value).__name__}; it must be a JSON object")
+    return value
 
 
 @overload

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from edgemem.config import require
 from edgemem.errors import AdapterError, InputError
 from edgemem.training import adapterfile, lora
 from edgemem.training.examples import Example, Stage
-from edgemem.training.extra import require
 from edgemem.training.packing import Row, Tokens, rows
 from edgemem.training.tokens import tokenized
 
@@ -167,7 +167,7 @@ def train(
     and AdapterError.
     """
     _check(stage, examples, valid, plan)
-    require()
+    require("train")
     import torch
 
     if plan.threads is not None:
