@@ -8,7 +8,15 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,12 +89,9 @@ def app(
     made = Starlette(
         routes=[*own, *routes],
         middleware=[guard],
-        exception_handlers={
-            Refusal: _refuse,
-            EdgememError: _refuse,
-            HTTPException: _refuse_http,
-            Exception: _fail,
-        },
+        exception_handlers=dict.fromkeys(
+            (Refusal, EdgememError, HTTPException, Exception), _refuse
+        ),
         lifespan=lifespan,
     )
     made.router.redirect_slashes = False
@@ -95,24 +100,18 @@ def app(
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal | EdgememError)
-    return refusal_of(error).response(request.url.path)
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
-    refusal = Refusal(
-        error.status_code, f"{what:.120} is not offered here; README.md lists what is"
-    )
+    headers: Mapping[str, str] = {}
+    if isinstance(error, Refusal | EdgememError):
+        refusal = refusal_of(error)
+    elif isinstance(error, HTTPException):
+        what, headers = f"{request.method} {request.url.path}", error.headers or {}
+        message = f"{what:.120} is not offered here; README.md lists what is"
+        refusal = Refusal(message, error.status_code)
+    else:
+        refusal = Refusal("the server failed; its own messages say how", 500)
     response = refusal.response(request.url.path)
-    response.headers.update(error.headers or {})
+    response.headers.update(headers)
     return response
-
-
-async def _fail(request: Request, _error: Exception) -> Response:
-    refusal = Refusal(500, "the server failed; its own messages say how")
-    return refusal.response(request.url.path)
 
 
 async def _healthz(_request: Request) -> Response:

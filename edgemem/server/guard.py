@@ -97,20 +97,20 @@ class Guard:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not host_allowed(hosts[0], self._hosts, anywhere=self._anywhere):
             return Refusal(
-                421,
                 "this server does not answer to that Host name; call it by 127.0.0.1 or localhost, "
                 "or start it with --allow-host NAME",
+                421,
             )
         if scope["path"] in self._open:
             return None
         if not self._knows_token(headers.getlist("authorization")):
             return Refusal(
-                401,
                 "the bearer token is missing or wrong; send the header `Authorization: Bearer "
                 "TOKEN` with the token that `edgemem serve --show-token` prints",
+                401,
             )
         if self._service.in_flight > limits.in_flight:
-            return Refusal(429, "too many requests at a time; try again soon", retry_after_s=1)
+            return Refusal("too many requests at a time; try again soon", 429, retry_after_s=1)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > limits.body_bytes:
             return self._too_large()
@@ -124,7 +124,7 @@ class Guard:
 
     def _too_large(self) -> Refusal:
         most = self._service.limits.body_bytes
-        return Refusal(413, f"the body is larger than {most:,} bytes; send less at a time")
+        return Refusal(f"the body is larger than {most:,} bytes; send less at a time", 413)
 
     def _limited(self, receive: Receive) -> Receive:
         """Receive, with a body that is too large or too slow refused."""
@@ -140,7 +140,7 @@ class Guard:
                 async with asyncio.timeout(max(0.0, until - time.monotonic())):
                     message = await receive()
             except TimeoutError as exc:
-                raise Refusal(408, "the body did not arrive in time; send it again") from exc
+                raise Refusal("the body did not arrive in time; send it again", 408) from exc
             taken += len(message.get("body", b""))
             ended = not message.get("more_body", False)
             if taken > limits.body_bytes:

@@ -63,7 +63,7 @@ async def _add(request: Request) -> Response:
     scope = _scope(body)
     messages = body.get("messages")
     if messages is None:
-        raise Refusal(400, "messages is missing; give a text, a message or a list of messages")
+        raise Refusal("messages is missing; give a text, a message or a list of messages")
     infer = field(body, "infer", bool, True)
     metadata = field(body, "metadata", dict)
 
@@ -118,7 +118,7 @@ def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """PUT /memories/{id}: a new text, and metadata in place of the old if given."""
     text = field(given, "text", str)
     if text is None:
-        raise Refusal(400, "text is missing; give the memory's new text", param="text")
+        raise Refusal("text is missing; give the memory's new text", param="text")
     metadata = field(given, "metadata", dict)
     service.memory.update(_existing(service, given["id"]).id, text, metadata=metadata)
     return {"message": "Memory updated successfully!"}
@@ -152,9 +152,9 @@ async def _reset(request: Request) -> Response:
     service = service_of(request)
     if not service.allow_reset:
         raise Refusal(
-            403,
             "reset erases the memories of all users and is off; start the server with "
             "--allow-reset, or delete one user's with DELETE /memories?user_id=…",
+            403,
         )
     await service.apart(service.memory.reset)
     return JSONResponse({"message": "All memories reset"})
@@ -168,13 +168,13 @@ def _existing(service: Service, id: str) -> MemoryItem:
 
 
 def _unknown(id: str) -> Refusal:
-    return Refusal(404, f"there is no memory with the id {id!r:.80}")
+    return Refusal(f"there is no memory with the id {id!r:.80}", 404)
 
 
 def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
     scope = {name: field(given, name, str) for name in _IDS}
     if needed and not any(scope.values()):
-        raise Refusal(400, f"whose memories? Give at least one of {', '.join(_IDS)}")
+        raise Refusal(f"whose memories? Give at least one of {', '.join(_IDS)}")
     return scope
 
 
@@ -202,7 +202,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     limit = whole(given.get("limit") or str(_SHOWN), "limit")
     offset = whole(given.get("offset") or "0", "offset")
     if not 1 <= limit <= _MOST:
-        raise Refusal(400, f"limit is {limit}; give 1 to {_MOST}", param="limit")
+        raise Refusal(f"limit is {limit}; give 1 to {_MOST}", param="limit")
     found = browse(
         service.memory.store,
         Scope(*(given.get(name) or None for name in ("user_id", "agent_id", "run_id"))),
@@ -257,7 +257,7 @@ def _receipts(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
 def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase/preview: {"ids": […]}; all that would go with them. Changes nothing."""
     memory = service.memory
-    turns, memories = _extent(memory, _ids(given))
+    _, turns, memories = _extent(memory, given)
     items = memory.store.get(memories, include_deleted=True).values()
     return {"memories": [item.to_dict() for item in items], "turns": _turns(memory, turns)}
 
@@ -265,26 +265,25 @@ def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 @_from_store
 def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase: {"ids": […]}; they and all that goes with them, for good."""
-    memory, ids = service.memory, _ids(given)
-    turns, _ = _extent(memory, ids)
+    memory = service.memory
+    ids, turns, _ = _extent(memory, given)
     service.on_erase([turn.content for turn in memory.store.turns(turns).values()])
     return {"results": [{"id": id, "event": "ERASE"} for id in memory.erase(ids)]}
 
 
-def _ids(given: dict[str, Any]) -> list[str]:
+def _extent(memory: Memory, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """The ids that were given, and those of the turns and memories that their erasing takes.
+
+    Raises Refusal on an unknown id.
+    """
     ids = strings(given.get("ids"), "ids")
     if not ids:
-        raise Refusal(400, "ids is empty; give the ids of the memories to erase", param="ids")
-    return ids
-
-
-def _extent(memory: Memory, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The ids of the turns and memories that an erase takes. Raises Refusal on an unknown id."""
+        raise Refusal("ids is empty; give the ids of the memories to erase", param="ids")
     turns, memories = memory.store.erase_extent(ids)
     for id in ids:
         if id not in memories:
             raise _unknown(id)
-    return turns, memories
+    return ids, turns, memories
 
 
 def _with_ties(memory: Memory, found: Sequence[Browsed]) -> list[dict[str, Any]]:

@@ -75,7 +75,6 @@ class _Asked:
     stream: bool
     include_usage: bool
     options: Options
-    schema: dict[str, Any] | None
 
 
 def _asked(body: Mapping[str, Any]) -> _Asked:
@@ -84,27 +83,26 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         value = body.get(name)
         if value is not None and value not in fine:
             only = f"only {fine[0]!r} is allowed here" if fine else "this server cannot do it"
-            raise Refusal(400, f"{name} is {value!r:.80}; {only}, or leave it out", param=name)
+            raise Refusal(f"{name} is {value!r:.80}; {only}, or leave it out", param=name)
     user = field(body, "user", str)
     schema = _schema(field(body, "response_format", dict))
     if user is not None and schema is not None:
         raise Refusal(
-            400,
             "response_format cannot be followed by an answer from memory; leave it or user out",
             param="response_format",
         )
     messages = _messages(body)
     if user is not None and messages[-1]["role"] != "user":
-        raise Refusal(400, "with user, the last message must be of the role user", param="messages")
+        raise Refusal("with user, the last message must be of the role user", param="messages")
     shown = field(body, "stream_options", dict, {})
     limit = field(body, "max_completion_tokens", int)
     limit = field(body, "max_tokens", int) if limit is None else limit
     seed = field(body, "seed", int)
     if seed is not None and seed < 0:
-        raise Refusal(400, f"seed is {seed}; it must be 0 or more", param="seed")
+        raise Refusal(f"seed is {seed}; it must be 0 or more", param="seed")
     model = field(body, "model", str)
     if not model:
-        raise Refusal(400, "model is missing; GET /v1/models lists the models", param="model")
+        raise Refusal("model is missing; GET /v1/models lists the models", param="model")
     options: Options = {
         "temperature": field(body, "temperature", float, 0.0),
         "top_p": field(body, "top_p", float, 1.0),
@@ -113,6 +111,8 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     }
     if limit is not None:
         options["max_tokens"] = limit
+    if schema is not None:
+        options["schema"] = schema
     return _Asked(
         model=model,
         messages=messages,
@@ -120,20 +120,18 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         stream=field(body, "stream", bool, False),
         include_usage=field(shown, "include_usage", bool, False),
         options=options,
-        schema=schema,
     )
 
 
 def _messages(body: Mapping[str, Any]) -> list[dict[str, str]]:
     given = field(body, "messages", list, [])
     if not given:
-        raise Refusal(400, "messages is missing or empty; give at least one", param="messages")
+        raise Refusal("messages is missing or empty; give at least one", param="messages")
     found = []
     for number, message in enumerate(given):
         where = f"messages[{number}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             raise Refusal(
-                400,
                 f"{where} must be an object with a role of {', '.join(_ROLES)}, and content",
                 param=where,
             )
@@ -150,7 +148,7 @@ def _text(content: object, where: str) -> str:
             part = part.get("text")
         if not isinstance(part, str):
             raise Refusal(
-                400, f"{where} must be a text, or a list of parts of the type text", param=where
+                f"{where} must be a text, or a list of parts of the type text", param=where
             )
         texts.append(part)
     return "".join(texts)
@@ -166,7 +164,6 @@ def _schema(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
     schema = described.get("schema") if isinstance(described, dict) else None
     if kind != "json_schema" or not isinstance(schema, dict):
         raise Refusal(
-            400,
             f"response_format is {wanted!r:.120}; its type must be text, json_object, or "
             "json_schema with json_schema.schema an object",
             param="response_format",
@@ -211,16 +208,10 @@ def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | Non
     engine = service.memory.engine
     if not engine.has_chat_template:
         raise Refusal(
-            400,
             f"{engine.name} has no chat template, so it answers only with memory: give `user`, or "
             "start the server with an instruction-tuned model",
         )
-    options: Options = {
-        **asked.options,
-        "schema": asked.schema,
-        "stage": _STAGE,
-        "should_stop": job.cancelled,
-    }
+    options: Options = {**asked.options, "stage": _STAGE, "should_stop": job.cancelled}
     stream = engine.stream(asked.messages, **options)
     for piece in stream:
         job.put(piece)
@@ -274,7 +265,7 @@ async def _events(
         return
     except Exception:
         logging.getLogger(__name__).exception("an answer broke off")
-        told = Refusal(500, "the answer broke off; the server's own messages say how")
+        told = Refusal("the answer broke off; the server's own messages say how", 500)
         yield _data(told.body("/v1/"))
         return
     yield event({}, _reason(given))
@@ -333,8 +324,8 @@ def _require_model(service: Service, name: str) -> None:
 
 def _no_model(name: str, instead: str) -> Refusal:
     return Refusal(
-        404,
         f"there is no model {name!r:.80} here; {instead}",
+        404,
         param="model",
         code="model_not_found",
     )
@@ -370,13 +361,11 @@ async def _embeddings(request: Request) -> Response:
     encoding = field(body, "encoding_format", str, "float")
     if encoding not in ("float", "base64"):
         raise Refusal(
-            400,
             f"encoding_format is {encoding!r:.80}; it must be float or base64",
             param="encoding_format",
         )
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
         raise Refusal(
-            400,
             f"input has {len(texts)} texts; it must have 1 to {_MOST_TEXTS}, none of them empty",
             param="input",
         )
@@ -388,7 +377,6 @@ async def _embeddings(request: Request) -> Response:
             raise _no_model(name, f"for this call there is {short!r} (GET /v1/models)")
         if dimensions not in (None, embedder.dim):
             raise Refusal(
-                400,
                 f"dimensions is {dimensions}; this model's vectors have {embedder.dim}: give that, "
                 "or leave it out",
                 param="dimensions",
@@ -423,7 +411,7 @@ async def _set_adapters(request: Request) -> Response:
     """POST /lora-adapters: scales by id; adapters that are not named get 0, as in llama-server."""
     service, rows = service_of(request), await json_value(request)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Refusal(400, 'the body must be a list such as [{"id": 0, "scale": 0.5}]')
+        raise Refusal('the body must be a list such as [{"id": 0, "scale": 0.5}]')
     wanted = [(field(row, "id", int, -1), field(row, "scale", float, 0.0)) for row in rows]
 
     def work() -> None:
@@ -431,7 +419,6 @@ async def _set_adapters(request: Request) -> Response:
         loaded = engine.adapters()
         if unknown := [id for id, _ in wanted if not 0 <= id < len(loaded)]:
             raise Refusal(
-                400,
                 f"there is no adapter with the id {unknown[0]}; GET /lora-adapters lists the "
                 f"{len(loaded)} that are loaded",
             )

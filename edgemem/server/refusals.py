@@ -37,8 +37,8 @@ class Refusal(Exception):
 
     def __init__(
         self,
-        status: int,
         message: str,
+        status: int = 400,
         *,
         param: str | None = None,
         code: str | None = None,
@@ -72,12 +72,12 @@ def refusal_of(error: Refusal | EdgememError) -> Refusal:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ContextOverflow):
-        return Refusal(400, str(error), code="context_length_exceeded")
+        return Refusal(str(error), code="context_length_exceeded")
     if isinstance(error, InputError | AdapterError):
-        return Refusal(400, str(error))
+        return Refusal(str(error))
     if isinstance(error, StoreLocked):
-        return Refusal(503, str(error), retry_after_s=5)
-    return Refusal(507 if isinstance(error, StoreFull) else 500, str(error))
+        return Refusal(str(error), 503, retry_after_s=5)
+    return Refusal(str(error), 507 if isinstance(error, StoreFull) else 500)
 
 
 async def json_value(request: Request) -> Any:
@@ -85,7 +85,7 @@ async def json_value(request: Request) -> Any:
     try:
         return json.loads(await request.body(), parse_constant=_no_number)
     except (ValueError, RecursionError) as exc:
-        raise Refusal(400, f"the body is not JSON ({exc}); send an object in UTF-8") from exc
+        raise Refusal(f"the body is not JSON ({exc}); send an object in UTF-8") from exc
 
 
 def _no_number(name: str) -> NoReturn:
@@ -96,7 +96,7 @@ async def json_object(request: Request) -> dict[str, Any]:
     """The body as a JSON object. Raises Refusal."""
     value = await json_value(request)
     if not isinstance(value, dict):
-        raise Refusal(400, f"the body is {type(value).__name__}; it must be a JSON object")
+        raise Refusal(f"the body is {type(value).__name__}; it must be a JSON object")
     return value
 
 
@@ -112,7 +112,7 @@ def field(body: Mapping[str, Any], name: str, kind: type[T], default: T | None =
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return value  # type: ignore[return-value]  # JSON's 1 is as good as 1.0
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise Refusal(400, f"{name} is {value!r:.80}; it must be {_NAMES[kind]}", param=name)
+        raise Refusal(f"{name} is {value!r:.80}; it must be {_NAMES[kind]}", param=name)
     return value
 
 
@@ -120,9 +120,7 @@ def strings(value: object, name: str) -> list[str]:
     """A text or a list of texts as a list. Raises Refusal on anything else."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise Refusal(
-            400, f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name
-        )
+        raise Refusal(f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name)
     return texts
 
 
@@ -131,4 +129,4 @@ def whole(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError as exc:
-        raise Refusal(400, f"{name} is {text!r:.80}; it must be a whole number") from exc
+        raise Refusal(f"{name} is {text!r:.80}; it must be a whole number") from exc

@@ -75,8 +75,6 @@ class Limits:
 
 BUCKETS_S = (0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
-Labels = tuple[tuple[str, str], ...]
-
 _HELP = {
     "edgemem_requests_total": ("counter", "Requests answered, by route and status."),
     "edgemem_requests_in_flight": ("gauge", "Requests under way."),
@@ -99,49 +97,40 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, Labels], float] = {}
-        # Per name and labels: a count for each bucket and one above all, and the sum of seconds.
-        self._seconds: dict[tuple[str, Labels], tuple[list[int], float]] = {}
+        # Per metric: its samples, each by its name and labels, in the order of their first times.
+        self._samples: dict[str, dict[str, float]] = {}
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        key = name, tuple(sorted(labels.items()))
         with self._lock:
-            self._counts[key] = self._counts.get(key, 0) + by
+            self._add(name, "", by, labels)
 
     def took(self, name: str, seconds: float, **labels: str) -> None:
         """Add one duration to a histogram."""
-        key = name, tuple(sorted(labels.items()))
-        place = sum(seconds > bound for bound in BUCKETS_S)
         with self._lock:
-            buckets, total = self._seconds.get(key, ([0] * (len(BUCKETS_S) + 1), 0.0))
-            buckets[place] += 1
-            self._seconds[key] = buckets, total + seconds
+            for bound in BUCKETS_S:
+                self._add(name, "_bucket", seconds <= bound, {**labels, "le": f"{bound}"})
+            self._add(name, "_bucket", 1, {**labels, "le": "+Inf"})
+            self._add(name, "_sum", seconds, labels)
+            self._add(name, "_count", 1, labels)
 
     def text(self, gauges: Mapping[str, float]) -> str:
         """All of it, with the gauges' values of now."""
-        samples = {name: [f"{name} {value:g}"] for name, value in gauges.items()}
         with self._lock:
-            for (name, labels), value in sorted(self._counts.items()):
-                samples.setdefault(name, []).append(f"{name}{_braces(labels)} {value:.15g}")
-            for (name, labels), (buckets, total) in sorted(self._seconds.items()):
-                lines = samples.setdefault(name, [])
-                seen = 0
-                for bound, count in zip((*BUCKETS_S, "+Inf"), buckets, strict=True):
-                    seen += count
-                    within = _braces((*labels, ("le", f"{bound}")))
-                    lines.append(f"{name}_bucket{within} {seen}")
-                lines.append(f"{name}_sum{_braces(labels)} {total:.15g}")
-                lines.append(f"{name}_count{_braces(labels)} {seen}")
+            found = {name: dict(samples) for name, samples in self._samples.items()}
+        found |= {name: {name: value} for name, value in gauges.items()}
         out: list[str] = []
         for name, (kind, about) in _HELP.items():
-            if name in samples:
-                out += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *samples[name]]
+            if name in found:
+                out += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+                out += [f"{sample} {value:.15g}" for sample, value in found[name].items()]
         return "\n".join(out) + "\n"
 
-
-def _braces(labels: Labels) -> str:
-    return "{" + ",".join(f'{key}="{value}"' for key, value in labels) + "}" if labels else ""
+    def _add(self, name: str, part: str, by: float, labels: Mapping[str, str]) -> None:
+        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        sample = f"{name}{part}{{{listed}}}" if listed else f"{name}{part}"
+        samples = self._samples.setdefault(name, {})
+        samples[sample] = samples.get(sample, 0) + by
 
 
 # -- the engine's queue --------------------------------------------------------------------------
@@ -174,12 +163,6 @@ class Job(Generic[T]):
     def _send(self, item: T | None, error: BaseException | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is there to hear it
             self._loop.call_soon_threadsafe(self._given.put_nowait, (item, error))
-
-    def _execute(self) -> None:
-        try:
-            self._run(self)
-        except BaseException as exc:
-            self._send(None, exc)
 
 
 class Worker:
@@ -226,9 +209,9 @@ class Worker:
                 wait_s = math.ceil(self._mean_s * (len(self._waiting) + 1))
                 wait_s = min(max(wait_s, 1), _LONGEST_WAIT_S)
                 raise Refusal(
-                    429,
                     f"the queue is full: too many requests wait for the model; try again in "
                     f"{wait_s} s, or start the server with a longer --queue",
+                    429,
                     retry_after_s=wait_s,
                 )
             self._waiting.append(job)
@@ -270,13 +253,16 @@ class Worker:
                 continue
             started = time.monotonic()
             self._metrics.took("edgemem_queue_seconds", started - job.submitted)
-            job._execute()
+            try:
+                job._run(job)
+            except BaseException as exc:
+                job._send(None, exc)
             self._mean_s += 0.2 * (time.monotonic() - started - self._mean_s)
             pause_s = _IDLE_S
 
 
 def _stopping() -> Refusal:
-    return Refusal(503, "the server is stopping; nothing was done", retry_after_s=5)
+    return Refusal("the server is stopping; nothing was done", 503, retry_after_s=5)
 
 
 # -- what the routes ask -------------------------------------------------------------------------
@@ -381,7 +367,7 @@ async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise Refusal(499, "the client has gone")
+            raise Refusal("the client has gone", 499)
         return task.result()
     finally:
         for each in (task, gone):
