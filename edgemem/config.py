@@ -1,7 +1,7 @@
 """Where edgemem keeps its files, and the user's settings.
 
-Knows folders, `config.toml` and the environment. Knows nothing of models, stores or the command
-line. The only importer of platformdirs.
+Knows folders, `config.toml`, the environment and the names of the extras' packages. Knows nothing
+of models, stores or the command line. The only importer of platformdirs.
 
 A setting is taken from, first wins: the environment (`EDGEMEM_<KEY>`, for example
 `EDGEMEM_TOP_K=5`), `config.toml` in the configuration folder, the default. `EDGEMEM_HOME` names
@@ -18,6 +18,7 @@ import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ __all__ = [
     "config_file",
     "data_dir",
     "load_settings",
+    "require",
     "set_value",
     "unset_value",
 ]
@@ -372,3 +374,24 @@ def _holds(text: str, values: Mapping[str, Any]) -> bool:
         return _flat(tomllib.loads(text)) == values
     except tomllib.TOMLDecodeError:
         return False
+
+
+_PACKAGES = {
+    "serve": ("starlette", "uvicorn"),
+    "mcp": ("mcp",),
+    "train": ("torch", "transformers", "gguf"),
+}
+
+
+def require(extra: Literal["serve", "mcp", "train"]) -> None:
+    """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
+
+    Imports none of them.
+    """
+    missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
+    if missing:
+        what = "training" if extra == "train" else f"`edgemem {extra}`"
+        raise ConfigError(
+            f"{what} needs {', '.join(missing)}, not installed here; run: "
+            f"pip install 'edgemem-runtime[{extra}]'"
+        )

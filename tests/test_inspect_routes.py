@@ -18,7 +18,7 @@ from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.results import Scope
 from edgemem.retrieval.search import FEATURES
-from edgemem.server.page import PATHS
+from edgemem.server.memories import PATHS
 from edgemem.store.store import browse, owners, replacements
 
 PAGE = Path(edgemem.server.__file__).parent / "page"

@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from memorykit import quick, texts
 
 from edgemem import Memory
-from edgemem.mcp_server import mcp_server
+from edgemem.server.mcp import mcp_server
 
 Talk = Callable[[Client], Awaitable[None]]
 ROOT = Path(__file__).parents[1]

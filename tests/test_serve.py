@@ -20,13 +20,13 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 import edgemem.server
-from edgemem import extras
+from edgemem import config
 from edgemem.cli import serving
 from edgemem.cli.typed import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
-from edgemem.server.run import require_safe
-from edgemem.server.tokenfile import load_token, token_file
+from edgemem.server.asgi import require_safe
+from edgemem.server.guard import load_token, token_file
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,7 @@ def test_a_taken_port_and_a_bad_certificate_are_one_error(tmp_path: Path) -> Non
 def test_a_missing_extra_is_told_with_the_line_that_installs_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(config, "find_spec", lambda name: None)
     told = run(command, code=1).stderr
     assert f"pip install 'edgemem-runtime[{command}]'" in told
 

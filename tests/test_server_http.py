@@ -23,7 +23,7 @@ from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.server import Limits
 from edgemem.server.guard import host_allowed, is_loopback
-from edgemem.server.metrics import BUCKETS_S, Metrics
+from edgemem.server.service import BUCKETS_S, Metrics
 
 CHAT = "/v1/chat/completions"
 

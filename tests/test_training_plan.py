@@ -12,9 +12,10 @@ from clikit import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgemem import config
 from edgemem.errors import ConfigError, InputError
 from edgemem.training import examples as files
-from edgemem.training import extra, trainer
+from edgemem.training import trainer
 from edgemem.training.examples import Example
 from edgemem.training.packing import MAX_TOKENS, tokenized
 
@@ -87,9 +88,9 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
         return None if name == "torch" else found(name)
 
     found = importlib.util.find_spec
-    monkeypatch.setattr(extra, "find_spec", find_spec)
+    monkeypatch.setattr(config, "find_spec", find_spec)
     with pytest.raises(ConfigError, match=r"training needs torch"):
-        extra.require()
+        config.require("train")
     data, valid = tmp_path / "d.jsonl", tmp_path / "v.jsonl"
     files.write(data, [example("g")])
     files.write(valid, [example("v")])

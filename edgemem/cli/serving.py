@@ -1,6 +1,6 @@
 """`serve` and `mcp`: the memory for other programs of the same person.
 
-Knows options and what is told at the start; `edgemem.server` and `edgemem.mcp_server` do the work.
+Knows options and what is told at the start; `edgemem.server` does the work.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from edgemem import extras
 from edgemem.cli.output import (
     db_option,
     experts_option,
@@ -22,6 +21,7 @@ from edgemem.cli.output import (
     stderr_is_terminal,
 )
 from edgemem.cli.typed import forget_typed
+from edgemem.config import require
 
 __all__ = ["mcp", "serve"]
 
@@ -68,11 +68,11 @@ def serve(
     start. A chat with `user` remembers and recalls; without, the model answers alone. In a browser
     the same address shows a page on which to look through the memories, correct and forget them.
     """
-    extras.require("serve")
+    require("serve")
     from edgemem.server import Limits
     from edgemem.server import serve as run
-    from edgemem.server.run import require_safe
-    from edgemem.server.tokenfile import load_token, token_file
+    from edgemem.server.asgi import require_safe
+    from edgemem.server.guard import load_token, token_file
 
     token, made = load_token()
     if show_token:
@@ -126,8 +126,8 @@ def mcp(
 
     The program starts this itself; tell it the command `edgemem mcp`.
     """
-    extras.require("mcp")
-    from edgemem.mcp_server import mcp_server
+    require("mcp")
+    from edgemem.server.mcp import mcp_server
 
     settings = settings_with(experts=experts)
     licence_note(settings)

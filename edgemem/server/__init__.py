@@ -1,19 +1,19 @@
 """The local server: a Memory and its model over HTTP, for the programs of the same person.
 
 `serve(memory)` runs until it is stopped; `app(memory)` is the ASGI application alone, for a program
-that has a server of its own. asgi.py has the routes, guard.py who may call, work.py the one thread
-that asks the engine; completions.py and memories.py the shapes; page.py and inspect.py the memory
-inspector, a page for the person. Needs the extra `serve`.
+that has a server of its own. Both need the extra `serve`. asgi.py knows addresses and signals,
+guard.py who may call, refusals.py how an error is answered, service.py the engine's queue and what
+is counted. openai_api.py and memories.py have the routes; they hold no rule of what
+is remembered or recalled. mcp.py is `edgemem mcp`, which speaks no HTTP.
 """
 
 from __future__ import annotations
 
-from edgemem import extras
+from edgemem.config import require
 
-extras.require("serve")
+require("serve")
 
-from edgemem.server.asgi import app  # noqa: E402
-from edgemem.server.limits import Limits  # noqa: E402
-from edgemem.server.run import serve  # noqa: E402
+from edgemem.server.asgi import app, serve  # noqa: E402
+from edgemem.server.service import Limits  # noqa: E402
 
 __all__ = ["Limits", "app", "serve"]

@@ -1,40 +1,42 @@
-"""The application: which path is answered by what, and errors as answers.
+"""The application, and running it until it is stopped. The only importer of uvicorn.
 
-Knows the routes and the short ones among their answers (health, metrics, models, embeddings, LoRA
-adapters); answers.py, memories.py, inspect.py and page.py have the others.
+Keeps no access log.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
+import logging
+import signal
+import threading
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Scope
 
-from edgemem.errors import EdgememError
+from edgemem.errors import ConfigError, EdgememError
 from edgemem.memory import Memory
-from edgemem.server import completions, inspect, memories, page
-from edgemem.server.answers import chat_completions
-from edgemem.server.guard import Guard
-from edgemem.server.http import json_object, json_value, result, service_of
-from edgemem.server.limits import Limits
-from edgemem.server.metrics import CONTENT_TYPE
-from edgemem.server.refusals import Refusal, field, refusal_of, strings
-from edgemem.server.service import STAGE, Service
-from edgemem.server.tokenfile import load_token
-from edgemem.server.work import QueueFull, Stopped
+from edgemem.server import memories, openai_api
+from edgemem.server.guard import Guard, is_loopback, load_token
+from edgemem.server.refusals import Refusal, refusal_of
+from edgemem.server.service import Limits, Service, service_of
 
-__all__ = ["app"]
-
-MOST_TEXTS = 2048  # OpenAI's own limit of texts in one request for embeddings
+__all__ = ["app", "require_safe", "serve"]
 
 
 def app(
@@ -59,38 +61,21 @@ def app(
     the end.
     Raises ConfigError if the token cannot be read or made.
     """
-    service = Service(memory, limits or Limits())
+    service = Service(memory, limits or Limits(), allow_reset=allow_reset, on_erase=on_erase)
     own = [
         Route("/healthz", _healthz),
         Route("/metrics", _metrics),
-        Route("/v1/models", _models),
-        Route("/v1/models/{name:path}", _model),
-        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/v1/embeddings", _embeddings, methods=["POST"]),
-        Route("/lora-adapters", _adapters, methods=["GET"]),
-        Route("/lora-adapters", _set_adapters, methods=["POST"]),
-        Route("/memories", memories.add, methods=["POST"]),
-        Route("/memories", memories.get_all, methods=["GET"]),
-        Route("/memories", memories.delete_all, methods=["DELETE"]),
-        Route("/memories/{id}", memories.get, methods=["GET"]),
-        Route("/memories/{id}", memories.update, methods=["PUT"]),
-        Route("/memories/{id}", memories.delete, methods=["DELETE"]),
-        Route("/memories/{id}/history", memories.history, methods=["GET"]),
-        Route("/search", memories.search, methods=["POST"]),
-        Route("/reset", memories.reset, methods=["POST"]),
-        *inspect.ROUTES,
-        *page.ROUTES,
+        *openai_api.ROUTES,
+        *memories.ROUTES,
     ]
-    paths: dict[object, str] = {route.endpoint: route.path for route in own}
     guard = Middleware(
         Guard,
+        service=service,
         token=load_token()[0] if token is None else token,
         hosts=hosts,
         anywhere=anywhere,
-        open={"/healthz", *page.PATHS},
-        limits=service.limits,
-        metrics=service.metrics,
-        route=partial(_template, paths),
+        open={"/healthz", *memories.PATHS},
+        paths={route.endpoint: route.path for route in own},
     )
 
     @asynccontextmanager
@@ -101,49 +86,32 @@ def app(
         finally:
             service.close()
 
-    kinds = (Refusal, QueueFull, Stopped, EdgememError)
     made = Starlette(
         routes=[*own, *routes],
         middleware=[guard],
-        exception_handlers={
-            **dict.fromkeys(kinds, _refuse),
-            HTTPException: _refuse_http,
-            Exception: _fail,
-        },
+        exception_handlers=dict.fromkeys(
+            (Refusal, EdgememError, HTTPException, Exception), _refuse
+        ),
         lifespan=lifespan,
     )
     made.router.redirect_slashes = False
-    made.state.service, made.state.allow_reset = service, allow_reset
-    made.state.on_erase = on_erase
+    made.state.service = service
     return made
 
 
-def _template(paths: dict[object, str], scope: Scope) -> str:
-    """The path of a request as its route has it: ids are no label of a count."""
-    return paths.get(scope.get("endpoint"), "other")
-
-
-def _answer(refusal: Refusal, path: str) -> Response:
-    return JSONResponse(refusal.body(path), refusal.status, refusal.headers())
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
-    return _answer(refusal_of(error), request.url.path)
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
-    message = f"{what:.120} is not offered here; README.md lists what is"
-    refusal = Refusal(error.status_code, message)
-    response = _answer(refusal, request.url.path)
-    response.headers.update(error.headers or {})
+    headers: Mapping[str, str] = {}
+    if isinstance(error, Refusal | EdgememError):
+        refusal = refusal_of(error)
+    elif isinstance(error, HTTPException):
+        what, headers = f"{request.method} {request.url.path}", error.headers or {}
+        message = f"{what:.120} is not offered here; README.md lists what is"
+        refusal = Refusal(message, error.status_code)
+    else:
+        refusal = Refusal("the server failed; its own messages say how", 500)
+    response = refusal.response(request.url.path)
+    response.headers.update(headers)
     return response
-
-
-async def _fail(request: Request, _error: Exception) -> Response:
-    refusal = Refusal(500, "the server failed; its own messages say how")
-    return _answer(refusal, request.url.path)
 
 
 async def _healthz(_request: Request) -> Response:
@@ -152,99 +120,132 @@ async def _healthz(_request: Request) -> Response:
 
 async def _metrics(request: Request) -> Response:
     service = service_of(request)
-    gauges = await service.apart(service.gauges)
-    gauges["edgemem_requests_in_flight"] = request.scope["state"]["in_flight"]
-    return PlainTextResponse(service.metrics.text(gauges), headers={"content-type": CONTENT_TYPE})
+    text = await service.apart(service.metrics_text)
+    return PlainTextResponse(
+        text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+    )
 
 
-async def _names(service: Service) -> list[str]:
-    return await service.apart(lambda: [service.memory.engine.name, service.embedder_name()])
+# -- running it ----------------------------------------------------------------------------------
 
 
-async def _models(request: Request) -> Response:
-    names = await _names(service_of(request))
-    return JSONResponse(completions.models(names, int(time.time())))
+def serve(
+    memory: Memory,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token: str | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+    insecure: bool = False,
+    hosts: Collection[str] = (),
+    allow_reset: bool = False,
+    on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
+    limits: Limits | None = None,
+    on_ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Answer for a Memory over HTTP until SIGINT or SIGTERM; the caller closes the Memory.
 
-
-async def _model(request: Request) -> Response:
-    wanted, names = request.path_params["name"], await _names(service_of(request))
-    if wanted not in names:
-        raise Refusal(
-            404,
-            f"there is no model {wanted!r:.80} here; there are {', '.join(names)}",
-            param="model",
-            code="model_not_found",
+    host: beyond loopback only with tls_cert and tls_key (PEM files), or with insecure=True, for a
+    network that nobody else can read. port: 0 takes a free one. on_ready: given the URL when calls
+    are answered. token, hosts, allow_reset, on_erase: see `app`. Requests under way have
+    limits.drain_s to end. Raises ConfigError if it must not or cannot listen there.
+    """
+    limits = limits or Limits()
+    require_safe(host, tls_cert, tls_key, insecure=insecure)
+    scheme = "http" if tls_cert is None else "https"
+    asgi = app(
+        memory,
+        token=token,
+        limits=limits,
+        hosts=[host, *hosts],
+        anywhere=not is_loopback(host),
+        allow_reset=allow_reset,
+        on_erase=on_erase,
+    )
+    server = _Server(
+        uvicorn.Config(
+            asgi,
+            host=host,
+            port=port,
+            ssl_certfile=tls_cert,
+            ssl_keyfile=tls_key,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+            lifespan="on",
+            # Longer than clients keep an idle connection (httpx: 5 s), or both close it at a time
+            # and a request is lost on the way.
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=limits.drain_s,
         )
-    return JSONResponse(completions.models([wanted], int(time.time()))["data"][0])
+    )
+    shown = f"[{host}]" if ":" in host else host
+    server.on_port = lambda found: on_ready(f"{scheme}://{shown}:{found}")
+    with _signals_end_it_only():
+        try:
+            server.run()
+        except OSError as exc:  # of the certificate
+            raise ConfigError(
+                f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
+                "files of one pair"
+            ) from exc
+        finally:
+            asgi.state.service.close()  # also where a second Ctrl-C has skipped the lifespan's end
 
 
-async def _embeddings(request: Request) -> Response:
-    service, body = service_of(request), await json_object(request)
-    name = field(body, "model", str, "")
-    texts = strings(body.get("input"), "input")
-    encoding = field(body, "encoding_format", str, "float")
-    if encoding not in ("float", "base64"):
-        raise Refusal(
-            400,
-            f"encoding_format is {encoding!r:.80}; it must be float or base64",
-            param="encoding_format",
+def require_safe(
+    host: str, tls_cert: str | Path | None, tls_key: str | Path | None, *, insecure: bool
+) -> None:
+    """Raise ConfigError if what is said on a host could be read by others."""
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
+    if tls_cert is None and not insecure and not is_loopback(host):
+        raise ConfigError(
+            f"the host {host!r} can be reached by others, who could read what is said; give "
+            "--tls-cert and --tls-key, or --insecure if you trust the network"
         )
-    if not 1 <= len(texts) <= MOST_TEXTS or not all(texts):
-        raise Refusal(
-            400,
-            f"input has {len(texts)} texts; it must have 1 to {MOST_TEXTS}, none of them empty",
-            param="input",
-        )
-    dimensions = field(body, "dimensions", int)
-
-    def work() -> Response:
-        service.require_embedder(name)
-        embedder = service.memory.embedder
-        if dimensions not in (None, embedder.dim):
-            raise Refusal(
-                400,
-                f"dimensions is {dimensions}; this model's vectors have {embedder.dim}: give that, "
-                "or leave it out",
-                param="dimensions",
-            )
-        vectors = embedder.embed(texts)
-        tokens = sum(map(embedder.count_tokens, texts))
-        as_base64 = encoding == "base64"
-        return JSONResponse(completions.embeddings(name, vectors, tokens, as_base64=as_base64))
-
-    return await service.apart(work, embedding=True)
 
 
-async def _adapters(request: Request) -> Response:
-    """As llama-server has it: each adapter with the scale that it has in plain completions."""
-    service = service_of(request)
-    loaded = await service.apart(lambda: service.memory.engine.adapters())
-    rows = [
-        {"id": i, "path": str(a.path), "scale": service.scales.get(a.name, 0.0), "name": a.name}
-        for i, a in enumerate(loaded)
-    ]
-    return JSONResponse(rows)
+class _Server(uvicorn.Server):
+    """uvicorn, telling where it listens, or why it cannot, instead of ending the process."""
+
+    on_port: Callable[[int], None] = staticmethod(lambda port: None)
+
+    async def startup(self, sockets: Any = None) -> None:
+        reasons: list[str] = []
+
+        def keep(record: logging.LogRecord) -> bool:
+            reasons.append(str(record.msg))
+            return False
+
+        logger = logging.getLogger("uvicorn.error")
+        logger.addFilter(keep)
+        try:
+            await super().startup(sockets)
+        except SystemExit as exc:
+            why = reasons[-1] if reasons else "no reason given"
+            raise ConfigError(
+                f"cannot listen on {self.config.host}:{self.config.port} ({why}); give another "
+                "--port or --host"
+            ) from exc
+        finally:
+            logger.removeFilter(keep)
+        self.on_port(self.servers[0].sockets[0].getsockname()[1])
 
 
-async def _set_adapters(request: Request) -> Response:
-    """Scales by id; adapters that are not named get 0, as in llama-server."""
-    service, rows = service_of(request), await json_value(request)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Refusal(400, 'the body must be a list such as [{"id": 0, "scale": 0.5}]')
-    wanted = [(field(row, "id", int, -1), field(row, "scale", float, 0.0)) for row in rows]
-
-    def work() -> bool:
-        engine = service.memory.engine
-        loaded = engine.adapters()
-        if unknown := [id for id, _ in wanted if not 0 <= id < len(loaded)]:
-            raise Refusal(
-                400,
-                f"there is no adapter with the id {unknown[0]}; GET /lora-adapters lists the "
-                f"{len(loaded)} that are loaded",
-            )
-        scales = {loaded[id].name: float(scale) for id, scale in wanted}
-        engine.bind(STAGE, {name: scale for name, scale in scales.items() if scale})
-        service.scales = scales
-        return True
-
-    return JSONResponse({"success": await result(request, service.in_engine(work))})
+@contextmanager
+def _signals_end_it_only() -> Iterator[None]:
+    """uvicorn sends itself the signal once more when it has ended: the caller is to go on then."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = {kind: signal.signal(kind, lambda *_: None) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

@@ -1,165 +1,368 @@
-"""Memory routes in the shapes of mem0's REST server.
+"""The memory over HTTP: mem0's routes, and the inspector, a page on which a person looks through
+the memories and forgets some.
 
-Departures: a list has at most `top_k` memories (100 unless given); `/search` takes `top_k` or
-`limit`, `threshold` and `explain`; an unknown id is 404; `/reset` must be allowed at the start.
-Adding with inference, mem0's default, waits for the engine; nothing else here does.
+Departures from mem0: a list has at most `top_k` memories (100 unless given); `/search` takes
+`top_k` or `limit`, `threshold` and `explain`; an unknown id is 404; `/reset` must be allowed at the
+start. Adding with inference, mem0's default, waits for the engine; nothing else here does.
+Source: mem0ai/mem0, server/main.py.
 
-Knows requests and Memory's methods. Source: mem0ai/mem0, server/main.py.
+The page's own files hold nothing private and are given without the token. The page sends the token
+with every call, so it needs no cookie, and no other page can use it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from edgemem.results import MemoryItem
-from edgemem.server.http import json_object, result, service_of
-from edgemem.server.refusals import Refusal, field, whole
+from edgemem.memory import Memory
+from edgemem.results import MemoryItem, Scope
+from edgemem.server.refusals import Refusal, field, json_object, strings, whole
+from edgemem.server.service import Service, service_of
+from edgemem.store.receipts import receipts
+from edgemem.store.store import Browsed, browse, owners, replacements
 
-__all__ = [
-    "add",
-    "delete",
-    "delete_all",
-    "get",
-    "get_all",
-    "history",
-    "reset",
-    "search",
-    "update",
-]
+__all__ = ["PATHS", "ROUTES"]
 
 _IDS = ("user_id", "agent_id", "run_id")
-LISTED = 100
-FOUND = 10
+_LISTED = 100
+_FOUND = 10
+_SHOWN = 50  # on a page of the inspector, unless asked for more
+_MOST = 200  # there
 
 
-async def add(request: Request) -> Response:
+def _from_store(
+    ask: Callable[[Service, dict[str, Any]], Any],
+) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that answers with what `ask` gives, as JSON, from a thread of the store.
+
+    ask is given the fields of the body (POST, PUT) or of the query, and those of the path.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        with_body = request.method in ("POST", "PUT")
+        given = await json_object(request) if with_body else dict(request.query_params)
+        given |= request.path_params
+        service = service_of(request)
+        return JSONResponse(await service.apart(lambda: ask(service, given)))
+
+    return endpoint
+
+
+# -- mem0's routes ---------------------------------------------------------------------------------
+
+
+async def _add(request: Request) -> Response:
     """POST /memories: messages, an id of whose they are, metadata, infer."""
     service, body = service_of(request), await json_object(request)
     scope = _scope(body)
     messages = body.get("messages")
     if messages is None:
-        raise Refusal(400, "messages is missing; give a text, a message or a list of messages")
+        raise Refusal("messages is missing; give a text, a message or a list of messages")
     infer = field(body, "infer", bool, True)
     metadata = field(body, "metadata", dict)
-    timestamp, until = body.get("timestamp"), body.get("expires_at")
 
     def work() -> dict[str, Any]:
         added = service.memory.add(
             messages,
             **scope,
             metadata=metadata,
-            timestamp=timestamp,
-            expires_at=until,
+            timestamp=body.get("timestamp"),
+            expires_at=body.get("expires_at"),
             infer=infer,
         )
         return added.to_dict()
 
     if infer:
-        return JSONResponse(await result(request, service.in_engine(work)))
+        return JSONResponse(await service.in_engine(work, request.receive))
     return JSONResponse(await service.apart(work))
 
 
-async def get_all(request: Request) -> Response:
+@_from_store
+def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories?user_id=…: the memories of a scope, oldest first."""
-    service, given = service_of(request), request.query_params
-    scope = _scope(dict(given))
-    top_k = whole(given.get("top_k") or given.get("limit") or str(LISTED), "top_k")
-    found = await service.apart(lambda: service.memory.get_all(**scope, top_k=top_k).to_dict())
-    return JSONResponse(found)
+    scope = _scope(given)
+    top_k = whole(given.get("top_k") or given.get("limit") or str(_LISTED), "top_k")
+    return service.memory.get_all(**scope, top_k=top_k).to_dict()
 
 
-async def search(request: Request) -> Response:
+@_from_store
+def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /search: query, whose memories, filters, top_k, threshold, explain."""
-    service, body = service_of(request), await json_object(request)
-    query = field(body, "query", str, "")
-    filters = field(body, "filters", dict)
-    scope = _scope(body, needed=not filters)
-    top_k = field(body, "top_k", int)
-    top_k = field(body, "limit", int, FOUND) if top_k is None else top_k
-    threshold = field(body, "threshold", float)
-    explain = field(body, "explain", bool, False)
-
-    def work() -> dict[str, Any]:
-        hits = service.memory.search(
-            query, **scope, filters=filters, top_k=top_k, threshold=threshold, explain=explain
-        )
-        return hits.to_dict()
-
-    return JSONResponse(await service.apart(work))
+    filters = field(given, "filters", dict)
+    top_k = field(given, "top_k", int)
+    hits = service.memory.search(
+        field(given, "query", str, ""),
+        **_scope(given, needed=not filters),
+        filters=filters,
+        top_k=field(given, "limit", int, _FOUND) if top_k is None else top_k,
+        threshold=field(given, "threshold", float),
+        explain=field(given, "explain", bool, False),
+    )
+    return hits.to_dict()
 
 
-async def get(request: Request) -> Response:
+@_from_store
+def _get(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories/{id}."""
-    return JSONResponse((await _existing(request)).to_dict())
+    return _existing(service, given["id"]).to_dict()
 
 
-async def update(request: Request) -> Response:
+@_from_store
+def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """PUT /memories/{id}: a new text, and metadata in place of the old if given."""
-    service, body = service_of(request), await json_object(request)
-    text = field(body, "text", str)
+    text = field(given, "text", str)
     if text is None:
-        raise Refusal(400, "text is missing; give the memory's new text", param="text")
-    metadata = field(body, "metadata", dict)
-    id = (await _existing(request)).id
-    await service.apart(lambda: service.memory.update(id, text, metadata=metadata))
-    return JSONResponse({"message": "Memory updated successfully!"})
+        raise Refusal("text is missing; give the memory's new text", param="text")
+    metadata = field(given, "metadata", dict)
+    service.memory.update(_existing(service, given["id"]).id, text, metadata=metadata)
+    return {"message": "Memory updated successfully!"}
 
 
-async def delete(request: Request) -> Response:
+@_from_store
+def _delete(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories/{id}: taken out of every answer, its history kept."""
-    service = service_of(request)
-    id = (await _existing(request)).id
-    await service.apart(lambda: service.memory.delete(id))
-    return JSONResponse({"message": "Memory deleted successfully"})
+    service.memory.delete(_existing(service, given["id"]).id)
+    return {"message": "Memory deleted successfully"}
 
 
-async def delete_all(request: Request) -> Response:
+@_from_store
+def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories?user_id=…: every memory of a scope."""
-    service = service_of(request)
-    scope = _scope(dict(request.query_params))
-    await service.apart(lambda: service.memory.delete_all(**scope))
-    return JSONResponse({"message": "All relevant memories deleted"})
+    service.memory.delete_all(**_scope(given))
+    return {"message": "All relevant memories deleted"}
 
 
-async def history(request: Request) -> Response:
+@_from_store
+def _history(service: Service, given: dict[str, Any]) -> list[dict[str, Any]]:
     """GET /memories/{id}/history: what became of a memory, deleted ones too."""
-    service, id = service_of(request), request.path_params["id"]
-    rows = await service.apart(lambda: service.memory.history(id))
+    rows = service.memory.history(given["id"])
     if not rows:
-        raise _unknown(id)
-    return JSONResponse(rows)
+        raise _unknown(given["id"])
+    return rows
 
 
-async def reset(request: Request) -> Response:
+async def _reset(request: Request) -> Response:
     """POST /reset: everything of everybody, for good."""
     service = service_of(request)
-    if not request.app.state.allow_reset:
+    if not service.allow_reset:
         raise Refusal(
-            403,
             "reset erases the memories of all users and is off; start the server with "
             "--allow-reset, or delete one user's with DELETE /memories?user_id=…",
+            403,
         )
     await service.apart(service.memory.reset)
     return JSONResponse({"message": "All memories reset"})
 
 
-async def _existing(request: Request) -> MemoryItem:
-    service, id = service_of(request), request.path_params["id"]
-    found = await service.apart(lambda: service.memory.get(id))
+def _existing(service: Service, id: str) -> MemoryItem:
+    found = service.memory.get(id)
     if found is None:
         raise _unknown(id)
     return found
 
 
 def _unknown(id: str) -> Refusal:
-    return Refusal(404, f"there is no memory with the id {id!r:.80}")
+    return Refusal(f"there is no memory with the id {id!r:.80}", 404)
 
 
-def _scope(given: dict[str, Any], *, needed: bool = True) -> dict[str, Any]:
+def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
     scope = {name: field(given, name, str) for name in _IDS}
     if needed and not any(scope.values()):
-        raise Refusal(400, f"whose memories? Give at least one of {', '.join(_IDS)}")
+        raise Refusal(f"whose memories? Give at least one of {', '.join(_IDS)}")
     return scope
+
+
+# -- what the inspector asks for -------------------------------------------------------------------
+
+
+@_from_store
+def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/overview: how many there are, whose, and which cloud is set up."""
+    memory = service.memory
+    cloud = memory.settings.cloud
+    return {
+        "counts": memory.store.counts(),
+        "owners": {
+            name: [{"id": id, "memories": count} for id, count in rows]
+            for name, rows in owners(memory.store).items()
+        },
+        "cloud": cloud.base_url if cloud.enabled else None,
+    }
+
+
+@_from_store
+def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/memories?user_id=…&kind=…&state=…&limit=…&offset=…: the latest first."""
+    limit = whole(given.get("limit") or str(_SHOWN), "limit")
+    offset = whole(given.get("offset") or "0", "offset")
+    if not 1 <= limit <= _MOST:
+        raise Refusal(f"limit is {limit}; give 1 to {_MOST}", param="limit")
+    found = browse(
+        service.memory.store,
+        Scope(*(given.get(name) or None for name in ("user_id", "agent_id", "run_id"))),
+        kind=given.get("kind") or None,
+        state=given.get("state") or "live",
+        limit=limit + 1,
+        offset=offset,
+    )
+    return {"results": _with_ties(service.memory, found[:limit]), "more": len(found) > limit}
+
+
+@_from_store
+def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/memories/{id}: a memory, deleted ones too, its turns and its history."""
+    memory, id = service.memory, given["id"]
+    found = browse(memory.store, id=id, state="all", limit=1)
+    if not found:
+        raise _unknown(id)
+    return {
+        "memory": _with_ties(memory, found)[0],
+        "turns": _turns(memory, found[0].item.sources),
+        "history": memory.history(id),
+    }
+
+
+@_from_store
+def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/pending: the turns from which no facts were taken yet, and why."""
+    waiting = service.memory.pending()
+    rows = [
+        {
+            "id": piece.id,
+            "attempts": piece.attempts,
+            "error": piece.last_error,
+            "created_at": piece.created_at,
+            "next_try_at": piece.next_try_at,
+            "turns": _turns(service.memory, piece.payload["turns"]),
+        }
+        for piece in waiting[:_MOST]
+    ]
+    return {"results": rows, "total": len(waiting)}
+
+
+@_from_store
+def _receipts(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/receipts: the last calls of the cloud, the latest first."""
+    rows = reversed(receipts(service.memory.store, _MOST))
+    return {"results": [row.to_dict() for row in rows]}
+
+
+@_from_store
+def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """POST /inspect/erase/preview: {"ids": […]}; all that would go with them. Changes nothing."""
+    memory = service.memory
+    _, turns, memories = _extent(memory, given)
+    items = memory.store.get(memories, include_deleted=True).values()
+    return {"memories": [item.to_dict() for item in items], "turns": _turns(memory, turns)}
+
+
+@_from_store
+def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """POST /inspect/erase: {"ids": […]}; they and all that goes with them, for good."""
+    memory = service.memory
+    ids, turns, _ = _extent(memory, given)
+    service.on_erase([turn.content for turn in memory.store.turns(turns).values()])
+    return {"results": [{"id": id, "event": "ERASE"} for id in memory.erase(ids)]}
+
+
+def _extent(memory: Memory, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """The ids that were given, and those of the turns and memories that their erasing takes.
+
+    Raises Refusal on an unknown id.
+    """
+    ids = strings(given.get("ids"), "ids")
+    if not ids:
+        raise Refusal("ids is empty; give the ids of the memories to erase", param="ids")
+    turns, memories = memory.store.erase_extent(ids)
+    for id in ids:
+        if id not in memories:
+            raise _unknown(id)
+    return ids, turns, memories
+
+
+def _with_ties(memory: Memory, found: Sequence[Browsed]) -> list[dict[str, Any]]:
+    """Memories with when they were deleted, what they replaced and what replaced them."""
+    pairs = replacements(memory.store, [each.item.id for each in found])
+    tied = memory.store.get([id for pair in pairs for id in pair], include_deleted=True)
+    shown = {id: {"id": id, "memory": item.memory} for id, item in tied.items()}
+    return [
+        {
+            **each.item.to_dict(),
+            "deleted_at": each.deleted_at,
+            "replaced_by": [shown[n] for o, n in pairs if o == each.item.id and n in shown],
+            "replaces": [shown[o] for o, n in pairs if n == each.item.id and o in shown],
+        }
+        for each in found
+    ]
+
+
+def _turns(memory: Memory, ids: Sequence[str]) -> list[dict[str, Any]]:
+    shown = ("id", "role", "name", "content", "timestamp")
+    turns = memory.store.turns(ids).values()
+    return [{name: getattr(turn, name) for name in shown} for turn in turns]
+
+
+# -- the inspector's own files ---------------------------------------------------------------------
+
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+_NAMES = (
+    "inspector.css", "icon.svg", "inspector.js", "api.js", "dom.js", "lists.js", "memory.js",
+)  # fmt: skip
+# Beside those that the guard gives every answer.
+_HEADERS = {
+    # The page's own files and nothing else; no text can become a script, not by our mistake either.
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def _file(path: str, name: str) -> Route:
+    body = (files("edgemem.server") / "page" / name).read_bytes()
+    headers = {**_HEADERS, "content-type": _TYPES[name.rpartition(".")[2]]}
+
+    async def give(_request: Request) -> Response:
+        return Response(body, headers=headers)
+
+    return Route(path, give)
+
+
+_FILES = (_file("/", "index.html"), *(_file(f"/page/{name}", name) for name in _NAMES))
+PATHS = frozenset(route.path for route in _FILES)
+
+
+ROUTES = (
+    Route("/memories", _add, methods=["POST"]),
+    Route("/memories", _get_all, methods=["GET"]),
+    Route("/memories", _delete_all, methods=["DELETE"]),
+    Route("/memories/{id}", _get, methods=["GET"]),
+    Route("/memories/{id}", _update, methods=["PUT"]),
+    Route("/memories/{id}", _delete, methods=["DELETE"]),
+    Route("/memories/{id}/history", _history, methods=["GET"]),
+    Route("/search", _search, methods=["POST"]),
+    Route("/reset", _reset, methods=["POST"]),
+    Route("/inspect/overview", _overview),
+    Route("/inspect/memories", _browsed),
+    Route("/inspect/memories/{id}", _inspected),
+    Route("/inspect/pending", _pending),
+    Route("/inspect/receipts", _receipts),
+    Route("/inspect/erase/preview", _preview, methods=["POST"]),
+    Route("/inspect/erase", _erase, methods=["POST"]),
+    *_FILES,
+)

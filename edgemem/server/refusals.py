@@ -1,13 +1,16 @@
-"""Refusals: every error of ours as a status and a body, and JSON fields checked on the way in.
+"""What a call is refused with: every error as a status and a body, and JSON checked on the way in.
 
 Paths below /v1/ answer in OpenAI's error shape, all others in mem0's `{"detail": …}`.
-Knows no framework.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from edgemem.errors import (
     AdapterError,
@@ -17,9 +20,8 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
-from edgemem.server.work import QueueFull, Stopped
 
-__all__ = ["Refusal", "field", "refusal_of", "strings", "whole"]
+__all__ = ["Refusal", "field", "json_object", "json_value", "refusal_of", "strings", "whole"]
 
 T = TypeVar("T")
 
@@ -35,8 +37,8 @@ class Refusal(Exception):
 
     def __init__(
         self,
-        status: int,
         message: str,
+        status: int = 400,
         *,
         param: str | None = None,
         code: str | None = None,
@@ -55,40 +57,47 @@ class Refusal(Exception):
         kind = _TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
 
-    def headers(self) -> dict[str, str]:
-        """Headers that go with it."""
-        out = {}
+    def response(self, path: str) -> JSONResponse:
+        """The answer on a path."""
+        headers = {}
         if self.retry_after_s is not None:
-            out["retry-after"] = str(self.retry_after_s)
+            headers["retry-after"] = str(self.retry_after_s)
         if self.status == 401:
-            out["www-authenticate"] = "Bearer"
-        return out
+            headers["www-authenticate"] = "Bearer"
+        return JSONResponse(self.body(path), self.status, headers)
 
 
-def refusal_of(error: BaseException) -> Refusal:
-    """What an error of the work is answered with. Re-raises one that is none of ours."""
+def refusal_of(error: Refusal | EdgememError) -> Refusal:
+    """What an error of ours is answered with."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, QueueFull):
-        return Refusal(
-            429,
-            f"the queue is full: too many requests wait for the model; try again in "
-            f"{error.retry_after_s} s, or start the server with a longer --queue",
-            retry_after_s=error.retry_after_s,
-        )
-    if isinstance(error, Stopped):
-        return Refusal(503, "the server is stopping; nothing was done", retry_after_s=5)
     if isinstance(error, ContextOverflow):
-        return Refusal(400, str(error), code="context_length_exceeded")
+        return Refusal(str(error), code="context_length_exceeded")
     if isinstance(error, InputError | AdapterError):
-        return Refusal(400, str(error))
+        return Refusal(str(error))
     if isinstance(error, StoreLocked):
-        return Refusal(503, str(error), retry_after_s=5)
-    if isinstance(error, StoreFull):
-        return Refusal(507, str(error))
-    if isinstance(error, EdgememError):
-        return Refusal(500, str(error))
-    raise error
+        return Refusal(str(error), 503, retry_after_s=5)
+    return Refusal(str(error), 507 if isinstance(error, StoreFull) else 500)
+
+
+async def json_value(request: Request) -> Any:
+    """The body as JSON. Raises Refusal."""
+    try:
+        return json.loads(await request.body(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as exc:
+        raise Refusal(f"the body is not JSON ({exc}); send an object in UTF-8") from exc
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """The body as a JSON object. Raises Refusal."""
+    value = await json_value(request)
+    if not isinstance(value, dict):
+        raise Refusal(f"the body is {type(value).__name__}; it must be a JSON object")
+    return value
 
 
 @overload
@@ -103,7 +112,7 @@ def field(body: Mapping[str, Any], name: str, kind: type[T], default: T | None =
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return value  # type: ignore[return-value]  # JSON's 1 is as good as 1.0
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise Refusal(400, f"{name} is {value!r:.80}; it must be {_NAMES[kind]}", param=name)
+        raise Refusal(f"{name} is {value!r:.80}; it must be {_NAMES[kind]}", param=name)
     return value
 
 
@@ -111,9 +120,7 @@ def strings(value: object, name: str) -> list[str]:
     """A text or a list of texts as a list. Raises Refusal on anything else."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise Refusal(
-            400, f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name
-        )
+        raise Refusal(f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name)
     return texts
 
 
@@ -122,4 +129,4 @@ def whole(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError as exc:
-        raise Refusal(400, f"{name} is {text!r:.80}; it must be a whole number") from exc
+        raise Refusal(f"{name} is {text!r:.80}; it must be a whole number") from exc

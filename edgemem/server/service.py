@@ -1,39 +1,291 @@
-"""A Memory as the server uses it: the engine's queue, threads for all else, what is counted.
+"""A Memory as the routes use it: the engine's queue, threads for all else, what is counted.
 
-Knows which work needs the engine and which does not, and that facts are taken from stored turns
-while nobody waits. Knows no HTTP.
+An answer belongs to the thread that began it and one runs at a time, so one thread does all the
+engine's work, in order. What a job gives waits in the event loop that asked, one answer at most, so
+a reader that is slow or gone never holds the engine up. While nothing waits, the thread takes facts
+from stored turns.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar, cast
+
+from starlette.requests import Request
+from starlette.types import Receive
 
 from edgemem.errors import EdgememError, InputError
 from edgemem.ingest import EXTRACT
 from edgemem.memory import Memory
 from edgemem.results import utc_now
-from edgemem.server.limits import Limits
-from edgemem.server.metrics import Metrics
 from edgemem.server.refusals import Refusal
-from edgemem.server.work import Job, Worker
 
-__all__ = ["STAGE", "Service"]
+__all__ = [
+    "BUCKETS_S",
+    "Job",
+    "Limits",
+    "Metrics",
+    "Service",
+    "Worker",
+    "service_of",
+    "unless_gone",
+]
 
 T = TypeVar("T")
 
-STAGE = "server"  # of completions without memory: what /lora-adapters sets is bound to it
+_IDLE_S = 0.5  # how long nothing must wait before `idle` is called
+_LONGEST_WAIT_S = 60
 _STORE_THREADS = 4
 _RETRY_S = 60.0  # until the next look at what is pending, if nothing is due
 
 
-class Service:
-    """What the routes ask. memory: stays open when this is closed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much the server takes on at a time.
 
-    def __init__(self, memory: Memory, limits: Limits) -> None:
+    queue: requests that may wait for the engine, beside the one that it answers; in_flight:
+    requests of any kind at a time. Beyond either a client gets 429. body_bytes: of a request.
+    receive_s: for a request's body to arrive. send_s: for a client to take in what it is sent.
+    drain_s: for requests under way when the server is stopped. Raises InputError on a number that
+    is not above 0.
+    """
+
+    queue: int = 16
+    in_flight: int = 256
+    body_bytes: int = 4_194_304
+    receive_s: float = 30.0
+    send_s: float = 30.0
+    drain_s: int = 10
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not (value := getattr(self, field.name)) > 0:
+                raise InputError(f"the server's limit {field.name} is {value}; it must be above 0")
+
+
+# -- what is counted -----------------------------------------------------------------------------
+
+BUCKETS_S = (0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+_HELP = {
+    "edgemem_requests_total": ("counter", "Requests answered, by route and status."),
+    "edgemem_requests_in_flight": ("gauge", "Requests under way."),
+    "edgemem_request_seconds": ("histogram", "Time from a request to the end of its answer."),
+    "edgemem_queue_seconds": ("histogram", "Time that a request waited for the engine."),
+    "edgemem_queue_length": ("gauge", "Requests that wait for the engine."),
+    "edgemem_queue_limit": ("gauge", "Requests that may wait for the engine."),
+    "edgemem_prompt_tokens_total": ("counter", "Tokens of prompts."),
+    "edgemem_completion_tokens_total": ("counter", "Tokens of answers."),
+    "edgemem_memories": ("gauge", "Memories that searches find."),
+    "edgemem_pending": ("gauge", "Pieces of work left for later."),
+}
+
+
+class Metrics:
+    """Counters and histograms since the start; thread-safe. Labels are ours: never a user's text.
+
+    Source: Prometheus' text exposition format, version 0.0.4.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Per metric: its samples, each by its name and labels, in the order of their first times.
+        self._samples: dict[str, dict[str, float]] = {}
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._add(name, "", by, labels)
+
+    def took(self, name: str, seconds: float, **labels: str) -> None:
+        """Add one duration to a histogram."""
+        with self._lock:
+            for bound in BUCKETS_S:
+                self._add(name, "_bucket", seconds <= bound, {**labels, "le": f"{bound}"})
+            self._add(name, "_bucket", 1, {**labels, "le": "+Inf"})
+            self._add(name, "_sum", seconds, labels)
+            self._add(name, "_count", 1, labels)
+
+    def text(self, gauges: Mapping[str, float]) -> str:
+        """All of it, with the gauges' values of now."""
+        with self._lock:
+            found = {name: dict(samples) for name, samples in self._samples.items()}
+        found |= {name: {name: value} for name, value in gauges.items()}
+        out: list[str] = []
+        for name, (kind, about) in _HELP.items():
+            if name in found:
+                out += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+                out += [f"{sample} {value:.15g}" for sample, value in found[name].items()]
+        return "\n".join(out) + "\n"
+
+    def _add(self, name: str, part: str, by: float, labels: Mapping[str, str]) -> None:
+        listed = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        sample = f"{name}{part}{{{listed}}}" if listed else f"{name}{part}"
+        samples = self._samples.setdefault(name, {})
+        samples[sample] = samples.get(sample, 0) + by
+
+
+# -- the engine's queue --------------------------------------------------------------------------
+
+
+class Job(Generic[T]):
+    """A piece of work and what it has given so far; made by `Worker.submit`."""
+
+    def __init__(self, run: Callable[[Job[T]], None], loop: asyncio.AbstractEventLoop) -> None:
+        self._run, self._loop = run, loop
+        self._given: asyncio.Queue[tuple[T | None, BaseException | None]] = asyncio.Queue()
+        self._gone = threading.Event()
+        self.submitted = time.monotonic()
+
+    def cancelled(self) -> bool:
+        """Whether nobody wants the rest any more; asked by the work itself."""
+        return self._gone.is_set()
+
+    def put(self, item: T) -> None:
+        """Hand something to the one who asked; called by the work itself."""
+        self._send(item, None)
+
+    async def next(self) -> T:
+        """What the work gives next; no more than it puts. Raises what the work raised."""
+        item, error = await self._given.get()
+        if error is not None:
+            raise error
+        return cast(T, item)
+
+    def _send(self, item: T | None, error: BaseException | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is there to hear it
+            self._loop.call_soon_threadsafe(self._given.put_nowait, (item, error))
+
+
+class Worker:
+    """A thread that runs jobs one after another; it starts with the first call of `start`.
+
+    limit: jobs that may wait. idle: called between jobs; gives the seconds until the next call.
+    """
+
+    def __init__(self, limit: int, metrics: Metrics, idle: Callable[[], float]) -> None:
+        self.limit = limit
+        self._metrics, self._idle = metrics, idle
+        self._waiting: deque[Job[Any]] = deque()
+        self._running: Job[Any] | None = None
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._mean_s = 2.0  # of the last jobs; a guess before the first
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self._waiting)
+
+    def start(self) -> None:
+        """Begin; a second time does nothing."""
+        with self._changed:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(
+                    target=self._serve, name="edgemem-server", daemon=True
+                )
+                self._thread.start()
+
+    def submit(self, run: Callable[[Job[T]], None]) -> Job[T]:
+        """Queue a piece of work, from a coroutine.
+
+        Raises Refusal if the queue is full, or after `close`.
+        """
+        job = Job(run, asyncio.get_running_loop())
+        self.start()
+        with self._changed:
+            if self._closed:
+                raise _stopping()
+            if len(self._waiting) >= self.limit + (self._running is None):
+                wait_s = math.ceil(self._mean_s * (len(self._waiting) + 1))
+                wait_s = min(max(wait_s, 1), _LONGEST_WAIT_S)
+                raise Refusal(
+                    f"the queue is full: too many requests wait for the model; try again in "
+                    f"{wait_s} s, or start the server with a longer --queue",
+                    429,
+                    retry_after_s=wait_s,
+                )
+            self._waiting.append(job)
+            self._changed.notify()
+        return job
+
+    def cancel(self, job: Job[Any]) -> None:
+        """Give a job up: it leaves the queue, or ends at its next look. Ended ones are left be."""
+        job._gone.set()
+        with self._changed, suppress(ValueError):
+            self._waiting.remove(job)
+
+    def close(self) -> None:
+        """End the job under way at its next look, refuse those that wait, and stop."""
+        with self._changed:
+            self._closed = True
+            for job in self._waiting:
+                job._send(None, _stopping())
+            self._waiting.clear()
+            if self._running is not None:
+                self._running._gone.set()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _serve(self) -> None:
+        pause_s = _IDLE_S
+        while True:
+            with self._changed:
+                self._running = None
+                if not self._waiting and not self._closed:
+                    self._changed.wait(pause_s)
+                if self._closed:
+                    return
+                job = self._waiting.popleft() if self._waiting else None
+                self._running = job
+            if job is None:
+                pause_s = self._idle()
+                continue
+            started = time.monotonic()
+            self._metrics.took("edgemem_queue_seconds", started - job.submitted)
+            try:
+                job._run(job)
+            except BaseException as exc:
+                job._send(None, exc)
+            self._mean_s += 0.2 * (time.monotonic() - started - self._mean_s)
+            pause_s = _IDLE_S
+
+
+def _stopping() -> Refusal:
+    return Refusal("the server is stopping; nothing was done", 503, retry_after_s=5)
+
+
+# -- what the routes ask -------------------------------------------------------------------------
+
+
+class Service:
+    """What the routes ask.
+
+    memory: stays open when this is closed. allow_reset: whether all of it may be erased at once.
+    on_erase: told what was said in the turns that are about to be erased.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        limits: Limits,
+        *,
+        allow_reset: bool,
+        on_erase: Callable[[Iterable[str]], None],
+    ) -> None:
         self.memory, self.limits = memory, limits
+        self.allow_reset, self.on_erase = allow_reset, on_erase
+        self.in_flight = 0
         self.metrics = Metrics()
         self.worker = Worker(limits.queue, self.metrics, self._work_off_one)
         self.scales: dict[str, float] = {}
@@ -46,53 +298,35 @@ class Service:
 
         A TypeError becomes an InputError: here it is what the caller sent.
         """
-
-        def asked() -> T:
-            try:
-                return ask()
-            except TypeError as exc:
-                raise InputError(str(exc)) from exc
-
         pool = self._embedding if embedding else self._store
-        return await asyncio.get_running_loop().run_in_executor(pool, asked)
+        return await asyncio.get_running_loop().run_in_executor(pool, _asked, ask)
 
-    def in_engine(self, ask: Callable[[], T]) -> Job[T]:
-        """Queue a call that needs the engine; the job gives its one result."""
+    async def in_engine(self, ask: Callable[[], T], receive: Receive) -> T:
+        """What a call that needs the engine gives, in its turn; given up if the client hangs up.
 
-        def run(job: Job[T]) -> None:
-            try:
-                job.put(ask())
-            except TypeError as exc:
-                raise InputError(str(exc)) from exc
-
-        return self.worker.submit(run)
-
-    def require_model(self, name: str) -> None:
-        """Raise Refusal if the language model has another name."""
-        names = (self.memory.engine.name, self.memory.settings.model)
-        if name not in names:
-            raise _no_model(name, names[0])
-
-    def require_embedder(self, name: str) -> None:
-        """Raise Refusal if the embedder has another name."""
-        model_id = self.memory.embedder.model_id
-        short = self.embedder_name()
-        if name not in (model_id, short, self.memory.settings.embedder):
-            raise _no_model(name, short)
+        A TypeError becomes an InputError.
+        """
+        job: Job[T] = self.worker.submit(lambda job: job.put(_asked(ask)))
+        try:
+            return await unless_gone(job.next(), receive)
+        finally:
+            self.worker.cancel(job)
 
     def embedder_name(self) -> str:
         """The embedder's name, without the hash of its file."""
         return self.memory.embedder.model_id.partition("@")[0]
 
-    def gauges(self) -> dict[str, float]:
-        """What is so now, for Metrics.text."""
+    def metrics_text(self) -> str:
+        """All that is counted, as Prometheus reads it."""
         counts = self.memory.store.counts()
-        return {
+        gauges = {
+            "edgemem_requests_in_flight": self.in_flight,
             "edgemem_queue_length": self.worker.waiting,
             "edgemem_queue_limit": self.worker.limit,
             "edgemem_memories": counts["memories"],
             "edgemem_pending": counts["pending"],
         }
+        return self.metrics.text(gauges)
 
     def close(self) -> None:
         """Stop the work under way; what was begun in the store is ended first."""
@@ -112,10 +346,35 @@ class Service:
         return _RETRY_S
 
 
-def _no_model(name: str, there: str) -> Refusal:
-    return Refusal(
-        404,
-        f"there is no model {name!r:.80} here; for this call there is {there!r} (GET /v1/models)",
-        param="model",
-        code="model_not_found",
-    )
+def _asked(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except TypeError as exc:
+        raise InputError(str(exc)) from exc
+
+
+def service_of(request: Request) -> Service:
+    """The service that the application was made with."""
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
+    """What a coroutine gives; if the client hangs up first, it is cancelled and Refusal raised."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_hung_up(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise Refusal("the client has gone", 499)
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -15,8 +15,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from edgemem.config import require
 from edgemem.errors import ConfigError, ModelError
-from edgemem.training.extra import require
 from edgemem.training.packing import Row
 
 __all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "logits", "loss_sum"]
@@ -37,7 +37,7 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
     """
     # torch's threads should sleep while they wait, not spin: see runtime/llama.py.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    require()
+    require("train")
     import torch
     import transformers
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from edgemem.config import require
 from edgemem.errors import AdapterError, InputError
 from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Stage
-from edgemem.training.extra import require
 from edgemem.training.packing import Row, Tokens, rows, tokenized
 
 __all__ = ["LAYERS", "Outcome", "Plan", "Progress", "learning_rate", "split", "targets", "train"]
@@ -165,7 +165,7 @@ def train(
     and AdapterError.
     """
     _check(stage, examples, valid, plan)
-    require()
+    require("train")
     import torch
 
     if plan.threads is not None:

@@ -1,7 +1,7 @@
 """The memory as an MCP server on standard input and output. The only importer of mcp.
 
-Knows Memory's methods and which of them only read or may destroy; knows no model and no file. While
-it runs, the SDK sends to stderr what anything else prints. Needs the extra `mcp`.
+While it runs, the SDK sends to stderr what anything else prints. Needs the extra `mcp`, whose
+package brings those of `serve` along.
 Source: Model Context Protocol, tools; the names are those of mem0's MCP server.
 """
 
@@ -62,7 +62,14 @@ def mcp_server(
 
     def tool(annotations: ToolAnnotations) -> Callable[[F], F]:
         def register(function: F) -> F:
-            server.add_tool(_telling(function), annotations=annotations)
+            @wraps(function)
+            def told(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return function(*args, **kwargs)
+                except (EdgememError, TypeError) as exc:  # else hidden as a crash
+                    raise ToolError(str(exc)) from exc
+
+            server.add_tool(told, annotations=annotations)
             return function
 
         return register
@@ -143,16 +150,3 @@ def mcp_server(
         return memory.delete_all(**scope(user_id, agent_id, run_id)).to_dict()
 
     return server
-
-
-def _telling(function: F) -> F:
-    """The function, its refusals told to the client instead of hidden as a crash."""
-
-    @wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except (EdgememError, TypeError) as exc:
-            raise ToolError(str(exc)) from exc
-
-    return told  # type: ignore[return-value]

@@ -1,0 +1,440 @@
+"""OpenAI's routes: chat completions, whole or streamed, embeddings, models; and llama-server's
+/lora-adapters, which scales the adapters of completions without memory.
+
+Departures from OpenAI's API, all told in the refusal or here: one choice, no tools, no images, no
+log-probabilities and no penalties; temperature is 0 unless given. With `user`, an answer is made
+with that user's memory; an instruct model follows the sampling settings and the system message,
+the answers of another model are short and take neither.
+
+With `user`, the last message goes through Chat: recall, then the message is stored, then the
+answer is made, and stored before its end is told. Nothing is sent before its first piece, so a 200
+says that the message is kept. Its facts are taken later, while nobody waits.
+Source: OpenAI API reference, chat completions and embeddings; llama.cpp, tools/server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Message as AsgiMessage
+from starlette.types import Receive, Scope, Send
+
+from edgemem.chat import Chat
+from edgemem.errors import EdgememError
+from edgemem.results import Message, utc_now
+from edgemem.runtime.generation import Generation, Options
+from edgemem.server.refusals import Refusal, field, json_object, json_value, refusal_of, strings
+from edgemem.server.service import Job, Service, service_of, unless_gone
+
+__all__ = ["ROUTES"]
+
+_STAGE = "server"  # of completions without memory: what /lora-adapters sets is bound to it
+_MOST_TEXTS = 2048  # OpenAI's own limit of texts in one request for embeddings
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+# What would change the answer, and cannot be done: refused unless it is one of these.
+_REFUSED: dict[str, tuple[object, ...]] = {
+    "n": (1,),
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none", "auto"),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "audio": (),
+    "modalities": (["text"],),
+}
+_NO_MODEL = Generation("", 0, 0, 0, 0.0, 0.0, "stop")  # an answer that took no model
+
+Given = str | Generation  # pieces of text, and what the answer took at last
+
+
+# -- chat completions: what is asked -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A checked request. messages: role and content, as texts. user: None is without memory."""
+
+    model: str
+    messages: list[dict[str, str]]
+    user: str | None
+    stream: bool
+    include_usage: bool
+    options: Options
+
+
+def _asked(body: Mapping[str, Any]) -> _Asked:
+    """Check the body of a chat completion. Raises Refusal, naming the field."""
+    for name, fine in _REFUSED.items():
+        value = body.get(name)
+        if value is not None and value not in fine:
+            only = f"only {fine[0]!r} is allowed here" if fine else "this server cannot do it"
+            raise Refusal(f"{name} is {value!r:.80}; {only}, or leave it out", param=name)
+    user = field(body, "user", str)
+    schema = _schema(field(body, "response_format", dict))
+    if user is not None and schema is not None:
+        raise Refusal(
+            "response_format cannot be followed by an answer from memory; leave it or user out",
+            param="response_format",
+        )
+    messages = _messages(body)
+    if user is not None and messages[-1]["role"] != "user":
+        raise Refusal("with user, the last message must be of the role user", param="messages")
+    shown = field(body, "stream_options", dict, {})
+    limit = field(body, "max_completion_tokens", int)
+    limit = field(body, "max_tokens", int) if limit is None else limit
+    seed = field(body, "seed", int)
+    if seed is not None and seed < 0:
+        raise Refusal(f"seed is {seed}; it must be 0 or more", param="seed")
+    model = field(body, "model", str)
+    if not model:
+        raise Refusal("model is missing; GET /v1/models lists the models", param="model")
+    options: Options = {
+        "temperature": field(body, "temperature", float, 0.0),
+        "top_p": field(body, "top_p", float, 1.0),
+        "seed": random.getrandbits(32) if seed is None else seed,
+        "stop": tuple(strings(body.get("stop") or [], "stop")),
+    }
+    if limit is not None:
+        options["max_tokens"] = limit
+    if schema is not None:
+        options["schema"] = schema
+    return _Asked(
+        model=model,
+        messages=messages,
+        user=user,
+        stream=field(body, "stream", bool, False),
+        include_usage=field(shown, "include_usage", bool, False),
+        options=options,
+    )
+
+
+def _messages(body: Mapping[str, Any]) -> list[dict[str, str]]:
+    given = field(body, "messages", list, [])
+    if not given:
+        raise Refusal("messages is missing or empty; give at least one", param="messages")
+    found = []
+    for number, message in enumerate(given):
+        where = f"messages[{number}]"
+        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+            raise Refusal(
+                f"{where} must be an object with a role of {', '.join(_ROLES)}, and content",
+                param=where,
+            )
+        content = _text(message.get("content"), f"{where}.content")
+        found.append({"role": _ROLES[message["role"]], "content": content})
+    return found
+
+
+def _text(content: object, where: str) -> str:
+    parts = [content] if isinstance(content, str) else content
+    texts: list[str] = []
+    for part in parts if isinstance(parts, list) else [None]:
+        if isinstance(part, dict) and part.get("type") == "text":
+            part = part.get("text")
+        if not isinstance(part, str):
+            raise Refusal(
+                f"{where} must be a text, or a list of parts of the type text", param=where
+            )
+        texts.append(part)
+    return "".join(texts)
+
+
+def _schema(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+    kind = (wanted or {"type": "text"}).get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    described = (wanted or {}).get("json_schema")
+    schema = described.get("schema") if isinstance(described, dict) else None
+    if kind != "json_schema" or not isinstance(schema, dict):
+        raise Refusal(
+            f"response_format is {wanted!r:.120}; its type must be text, json_object, or "
+            "json_schema with json_schema.schema an object",
+            param="response_format",
+        )
+    return schema
+
+
+# -- chat completions: what is answered ----------------------------------------------------------
+
+
+async def _chat_completions(request: Request) -> Response:
+    """POST /v1/chat/completions."""
+    service = service_of(request)
+    asked = _asked(await json_object(request))
+    await service.apart(lambda: _require_model(service, asked.model))
+    head = {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "created": int(time.time()),
+        "model": asked.model,
+    }
+
+    def work(job: Job[Given]) -> None:
+        made = (_plain if asked.user is None else _remembered)(service, asked, job) or _NO_MODEL
+        service.metrics.count("edgemem_prompt_tokens_total", made.prompt_tokens)
+        service.metrics.count("edgemem_completion_tokens_total", made.completion_tokens)
+        job.put(made)
+
+    job: Job[Given] = service.worker.submit(work)
+    try:
+        # Errors come before the first piece: they still get a status of their own.
+        first = await unless_gone(job.next(), request.receive)
+        if asked.stream:
+            return _Events(service, job, _events(job, asked, head, first))
+        return await unless_gone(_whole(job, head, first), request.receive)
+    except BaseException:
+        service.worker.cancel(job)
+        raise
+
+
+def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
+    """The model's answer alone: no memory is read or written."""
+    engine = service.memory.engine
+    if not engine.has_chat_template:
+        raise Refusal(
+            f"{engine.name} has no chat template, so it answers only with memory: give `user`, or "
+            "start the server with an instruction-tuned model",
+        )
+    options: Options = {**asked.options, "stage": _STAGE, "should_stop": job.cancelled}
+    stream = engine.stream(asked.messages, **options)
+    for piece in stream:
+        job.put(piece)
+    return stream.result
+
+
+def _remembered(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
+    now = utc_now()
+    said = [Message(m["role"], m["content"], now) for m in asked.messages if m["role"] != "system"]
+    told = "\n\n".join(m["content"] for m in asked.messages if m["role"] == "system")
+    chat = Chat(service.memory, user_id=asked.user or "", turns=said[:-1], instructions=told)
+    reply = chat.send(said[-1].content, remember="first", options=asked.options)
+    for piece in reply:
+        job.put(piece)
+        if job.cancelled():
+            reply.close()
+    return reply.generation
+
+
+async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Response:
+    """The answer in one piece, beginning with what was given first."""
+    pieces: list[str] = []
+    while isinstance(given, str):
+        pieces.append(given)
+        given = await job.next()
+    message = {"role": "assistant", "content": "".join(pieces)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(given)}
+    shape = {"object": "chat.completion", "choices": [choice], "usage": _usage(given)}
+    return JSONResponse({**head, **shape})
+
+
+async def _events(
+    job: Job[Given], asked: _Asked, head: Mapping[str, Any], given: Given
+) -> AsyncIterator[str]:
+    """The answer as server-sent events, `[DONE]` at last; an error in the midst of it is one."""
+
+    def event(delta: Mapping[str, Any], reason: str | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return chunk([choice], {"usage": None} if asked.include_usage else {})
+
+    def chunk(choices: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> str:
+        return _data({**head, "object": "chat.completion.chunk", "choices": choices, **usage})
+
+    yield event({"role": "assistant", "content": ""})
+    try:
+        while isinstance(given, str):
+            yield event({"content": given})
+            given = await job.next()
+    except (Refusal, EdgememError) as exc:
+        yield _data(refusal_of(exc).body("/v1/"))
+        return
+    except Exception:
+        logging.getLogger(__name__).exception("an answer broke off")
+        told = Refusal("the answer broke off; the server's own messages say how", 500)
+        yield _data(told.body("/v1/"))
+        return
+    yield event({}, _reason(given))
+    if asked.include_usage:
+        yield chunk([], {"usage": _usage(given)})
+    yield "data: [DONE]\n\n"
+
+
+def _data(value: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def _reason(made: Generation) -> str:
+    return "length" if made.finish_reason == "length" else "stop"
+
+
+def _usage(made: Generation) -> dict[str, Any]:
+    return {
+        "prompt_tokens": made.prompt_tokens,
+        "completion_tokens": made.completion_tokens,
+        "total_tokens": made.prompt_tokens + made.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": made.cached_tokens},
+    }
+
+
+class _Events(StreamingResponse):
+    """A stream that ends the work when the client hangs up, or takes nothing in for too long."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, service: Service, job: Job[Given], events: AsyncIterator[str]) -> None:
+        super().__init__(events, headers={"cache-control": "no-store"})
+        self._service, self._job = service, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def in_time(message: AsgiMessage) -> None:
+            async with asyncio.timeout(self._service.limits.send_s):
+                await send(message)
+
+        try:
+            await unless_gone(self.stream_response(in_time), receive)
+        except (Refusal, TimeoutError):
+            pass  # the server closes the connection
+        finally:
+            self._service.worker.cancel(self._job)
+
+
+# -- models and embeddings -----------------------------------------------------------------------
+
+
+def _require_model(service: Service, name: str) -> None:
+    names = (service.memory.engine.name, service.memory.settings.model)
+    if name not in names:
+        raise _no_model(name, f"for this call there is {names[0]!r} (GET /v1/models)")
+
+
+def _no_model(name: str, instead: str) -> Refusal:
+    return Refusal(
+        f"there is no model {name!r:.80} here; {instead}",
+        404,
+        param="model",
+        code="model_not_found",
+    )
+
+
+async def _models(request: Request) -> Response:
+    """GET /v1/models: the language model and the embedder."""
+    return JSONResponse({"object": "list", "data": await _listed(service_of(request))})
+
+
+async def _model(request: Request) -> Response:
+    """GET /v1/models/{name}."""
+    wanted, listed = request.path_params["name"], await _listed(service_of(request))
+    for row in listed:
+        if row["id"] == wanted:
+            return JSONResponse(row)
+    raise _no_model(wanted, f"there are {', '.join(row['id'] for row in listed)}")
+
+
+async def _listed(service: Service) -> list[dict[str, Any]]:
+    names = await service.apart(lambda: (service.memory.engine.name, service.embedder_name()))
+    now = int(time.time())
+    return [
+        {"id": name, "object": "model", "created": now, "owned_by": "edgemem"} for name in names
+    ]
+
+
+async def _embeddings(request: Request) -> Response:
+    """POST /v1/embeddings: floats, or little-endian float32 in base64."""
+    service, body = service_of(request), await json_object(request)
+    name = field(body, "model", str, "")
+    texts = strings(body.get("input"), "input")
+    encoding = field(body, "encoding_format", str, "float")
+    if encoding not in ("float", "base64"):
+        raise Refusal(
+            f"encoding_format is {encoding!r:.80}; it must be float or base64",
+            param="encoding_format",
+        )
+    if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
+        raise Refusal(
+            f"input has {len(texts)} texts; it must have 1 to {_MOST_TEXTS}, none of them empty",
+            param="input",
+        )
+    dimensions = field(body, "dimensions", int)
+
+    def work() -> Response:
+        embedder, short = service.memory.embedder, service.embedder_name()
+        if name not in (embedder.model_id, short, service.memory.settings.embedder):
+            raise _no_model(name, f"for this call there is {short!r} (GET /v1/models)")
+        if dimensions not in (None, embedder.dim):
+            raise Refusal(
+                f"dimensions is {dimensions}; this model's vectors have {embedder.dim}: give that, "
+                "or leave it out",
+                param="dimensions",
+            )
+        vectors = embedder.embed(texts)
+        rows: Sequence[Any] = vectors.tolist()
+        if encoding == "base64":
+            rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
+        tokens = sum(map(embedder.count_tokens, texts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return JSONResponse({"object": "list", "data": data, "model": name, "usage": usage})
+
+    return await service.apart(work, embedding=True)
+
+
+# -- adapters ------------------------------------------------------------------------------------
+
+
+async def _adapters(request: Request) -> Response:
+    """GET /lora-adapters: each adapter with the scale that it has in plain completions."""
+    service = service_of(request)
+    loaded = await service.apart(lambda: service.memory.engine.adapters())
+    rows = [
+        {"id": i, "path": str(a.path), "scale": service.scales.get(a.name, 0.0), "name": a.name}
+        for i, a in enumerate(loaded)
+    ]
+    return JSONResponse(rows)
+
+
+async def _set_adapters(request: Request) -> Response:
+    """POST /lora-adapters: scales by id; adapters that are not named get 0, as in llama-server."""
+    service, rows = service_of(request), await json_value(request)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Refusal('the body must be a list such as [{"id": 0, "scale": 0.5}]')
+    wanted = [(field(row, "id", int, -1), field(row, "scale", float, 0.0)) for row in rows]
+
+    def work() -> None:
+        engine = service.memory.engine
+        loaded = engine.adapters()
+        if unknown := [id for id, _ in wanted if not 0 <= id < len(loaded)]:
+            raise Refusal(
+                f"there is no adapter with the id {unknown[0]}; GET /lora-adapters lists the "
+                f"{len(loaded)} that are loaded",
+            )
+        scales = {loaded[id].name: float(scale) for id, scale in wanted}
+        engine.bind(_STAGE, {name: scale for name, scale in scales.items() if scale})
+        service.scales = scales
+
+    await service.in_engine(work, request.receive)
+    return JSONResponse({"success": True})
+
+
+ROUTES = (
+    Route("/v1/models", _models),
+    Route("/v1/models/{name:path}", _model),
+    Route("/v1/chat/completions", _chat_completions, methods=["POST"]),
+    Route("/v1/embeddings", _embeddings, methods=["POST"]),
+    Route("/lora-adapters", _adapters, methods=["GET"]),
+    Route("/lora-adapters", _set_adapters, methods=["POST"]),
+)
