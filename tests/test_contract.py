@@ -38,7 +38,7 @@ WALLS = {
     "platformdirs": ["config.py"],
     "filelock": ["worklock.py"],
     "threadpoolctl": ["compression/weights.py"],
-    "pynvml": ["profile/gpu.py"],
+    "pynvml": ["profile/measure.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],
     # Not at all: nothing here talks to a network by itself.

@@ -29,10 +29,10 @@ def budget(memory: Memory) -> dict[str, Any]:
     model, and why. cloud: None if none is set up; left_this_month: None if it has no budget.
     Loads what is not loaded yet, and raises as that does.
     """
-    from edgemem.profile import system
+    from edgemem.profile.measure import memory_bytes
 
     parts = {**memory.engine.memory(), "index": sum(memory.index.memory_bytes().values())}
-    rss = system.memory_bytes()["rss"]
+    rss = memory_bytes()["rss"]
     return {
         "memory_limit": None if memory.plan is None else memory.plan.to_dict(),
         "parts_mb": {name: _mb(size) for name, size in parts.items()},

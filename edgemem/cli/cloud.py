@@ -168,12 +168,12 @@ def never_send(
 
     With a marked memory stay the words it was taken from, and all that was taken from those.
     """
-    from edgemem.cloud import settings as cloud_settings
+    from edgemem.config import checked
     from edgemem.results import Scope
     from edgemem.store import receipts as kept
 
     # The same rules as in config.toml, so a wrong expression is refused here.
-    wanted = cloud_settings.checked("never_send", list(patterns), "the call")
+    wanted = checked("never_send", list(patterns), "the call")
     scope = Scope(user_id, agent_id, run_id)
     with open_memory(db) as memory:
         with memory.store.transaction() as tx:

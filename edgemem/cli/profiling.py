@@ -13,7 +13,7 @@ import click
 from edgemem.cli.output import json_option, note, print_json, settings_with, working
 
 if TYPE_CHECKING:
-    from edgemem.profile import Profile
+    from edgemem.profile.report import Profile
 
 __all__ = ["profile"]
 

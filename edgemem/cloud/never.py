@@ -1,6 +1,5 @@
 """What may never be sent, and a last look at what is about to be.
 
-Knows patterns, marks and the store's ties between memories and turns; must not know the service.
 A memory may leave only if nothing that it shares source turns with is marked: not its turns, not
 the facts taken from those, not what these were taken from besides. Copies that share no turn (the
 same words said again) are caught by their words: a sentence of a marked text does not leave in any

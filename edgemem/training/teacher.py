@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from edgemem.cloud.client import Client
-from edgemem.cloud.settings import CloudSettings, checked
+from edgemem.config import CloudSettings, checked
 from edgemem.errors import CloudError
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
