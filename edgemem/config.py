@@ -35,6 +35,7 @@ __all__ = [
     "config_dir",
     "config_file",
     "data_dir",
+    "expression",
     "is_near",
     "load_settings",
     "set_value",
@@ -355,11 +356,15 @@ def is_near(url: str) -> bool:
         return False
 
 
+def expression(pattern: str) -> str | None:
+    """The regular expression that a pattern holds between slashes; None: it is a keyword."""
+    is_one = len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/")
+    return pattern[1:-1] if is_one else None
+
+
 def _is_no_expression(pattern: str) -> bool:
-    if not (len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/")):
-        return False
     try:
-        re.compile(pattern[1:-1])
+        re.compile(expression(pattern) or "")
     except re.error:
         return True
     return False

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edgemem.config import expression
 from edgemem.errors import CloudRejected
 from edgemem.results import Scope
 from edgemem.store import Store
@@ -78,9 +79,9 @@ def guard(store: Store, patterns: Sequence[str]) -> Guard:
 def matches(pattern: str, text: str) -> bool:
     """Whether a pattern is in a text: a regular expression between slashes, or the beginning of
     words, whatever their case. An expression that is none matches everything."""
-    if len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/"):
+    if (form := expression(pattern)) is not None:
         try:
-            return re.search(pattern[1:-1], text, re.I) is not None
+            return re.search(form, text, re.I) is not None
         except re.error:
             return True
     keyword = r"\s+".join(map(re.escape, pattern.split()))

@@ -71,7 +71,7 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
     them alone gets that person's placeholder, and comes back as the whole name. Capitals do not
     matter, but in names that are words, too ("Rose").
     """
-    people = _People(names)
+    known = _Names(names)
     given: dict[tuple[str, str], str] = {}
     values: dict[str, str] = {}
     used = {m[0].upper() for text in texts for m in _PLACEHOLDER.finditer(text)}
@@ -79,9 +79,9 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
     for text in texts:
         parts: list[str] = []
         at = 0
-        for span in _merged(text, [*find(text), *people.find(text)]):
+        for span in _merged(text, [*find(text), *known.find(text)]):
             value = text[span.start : span.end]
-            whole = people.whole(value) if span.kind == "PERSON" else value
+            whole = known.whole(value) if span.kind == "PERSON" else value
             key = (span.kind, _same(whole))
             if key not in given:
                 given[key] = _next(span.kind, {*used, *values})
@@ -412,8 +412,8 @@ _SURNAME = re.compile(
 )
 
 
-class _People:
-    """Names as one pattern."""
+class _Names:
+    """Names of people as one pattern, and the whole name that a part of one stands for."""
 
     def __init__(self, names: Iterable[str]) -> None:
         wholes = {" ".join(name.split()) for name in names}
@@ -430,11 +430,12 @@ class _People:
                 self._whole[part] = longer.pop()
             else:  # nobody's longer name, or that of several people
                 self._whole[part] = next((w for w in of if w.casefold() == part), part.title())
-        self._pattern = _pattern(self._whole)
+        longest_first = sorted(self._whole, key=lambda part: (-len(part), part))
+        forms = "|".join(r"\s+".join(map(re.escape, part.split())) for part in longest_first)
+        # Without a name, nothing matches.
+        self._pattern = re.compile(rf"(?<![^\W_])(?:{forms or '(?!)'})(?![^\W_])", re.I)
 
     def find(self, text: str) -> list[Span]:
-        if self._pattern is None:
-            return []
         found = []
         for match in self._pattern.finditer(text):
             said = match.group()
@@ -448,14 +449,6 @@ class _People:
 
     def whole(self, said: str) -> str:
         return self._whole.get(" ".join(said.casefold().split()), said)
-
-
-def _pattern(parts: Iterable[str]) -> re.Pattern[str] | None:
-    longest_first = sorted(parts, key=lambda part: (-len(part), part))
-    if not longest_first:
-        return None
-    forms = "|".join(r"\s+".join(map(re.escape, part.split())) for part in longest_first)
-    return re.compile(rf"(?<![^\W_])(?:{forms})(?![^\W_])", re.I)
 
 
 # -- the names a store knows -----------------------------------------------------------------------
