@@ -26,7 +26,7 @@ import numpy as np
 from bench import report
 from edgemem import Memory
 from edgemem.cloud.governor import Governor
-from edgemem.cloud.settings import CloudSettings
+from edgemem.config import CloudSettings
 from edgemem.errors import CloudRejected
 from edgemem.results import Hit, Scope, utc_now
 from edgemem.store import NewMemory, StoredTurn

@@ -22,8 +22,7 @@ from typing import Any
 
 from bench import report
 from bench.private_texts import KINDS, Case, ordinary, private
-from edgemem.cloud.people import People
-from edgemem.cloud.redact import Redacted, redact
+from edgemem.cloud.redact import People, Redacted, redact
 from edgemem.text import sentences
 
 PEOPLE = (

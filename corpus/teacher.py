@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 from corpus.annotated import Situation, extraction_example, update_examples
 from edgemem.cloud.client import Client
-from edgemem.cloud.settings import CloudSettings, checked
+from edgemem.config import CloudSettings, checked
 from edgemem.errors import CloudError
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
-    from edgemem.aio import AsyncMemory as AsyncMemory
     from edgemem.chat import Chat as Chat
     from edgemem.compression.compress import compress_prompt as compress_prompt
     from edgemem.errors import EdgememError as EdgememError
+    from edgemem.memory import AsyncMemory as AsyncMemory
     from edgemem.memory import Memory as Memory
     from edgemem.runtime.engine import Engine as Engine
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "AsyncMemory": "edgemem.aio",
+    "AsyncMemory": "edgemem.memory",
     "Chat": "edgemem.chat",
     "EdgememError": "edgemem.errors",
     "Engine": "edgemem.runtime.engine",

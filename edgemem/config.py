@@ -11,13 +11,14 @@ called `cloud.model` and so on, `EDGEMEM_CLOUD_MODEL` in the environment.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
 import tempfile
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -25,16 +26,18 @@ from typing import Any, Literal
 import platformdirs
 
 from edgemem.budget import bytes_of
-from edgemem.cloud import settings as cloud_settings
-from edgemem.cloud.settings import CloudSettings
 from edgemem.errors import ConfigError, InputError
 
 __all__ = [
+    "CloudSettings",
     "Settings",
     "cache_dir",
+    "checked",
     "config_dir",
     "config_file",
     "data_dir",
+    "expression",
+    "is_near",
     "load_settings",
     "require",
     "set_value",
@@ -78,6 +81,42 @@ def config_file() -> Path:
 
 
 NO_LIMIT = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudSettings:
+    """When, where and what may be sent. Off until base_url and model are set.
+
+    base_url: of an OpenAI-compatible service, up to and with its `/v1`. model: its name there.
+    api_key_env: the environment variable that holds the key; none for a service without keys.
+    monthly_budget: of a calendar month (UTC), in the price table's currency; None: no limit.
+    timeout_s: for a whole call, its retries included. max_tokens: of an answer; max_tokens_name:
+    what the service calls that. context_tokens: above it, memories are compressed to it. ask_when:
+    patterns of messages that go to the cloud by themselves; min_confidence: so do questions whose
+    best memory scores below it. never_send: patterns of what may not leave. names: redacted besides
+    those that the store knows. second_price: what a second of waiting is worth, to tell whether
+    compression pays. A pattern is a keyword, or a regular expression between slashes.
+    """
+
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    monthly_budget: float | None = None
+    timeout_s: float = 60.0
+    max_retries: int = 2
+    max_tokens: int = 512
+    max_tokens_name: str = "max_tokens"
+    context_tokens: int = 1000
+    min_confidence: float = 0.0
+    second_price: float = 0.001
+    ask_when: tuple[str, ...] = ()
+    never_send: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a service to ask."""
+        return self.base_url is not None and self.model is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,28 +166,39 @@ class Settings:
         """The settings as JSON-able values, by key, in the order of the fields."""
         out = {key: getattr(self, key) for key in _OWN_KEYS}
         out["db"] = str(self.db)
-        for name in cloud_settings.KEYS:
-            value = getattr(self.cloud, name)
+        for name, value in asdict(self.cloud).items():
             out[_CLOUD + name] = list(value) if isinstance(value, tuple) else value
         return out
 
 
-_RANGES = {
-    "n_ctx": (64, 1_048_576),
-    "n_threads": (1, 512),
-    "n_gpu_layers": (-1, 10_000),
-    "context_turns": (0, 1000),
-    "top_k": (1, 10_000),
-    "ahead_percent": (0, 100),
+_TABLE = "cloud"
+_CLOUD = f"{_TABLE}."
+_NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
+    "n_ctx": (int, 64, 1_048_576),
+    "n_threads": (int, 1, 512),
+    "n_gpu_layers": (int, -1, 10_000),
+    "context_turns": (int, 0, 1000),
+    "top_k": (int, 1, 10_000),
+    "ahead_percent": (int, 0, 100),
+    "cloud.monthly_budget": (float, 0, 1_000_000),
+    "cloud.timeout_s": (float, 1, 600),
+    "cloud.max_retries": (int, 0, 5),
+    "cloud.max_tokens": (int, 1, 32_768),
+    "cloud.context_tokens": (int, 64, 1_000_000),
+    "cloud.min_confidence": (float, 0, 1),
+    "cloud.second_price": (float, 0, 1000),
 }
 _CHOICES = {
     "reader": ("auto", "expert", "instruct", "quote"),
     "vectors": ("float32", "int8"),
     "tuned": ("on", "off"),
+    "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
 }
-_CLOUD = f"{cloud_settings.TABLE}."
-_OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != cloud_settings.TABLE)
-_KEYS = (*_OWN_KEYS, *(_CLOUD + name for name in cloud_settings.KEYS))
+_TEXT_LISTS = frozenset({"cloud.ask_when", "cloud.never_send", "cloud.names"})
+_URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[^\s?#]*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != _TABLE)
+_KEYS = (*_OWN_KEYS, *(_CLOUD + f.name for f in fields(CloudSettings)))
 MEMORY_DB = ":memory:"
 
 
@@ -225,55 +275,101 @@ def _from_text(key: str, text: str) -> str | int | float | list[str]:
 
     A list is a JSON list, or one text a line.
     """
-    name = key.removeprefix(_CLOUD)
-    if key in _RANGES or key.startswith(_CLOUD):
-        try:
-            if key in _RANGES or name in cloud_settings.NUMBERS:
-                kind = int if key in _RANGES else cloud_settings.NUMBERS[name][0]
-                return kind(text.strip())
-            if name in cloud_settings.TEXT_LISTS and text.lstrip().startswith("["):
-                return json.loads(text)  # type: ignore[no-any-return]
-        except (ValueError, RecursionError):
-            return text  # _checked says what is wrong with it
-        if name in cloud_settings.TEXT_LISTS:
-            return [line.strip() for line in text.splitlines() if line.strip()]
+    try:
+        if key in _NUMBERS:
+            return _NUMBERS[key][0](text.strip())
+        if key in _TEXT_LISTS and text.lstrip().startswith("["):
+            return json.loads(text)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError):
+        return text  # _checked says what is wrong with it
+    if key in _TEXT_LISTS:
+        return [line.strip() for line in text.splitlines() if line.strip()]
     return text
 
 
+def checked(name: str, value: object, where: str) -> Any:
+    """The value of a setting of the `[cloud]` table in its final type. Raises ConfigError."""
+    return _checked(_CLOUD + name, value, where)
+
+
 def _checked(key: str, value: object, where: str) -> Any:
-    """The value of a setting in its final type; ConfigError says what is wrong with it."""
+    """The value of a setting in its final type. Raises ConfigError naming what it may be."""
     _check_key(key, where)
-    if key.startswith(_CLOUD):
-        return cloud_settings.checked(key.removeprefix(_CLOUD), value, where)
-    if key in _RANGES:
-        low, high = _RANGES[key]
-        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
-            return value
-        raise ConfigError(
-            f"Setting {key} = {value!r} in {where} is not allowed: it must be a whole number from "
-            f"{low} to {high}. Correct it, or remove it to use the default."
+
+    def refuse(allowed: str, shown: str = repr(value)) -> ConfigError:
+        return ConfigError(
+            f"Setting {key} = {shown} in {where} is not allowed: it must be {allowed}. "
+            "Correct it, or remove it to use the default."
         )
+
+    if key in _NUMBERS:
+        kind, low, high = _NUMBERS[key]
+        allowed = int if kind is int else int | float
+        if isinstance(value, allowed) and not isinstance(value, bool) and low <= value <= high:
+            return kind(value)
+        raise refuse(f"{'a whole' if kind is int else 'a'} number from {low} to {high}")
     if key in _CHOICES:
         if isinstance(value, str) and value in _CHOICES[key]:
             return value
-        raise ConfigError(
-            f"Setting {key} = {value!r} in {where} is not allowed: it must be "
-            f"{' or '.join(_CHOICES[key])}. Correct it, or remove it to use the default."
-        )
+        raise refuse(" or ".join(_CHOICES[key]))
+    if key in _TEXT_LISTS:
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            raise refuse("a list of texts")
+        if not all(v.strip() and v.isprintable() for v in value):
+            raise refuse("a list of texts that are not empty and have no control characters")
+        if key != "cloud.names" and any(map(_is_no_expression, value)):
+            raise refuse("a list of keywords, and of regular expressions between slashes")
+        return tuple(value)
+    if key.startswith(_CLOUD):
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise refuse("non-empty text without control characters")
+        if key == "cloud.api_key_env" and not _VARIABLE.fullmatch(value):
+            # What stands there may be the key itself, so it is not repeated.
+            raise refuse("the name of an environment variable, such as OPENAI_API_KEY",
+                         "(not shown)")  # fmt: skip
+        if key == "cloud.base_url":
+            found = _URL.fullmatch(value)
+            if found is None:
+                raise refuse("a URL such as https://api.example.com/v1, with no user name or query",
+                             "(not shown)" if "@" in value else repr(value))  # fmt: skip
+            if found[1] == "http" and not is_near(value):
+                raise refuse("https://…; http:// is for this machine and the home network only")
+            return value.rstrip("/")
+        return value
     if key == "memory_limit" and isinstance(value, str) and value != NO_LIMIT:
         try:
             bytes_of(value)
         except InputError as exc:
-            raise ConfigError(
-                f"Setting {key} = {value!r} in {where} is not allowed: it must be a size such as "
-                f"1GB or 512MiB, or {NO_LIMIT}. Correct it, or remove it to use the default."
-            ) from exc
+            raise refuse(f"a size such as 1GB or 512MiB, or {NO_LIMIT}") from exc
     if isinstance(value, str) and value.strip() and "\0" not in value and _is_utf8(value):
         return _expanded(value, where) if key == "db" else value
-    raise ConfigError(
-        f"Setting {key} = {value!r} in {where} is not allowed: it must be non-empty text without "
-        "NUL or broken characters. Correct it, or remove it to use the default."
-    )
+    raise refuse("non-empty text without NUL or broken characters")
+
+
+def is_near(url: str) -> bool:
+    """Whether a URL names this machine, or an address of a private network."""
+    found = _URL.fullmatch(url)
+    host = found[2].strip("[]") if found else ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return False
+
+
+def expression(pattern: str) -> str | None:
+    """The regular expression that a pattern holds between slashes; None: it is a keyword."""
+    is_one = len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/")
+    return pattern[1:-1] if is_one else None
+
+
+def _is_no_expression(pattern: str) -> bool:
+    try:
+        re.compile(expression(pattern) or "")
+    except re.error:
+        return True
+    return False
 
 
 def _is_utf8(text: str) -> bool:
@@ -311,7 +407,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     """The table `cloud` as keys `cloud.…`."""
     out: dict[str, Any] = {}
     for key, value in values.items():
-        if key == cloud_settings.TABLE and isinstance(value, dict):
+        if key == _TABLE and isinstance(value, dict):
             out.update({_CLOUD + name: inner for name, inner in value.items()})
         else:
             out[key] = value
@@ -332,9 +428,9 @@ def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[s
     start, end = 0, heads[0] if heads else len(lines)
     new = [_toml_line(changed, values[changed])] if changed in values else []
     if cloudy:
-        ours = [i for i in heads if re.match(rf"\s*\[\s*{cloud_settings.TABLE}\s*\]", lines[i])]
+        ours = [i for i in heads if re.match(rf"\s*\[\s*{_TABLE}\s*\]", lines[i])]
         if not ours:
-            return [*lines, f"[{cloud_settings.TABLE}]", *new] if new else lines
+            return [*lines, f"[{_TABLE}]", *new] if new else lines
         start, end = ours[0] + 1, min([i for i in heads if i > ours[0]], default=len(lines))
     name = re.escape(changed.removeprefix(_CLOUD))
     kept = [line for line in lines[start:end] if not re.match(rf"\s*{name}\s*=", line)]
@@ -349,7 +445,7 @@ def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
         if not _holds(text, values):  # quoted keys or values over several lines: write it plainly
             own = [_toml_line(k, v) for k, v in values.items() if not k.startswith(_CLOUD)]
             cloud = [_toml_line(k, v) for k, v in values.items() if k.startswith(_CLOUD)]
-            head = [f"[{cloud_settings.TABLE}]"] if cloud else []
+            head = [f"[{_TABLE}]"] if cloud else []
             text = "".join(f"{line}\n" for line in [*own, *head, *cloud])
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".config-", suffix=".toml")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -61,7 +62,7 @@ from edgemem.turns import (
     turn_memory,
 )
 
-__all__ = ["Memory"]
+__all__ = ["AsyncMemory", "Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
 _RETRIES = 2  # older pieces that are due, which an `add` takes up beside its own
@@ -497,3 +498,44 @@ def _where(filters: Mapping[str, Any] | None) -> Where | None:
 
 def _unknown(id: str) -> str:
     return f"there is no memory with the id {id!r}; `edgemem list` shows the ids"
+
+
+class AsyncMemory:
+    """`await AsyncMemory(...).search(...)`: every method of Memory, awaited in a worker thread.
+
+    Arguments, results and errors are Memory's own. memory: the Memory behind it, with its settings
+    and parts.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.memory = Memory(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        # Of the class, because reading the property `engine` of an instance would load a model.
+        method = getattr(Memory, name, None)
+        if name.startswith("_") or not callable(method):
+            raise AttributeError(f"AsyncMemory has no method {name!r}; see `.memory` for the rest")
+
+        @wraps(method)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            import asyncio
+
+            return await asyncio.to_thread(method, self.memory, *args, **kwargs)
+
+        return awaited
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(n for n in dir(Memory) if not n.startswith("_"))})
+
+    async def close(self) -> None:
+        """Memory's, in this thread: an answer that it has begun and not read is ended, not awaited.
+
+        The event loop stands still meanwhile, also while an answer in another thread ends.
+        """
+        self.memory.close()
+
+    async def __aenter__(self) -> AsyncMemory:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from edgemem.cloud.settings import CloudSettings
+from edgemem.config import CloudSettings
 
 Behaviour = Callable[["Call"], None]
 

@@ -277,16 +277,16 @@ def test_an_engine_fits_its_limit_by_a_smaller_window():
 LIMITED = """
 import json
 from edgemem import Chat, Memory
-from edgemem.profile import system
+from edgemem.profile import measure
 with Memory(":memory:", memory_limit_bytes=400_000_000) as memory:
     memory.add("I moved to Oslo and work at the harbour.", user_id="ana")
     answer = "".join(Chat(memory, user_id="ana").send("Where do I work?", remember=False))
     engine = memory.engine
     engine.generate("word " * (engine.n_ctx - 20), max_tokens=1)
-    system.give_back()
+    measure.give_back()
     print(json.dumps({
         "turned_down": memory.plan.turned_down, "foretold": memory.plan.total_bytes,
-        "n_ctx": engine.n_ctx, "answer": answer, "rss": system.memory_bytes()["rss"],
+        "n_ctx": engine.n_ctx, "answer": answer, "rss": measure.memory_bytes()["rss"],
     }))
 """
 

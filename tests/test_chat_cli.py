@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import edgemem
-from edgemem.cli import chatting, cli, typed
-from edgemem.cli.budgeting import budget_lines, status_parts
+from edgemem.cli import chatting, cli
+from edgemem.cli import output as typed
+from edgemem.cli.chatting import budget_lines, status_parts
 from edgemem.config import set_value
 from edgemem.errors import ModelNotFound
 from edgemem.memory import Memory

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemem.cli import typed
+from edgemem.cli import output as typed
 from edgemem.cli.chatting import MEANINGS, PROMPT
 from edgemem.cli.prompting import CONTINUED
 from edgemem.memory import Memory

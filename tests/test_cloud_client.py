@@ -12,7 +12,7 @@ import pytest
 from cloudkit import Behaviour, Call, Service, answer, one_after_another, service, sleep
 
 from edgemem.cloud.client import ALLOWED, MAX_ANSWER_BYTES, Client, Reply, Request
-from edgemem.cloud.settings import CloudSettings
+from edgemem.config import CloudSettings
 from edgemem.errors import CloudError, CloudRejected, CloudTimeout
 
 MESSAGES = [{"role": "user", "content": "Où? “dort”"}]

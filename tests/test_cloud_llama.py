@@ -14,7 +14,7 @@ from llama_cpp.server.settings import ModelSettings, ServerSettings
 from memorykit import quick
 
 from edgemem.cloud.governor import Governor
-from edgemem.cloud.settings import CloudSettings
+from edgemem.config import CloudSettings
 from edgemem.errors import CloudRejected
 from edgemem.results import Hit, Scope
 from edgemem.runtime.models import find

@@ -262,7 +262,7 @@ def test_the_command_shows_what_was_dropped(home: Path, models_loaded: None, run
 
 
 def test_what_is_dropped_is_struck_through(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from edgemem.cli.compressing import print_struck
+    from edgemem.cli.tools import print_struck
 
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

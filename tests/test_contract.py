@@ -38,7 +38,7 @@ WALLS = {
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
     "threadpoolctl": ["compression/weights.py"],
-    "pynvml": ["profile/gpu.py"],
+    "pynvml": ["profile/measure.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],
     # Not at all: nothing here needs the checkout, or talks to a network by itself.
@@ -52,7 +52,7 @@ WALLS = {
     "starlette": ["server/"],
     "uvicorn": ["server/asgi.py"],
     "mcp": ["server/mcp.py"],
-    "edgemem.server": ["server/", "cli/serving.py"],
+    "edgemem.server": ["server/", "cli/tools.py"],
     "gguf": ["training/adapters.py"],
     "torch": ["training/"],
     "transformers": ["training/lora.py"],

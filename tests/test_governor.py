@@ -15,10 +15,9 @@ from memorykit import bytes_beside, quick
 
 from edgemem.chat import Chat
 from edgemem.cloud import governor as governing
-from edgemem.cloud.governor import Governor, Outgoing
-from edgemem.cloud.prices import Price, compression_pays, load_prices
-from edgemem.cloud.settings import CloudSettings
+from edgemem.cloud.governor import Governor, Outgoing, Price, compression_pays, load_prices
 from edgemem.compression.layout import estimated_tokens
+from edgemem.config import CloudSettings
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope

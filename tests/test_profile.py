@@ -12,14 +12,13 @@ from types import SimpleNamespace
 import pytest
 from clikit import Run
 
-from edgemem import admission
+from edgemem import admission, profile
 from edgemem.budget import Choice
 from edgemem.config import load_settings
 from edgemem.errors import InputError, ModelError
-from edgemem.profile import Growth, Part, Profile, Timing, child, gpu, system
-from edgemem.profile import run as running
+from edgemem.profile import measure
 from edgemem.profile.page import render
-from edgemem.profile.verdict import parse_budget, verdict
+from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, verdict
 
 KEYS = {
     "parts_mb", "parts_basis", "rss_mb", "pss_mb", "peak_rss_mb", "unexplained_mb", "explained",
@@ -113,8 +112,8 @@ def test_what_is_not_there_is_said_and_never_zero():
 # -- verdicts ------------------------------------------------------------------------------------
 
 
-def asked(budget: str, profile: Profile = MADE):
-    return verdict(parse_budget(budget), profile, RESERVED, CHOICE, told)
+def asked(budget: str, made: Profile = MADE):
+    return verdict(parse_budget(budget), made, RESERVED, CHOICE, told)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +240,7 @@ def profiled(monkeypatch):
         seen.append(how)
         return replace(MADE, verdicts=tuple(asked(b) for b in how["budgets"]))
 
-    monkeypatch.setattr(running, "profile", stand_in)
+    monkeypatch.setattr(profile, "profile", stand_in)
     return seen
 
 
@@ -278,18 +277,18 @@ def test_the_page_is_written_where_it_was_asked_for(run: Run, profiled, tmp_path
 
 
 def test_energy_is_read_of_packages_and_not_where_it_is_forbidden(tmp_path):
-    assert system.energy_joules(tmp_path) is None
+    assert measure.energy_joules(tmp_path) is None
     for name, used in (("intel-rapl:0", 5_000_000), ("intel-rapl:0:0", 1), ("intel-rapl:1", 10)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "energy_uj").write_text(f"{used}\n")
         (tmp_path / name / "max_energy_range_uj").write_text("100000000\n")
-    found = system.energy_joules(tmp_path)
+    found = measure.energy_joules(tmp_path)
     assert found == {"intel-rapl:0": (5.0, 100.0), "intel-rapl:1": (1e-5, 100.0)}
 
 
 def test_a_counter_that_began_anew_is_counted_on():
     before, after = {"a": (90.0, 100.0), "b": (1.0, 100.0)}, {"a": (10.0, 100.0), "b": (3.0, 100.0)}
-    assert system.joules_between(before, after) == pytest.approx(22.0)
+    assert measure.joules_between(before, after) == pytest.approx(22.0)
 
 
 def test_without_a_gpu_there_is_none():
@@ -299,9 +298,9 @@ def test_without_a_gpu_there_is_none():
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        assert gpu.gpus() == []
+        assert measure.gpus() == []
     else:
-        assert all(card["total_mb"] > 0 for card in gpu.gpus())
+        assert all(card["total_mb"] > 0 for card in measure.gpus())
 
 
 def test_what_nvml_tells_of_a_gpu(monkeypatch):
@@ -325,9 +324,9 @@ def test_what_nvml_tells_of_a_gpu(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     row = {"name": "card", "total_mb": 8000.0, "used_mb": 12.0, "process_mb": 3.0}
-    assert gpu.gpus() == [row]
+    assert measure.gpus() == [row]
     nvml.nvmlDeviceGetComputeRunningProcesses = lambda h: [other]
-    assert gpu.gpus() == [row | {"process_mb": None}]
+    assert measure.gpus() == [row | {"process_mb": None}]
 
 
 def test_a_mapped_file_is_found_with_its_resident_pages(tmp_path):
@@ -335,12 +334,12 @@ def test_a_mapped_file_is_found_with_its_resident_pages(tmp_path):
 
     file = tmp_path / "mapped"
     file.write_bytes(b"x" * 8 * mmap.PAGESIZE)
-    if system.mapped_bytes(file) is None:
+    if measure.mapped_bytes(file) is None:
         pytest.skip("this system tells nothing of mappings")
     with file.open("rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
         assert data[:] == file.read_bytes()
-        assert list(system.mapped_bytes(file).values()) == [8 * mmap.PAGESIZE]
-    assert system.mapped_bytes(file) == {}
+        assert list(measure.mapped_bytes(file).values()) == [8 * mmap.PAGESIZE]
+    assert measure.mapped_bytes(file) == {}
 
 
 # -- the processes ---------------------------------------------------------------------------------
@@ -349,18 +348,18 @@ def test_a_mapped_file_is_found_with_its_resident_pages(tmp_path):
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"cold_starts": 0}, {"sizes": (10, 0)}])
 def test_a_number_below_one_is_refused(wrong):
     with pytest.raises(InputError, match="must be at least 1"):
-        running.profile(**wrong)
+        profile.profile(**wrong)
 
 
 def test_what_goes_wrong_in_the_process_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     monkeypatch.setenv("EDGEMEM_MODEL", "no-such-model")
     with pytest.raises(ModelError, match=r"nothing was profiled: .*no-such-model"):
-        running.profile(rounds=1, sizes=())
+        profile.profile(rounds=1, sizes=())
 
 
 def test_growth_is_of_that_many_memories(tmp_path):
-    few, many = child.growth(str(tmp_path), [50, 400], "float32", 3)
+    few, many = measure.growth(str(tmp_path), [50, 400], "float32", 3)
     assert (few["memories"], many["memories"]) == (50, 400)
     assert 0 < few["p50_ms"] <= few["p95_ms"] and few["index_mb"] < many["index_mb"]
 
@@ -370,7 +369,7 @@ def test_growth_is_of_that_many_memories(tmp_path):
 def test_the_parts_explain_what_the_process_takes(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
     steps = []
-    made = running.profile(
+    made = profile.profile(
         rounds=1, sizes=(200,), cold_starts=1, budgets=["9GB-ram"], on_step=steps.append
     )
     found = made.to_dict()

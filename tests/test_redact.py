@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 
 from bench import redaction
 from bench.private_texts import luhn
-from edgemem.cloud.patterns import KINDS, find, iban_is_valid, luhn_is_valid
-from edgemem.cloud.people import People, introduced
-from edgemem.cloud.redact import redact
+from edgemem.cloud.redact import (
+    KINDS,
+    People,
+    find,
+    iban_is_valid,
+    introduced,
+    luhn_is_valid,
+    redact,
+)
 
 
 def kinds(text: str) -> list[str]:

@@ -21,8 +21,8 @@ from memorykit import quick
 
 import edgemem.server
 from edgemem import config
-from edgemem.cli import serving
-from edgemem.cli.typed import history_file, remember_typed
+from edgemem.cli import tools
+from edgemem.cli.output import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
 from edgemem.server.asgi import require_safe
@@ -76,8 +76,8 @@ def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[dict[str, Any]] = []
-    monkeypatch.setattr(serving, "stderr_is_terminal", lambda: True)
-    monkeypatch.setattr(serving, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
     monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: started.append(given))
     first = run("serve", "--queue", "3", "--allow-host", "memory.lan", "--allow-reset")
     token = token_file().read_text().strip()
@@ -93,12 +93,12 @@ def test_the_address_with_the_token_is_told_at_a_terminal_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "http://127.0.0.1:8765"
-    monkeypatch.setattr(serving, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
     monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: given["on_ready"](url))
     told = run("serve").stderr
     token = token_file().read_text().strip()
     assert f"Listening on {url}." in told and token not in told
-    monkeypatch.setattr(serving, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
     shown = run("serve")
     assert f"{url}/#token={token}" in shown.stderr and shown.stdout == ""
 
@@ -108,7 +108,7 @@ def test_what_the_page_erases_leaves_the_chats_prompt_too(
 ) -> None:
     remember_typed("My password is xyzzy.")
     remember_typed("Hello.")
-    monkeypatch.setattr(serving, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
     said = ["My password is xyzzy."]
     monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: given["on_erase"](said))
     run("serve")

@@ -1,9 +1,8 @@
 """The command line: `edgemem …`.
 
-Knows the commands and how to say an error in one line. Knows nothing of how anything is done:
-every command asks `Memory`, `Chat`, `config`, `runtime.models` or `importers`. This package is
-the only importer of click and rich. Heavy modules are imported inside the commands, so that
-`edgemem --help` is quick.
+Every command asks another room: this one knows options, how results are shown, and how an error is
+said in one line, and nothing of how anything is done. It is the only importer of click and rich.
+Heavy modules are imported inside the commands, so that `edgemem --help` is quick.
 
 Data goes to stdout; progress, notes, questions and errors go to stderr.
 """
@@ -16,18 +15,7 @@ from typing import Any
 
 import click
 
-from edgemem.cli import (
-    admin,
-    chatting,
-    cloud,
-    compressing,
-    demo,
-    files,
-    memories,
-    profiling,
-    serving,
-    training,
-)
+from edgemem.cli import admin, chatting, cloud, demo, memories, tools, training
 from edgemem.cli.output import one_line_errors
 
 __all__ = ["cli", "main"]
@@ -83,17 +71,17 @@ for _command in (
     memories.delete,
     memories.erase,
     memories.history,
-    files.export,
-    files.import_files,
-    compressing.compress,
+    memories.export,
+    memories.import_files,
+    tools.compress,
     admin.reindex,
     admin.doctor,
     admin.models,
     admin.config,
     cloud.cloud,
-    profiling.profile,
-    serving.serve,
-    serving.mcp,
+    tools.profile,
+    tools.serve,
+    tools.mcp,
     training.train,
 ):
     cli.add_command(_command)

@@ -1,17 +1,16 @@
-"""`reindex`, `doctor`, `models`, `config` and what `--version` prints.
-
-Knows how the state of an installation and of a store is shown, not how it is found out.
-"""
+"""`reindex`, `doctor`, `models`, `config` and what `--version` prints."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemem.cli.output import (
+    change_line,
     db_option,
     json_option,
     note,
@@ -19,15 +18,15 @@ from edgemem.cli.output import (
     open_memory,
     pending_note,
     plural,
-    print_changes,
     print_json,
+    print_result,
     progress,
     stderr_is_terminal,
     stdin_is_terminal,
     working,
 )
 from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
-from edgemem.errors import EdgememError, ModelError
+from edgemem.errors import ConfigError, EdgememError, ModelError
 
 if TYPE_CHECKING:
     from edgemem.runtime.models import Installed
@@ -71,10 +70,10 @@ def reindex(db: str | None, as_json: bool) -> None:
     """Embed every memory anew, for instance after changing the embedder."""
     with open_memory(db) as memory, progress("Embedding", None) as advance:
         count = memory.reindex(on_progress=advance)
-    if as_json:
-        print_json({"results": [{"reindexed": count}]})
-    else:
-        note(f"{count} embedded anew.")
+    print_result(as_json, {"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
+
+
+_PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 
 
 @click.command()
@@ -94,45 +93,32 @@ def doctor(retry: bool, db: str | None, as_json: bool) -> None:
             with working("Working off what is pending …"):
                 changes = memory.process_pending(retry_now=True)
         report: dict[str, Any] = dict(memory.doctor())
-        pending = [
-            {
-                "id": item.id,
-                "task": item.task,
-                "attempts": item.attempts,
-                "last_error": item.last_error,
-                "created_at": item.created_at,
-                "next_try_at": item.next_try_at,
-            }
-            for item in memory.pending()
-        ]
+        pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
     report["processor"] = machine.summary()
     report["pending"] = pending
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
-    if as_json:
-        print_json({"results": [json.loads(json.dumps(report, default=str))]})
-    else:
-        _print_report(report)
-        if changes is not None:
-            print_changes(changes)
+    shown = json.loads(json.dumps(report, default=str))
+    lines = [*_report_lines(report), *map(change_line, changes or ())]
+    print_result(as_json, {"results": [shown]}, lines)
     pending_note(len(pending))
     if report.get("problems"):
         raise click.exceptions.Exit(1)
 
 
-def _print_report(report: dict[str, Any]) -> None:
+def _report_lines(report: dict[str, Any]) -> Iterator[str]:
     for key, value in report.items():
         if key in ("problems", "pending", "retried"):
             continue
         if isinstance(value, dict):
             value = ", ".join(f"{name} {number}" for name, number in value.items())
-        click.echo(f"{key}\t{one_line(str(value))}")
+        yield f"{key}\t{one_line(str(value))}"
     for problem in report.get("problems") or ["none"]:
-        click.echo(f"problem\t{one_line(str(problem))}")
+        yield f"problem\t{one_line(str(problem))}"
     for item in report["pending"]:
         tries = plural(item["attempts"], "failed try")
         why = one_line(item["last_error"] or "not tried yet")
-        click.echo(f"pending\t{item['id']}\t{item['task']}\t{tries}\t{why}")
+        yield f"pending\t{item['id']}\t{item['task']}\t{tries}\t{why}"
 
 
 # -- models --------------------------------------------------------------------------------------
@@ -153,16 +139,13 @@ def models_list(as_json: bool) -> None:
     """
     from edgemem.runtime.models import installed
 
-    rows = installed()
-    used = [_used_as(row) for row in rows]
-    if as_json:
-        results = [row.to_dict() | {"reader": as_} for row, as_ in zip(rows, used, strict=True)]
-        print_json({"results": results})
-        return
-    for row, as_ in zip(rows, used, strict=True):
-        size = f"{row.size_bytes / 1e6:.1f} MB"
-        about = [row.licence, as_ or "-", row.about]
-        click.echo("\t".join([row.name, row.kind, row.source, size, *about]))
+    results, lines = [], []
+    for row in installed():
+        used_as, size = _used_as(row), f"{row.size_bytes / 1e6:.1f} MB"
+        results.append(row.to_dict() | {"reader": used_as})
+        about = [row.licence, used_as or "-", row.about]
+        lines.append("\t".join([row.name, row.kind, row.source, size, *about]))
+    print_result(as_json, {"results": results}, lines)
 
 
 def _used_as(row: Installed) -> str | None:
@@ -188,10 +171,7 @@ def models_where(name: str | None, as_json: bool) -> None:
     from edgemem.runtime.models import find, user_models_dir
 
     path = user_models_dir() if name is None else find(name)
-    if as_json:
-        print_json({"results": [{"name": name, "path": str(path)}]})
-    else:
-        click.echo(path)
+    print_result(as_json, {"results": [{"name": name, "path": str(path)}]}, [str(path)])
 
 
 @models.command("verify")
@@ -210,11 +190,8 @@ def models_verify(names: tuple[str, ...], as_json: bool) -> None:
         for done, name in enumerate(names, 1):
             rows.append({"name": name, "ok": verify(name)})
             advance(done)
-    if as_json:
-        print_json({"results": rows})
-    else:
-        for row in rows:
-            click.echo(f"{row['name']}\t{'ok' if row['ok'] else 'damaged'}")
+    lines = (f"{row['name']}\t{'ok' if row['ok'] else 'damaged'}" for row in rows)
+    print_result(as_json, {"results": rows}, lines)
     if not all(row["ok"] for row in rows):
         note("Delete a damaged file (`edgemem models where NAME`) and install or pull it again.")
         raise click.exceptions.Exit(1)
@@ -229,10 +206,7 @@ def models_pull(name: str, as_json: bool) -> None:
 
     with progress("Fetching bytes", None) as advance:
         path = pull(name, advance)
-    if as_json:
-        print_json({"results": [{"name": name, "path": str(path)}]})
-    else:
-        click.echo(path)
+    print_result(as_json, {"results": [{"name": name, "path": str(path)}]}, [str(path)])
 
 
 @models.command("tune")
@@ -291,11 +265,9 @@ def config() -> None:
 
 
 def _print_settings(values: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json({"results": [{"key": key, "value": value} for key, value in values.items()]})
-        return
-    for key, value in values.items():
-        click.echo(f"{key}\t{'' if value is None else value}")
+    results = [{"key": key, "value": value} for key, value in values.items()]
+    lines = (f"{key}\t{'' if value is None else value}" for key, value in values.items())
+    print_result(as_json, {"results": results}, lines)
 
 
 @config.command("show")
@@ -310,15 +282,12 @@ def config_show(as_json: bool) -> None:
 @json_option
 def config_get(key: str, as_json: bool) -> None:
     """Print one setting."""
-    from edgemem.errors import ConfigError
-
     values = load_settings().to_dict()
     if key not in values:
         raise ConfigError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
-    if as_json:
-        _print_settings({key: values[key]}, as_json)
-    else:
-        click.echo("" if values[key] is None else values[key])
+    value = values[key]
+    results = [{"key": key, "value": value}]
+    print_result(as_json, {"results": results}, ["" if value is None else str(value)])
 
 
 @config.command("set")
@@ -346,7 +315,4 @@ def config_unset(key: str, as_json: bool) -> None:
 @json_option
 def config_path(as_json: bool) -> None:
     """Print the path of config.toml."""
-    if as_json:
-        print_json({"results": [{"path": str(config_file())}]})
-    else:
-        click.echo(config_file())
+    print_result(as_json, {"results": [{"path": str(config_file())}]}, [str(config_file())])

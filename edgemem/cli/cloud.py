@@ -1,7 +1,4 @@
-"""`cloud`: what is configured, what was sent, what would be sent, and what never may.
-
-Knows how these are shown; the governor and the store know the rest.
-"""
+"""`cloud`: what is configured, what was sent, what would be sent, and what never may."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from edgemem.cli.output import (
     open_memory,
     plural,
     print_json,
+    print_result,
     scope_kwargs,
     scope_options,
 )
@@ -46,11 +44,8 @@ def status(db: str | None, as_json: bool) -> None:
     require_enabled(settings.cloud)
     with open_memory(db, settings) as memory:
         found = find(memory.store, settings.cloud)
-    if as_json:
-        print_json({"results": [found]})
-        return
-    for key, value in found.items():
-        click.echo(f"{key}\t{'' if value is None else value}")
+    lines = (f"{key}\t{'' if value is None else value}" for key, value in found.items())
+    print_result(as_json, {"results": [found]}, lines)
 
 
 @cloud.command()
@@ -63,27 +58,19 @@ def receipts(last: int, db: str | None, as_json: bool) -> None:
 
     with open_memory(db) as memory:
         found = read(memory.store, last)
-    if as_json:
-        print_json({"results": [receipt.to_dict() for receipt in found]})
-        return
-    for receipt in found:
-        click.echo("\t".join(_columns(receipt)))
-    if not found:
-        note("Nothing was ever sent from this store.")
+    results = [receipt.to_dict() for receipt in found]
+    remark = "Nothing was ever sent from this store."
+    print_result(as_json, {"results": results}, map(_line, found), remark)
 
 
-def _columns(receipt: Receipt) -> list[str]:
+def _line(receipt: Receipt) -> str:
     tokens = f"{receipt.tokens_before}>{receipt.tokens_after} tokens"
     cost = "no price" if receipt.cost is None else f"{receipt.cost:.6f}"
-    return [
-        receipt.created_at[:19],
-        f"{receipt.endpoint} {receipt.model}",
-        receipt.outcome,
-        tokens,
-        cost,
-        plural(len(receipt.memory_ids), "memory"),
-        (receipt.sent_sha256 or "hash erased")[:16],
-    ]
+    service = f"{receipt.endpoint} {receipt.model}"
+    memories = plural(len(receipt.memory_ids), "memory")
+    sha256 = (receipt.sent_sha256 or "hash erased")[:16]
+    columns = [receipt.created_at[:19], service, receipt.outcome, tokens, cost, memories, sha256]
+    return "\t".join(columns)
 
 
 @cloud.command("dry-run")
@@ -168,12 +155,12 @@ def never_send(
 
     With a marked memory stay the words it was taken from, and all that was taken from those.
     """
-    from edgemem.cloud import settings as cloud_settings
+    from edgemem.config import checked
     from edgemem.results import Scope
     from edgemem.store import receipts as kept
 
     # The same rules as in config.toml, so a wrong expression is refused here.
-    wanted = cloud_settings.checked("never_send", list(patterns), "the call")
+    wanted = checked("never_send", list(patterns), "the call")
     scope = Scope(user_id, agent_id, run_id)
     with open_memory(db) as memory:
         with memory.store.transaction() as tx:
@@ -188,13 +175,8 @@ def never_send(
             for number in remove:
                 kept.remove_mark(tx, number)
         rows = _marks(memory)
-    if as_json:
-        print_json({"results": rows})
-        return
-    for row in rows:
-        click.echo("\t".join(str(value) for value in row.values() if value is not None))
-    if not rows:
-        note("Nothing is marked.")
+    lines = ("\t".join(str(v) for v in row.values() if v is not None) for row in rows)
+    print_result(as_json, {"results": rows}, lines, "Nothing is marked.")
 
 
 def _marks(memory: Memory) -> list[dict[str, Any]]:

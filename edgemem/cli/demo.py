@@ -1,20 +1,14 @@
-"""`demo`: plays a conversation into a store, then asks about it from a new process.
-
-Knows how that is shown and scored. Knows nothing of any particular conversation: the one in
-`data/demo.json` is only the default.
-"""
+"""`demo`: plays a conversation into a store, then asks about it from a new process."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +45,7 @@ _SIGNS = {
 conversation_option = click.option(
     "--conversation",
     type=click.Path(exists=True, dir_okay=False),
+    default=str(Path(__file__).parent.parent / "data" / "demo.json"),
     metavar="FILE",
     help="Play another conversation, in the format of edgemem/data/demo.json.",
 )
@@ -61,7 +56,7 @@ conversation_option = click.option(
 @click.option("--db", metavar="FILE", help="Keep the store in this new file.  [default: discard]")
 @experts_option
 @json_option
-def demo(conversation: str | None, db: str | None, experts: str | None, as_json: bool) -> None:
+def demo(conversation: str, db: str | None, experts: str | None, as_json: bool) -> None:
     """Play a conversation of several weeks, then answer questions about it from a new process.
 
     Shows what was taken from each pair of messages, which memories were added, changed or
@@ -80,10 +75,10 @@ def demo(conversation: str | None, db: str | None, experts: str | None, as_json:
     licence_note(settings)
     tune_first(settings)
     started = time.perf_counter()
-    with _conversation_file(conversation) as file, _store_file(db) as store:
-        script = read_demo(file)
-        play(script, store, console, experts)
-        rows, child_rss = answer_questions(file, store, console, experts)
+    with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:
+        store = db or os.path.join(folder, "demo.db")
+        play(read_demo(conversation), store, console, experts)
+        rows, child_rss = answer_questions(conversation, store, console, experts)
     seconds = time.perf_counter() - started
     peaks = [peak for peak in (peak_rss_mb(), child_rss) if peak is not None]
     right = sum(row["right"] for row in rows)
@@ -97,24 +92,6 @@ def demo(conversation: str | None, db: str | None, experts: str | None, as_json:
     console.print(f"\n[bold]{right} of {len(rows)} answers right[/] · {seconds:.0f} s{memory_used}")
     if as_json:
         print_json({"summary": summary, "rows": rows})
-
-
-@contextmanager
-def _conversation_file(given: str | None) -> Iterator[str]:
-    if given is not None:
-        yield given
-        return
-    with resources.as_file(resources.files("edgemem") / "data" / "demo.json") as path:
-        yield str(path)
-
-
-@contextmanager
-def _store_file(given: str | None) -> Iterator[str]:
-    if given is not None:
-        yield given
-        return
-    with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:
-        yield str(Path(folder) / "demo.db")
 
 
 # -- playing -------------------------------------------------------------------------------------
@@ -233,12 +210,11 @@ def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
 @conversation_option
 @db_option
 @experts_option
-def demo_answer(conversation: str | None, db: str | None, experts: str | None) -> None:
+def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
     """Answer a conversation's questions from a store; one line of JSON each, then the peak RSS."""
     from edgemem.chat import Chat
 
-    with _conversation_file(conversation) as file:
-        script = read_demo(file)
+    script = read_demo(conversation)
     with open_memory(db, settings_with(experts=experts)) as memory:
         for question in script.questions:
             started = time.perf_counter()

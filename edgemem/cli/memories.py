@@ -1,18 +1,23 @@
-"""`add`, `search`, `get`, `list`, `update`, `delete`, `erase`, `history`.
-
-Knows how their options become calls of `Memory`, and nothing of what those do.
-"""
+"""`add`, `search`, `get`, `list`, `update`, `delete`, `erase`, `history`, `export`, `import`."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemem import importers
 from edgemem.cli.output import (
+    change_line,
     db_option,
     erase_preview,
     experts_option,
+    forget_typed,
+    item_line,
     json_object,
     json_option,
     licence_note,
@@ -22,10 +27,9 @@ from edgemem.cli.output import (
     open_memory,
     pending_note,
     plural,
-    print_changes,
-    print_item,
-    print_json,
-    read_stdin,
+    print_result,
+    progress,
+    read_text,
     scope_kwargs,
     scope_options,
     settings_with,
@@ -34,9 +38,23 @@ from edgemem.cli.output import (
     who,
     working,
 )
-from edgemem.cli.typed import forget_typed
+from edgemem.errors import InputError, StoreLocked
 
-__all__ = ["add", "delete", "erase", "get", "history", "list_memories", "search", "update"]
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = [
+    "add",
+    "delete",
+    "erase",
+    "export",
+    "get",
+    "history",
+    "import_files",
+    "list_memories",
+    "search",
+    "update",
+]
 
 
 @click.command()
@@ -75,7 +93,7 @@ def add(
     if not texts:
         if stdin_is_terminal():
             raise click.UsageError("Give a TEXT, or pipe one in.")
-        texts = (read_stdin().rstrip("\r\n"),)
+        texts = (read_text().rstrip("\r\n"),)
     speaker = {} if name is None else {"name": name}
     messages = [{"role": role, "content": text, **speaker} for text in texts]
     settings = settings_with(experts=experts)
@@ -90,10 +108,7 @@ def add(
             infer=not no_infer,
             **scope_kwargs(settings, user_id, agent_id, run_id),
         )
-    if as_json:
-        print_json(changes.to_dict())
-    else:
-        print_changes(changes)
+    print_result(as_json, changes.to_dict(), map(change_line, changes))
     pending_note(changes.pending)
 
 
@@ -138,13 +153,7 @@ def search(
             explain=explain,
             **scope,
         )
-    if as_json:
-        print_json(hits.to_dict())
-        return
-    for hit in hits:
-        print_item(hit)
-    if not hits:
-        note(f"Nothing found for {who(scope)}.")
+    print_result(as_json, hits.to_dict(), map(item_line, hits), f"Nothing found for {who(scope)}.")
 
 
 @click.command()
@@ -158,15 +167,16 @@ def get(memory_id: str, db: str | None, as_json: bool) -> None:
         if item is None:
             raise no_memory(memory_id)
         turns = [] if as_json else memory.source_turns(memory_id)
-    if as_json:
-        print_json({"results": [item.to_dict()]})
-        return
-    for key, value in item.to_dict().items():
-        if value not in (None, {}, []):
-            click.echo(f"{key}\t{value if key == 'memory' else one_line(str(value))}")
+    shown = item.to_dict()
+    lines = [
+        f"{key}\t{value if key == 'memory' else one_line(str(value))}"
+        for key, value in shown.items()
+        if value not in (None, {}, [])
+    ]
     for turn in turns:
         said = f"{turn.timestamp[:16].replace('T', ' ')} {turn.name or turn.role}: {turn.content}"
-        click.echo(f"said\t{one_line(said)}")
+        lines.append(f"said\t{one_line(said)}")
+    print_result(as_json, {"results": [shown]}, lines)
 
 
 @click.command("list")
@@ -191,13 +201,7 @@ def list_memories(
     scope = scope_kwargs(settings, user_id, agent_id, run_id)
     with open_memory(db, settings) as memory:
         items = memory.get_all(filters=filters, top_k=top_k, **scope)
-    if as_json:
-        print_json(items.to_dict())
-        return
-    for item in items:
-        print_item(item)
-    if not items:
-        note(f"No memories of {who(scope)}.")
+    print_result(as_json, items.to_dict(), map(item_line, items), f"No memories of {who(scope)}.")
 
 
 @click.command()
@@ -217,10 +221,7 @@ def update(
     """Replace the text of a memory; its history keeps the old one."""
     with open_memory(db) as memory:
         change = memory.update(memory_id, text, metadata=metadata)
-    if as_json:
-        print_json({"results": [change.to_dict()]})
-    else:
-        print_changes([change])
+    print_result(as_json, {"results": [change.to_dict()]}, [change_line(change)])
 
 
 @click.command()
@@ -257,10 +258,8 @@ def delete(
                 if memory.get(memory_id) is None:
                     raise no_memory(memory_id)
             changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
-    if as_json:
-        print_json({"results": [change.to_dict() for change in changes]})
-    else:
-        print_changes(changes)
+    results = [change.to_dict() for change in changes]
+    print_result(as_json, {"results": results}, map(change_line, changes))
 
 
 @click.command()
@@ -282,11 +281,8 @@ def erase(ids: tuple[str, ...], yes: bool, db: str | None, as_json: bool) -> Non
         forget_typed([turn.content for turn in turns])
         with working("Erasing …"):
             gone = memory.erase(list(ids))
-    if as_json:
-        print_json({"results": [{"id": memory_id, "event": "ERASE"} for memory_id in gone]})
-        return
-    for memory_id in gone:
-        click.echo(memory_id)
+    results = [{"id": memory_id, "event": "ERASE"} for memory_id in gone]
+    print_result(as_json, {"results": results}, gone)
 
 
 @click.command()
@@ -299,10 +295,165 @@ def history(memory_id: str, db: str | None, as_json: bool) -> None:
         rows = memory.history(memory_id)
     if not rows:
         raise no_memory(memory_id)
-    if as_json:
-        print_json({"results": rows})
-        return
+    lines = []
     for row in rows:
         time = (row["updated_at"] or row["created_at"] or "")[:19].replace("T", " ")
         old, new = row["old_memory"] or "", row["new_memory"] or ""
-        click.echo("\t".join([time, row["event"], one_line(old), one_line(new)]))
+        lines.append("\t".join([time, row["event"], one_line(old), one_line(new)]))
+    print_result(as_json, {"results": rows}, lines)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+IMPORT_ID = "import_id"
+"""The key of a turn's metadata that tells a second import that it is there already."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@db_option
+@json_option
+def export(file: str, db: str | None, as_json: bool) -> None:
+    """Write everything in the store to FILE as JSON Lines (default: standard output).
+
+    Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
+    """
+    with open_memory(db) as memory:
+        if file == "-":
+            memory.export_jsonl(sys.stdout)
+            return
+        with working("Exporting …"):
+            count = memory.export_jsonl(Path(file))
+    rows = {"results": [{"file": file, "rows": count}]}
+    print_result(as_json, rows, remark=f"{plural(count, 'row')} written to {file}.")
+
+
+@click.command("import")
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE...",
+)
+@click.option(
+    "--format",
+    "shape",
+    type=click.Choice(["auto", "edgemem", "locomo", "chat"]),
+    default="auto",
+    show_default=True,
+    help="edgemem: an export; locomo: LoCoMo's JSON; chat: a plain chat log.",
+)
+@click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
+@experts_option
+@scope_options
+@db_option
+@json_option
+def import_files(
+    paths: tuple[str, ...],
+    shape: str,
+    no_infer: bool,
+    experts: str | None,
+    user_id: str | None,
+    agent_id: str | None,
+    run_id: str | None,
+    db: str | None,
+    as_json: bool,
+) -> None:
+    """Read conversations, or an export, into the store.
+
+    Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's. An
+    import that was stopped may be run again: what is there already is passed over.
+    """
+    settings = settings_with(experts=experts)
+    if not no_infer:
+        licence_note(settings)
+    scope = scope_kwargs(settings, user_id, agent_id, run_id)
+    shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
+    if "edgemem" in shapes and (no_infer or (user_id, agent_id, run_id) != (None, None, None)):
+        raise click.UsageError(
+            f"{paths[shapes.index('edgemem')]} is an export, which keeps its own users, agents and "
+            "runs and is stored as it is. Leave out --user-id, --agent-id, --run-id and --no-infer."
+        )
+    rows = []
+    with open_memory(db, settings) as memory:
+        for path, found in zip(paths, shapes, strict=True):
+            if found == "edgemem":
+                row = _import_export(memory, path)
+            else:
+                row = _import_turns(memory, path, found, scope, infer=not no_infer)
+            rows.append({"file": path, "format": found, **row})
+            skipped = f", {row['skipped']} were there already" if row["skipped"] else ""
+            unit = "row" if found == "edgemem" else "turn"
+            note(f"{path}: {plural(row['imported'], unit)} imported{skipped}.")
+            pending_note(row["pending"])
+    print_result(as_json, {"results": rows})
+
+
+def _import_export(memory: Memory, path: str) -> dict[str, int]:
+    with open(path, "rb") as file:
+        total = sum(1 for line in file if line.strip())
+    with progress("Importing", total) as advance:
+        try:
+            new = memory.import_jsonl(path, on_progress=advance)
+        except InputError as exc:
+            raise InputError(f"{path}: {exc}") from exc
+    return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
+
+
+def _import_turns(
+    memory: Memory, path: str, shape: str, scope: Mapping[str, Any], *, infer: bool
+) -> dict[str, int]:
+    if shape == "locomo":
+        conversations = [(s.sample_id, s.messages) for s in importers.locomo_samples(path)]
+    else:
+        log = importers.read_chat_log(path)
+        # Logs without times may begin alike ("hi"), so only the whole file tells them apart.
+        seed = "" if log.dated else "\n".join(m["content"] for m in log.messages)
+        conversations = [(seed, log.messages)]
+        if log.left_out:
+            note(f"{path}: {plural(log.left_out, 'line')} left out: notices, media, or no speaker.")
+    known = _imported(memory, scope)
+    wanted: list[list[dict[str, Any]]] = []
+    done = 0
+    for seed, messages in conversations:
+        ids = importers.import_ids(messages, seed=seed)
+        done += sum(import_id in known for import_id in ids)
+        marked = [
+            {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
+            for message, import_id in zip(messages, ids, strict=True)
+        ]
+        # Pairs are formed before those that are there are left out, so they stay the same pairs.
+        for batch in importers.batches(marked, infer=infer):
+            left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]
+            if left:
+                wanted.append(left)
+    row = {"imported": 0, "skipped": done, "memories": 0, "pending": 0}
+    with progress("Importing", sum(map(len, wanted))) as advance:
+        try:
+            for batch in wanted:
+                changes = memory.add(batch, infer=infer, **scope)
+                row["imported"] += len(batch)
+                row["memories"] += sum(change.event == "ADD" for change in changes)
+                advance(row["imported"])
+        except KeyboardInterrupt:
+            note(
+                f"Stopped after {plural(row['imported'], 'turn')}; the same command goes on there."
+            )
+            raise
+    if infer and done and memory.pending():  # an import that was stopped may have left a pair
+        with suppress(StoreLocked):
+            row["memories"] += sum(c.event == "ADD" for c in memory.process_pending())
+    row["pending"] = len(memory.pending()) if infer else 0
+    return row
+
+
+def _imported(memory: Memory, scope: Mapping[str, Any]) -> set[str]:
+    """The import ids of the turns in exactly this scope, those of deleted memories among them."""
+    known: set[str] = set()
+    for row in memory.store.export_rows():
+        if row["type"] != "turn":  # turns come first
+            break
+        if all(row[key] == value for key, value in scope.items()):
+            known.add(row["metadata"].get(IMPORT_ID))
+    return known

@@ -1,21 +1,23 @@
-"""What the commands share: options, opening the store, and printing.
+"""What the commands share: options, opening the store, printing, and the file of what was typed.
 
-Knows click, stdout and stderr, and how a memory looks in one line. Knows no command.
+Knows no command.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
-from edgemem.config import Settings, load_settings
+from edgemem.config import Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreError
 from edgemem.results import Change, Hit, MemoryItem
 
@@ -24,10 +26,15 @@ if TYPE_CHECKING:
     from edgemem.store import StoredTurn
 
 __all__ = [
+    "MOST_LINES",
     "Advance",
+    "change_line",
     "db_option",
     "erase_preview",
     "experts_option",
+    "forget_typed",
+    "history_file",
+    "item_line",
     "json_object",
     "json_option",
     "licence_note",
@@ -38,11 +45,11 @@ __all__ = [
     "open_memory",
     "pending_note",
     "plural",
-    "print_changes",
-    "print_item",
     "print_json",
+    "print_result",
     "progress",
-    "read_stdin",
+    "read_text",
+    "remember_typed",
     "scope_kwargs",
     "scope_options",
     "settings_with",
@@ -50,6 +57,7 @@ __all__ = [
     "stderr_is_terminal",
     "stdin_is_terminal",
     "text_of",
+    "typed_before",
     "when",
     "who",
     "working",
@@ -220,6 +228,21 @@ def print_json(value: Mapping[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+def print_result(
+    as_json: bool, value: Mapping[str, Any], lines: Iterable[str] = (), remark: str = ""
+) -> None:
+    """Print a value as JSON, or else lines for a person. remark: noted if there are no lines."""
+    if as_json:
+        print_json(value)
+        return
+    empty = True
+    for line in lines:
+        click.echo(line)
+        empty = False
+    if empty and remark:
+        note(remark)
+
+
 def plural(count: int, noun: str) -> str:
     """`1 memory`, `2 memories`, `3 turns`."""
     if count != 1:
@@ -244,20 +267,19 @@ def text_of(item: MemoryItem) -> str:
     return one_line(f"{speaker}: {item.memory}" if speaker else item.memory)
 
 
-def print_item(item: MemoryItem) -> None:
+def item_line(item: MemoryItem) -> str:
     """A memory as tab-separated id, score (of a hit), time, text, and score parts if asked for."""
     columns = [item.id, when(item), text_of(item)]
     if isinstance(item, Hit):
         columns.insert(1, f"{item.score:.3f}")
         if item.parts is not None:
             columns.append(" ".join(f"{name}={value:.3f}" for name, value in item.parts.items()))
-    click.echo("\t".join(columns))
+    return "\t".join(columns)
 
 
-def print_changes(changes: Iterable[Change]) -> None:
-    """Changes as tab-separated id, event, text."""
-    for change in changes:
-        click.echo("\t".join([change.id, change.event, one_line(change.memory)]))
+def change_line(change: Change) -> str:
+    """A change as tab-separated id, event, text."""
+    return "\t".join([change.id, change.event, one_line(change.memory)])
 
 
 # -- erasing ---------------------------------------------------------------------------------------
@@ -298,15 +320,16 @@ def show_preview(items: Sequence[MemoryItem], turns: Sequence[StoredTurn]) -> No
 # -- stdin ---------------------------------------------------------------------------------------
 
 
-def read_stdin() -> str:
-    """All of stdin as text. Raises click's usage error on bytes that are no UTF-8."""
-    data = sys.stdin.buffer.read()
+def read_text(file: str = "-") -> str:
+    """All of a file, or of stdin, as text. Raises click's usage error on what is no UTF-8."""
     try:
-        return data.decode("utf-8")
+        if file == "-":
+            return sys.stdin.buffer.read().decode("utf-8")
+        return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as exc:
         raise click.UsageError(
-            f"Standard input is not UTF-8 text: byte {exc.start} is {data[exc.start]:#04x}. "
-            "Convert it to UTF-8 first."
+            f"{'Standard input' if file == '-' else file} is not UTF-8 text: byte {exc.start} is "
+            f"{exc.object[exc.start]:#04x}. Convert it to UTF-8 first."
         ) from exc
 
 
@@ -316,3 +339,70 @@ def stdin_is_terminal() -> bool:
 
 def stderr_is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+# -- what was typed at the prompt of `edgemem chat` ------------------------------------------------
+
+MOST_LINES = 1000
+_BREAK = "\u2028"  # Unicode's line separator: where an input of several lines was broken
+
+
+def history_file() -> Path:
+    return data_dir() / "chat_history"
+
+
+def typed_before() -> list[str]:
+    """The inputs of earlier chats and of this one, oldest first; a file grown long is cut."""
+    lines = _typed_lines()
+    if len(lines) > 2 * MOST_LINES:
+        _write_typed(lines[-MOST_LINES:])
+    return [line.replace(_BREAK, "\n") for line in lines[-MOST_LINES:]]
+
+
+def remember_typed(text: str) -> None:
+    """Add an input to the file. A folder that refuses is no error."""
+    with suppress(OSError, UnicodeEncodeError):
+        history_file().parent.mkdir(parents=True, exist_ok=True)
+        with open(history_file(), "a", encoding="utf-8", opener=_private) as file:
+            file.write(_BREAK.join(text.splitlines()) + "\n")
+
+
+def forget_typed(texts: Iterable[str]) -> None:
+    """Drop the lines that say one of these texts, alone or behind a command, from the file."""
+    gone = {_folded(text) for text in texts}
+    lines = _typed_lines()
+    kept = [line for line in lines if not gone & {_folded(line), _folded(_without_command(line))}]
+    if len(kept) < len(lines):
+        _write_typed(kept)
+
+
+def _without_command(line: str) -> str:
+    """`/cloud MESSAGE` says MESSAGE."""
+    return "".join(line.split(maxsplit=1)[1:]) if line.lstrip().startswith("/") else line
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _typed_lines() -> list[str]:
+    try:
+        text = history_file().read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _write_typed(lines: list[str]) -> None:
+    """Put these lines in the file's place, over its old bytes."""
+    data = "".join(f"{line}\n" for line in lines).encode()
+    with open(history_file(), "r+b") as file:
+        old = os.fstat(file.fileno()).st_size
+        file.write(data + b"\n" * max(0, old - len(data)))
+        file.flush()
+        os.fsync(file.fileno())
+        file.truncate(len(data))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

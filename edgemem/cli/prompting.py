@@ -1,8 +1,7 @@
 """The prompt at a terminal: what was typed before, completion, several lines, a line of status.
 
-The only importer of prompt_toolkit, and imported only where there is a terminal to draw on. Knows
-keys and the screen. Knows nothing of chats: what completes a text, and what the status says, it is
-told. Whatever it draws, it draws while it waits for a key, and for no other reason.
+The only importer of prompt_toolkit, itself imported only where there is a terminal to draw on. It
+draws while it waits for a key, and for no other reason.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from prompt_toolkit.history import DummyHistory, History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.utils import get_cwidth
 
-from edgemem.cli.typed import typed_before
+from edgemem.cli.output import typed_before
 
 __all__ = ["LineEditor", "fitting"]
 

@@ -1,7 +1,6 @@
 """One request to an OpenAI-compatible service, and its answer. The only importer of `openai`.
 
-Knows HTTP's failures and which of them may be tried again; must not know memories, budgets or what
-the text means. Imported late: the client takes half a second to load and is in the extra `cloud`.
+Imported late: `openai` takes half a second to load and is in the extra `cloud`.
 
 What `build` shows is what `send` sends, byte for byte, or nothing is sent. Only the headers of
 ALLOWED go out: the client's own would tell the system, the processor and Python's version. No
@@ -19,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from edgemem.cloud.settings import CloudSettings, is_near
+from edgemem.config import CloudSettings, is_near
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, CloudTimeout
 
 __all__ = ["ALLOWED", "MAX_ANSWER_BYTES", "Client", "Reply", "Request"]
@@ -104,8 +103,7 @@ class Client:
             attempts += 1
             try:
                 body = self._patiently(parameters, key, allowed, deadline)
-                seconds = time.monotonic() - started
-                return _reply(body, seconds, attempts)
+                return _reply(body, time.monotonic() - started, attempts)
             except _Again as again:
                 wait = again.after_s
                 if wait is None:
@@ -171,16 +169,19 @@ class Client:
             raise
         except self._stop as stop:
             raise stop.args[0] from None
-        except self._openai.APITimeoutError as exc:
-            if type(exc.__cause__).__name__ in _NEVER_REACHED:
-                raise _Again(_unreachable(self._settings, exc)) from exc
-            raise self._late() from exc
         except self._openai.APIConnectionError as exc:
-            if type(exc.__cause__).__name__ in _NEVER_REACHED:
-                raise _Again(_unreachable(self._settings, exc)) from exc
-            raise _broken_off(exc.__cause__ or exc) from exc
+            cause = type(exc.__cause__ or exc).__name__
+            if cause in _NEVER_REACHED:
+                error = CloudError(
+                    f"the cloud at {self._settings.base_url} cannot be reached ({cause}); check "
+                    "the network and cloud.base_url"
+                )
+                raise _Again(error) from exc
+            late = isinstance(exc, self._openai.APITimeoutError)
+            raise (self._late() if late else _broken_off(cause)) from exc
         except Exception as exc:  # the HTTP library's own, while the body is read
-            raise (self._late() if "Timeout" in type(exc).__name__ else _broken_off(exc)) from exc
+            cause = type(exc).__name__
+            raise (self._late() if "Timeout" in cause else _broken_off(cause)) from exc
 
     def _read(self, response: Any, deadline: float) -> bytes:
         body = bytearray()
@@ -324,18 +325,9 @@ def _after_s(text: str | None) -> float | None:
         return None
 
 
-def _broken_off(exc: BaseException) -> CloudError:
+def _broken_off(cause: str) -> CloudError:
     return CloudError(
-        f"the cloud's answer broke off ({type(exc).__name__}); try again later",
-        may_be_billed=True,
-    )
-
-
-def _unreachable(settings: CloudSettings, exc: BaseException) -> CloudError:
-    cause = type(exc.__cause__ or exc).__name__
-    return CloudError(
-        f"the cloud at {settings.base_url} cannot be reached ({cause}); check the network and "
-        "cloud.base_url"
+        f"the cloud's answer broke off ({cause}); try again later", may_be_billed=True
     )
 
 

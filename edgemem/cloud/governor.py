@@ -1,8 +1,7 @@
 """The governor: whether a message goes to the cloud, what of it, at what cost, and the receipt.
 
 decide → choose what may leave → redact → compress if it pays → budget → show → send → receipt →
-answer, its placeholders put back. Knows a Memory's store and the settings; must not know HTTP
-(`client.py`) or the command line. Off until configured; whatever goes wrong is one CloudError,
+answer, its placeholders put back. Off until configured; whatever goes wrong is one CloudError,
 after which the local model answers.
 """
 
@@ -12,22 +11,21 @@ import hashlib
 import os
 import threading
 import time
+import tomllib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import TracebackType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.cloud.client import Client, Reply, Request
 from edgemem.cloud.never import Guard, guard, matches
-from edgemem.cloud.people import People
-from edgemem.cloud.prices import Price, compression_pays, load_prices
-from edgemem.cloud.redact import Redacted, redact
-from edgemem.cloud.settings import CloudSettings
+from edgemem.cloud.redact import People, Redacted, redact
 from edgemem.compression.layout import estimated_tokens
-from edgemem.errors import CloudDisabled, CloudError, CloudRejected, StoreError
+from edgemem.config import CloudSettings, config_dir
+from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
 from edgemem.results import Hit, Scope, utc_now
 from edgemem.stages.dates import absolute
 from edgemem.stages.generation import Recalled
@@ -43,7 +41,10 @@ __all__ = [
     "Governor",
     "Mode",
     "Outgoing",
+    "Price",
     "by_relevance",
+    "compression_pays",
+    "load_prices",
     "require_enabled",
     "status",
 ]
@@ -151,9 +152,8 @@ class Governor:
     """Stands between a Memory and the cloud. Safe to call from several threads; close it when done.
 
     settings: None takes the memory's own. compress: None keeps the sentences near to the question
-    (`by_relevance`). count_tokens: None is an upper estimate. on_show: called with each request
-    before it is sent; if it raises, nothing is. Raises CloudDisabled if no cloud is configured or
-    its key is missing.
+    (`by_relevance`). on_show: called with each request before it is sent; if it raises, nothing is.
+    Raises CloudDisabled if no cloud is configured or its key is missing.
     """
 
     def __init__(
@@ -162,14 +162,12 @@ class Governor:
         settings: CloudSettings | None = None,
         *,
         compress: Compress | None = None,
-        count_tokens: Callable[[str], int] | None = None,
         on_show: Callable[[Outgoing], None] | None = None,
     ) -> None:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
         self._compress = compress or by_relevance(memory)
-        self._count = count_tokens or (lambda text: len(estimated_tokens(text)))
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)
@@ -216,7 +214,7 @@ class Governor:
             self._people.read(question)
             redacted = redact([*lines, question], self._people.names())
             context, asked = "\n".join(redacted.texts[:-1]), redacted.texts[-1]
-            before = self._count(context)
+            before = _tokens(context)
             context, compress_s = self._shortened(context, asked, before)
             rules.check([context, asked, redacted.restore(context)], scope)
             parameters = self._parameters(context, asked)
@@ -230,7 +228,7 @@ class Governor:
                 scope=scope,
                 memory_ids=ids,
                 tokens_before=before,
-                tokens_after=self._count(context),
+                tokens_after=_tokens(context),
                 compress_s=compress_s,
                 cost_at_most=self._cost_at_most(parameters),
             )
@@ -270,12 +268,7 @@ class Governor:
     def __enter__(self) -> Governor:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     # -- what is sent ----------------------------------------------------------------------------
@@ -329,7 +322,7 @@ class Governor:
                 "nothing is sent; write it to prices.toml in the configuration folder, or unset "
                 "cloud.monthly_budget"
             )
-        read = sum(self._count(message["content"]) + 8 for message in parameters["messages"])
+        read = sum(_tokens(message["content"]) + 8 for message in parameters["messages"])
         return read * self.price.input + self.settings.max_tokens * self.price.output
 
     def _begin(self, outgoing: Outgoing) -> Receipt:
@@ -387,6 +380,11 @@ class Governor:
         return receipt
 
 
+def _tokens(text: str) -> int:
+    """How many tokens a text has at most, for any model."""
+    return len(estimated_tokens(text))
+
+
 def _note(memory: Recalled) -> str:
     """A memory in one line, its relative dates written out."""
     from edgemem.recall import note_head
@@ -416,3 +414,74 @@ def _month() -> str:
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0).isoformat(
         timespec="milliseconds"
     )
+
+
+# -- prices ----------------------------------------------------------------------------------------
+
+OWN_PRICES = "prices.toml"
+_PACKAGED = Path(__file__).parent.parent / "data" / OWN_PRICES
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of a token, in the table's currency: those that are read (input) and written (output)."""
+
+    input: float
+    output: float
+
+
+def load_prices(own: Path | None = None) -> dict[str, Price]:
+    """The price of each known model, per token.
+
+    own: the user's table, which goes first; None means `prices.toml` in the configuration folder,
+    which need not exist. Raises ConfigError on a table that cannot be read.
+    """
+    out: dict[str, Price] = {}
+    for file in (_PACKAGED, own or config_dir() / OWN_PRICES):
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (ValueError, OSError) as exc:
+            raise ConfigError(f"The price table {file} cannot be read ({exc}).") from exc
+        out |= {model: _price(model, row, file) for model, row in table.items()}
+    return out
+
+
+def _price(model: str, row: object, file: Path) -> Price:
+    table = row if isinstance(row, Mapping) else {}
+    read, written = _number(table.get("input")), _number(table.get("output"))
+    if read is None or written is None:
+        raise ConfigError(
+            f"The price of {model!r} in {file} is {row!r}; give input and output, numbers from 0 "
+            "up, per million tokens."
+        )
+    return Price(read / 1e6, written / 1e6)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        return None
+    return float(value)
+
+
+def compression_pays(
+    tokens: int,
+    target: int,
+    *,
+    price: Price | None,
+    rate_s: float | None,
+    second_price: float,
+) -> bool:
+    """Whether compressing `tokens` to `target` saves more than it costs.
+
+    rate_s: seconds a token took lately, None if that was never measured: then it is tried. What is
+    saved is the price of tokens not sent (none without a price); what it costs is the user's wait,
+    at second_price a second. What the service saves in reading time is not counted: it is not known
+    here.
+    """
+    if tokens <= target:
+        return False
+    if rate_s is None or price is None:
+        return True
+    return (tokens - target) * price.input >= tokens * rate_s * second_price

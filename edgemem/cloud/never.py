@@ -1,6 +1,5 @@
 """What may never be sent, and a last look at what is about to be.
 
-Knows patterns, marks and the store's ties between memories and turns; must not know the service.
 A memory may leave only if nothing that it shares source turns with is marked: not its turns, not
 the facts taken from those, not what these were taken from besides. Copies that share no turn (the
 same words said again) are caught by their words: a sentence of a marked text does not leave in any
@@ -13,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edgemem.config import expression
 from edgemem.errors import CloudRejected
 from edgemem.results import Scope
 from edgemem.store import Store
@@ -79,9 +79,9 @@ def guard(store: Store, patterns: Sequence[str]) -> Guard:
 def matches(pattern: str, text: str) -> bool:
     """Whether a pattern is in a text: a regular expression between slashes, or the beginning of
     words, whatever their case. An expression that is none matches everything."""
-    if len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/"):
+    if (form := expression(pattern)) is not None:
         try:
-            return re.search(pattern[1:-1], text, re.I) is not None
+            return re.search(form, text, re.I) is not None
         except re.error:
             return True
     keyword = r"\s+".join(map(re.escape, pattern.split()))

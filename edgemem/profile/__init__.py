@@ -1,24 +1,198 @@
-"""Does it fit, and how fast is it, on this device? See `profile` in run.py.
+"""Does it fit, and how fast is it, on this device? See `profile`.
 
-Imports late, as edgemem does: the processes that are profiled begin here too.
+`profile` asks fresh processes, whose own memory it does not add to, and puts together what they
+say; `answer` is their end of the pipe. `measure` knows the parts of a Memory and the system,
+`report` numbers and names, `page` a report and SVG. The processes begin in this file, so it imports
+for each kind of work only what that needs: one of them measures how long importing takes.
 """
 
-from importlib import import_module
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import edgemem
+from edgemem.errors import EdgememError, InputError, ModelError
+
 if TYPE_CHECKING:
-    from edgemem.profile.report import Growth as Growth
-    from edgemem.profile.report import Part as Part
-    from edgemem.profile.report import Profile as Profile
-    from edgemem.profile.report import Timing as Timing
-    from edgemem.profile.report import Verdict as Verdict
-    from edgemem.profile.run import profile as profile
+    from edgemem.config import Settings
+    from edgemem.profile.report import Profile
 
-__all__ = ["Growth", "Part", "Profile", "Timing", "Verdict", "profile"]
+__all__ = ["answer", "cold_start", "profile"]
+
+SIZES = (1_000, 3_000, 10_000)
+_SEARCHES = 60
+_TIMEOUT_S = 900.0
+_ASKED = {"user": "profile", "question": "Where do I work?"}
+_SETTINGS = ("model", "experts", "memory_limit")  # what the profiled process is told anew
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        home = "run" if name == "profile" else "report"
-        return getattr(import_module(f"edgemem.profile.{home}"), name)
-    raise AttributeError(f"module 'edgemem.profile' has no attribute {name!r}")
+def profile(
+    *,
+    settings: Settings | None = None,
+    budgets: Sequence[str] = (),
+    rounds: int = 5,
+    sizes: Sequence[int] = SIZES,
+    cold_starts: int = 3,
+    on_step: Callable[[str], None] = lambda what: None,
+) -> Profile:
+    """Does it fit, and how fast is it, on this device?
+
+    settings: the model, experts and memory limit to profile; None: those in force. All other
+    settings are those in force. budgets: such as "1GB-ram" and "8GB-vram". rounds: of each stage.
+    sizes: numbers of invented memories to search among; none: no growth is measured. cold_starts:
+    processes of which the median is given (one more goes before, off the clock). on_step: told what
+    comes next. No store of the user's is opened; the invented one is deleted.
+    Raises InputError on bad numbers or a bad budget, and what loading the models raises.
+    """
+    from edgemem import admission
+    from edgemem.budget import Choice
+    from edgemem.config import load_settings
+    from edgemem.profile import report
+    from edgemem.runtime.engine import PREFIX_BYTES
+
+    settings = settings or load_settings()
+    numbers = [("rounds", rounds), ("cold_starts", cold_starts)]
+    for name, number in [*numbers, *(("one of sizes", n) for n in sizes)]:
+        if number < 1:
+            raise InputError(f"{name} is {number}; it must be at least 1")
+    wanted = [report.parse_budget(budget) for budget in budgets]
+    changes = {name: getattr(settings, name) for name in _SETTINGS}
+    with tempfile.TemporaryDirectory(prefix="edgemem-profile-") as folder:
+        db = os.path.join(folder, "profile.db")
+        on_step("Stages and memory")
+        found = _ask("work", path=db, rounds=rounds, changes=changes, **_ASKED)
+        on_step("Cold start")
+        cold = [_cold_start(db, changes) for _ in range(cold_starts + 1)][1:]
+        grown = []
+        if sizes:
+            on_step("Growth")
+            grown = _ask(
+                "growth",
+                folder=folder,
+                sizes=list(sizes),
+                vectors=found["vectors"],
+                rounds=_SEARCHES,
+            )
+    cold.sort(key=lambda marks: marks.get("first token", float("inf")))
+    marks = cold[(len(cold) - 1) // 2]
+    made = report.Profile(
+        parts=tuple(report.Part(**part) for part in found["parts"]),
+        rss_mb=_mb(found["memory"]["rss"]),
+        pss_mb=_mb(found["memory"]["pss"]),
+        peak_rss_mb=_mb(found["memory"]["peak_rss"]),
+        stages=tuple(
+            report.Timing(**{**row, "times_ms": tuple(row["times_ms"])}) for row in found["stages"]
+        ),
+        cold_start_s={name: round(at, 3) for name, at in marks.items()},
+        growth=tuple(report.Growth(**row) for row in grown),
+        gpus=found["gpus"],
+        joules=found["joules"],
+        verdicts=(),
+        plan=found["plan"],
+        model=found["model"],
+        machine=found["machine"],
+        versions=found["versions"],
+        backend=found["backend"],
+    )
+    predict = admission.predict(settings, found["counts"], found["dim"])
+    choice = Choice(
+        n_ctx=found["n_ctx"],
+        vectors=found["vectors"],
+        compressor=any(part.name == "compressor" for part in made.parts),
+        prefix_bytes=PREFIX_BYTES,
+    )
+    return replace(
+        made,
+        verdicts=tuple(report.verdict(b, made, found["reserved"], choice, predict) for b in wanted),
+    )
+
+
+def _cold_start(db: str, changes: dict[str, Any]) -> dict[str, float]:
+    """Seconds after the start of a process at which each thing was done."""
+    began = time.monotonic()
+    marks = _ask("cold_start", path=db, changes=changes, **_ASKED)
+    return {name: at - began for name, at in marks.items()}
+
+
+def _ask(kind: str, **asked: Any) -> Any:
+    """What a fresh process answers. Raises ModelError with what went wrong in it."""
+    root = str(Path(edgemem.__file__).parent.parent)
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from edgemem.profile import answer; answer()"],
+            input=json.dumps({"kind": kind, **asked}),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONPATH": path},
+            timeout=_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise ModelError(
+            f"the process that is profiled ({kind}) could not be run to its end ({exc}); profile "
+            "with fewer rounds, or on a machine that is less busy"
+        ) from exc
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError as exc:
+        raise ModelError(
+            f"the process that is profiled ({kind}) ended with {done.returncode}: "
+            f"{done.stderr.strip()[-500:]}"
+        ) from exc
+    if "error" in answer:
+        raise ModelError(f"nothing was profiled: {answer['error']}")
+    return answer["answer"]
+
+
+def _mb(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
+
+
+# -- in the processes ------------------------------------------------------------------------------
+
+
+def cold_start(path: str, changes: dict[str, Any], user: str, question: str) -> dict[str, float]:
+    """The moments (time.monotonic) at which each thing on the way to an answer was done."""
+    marks = {"python": time.monotonic()}
+    from edgemem.chat import Chat
+    from edgemem.config import load_settings
+    from edgemem.memory import Memory
+
+    marks["imports"] = time.monotonic()
+    with Memory(path, settings=replace(load_settings(), **changes)) as memory:
+        memory.index  # noqa: B018  # loads the embedder, which says whose vectors they are
+        marks["embedder and index"] = time.monotonic()
+        memory.engine  # noqa: B018
+        marks["model"] = time.monotonic()
+        reply = Chat(memory, user_id=user).send(question, remember=False)
+        marks["recall"] = time.monotonic()
+        if next(reply, None) is not None and reply.found:
+            marks["first token"] = time.monotonic()
+        reply.close()
+    return marks
+
+
+def answer() -> None:
+    """Do what standard input asks for; an EdgememError is answered as {"error": …}."""
+    asked = json.load(sys.stdin)
+    kind = asked.pop("kind")
+    try:
+        if kind == "cold_start":
+            found: Any = cold_start(**asked)
+        else:
+            from edgemem.profile import measure
+
+            found = measure.work(**asked) if kind == "work" else measure.growth(**asked)
+        json.dump({"answer": found}, sys.stdout)
+    except EdgememError as exc:
+        json.dump({"error": str(exc)}, sys.stdout)

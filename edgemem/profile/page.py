@@ -1,16 +1,17 @@
 """A profile as one HTML page: readable without a network, without a script, light and dark.
 
-Knows a Profile and SVG. The page is well-formed XML too, so that any parser can check it. Each plot
-stands beside a table of the same figures, for those who do not see it.
+The page is well-formed XML too, so that any parser can check it. Each plot stands beside a table of
+the same figures, for those who do not see it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
+from itertools import cycle, pairwise
 
-from edgemem.profile.report import NO_GPU, NOT_REPORTED, UNKNOWN, Growth, Profile, Timing
+from edgemem.profile.report import NO_GPU, NOT_REPORTED, UNKNOWN, Growth, Part, Profile, Timing
 
 __all__ = ["render"]
 
@@ -30,6 +31,7 @@ _COLOURS = {
     "adapters": "#3f4f96",
     "output": "#87919e",
 }
+_SOFT = ' class="soft"'
 _STEPS = ("#5d6673", "#3f4f96")
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fbfbfa; --ink: #1d2127; --soft: #5b636e;
@@ -160,21 +162,11 @@ def _memory_note(profile: Profile) -> str:
 
 def _memory_bar(profile: Profile) -> str:
     rest = max(0.0, profile.unexplained_mb or 0.0)
+    parts = [(part.name, part.mb, _colour(part.name)) for part in _largest_first(profile)]
     total = (profile.sum_mb + rest) or 1.0
-    at, out = 0.0, []
-    for part in sorted(profile.parts, key=lambda p: -p.mb):
-        wide = part.mb / total * WIDTH
-        title = f"<title>{escape(part.name)}: {part.mb:.1f} MB</title>"
-        out.append(
-            f'<rect x="{at:.1f}" y="0" width="{max(0.0, wide - 2):.1f}" height="40" rx="3" '
-            f'fill="{_colour(part.name)}">{title}</rect>'
-        )
-        if wide > 9 * len(part.name):
-            out.append(f'<text class="on" x="{at + 6:.1f}" y="17">{escape(part.name)}</text>')
-            out.append(f'<text class="on" x="{at + 6:.1f}" y="32">{part.mb:.0f} MB</text>')
-        at += wide
+    out = _strip(parts, total, "{:.1f} MB", "{:.0f} MB")
     if rest:
-        wide = rest / total * WIDTH
+        at, wide = profile.sum_mb / total * WIDTH, rest / total * WIDTH
         out.append(
             f'<rect class="rest" x="{at:.1f}" y="1" width="{max(0.0, wide - 1):.1f}" height="38">'
             f"<title>not explained: {rest:.1f} MB</title></rect>"
@@ -183,18 +175,17 @@ def _memory_bar(profile: Profile) -> str:
 
 
 def _memory_table(profile: Profile) -> str:
-    rows = [
-        f'<tr><td><span class="swatch" style="background:{_colour(part.name)}"></span>'
-        f'{escape(part.name)}</td><td class="n">{part.mb:.1f}</td>'
-        f'<td class="soft">{escape(part.basis)}</td></tr>'
-        for part in sorted(profile.parts, key=lambda p: -p.mb)
-    ]
+    rows = []
+    for part in _largest_first(profile):
+        swatch = f'<span class="swatch" style="background:{_colour(part.name)}"></span>'
+        rows.append((swatch + escape(part.name), f"{part.mb:.1f}", escape(part.basis)))
     if profile.unexplained_mb is not None:
-        rows.append(
-            f'<tr><td>not explained</td><td class="n">{profile.unexplained_mb:.1f}</td>'
-            '<td class="soft">RSS less the parts</td></tr>'
-        )
+        rows.append(("not explained", f"{profile.unexplained_mb:.1f}", "RSS less the parts"))
     return _table(("Part", "MB", "What the figure is based on"), rows, numbers={1})
+
+
+def _largest_first(profile: Profile) -> list[Part]:
+    return sorted(profile.parts, key=lambda part: -part.mb)
 
 
 def _colour(name: str) -> str:
@@ -239,50 +230,34 @@ def _latencies(stages: Sequence[Timing]) -> str:
 def _stage_table(stages: Sequence[Timing]) -> str:
     rows = []
     for timing in stages:
-        cells = (timing.p50_ms, timing.p95_ms, timing.ttft_ms, timing.tokens_per_s)
-        numbers = "".join(f'<td class="n">{_number(value)}</td>' for value in cells)
-        n = f'<td class="n">{len(timing.times_ms)}</td>'
-        note = f'<td class="soft">{escape(timing.note)}</td>'
-        rows.append(f"<tr><td>{escape(timing.name)}</td>{numbers}{n}{note}</tr>")
+        figures = (timing.p50_ms, timing.p95_ms, timing.ttft_ms, timing.tokens_per_s)
+        n = str(len(timing.times_ms))
+        rows.append((escape(timing.name), *map(_number, figures), n, escape(timing.note)))
     heads = ("Stage", "p50 ms", "p95 ms", "first token ms", "tokens/s", "rounds", "")
     return _table(heads, rows, numbers={1, 2, 3, 4, 5})
 
 
 def _cold_start(profile: Profile) -> str:
-    marks = list(profile.cold_start_s.items())
-    total = max((at for _, at in marks), default=0.0)
+    marks = profile.cold_start_s
+    total = max(marks.values(), default=0.0)
     if not total:
         return f"<p>{UNKNOWN}</p>"
-    out, before = [], 0.0
-    for i, (name, at) in enumerate(marks):
-        left, wide = before / total * WIDTH, (at - before) / total * WIDTH
-        out.append(
-            f'<rect x="{left:.1f}" y="0" width="{max(0.0, wide - 2):.1f}" height="40" rx="3" '
-            f'fill="{_STEPS[i % 2]}">'
-            f"<title>{escape(name)}: {at - before:.2f} s</title></rect>"
-        )
-        if wide > 8 * len(name):
-            out.append(f'<text class="on" x="{left + 6:.1f}" y="17">{escape(name)}</text>')
-            out.append(f'<text class="on" x="{left + 6:.1f}" y="32">{at - before:.2f} s</text>')
-        before = at
-    rows = []
-    before = 0.0
-    for name, at in marks:
-        rows.append(
-            f'<tr><td>{escape(name)}</td><td class="n">{at - before:.2f}</td>'
-            f'<td class="n">{at:.2f}</td></tr>'
-        )
-        before = at
+    spent = [at - before for before, at in pairwise([0.0, *marks.values()])]
+    steps = zip(marks, spent, cycle(_STEPS))
+    rows = [
+        (escape(name), f"{s:.2f}", f"{at:.2f}")
+        for (name, at), s in zip(marks.items(), spent, strict=True)
+    ]
     table = _table(("Up to", "s", "s since the start"), rows, numbers={1, 2})
-    return _svg(40, "Cold start by step", out) + table
+    bar = _strip(steps, total, "{:.2f} s", "{:.2f} s")
+    return _svg(40, "Cold start by step", bar) + table
 
 
 def _growth(growth: Sequence[Growth]) -> str:
     n = [g.memories for g in growth]
     search = {"50": [g.p50_ms for g in growth], "95": [g.p95_ms for g in growth]}
     rows = [
-        f'<tr><td class="n">{g.memories:,}</td><td class="n">{g.p50_ms:.2f}</td>'
-        f'<td class="n">{g.p95_ms:.2f}</td><td class="n">{g.index_mb:.1f}</td></tr>'
+        (f"{g.memories:,}", f"{g.p50_ms:.2f}", f"{g.p95_ms:.2f}", f"{g.index_mb:.1f}")
         for g in growth
     ]
     heads = ("Memories", "p50 ms", "p95 ms", "index MB")
@@ -337,14 +312,39 @@ def _svg(height: float, label: str, inside: Iterable[str], width: int = WIDTH) -
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[str], numbers: set[int]) -> str:
-    cells = "".join(
-        f'<th class="n">{head}</th>' if i in numbers else f"<th>{head}</th>"
-        for i, head in enumerate(heads)
-    )
+def _strip(
+    pieces: Iterable[tuple[str, float, str]], total: float, title: str, shown: str
+) -> list[str]:
+    """Rectangles side by side, as wide as their share of the total; names where they fit.
+
+    pieces: name, figure, colour. title, shown: forms of the figure.
+    """
+    at, out = 0.0, []
+    for name, figure, colour in pieces:
+        wide = figure / total * WIDTH
+        out.append(
+            f'<rect x="{at:.1f}" y="0" width="{max(0.0, wide - 2):.1f}" height="40" rx="3" '
+            f'fill="{colour}"><title>{escape(name)}: {title.format(figure)}</title></rect>'
+        )
+        if wide > 9 * len(name):
+            out.append(f'<text class="on" x="{at + 6:.1f}" y="17">{escape(name)}</text>')
+            out.append(f'<text class="on" x="{at + 6:.1f}" y="32">{shown.format(figure)}</text>')
+        at += wide
+    return out
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int]) -> str:
+    """A table of cells that are HTML. numbers: columns of figures; the others, but the first,
+    hold remarks."""
+
+    def row(cells: Sequence[str], tag: str, remark: str = "") -> str:
+        looks = (' class="n"' if i in numbers else remark if i else "" for i in range(len(cells)))
+        return "".join(f"<{tag}{a}>{c}</{tag}>" for a, c in zip(looks, cells, strict=True))
+
+    body = "".join(f"<tr>{row(cells, 'td', _SOFT)}</tr>" for cells in rows)
     return (
-        f'<div class="scroll"><table><thead><tr>{cells}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<div class="scroll"><table><thead><tr>{row(heads, "th")}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

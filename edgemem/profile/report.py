@@ -1,14 +1,30 @@
-"""What a profile says, and how it is put in JSON. Knows numbers and names; measures nothing."""
+"""What a profile says, how it is put in JSON, and whether a budget is enough for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["NOT_REPORTED", "NO_GPU", "UNKNOWN", "Growth", "Part", "Profile", "Timing", "Verdict"]
+from edgemem.budget import Choice, admit, bytes_of
+from edgemem.errors import InputError, MemoryBudgetExceeded
+
+__all__ = [
+    "NOT_REPORTED",
+    "NO_GPU",
+    "UNKNOWN",
+    "Budget",
+    "Growth",
+    "Part",
+    "Profile",
+    "Timing",
+    "Verdict",
+    "parse_budget",
+    "verdict",
+]
 
 NO_GPU = "no GPU"
 NOT_REPORTED = "not reported"
@@ -83,15 +99,7 @@ class Verdict:
     basis: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "budget": self.budget,
-            "fits": self.fits,
-            "limit_mb": self.limit_mb,
-            "needs_mb": self.needs_mb,
-            "then_mb": self.then_mb,
-            "turn_down": list(self.turn_down),
-            "basis": self.basis,
-        }
+        return {**asdict(self), "turn_down": list(self.turn_down)}
 
     def sentence(self) -> str:
         """The verdict in words."""
@@ -169,10 +177,7 @@ class Profile:
             "stages": {timing.name: timing.to_dict() for timing in self.stages},
             "cold_start_to_first_token_s": self.cold_start_to_first_token_s,
             "cold_start_s": dict(self.cold_start_s),
-            "growth": [
-                {"memories": g.memories, "p50_ms": g.p50_ms, "p95_ms": g.p95_ms,
-                 "index_mb": g.index_mb} for g in self.growth
-            ],
+            "growth": [asdict(grown) for grown in self.growth],
             "energy_joules": NOT_REPORTED if self.joules is None else round(self.joules, 1),
             "budgets": [verdict.to_dict() for verdict in self.verdicts],
             "memory_limit": self.plan,
@@ -180,7 +185,7 @@ class Profile:
             "machine": dict(self.machine),
             "versions": dict(self.versions),
             "backend": self.backend,
-        }  # fmt: skip
+        }
 
 
 def _percentile(values: Sequence[float], p: float) -> float | None:
@@ -189,3 +194,84 @@ def _percentile(values: Sequence[float], p: float) -> float | None:
 
 def _rounded(value: float | None, digits: int = 2) -> float | None:
     return None if value is None else round(value, digits)
+
+
+# -- budgets ----------------------------------------------------------------------------------
+
+Kind = Literal["ram", "vram"]
+_BUDGET = re.compile(r"(.+?)[ -]?(ram|vram)", re.I)
+_IN_VRAM = ("weights", "kv", "compute", "output", "adapters")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    text: str
+    bytes: int
+    kind: Kind
+
+
+def parse_budget(text: str) -> Budget:
+    """`1GB-ram` or `8GB-vram`. Raises InputError on anything else."""
+    found = _BUDGET.fullmatch(text.strip())
+    try:
+        if found is not None:
+            kind: Kind = "vram" if found[2].lower() == "vram" else "ram"
+            return Budget(text, bytes_of(found[1]), kind)
+    except InputError:
+        pass
+    raise InputError(f"{text!r} is no budget; give a size and what of, such as 1GB-ram or 8GB-vram")
+
+
+def verdict(
+    budget: Budget,
+    profile: Profile,
+    reserved: Mapping[str, int],
+    choice: Choice,
+    predict: Callable[[Choice], Mapping[str, int]],
+) -> Verdict:
+    """Does what was profiled fit a budget?
+
+    reserved: what the engine has of its buffers, all of which a GPU would hold. choice: what was
+    loaded; predict: bytes of each part under another, from which each measured part is scaled.
+    RAM is judged by the RSS measured; VRAM by what the process holds of the first GPU, or, where
+    none runs it, by what it would hold with every layer there.
+    """
+    told = predict(choice)
+    shrinks = {"kv", "compute", "prefixes", "index", "compressor"}
+    if budget.kind == "ram":
+        measured = {part.name: part.mb * 1e6 for part in profile.parts}
+        rest = (profile.unexplained_mb or 0.0) * 1e6
+        needs, basis = profile.rss_mb, "measured"
+    else:
+        measured = {name: float(reserved.get(name, 0)) for name in _IN_VRAM}
+        rest, basis = 0.0, "foretold for all layers on a GPU"
+        shrinks = {"kv"}  # the buffer's size is that of the logits of a batch
+        needs = sum(measured.values()) / 1e6
+        held = next((gpu["process_mb"] for gpu in profile.gpus if gpu["process_mb"]), None)
+        if held is not None:
+            rest, needs, basis = (held - needs) * 1e6, held, "measured"
+    made = Verdict(
+        budget=budget.text,
+        fits=needs is not None and needs * 1e6 <= budget.bytes,
+        limit_mb=budget.bytes / 1e6,
+        needs_mb=None if needs is None else round(needs, 1),
+        then_mb=None,
+        turn_down=(),
+        basis=basis,
+    )
+    if made.fits or needs is None:
+        return made
+
+    def scaled(smaller: Choice) -> dict[str, int]:
+        less = predict(smaller)
+        parts = {
+            name: int(size * less[name] / told[name] if name in shrinks and told[name] else size)
+            for name, size in measured.items()
+        }
+        return {**parts, "the rest": int(rest)}
+
+    try:
+        plan = admit(choice, scaled, budget.bytes)
+    except MemoryBudgetExceeded as exc:
+        return replace(made, turn_down=exc.turned_down)
+    return replace(made, then_mb=round(plan.total_bytes / 1e6, 1), turn_down=plan.turned_down)

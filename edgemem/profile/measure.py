@@ -1,0 +1,544 @@
+"""What the profiled processes measure: the stages of a Memory, its parts, its growth, the system.
+
+`work` runs in a process of its own: what others have loaded, or left of the heap, would be counted
+with it. What a system does not tell is None, never 0. The only importer of nvidia-ml-py.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module, metadata
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import edgemem
+from edgemem import kernels
+from edgemem.chat import Chat
+from edgemem.compression.compress import compress_prompt, fisher
+from edgemem.compression.sensitivity import Scorer
+from edgemem.config import load_settings
+from edgemem.errors import ModelError
+from edgemem.memory import Memory
+from edgemem.profile.report import Part, Timing
+from edgemem.results import Message, Scope, utc_now
+from edgemem.retrieval import search
+from edgemem.retrieval.search import Memories, similarities
+from edgemem.retrieval.vectors import Dtype
+from edgemem.runtime import llama, tune
+from edgemem.runtime import machine as this_machine
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.vocabulary import Tokenizer
+from edgemem.stages import extraction, update
+from edgemem.store import Store
+from edgemem.turns import stored_turn, turn_memory
+
+__all__ = [
+    "energy_joules",
+    "give_back",
+    "gpus",
+    "growth",
+    "joules_between",
+    "machine",
+    "mapped_bytes",
+    "memory_bytes",
+    "versions",
+    "work",
+]
+
+PREFILL_TOKENS, DECODE_TOKENS = 480, 24
+COMPRESSED_WORDS = 90
+QUICK = 20  # times as many rounds for what takes milliseconds
+_PLACES = "Oslo Ghent York Lisbon Turin Cork Bergen Porto Graz Lyon".split()
+_THINGS = "cheese,the sea,old maps,quiet trains,green tea,wool,chess,rowing,clay,jazz".split(",")
+_TOLD = [
+    *(
+        f"In {place} I talked about {thing} with my neighbour number {i}."
+        for i, place in enumerate(_PLACES)
+        for thing in _THINGS
+    ),
+    "I work at the harbour in Oslo.",
+]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What has been found so far."""
+
+    rounds: int
+    user: str
+    question: str
+    parts: list[Part] = field(default_factory=list)
+    stages: list[Timing] = field(default_factory=list)
+    resident: int | None = None
+
+    def grown(self) -> int | None:
+        """By how much the process has grown since this was asked last."""
+        give_back()
+        before, self.resident = self.resident, memory_bytes()["rss"]
+        return None if before is None or self.resident is None else self.resident - before
+
+    def part(self, name: str, size: int | None, basis: str) -> None:
+        if size is not None:
+            self.parts.append(Part(name=name, mb=size / 1e6, basis=basis))
+
+    def timed(self, name: str, call: Callable[[], object], times: int) -> None:
+        call()  # once off the clock
+        spent = []
+        for _ in range(times):
+            began = time.perf_counter()
+            call()
+            spent.append(_ms(began))
+        self.stages.append(Timing(name=name, times_ms=tuple(spent)))
+
+
+def work(
+    path: str, rounds: int, changes: Mapping[str, Any], user: str, question: str
+) -> dict[str, Any]:
+    """Run every stage on a new store at `path`, which is left there; JSON-able figures.
+
+    rounds: of each stage that asks the language model; what takes milliseconds is run 20 times as
+    often. changes: settings in place of those in force. user: whose memories; question: one of
+    them answers it. Raises what Memory, Chat and the stages do.
+    """
+    # Imported by name, to count what they take before anything is loaded: nothing here uses them.
+    for name in (*LIBRARIES.values(), "llama_cpp.llama_chat_format"):
+        import_module(name)
+    llama.library()
+    run = _Run(rounds, user, question)
+    run.grown()
+    run.part("libraries", run.resident, "RSS after imports, before anything is loaded")
+    settings = replace(load_settings(), **changes)
+    joules = energy_joules()
+    with Memory(path, settings=settings) as memory:
+        _retrieval(run, memory)
+        mappings = _engine(run, memory)
+        _stages(run, memory)
+        with ExitStack() as opened:
+            scorer = _compress(run, memory, opened)
+            give_back()
+            held = memory_bytes()
+            _reported(run, memory, mappings, scorer)
+        after = energy_joules()
+        return {
+            "parts": [asdict(part) for part in run.parts],
+            "stages": [asdict(timing) for timing in run.stages],
+            "memory": held,
+            "reserved": memory.engine.memory(),
+            "gpus": gpus(),
+            "joules": joules_between(joules, after) if joules and after else None,
+            "plan": None if memory.plan is None else memory.plan.to_dict(),
+            "n_ctx": memory.engine.n_ctx,
+            "vectors": memory.index.vectors.dtype,
+            "counts": memory.store.counts(),
+            "dim": memory.embedder.dim,
+            "model": memory.engine.name,
+            "backend": kernels.backend,
+            "machine": machine(),
+            "versions": versions(),
+        }
+
+
+def _retrieval(run: _Run, memory: Memory) -> None:
+    """The embedder, the index and what asks only them."""
+    embedder = memory.embedder
+    embedder.embed(_TOLD[:8])
+    run.part("embedder", run.grown(), "growth of RSS when it was loaded and first used")
+    memory.add(_TOLD, user_id=run.user, infer=False)
+    questions = [f"Where did I talk about {thing}?" for thing in _THINGS]
+    run.timed("embed", _each(embedder.embed_query, questions), QUICK * run.rounds)
+    memory.search(questions[0], user_id=run.user)  # once off the clock: it fits the metric
+    found = [memory.search(q, user_id=run.user) for q in questions * 2 * run.rounds]
+    times = tuple(round(hits.search_ms, 4) for hits in found)
+    run.stages.append(Timing(name="search", times_ms=times, note="beyond embedding the query"))
+    index, vector = memory.index, embedder.embed_query(run.question)
+    best = index.candidates(run.question, vector, scope=Scope(run.user), now=time.time())
+    table = index.vectors.table()
+    metric = index.whitening.get(None, index.generation, lambda: table.vectors(None))
+
+    def rerank() -> None:
+        similarities(table, vector, metric, best.rowids[:, None])
+        best.weights.best(best.features, 30)
+
+    run.timed("re-rank", rerank, QUICK * run.rounds)
+
+
+def _engine(run: _Run, memory: Memory) -> set[int]:
+    """Load the model, and time what it does alone; where its file was mapped then."""
+    run.grown()
+    file, _, _ = tune.choose_file(
+        memory.settings.model,
+        tuned=memory.settings.tuned == "on",
+        n_gpu_layers=memory.settings.n_gpu_layers,
+    )
+    with Tokenizer(file):
+        run.part("tokenizer", run.grown(), "growth of RSS when it alone was loaded")
+    engine = memory.engine
+    mappings = set(mapped_bytes(engine.path) or ())
+    long = _prompt(engine, min(PREFILL_TOKENS, engine.n_ctx - DECODE_TOKENS - 8))
+    run.grown()
+    engine.generate(long, max_tokens=1)
+    run.part("compute", run.grown(), "growth of RSS by the first long prompt")
+    prefill = []
+    for _ in range(run.rounds):
+        engine.drop_prefixes()
+        prefill.append(engine.generate(long, max_tokens=1))
+    run.stages.append(
+        Timing(
+            name="prefill",
+            times_ms=tuple(g.ttft_s * 1e3 for g in prefill),
+            tokens_per_s=median(g.prompt_tokens / g.ttft_s for g in prefill),
+            ttft_ms=median(g.ttft_s for g in prefill) * 1e3,
+            note=f"{prefill[0].prompt_tokens} tokens, none of them cached",
+        )
+    )
+    told = [
+        engine.generate("Once upon a time there was", max_tokens=DECODE_TOKENS, stage="decode")
+        for _ in range(run.rounds)
+    ]
+    told = [g for g in told if g.tokens_per_s > 0]
+    run.stages.append(
+        Timing(
+            name="decode",
+            times_ms=tuple(1e3 / g.tokens_per_s for g in told),
+            tokens_per_s=median(g.tokens_per_s for g in told) if told else None,
+            note="a token",
+        )
+    )
+    return mappings
+
+
+def _stages(run: _Run, memory: Memory) -> None:
+    """Switching, extraction, update and an answer with memory."""
+    engine, now = memory.engine, utc_now()
+    expert = next((s for s in ("extraction", "update", "generation") if engine.expert(s)), None)
+    if expert is None:
+        note = "skipped: no adapters are loaded"
+        run.stages.append(Timing(name="switch", note=note))
+    else:
+        switched = [
+            engine.generate("Hello there, who is it?", max_tokens=1, stage=stage).switch_s * 1e3
+            for stage in ("base", expert) * QUICK * run.rounds
+        ]
+        run.stages.append(Timing(name="switch", times_ms=tuple(switched)))
+    message = Message("user", "I moved to Oslo last month and I work at the harbour.", now)
+    run.timed("extract", lambda: extraction.extract(engine, [message]), run.rounds)
+    # Of one person, and no repetition: an expert is asked.
+    near = [update.Candidate("1", "Ana plays chess with her brother on Sundays", 0.7)]
+    fact = "Ana plays chess in a club on Tuesdays"
+    note = "" if engine.expert("update") else "no expert: added"
+    run.timed("update", lambda: update.decide(engine, [fact], [near]), run.rounds)
+    run.stages[-1] = replace(run.stages[-1], note=note)
+    chat, times, generations = Chat(memory, user_id=run.user), [], []
+    for i in range(run.rounds + 1):
+        began = time.perf_counter()
+        reply = chat.send(run.question, remember=False)
+        text = "".join(reply)
+        if i and reply.generation is not None and text:
+            times.append(_ms(began))
+            generations.append((reply.generation, reply.timings["recall_ms"]))
+    if not generations:
+        run.stages.append(Timing(name="generate", note="skipped: the model gave no answer"))
+        return
+    run.stages.append(
+        Timing(
+            name="generate",
+            times_ms=tuple(times),
+            tokens_per_s=median(g.tokens_per_s for g, _ in generations),
+            ttft_ms=median(recall + g.ttft_s * 1e3 for g, recall in generations),
+            note="an answer with memory: recall, then the model",
+        )
+    )
+
+
+def _compress(run: _Run, memory: Memory, opened: ExitStack) -> Scorer | None:
+    """Compress a text to half; the scorer, which stays open, if the model's gradient is known."""
+    if memory.plan is not None and not memory.plan.choice.compressor:
+        run.stages.append(Timing(name="compress", note="skipped: left out for the memory limit"))
+        return None
+    engine, text = memory.engine, " ".join(" ".join(_TOLD).split()[:COMPRESSED_WORDS])
+    try:
+        scorer = opened.enter_context(Scorer.load(engine.path))
+    except ModelError as exc:
+        run.stages.append(Timing(name="compress", note=f"skipped: {exc}"))
+        return None
+
+    def compressed() -> object:
+        return compress_prompt(
+            text,
+            run.question,
+            rate=0.5,
+            engine=engine,
+            embedder=memory.embedder,
+            scorer=lambda joined: fisher(scorer, engine, joined),
+        )
+
+    run.timed("compress", compressed, run.rounds)
+    tokens = len(engine.tokenize(text))
+    speed = tokens / (run.stages[-1].p50_ms or 1) * 1e3
+    run.stages[-1] = replace(
+        run.stages[-1], tokens_per_s=speed, note=f"{tokens} tokens to half, by gradients"
+    )
+    return scorer
+
+
+def _reported(run: _Run, memory: Memory, mappings: set[int], scorer: Scorer | None) -> None:
+    """What the parts say of themselves, and what of the model's file is resident."""
+    engine = memory.engine
+    held, mapped = engine.memory(), mapped_bytes(engine.path)
+    weights, basis = held["weights"], "size of the file's tensors"
+    again = engine.path.stat().st_size if scorer is not None else 0
+    if mapped is not None:
+        weights = sum(size for at, size in mapped.items() if at in mappings)
+        again = sum(size for at, size in mapped.items() if at not in mappings)
+        basis = "resident pages of the mapped file"
+    run.part("weights", weights, basis)
+    for name in ("kv", "output", "adapters", "prefixes"):
+        run.part(name, held[name], "reported by the engine")
+    run.part("index", sum(memory.index.memory_bytes().values()), "reported by the index")
+    if scorer is not None:
+        size = scorer.memory_bytes() + again
+        run.part("compressor", size, "reported by the scorer, and the file mapped once more")
+
+
+def _prompt(engine: Engine, tokens: int) -> str:
+    """A text of about so many tokens, not more."""
+    words = " ".join(_TOLD).split()
+    while engine.count_tokens(" ".join(words)) > tokens:
+        words = words[: len(words) * 9 // 10]
+    return " ".join(words)
+
+
+def _each(call: Callable[[str], object], inputs: list[str]) -> Callable[[], object]:
+    """The call, with the next input each time."""
+    turn = cycle(inputs)
+    return lambda: call(next(turn))
+
+
+def _ms(began: float) -> float:
+    return round((time.perf_counter() - began) * 1e3, 4)
+
+
+# -- growth ----------------------------------------------------------------------------------------
+
+_DIM = 384
+_WORDS = 12
+_SCOPE = Scope("profile")
+_BATCH = 1000
+
+
+def growth(folder: str, sizes: list[int], vectors: Dtype, rounds: int) -> list[dict[str, Any]]:
+    """Searches among invented memories, without a model: times in ms and the index's size.
+
+    The vectors lie in clusters, as those of a person's talk do, and the words follow Zipf's law;
+    nobody said them, so they tell of time and size alone.
+    """
+    return [_searches(Path(folder) / f"{n}.db", n, vectors, rounds) for n in sizes]
+
+
+def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]:
+    """Fill a store with n memories, and search it `rounds` times."""
+    rng = np.random.default_rng(n)
+    centres = rng.standard_normal((max(2, n // 50), _DIM))
+    rows = centres[rng.integers(len(centres), size=n)] + rng.standard_normal((n, _DIM))
+    unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    ranks = np.minimum(rng.zipf(1.3, (n + rounds, _WORDS)), 20_000)
+    texts = [" ".join(f"w{rank}" for rank in row) for row in ranks.tolist()]
+    when = "2026-01-01T10:00:00.000+00:00"
+    with Store.open(path) as store:
+        for start in range(0, n, _BATCH):
+            with store.transaction() as tx:
+                for i in range(start, min(start + _BATCH, n)):
+                    turn = stored_turn(Message("user", texts[i], when), _SCOPE, when)
+                    tx.add_turn(turn)
+                    made = turn_memory(turn, unit[i : i + 1], metadata={}, expires_at=None)
+                    tx.add_memory(made, role="user", actor_id=None)
+        memories = Memories(_DIM, vectors)
+
+        def ask(i: int) -> float:
+            # Near to a memory, as a question is to what it asks for.
+            vector = unit[i % n] + rng.standard_normal(_DIM) / np.sqrt(2 * _DIM)
+            vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+            began = time.perf_counter()
+            found, _ = search.find(store, memories, texts[n + i], vector, scope=_SCOPE, k=10)
+            store.by_rowids([hit.rowid for hit in found])
+            return (time.perf_counter() - began) * 1e3
+
+        ask(0)
+        memories.whitening.wait()  # the metric is fitted beside the first searches
+        if n > memories.vectors.crossover:
+            memories.vectors.build_hnsw()
+        ask(0)
+        spent = [ask(i) for i in range(rounds)]
+        size = sum(memories.memory_bytes().values())
+        memories.close()
+    return {
+        "memories": n,
+        "p50_ms": round(float(np.percentile(spent, 50)), 3),
+        "p95_ms": round(float(np.percentile(spent, 95)), 3),
+        "index_mb": round(size / 1e6, 2),
+    }
+
+
+# -- the system ------------------------------------------------------------------------------------
+
+LIBRARIES = {  # what is imported, by the name of its distribution
+    "numpy": "numpy",
+    "onnxruntime": "onnxruntime",
+    "tokenizers": "tokenizers",
+    "hnswlib": "hnswlib",
+    "sqlite-utils": "sqlite_utils",
+    "llama-cpp-python": "llama_cpp",
+}
+_MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ \S+ \S+ \d+\s*(.*)")
+_POWERCAP = Path("/sys/class/powercap")
+
+
+def give_back() -> None:
+    """Return to the system what was freed, so that what is resident is in use. glibc only."""
+    gc.collect()
+    this_machine.give_back()
+
+
+def memory_bytes() -> dict[str, int | None]:
+    """rss, pss (shared pages divided among those who share them) and peak_rss of this process."""
+    found: dict[str, int | None] = {"rss": None, "pss": None, "peak_rss": None}
+    with suppress(OSError):
+        for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(":")
+            if name in ("Rss", "Pss"):
+                found[name.lower()] = int(value.split()[0]) * 1024
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found["peak_rss"] = peak * (1 if sys.platform == "darwin" else 1024)
+    return found
+
+
+def mapped_bytes(file: Path) -> dict[int, int] | None:
+    """Resident bytes of each mapping of a file into this process, by where it begins."""
+    found: dict[int, int] = {}
+    at: int | None = None
+    try:
+        with open("/proc/self/smaps", encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                if (head := _MAPPING.match(line)) is not None:
+                    at = int(head[1], 16) if head[2].strip() == str(file.resolve()) else None
+                elif at is not None and line.startswith("Rss:"):
+                    found[at] = int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return found
+
+
+def energy_joules(folder: Path = _POWERCAP) -> dict[str, tuple[float, float]] | None:
+    """What each processor package has used so far, and where its counter begins anew (RAPL).
+
+    None where the machine does not report it, or not to this user.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for zone in sorted(folder.glob("*-rapl:*")):
+        if zone.name.count(":") == 1:  # a package; its parts are counted in it
+            with suppress(OSError, ValueError):
+                used = int((zone / "energy_uj").read_text(encoding="ascii"))
+                most = int((zone / "max_energy_range_uj").read_text(encoding="ascii"))
+                found[zone.name] = (used / 1e6, most / 1e6)
+    return found or None
+
+
+def joules_between(
+    before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]
+) -> float:
+    """What was used between two readings, less than one turn of a counter apart."""
+    spent = 0.0
+    for name in before.keys() & after.keys():
+        (start, most), (end, _) = before[name], after[name]
+        spent += end - start if end >= start else end - start + most
+    return spent
+
+
+def machine() -> dict[str, Any]:
+    """The device; what it does not tell is None."""
+    total = None
+    with suppress(AttributeError, ValueError, OSError):
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": len(affinity(0)) if affinity is not None else os.cpu_count(),
+        "memory_mb": total,
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Python's, ours and the libraries' versions; None for one that is not installed."""
+    found: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "edgemem": edgemem.__version__,
+    }
+    for name in LIBRARIES:
+        found[name] = None
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def _processor() -> str | None:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
+
+
+def gpus() -> list[dict[str, Any]]:
+    """Of each GPU: name, total_mb, used_mb (by all), process_mb (by this one, None if not told)."""
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, number: int) -> dict[str, Any]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(number)
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    ours: float | None = None
+    with suppress(nvml.NVMLError):
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        # In a container, NVML may know the processes by other numbers, or tell no size.
+        for process in running:
+            if process.pid == os.getpid() and process.usedGpuMemory is not None:
+                ours = round(process.usedGpuMemory / 1e6, 1)
+    name = nvml.nvmlDeviceGetName(handle)
+    return {
+        "name": name.decode() if isinstance(name, bytes) else str(name),
+        "total_mb": round(memory.total / 1e6, 1),
+        "used_mb": round(memory.used / 1e6, 1),
+        "process_mb": ours,
+    }
