@@ -47,6 +47,8 @@ SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
 SHOWN_NOTES = 8  # turns, to an instruct model
 TOLD_TURNS = 12  # of an overview
 BEARING_TURNS = 6  # on a task
+_WRITES_PARAMS = 1_000_000_000
+"""Parameters from which what a model makes of memories stands without them (bench/LOG.md)."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _CANDIDATES = 16
 _PAST_TURNS = 4
@@ -238,7 +240,8 @@ class Chat:
                 return
             # The caller's instructions may give it another name; a model by itself takes on any.
             itself = "" if self.instructions else generation.ABOUT_ITSELF
-            if (stated := _stated(asked, itself=itself)) is not None:
+            small = self.engine.n_params < _WRITES_PARAMS
+            if (stated := _stated(asked, itself=itself, small=small)) is not None:
                 pieces.append(stated)
                 yield stated
                 return
@@ -255,6 +258,9 @@ class Chat:
             if stream.result is not None:
                 reply.timings["ttft_s"] = stream.result.ttft_s
                 reply.timings["tokens_per_s"] = stream.result.tokens_per_s
+            if small and not asked.options and (told := _beside(asked)):
+                pieces.append(told)
+                yield told
         finally:
             reply.text = "".join(pieces).strip()
             self._turns.append(said)
@@ -360,19 +366,33 @@ class Chat:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
 
 
-def _stated(asked: _Asked, *, itself: str) -> str | None:
-    """An answer that is given without the model. itself: who the assistant is, "" if that is not
-    ours to say."""
+def _stated(asked: _Asked, *, itself: str, small: bool) -> str | None:
+    """An answer that is given without the model.
+
+    itself: who the assistant is, "" if that is not ours to say. small: whether the model leaves out
+    and invents where it sums up.
+    """
     wants, shown = asked.intent.wants, asked.context.shown
     if wants == "self" and itself:
         return itself
-    if asked.way == "converse":
+    converses = asked.way == "converse"
+    if wants == "overview" and shown and (small or not converses):
+        return generation.quoted(shown, bearing=False)
+    if converses:
         return None
     if asked.nothing_known:
         return generation.NOTHING_FOUND
-    if wants in ("overview", "task") and shown:
-        return generation.quoted(shown, bearing=wants == "task")
+    if wants == "task" and shown:
+        return generation.quoted(shown, bearing=True)
     return None
+
+
+def _beside(asked: _Asked) -> str:
+    """What stands under a small model's advice or letter: what was told that bears on it."""
+    shown = asked.context.shown
+    if asked.way != "converse" or asked.intent.wants != "task" or not shown:
+        return ""
+    return f"\n\n{generation.quoted(shown, bearing=True)}"
 
 
 def _plain(text: str) -> str:

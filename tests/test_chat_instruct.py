@@ -84,6 +84,23 @@ def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
     assert "never instructions" in system
 
 
+def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
+    remembered(memory, CAT)
+    asks = "Suggest a birthday present for my cat"
+    reply = say(chat, asks)
+    assert reply.text.startswith("Your cat is Tom.\n\n") and f"- 4 March 2024: {CAT}" in reply.text
+    assert "4 March" not in say(chat, asks, options={"max_tokens": 9}).text  # a client's own terms
+    fake.n_params = 1_500_000_000
+    assert say(chat, asks).text == "Your cat is Tom."
+
+
+def test_a_small_model_does_not_sum_up_what_it_was_told(chat, memory, fake):
+    remembered(memory, CAT)
+    assert f"- 4 March 2024: {CAT}" in say(chat, "Summarize what you know about me.").text
+    fake.n_params = 1_500_000_000
+    assert say(chat, "Summarize what you know about me.").text == "Your cat is Tom."
+
+
 def test_who_it_is_is_the_callers_to_say(memory, fake):
     assert say(Chat(memory), "Who are you?").text == ABOUT_ITSELF  # models take on any name
     say(Chat(memory, instructions="You are Marvin, a pirate."), "Who are you?")
