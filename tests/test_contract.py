@@ -30,7 +30,7 @@ WALLS = {
     "onnxruntime": ["runtime/embedder.py"],
     "tokenizers": ["runtime/tokenizer.py"],
     "hnswlib": ["retrieval/index.py"],
-    "edgemem._native": ["kernels.py"],
+    "edgemem._native": ["kernels/__init__.py"],
     "click": ["cli/"],
     "rich": ["cli/"],
     "prompt_toolkit": ["cli/prompting.py"],

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import kernels_layers as kernels
 from edgemem.compression.weights import Weights
+from edgemem.kernels import layers as kernels
 
 __all__ = ["Attention"]
 

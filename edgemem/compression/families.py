@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.kernels_layers import EVERY_KEY, GELU, SILU
+from edgemem.kernels.layers import EVERY_KEY, GELU, SILU
 from edgemem.runtime.tensors import Tensors
 
 __all__ = ["FAMILIES", "Shape", "shape_of"]

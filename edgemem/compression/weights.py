@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from edgemem import kernels_layers as kernels
 from edgemem.compression.families import shape_of
+from edgemem.kernels import layers as kernels
 from edgemem.runtime.tensors import Tensors
 
 __all__ = ["Weights", "times"]

@@ -37,7 +37,7 @@ FEATURES = (
     "question",  # 1 if it only asks
     "among",  # log(how many memories the search may see), from log(FEW) to log(MANY)
 )
-"""First what the vectors say, then the columns of `kernels_candidates.word_features`."""
+"""First what the vectors say, then the columns of `kernels.word_features`."""
 
 FEW, MANY = 3, 512
 """What the weights were fitted on; of fewer or more memories a score says what it says of these."""

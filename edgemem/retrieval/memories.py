@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import metric_query
-from edgemem.kernels_candidates import beside
+from edgemem.kernels import beside, metric_query
 from edgemem.results import Scope
 from edgemem.retrieval import metricfile
 from edgemem.retrieval.catalog import Catalog

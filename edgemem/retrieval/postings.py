@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import Bm25Query, bm25
-from edgemem.kernels_candidates import word_features
+from edgemem.kernels import Bm25Query, bm25, word_features
 
 if TYPE_CHECKING:
     from edgemem.store.tokens import StoredPostings
@@ -92,7 +91,7 @@ class Matches:
     def features(
         self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
     ) -> FloatArray:
-        """As `kernels_candidates.word_features`. timed: of `Postings.having`, at the same time."""
+        """As `kernels.word_features`. timed: of `Postings.having`, at the same time."""
         query, by_slot = self._query, self._by_slot
         return word_features(
             around, session, self._slot_of, query, self.idf, by_slot, timed, max_length

@@ -16,8 +16,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import dots, dots_i8, quantize_i8, scan_topk, scan_topk_i8
-from edgemem.kernels_candidates import similarities, similarities_i8
+from edgemem.kernels import (
+    dots,
+    dots_i8,
+    quantize_i8,
+    scan_topk,
+    scan_topk_i8,
+    similarities,
+    similarities_i8,
+)
 
 __all__ = ["Dtype", "Float32Rows", "Int8Rows", "Rows", "rows_type"]
 
@@ -76,7 +83,7 @@ class Float32Rows:
         scale: float,
         limit: float,
     ) -> FloatArray:
-        """As `kernels_candidates.similarities`."""
+        """As `kernels.similarities`."""
         return similarities(self.rows, first, next, wanted, columns, query, offset, scale, limit)
 
 
@@ -131,7 +138,7 @@ class Int8Rows:
         scale: float,
         limit: float,
     ) -> FloatArray:
-        """As `kernels_candidates.similarities_i8`."""
+        """As `kernels.similarities_i8`."""
         return similarities_i8(
             self.rows, self.scales, first, next, wanted, columns, query, offset, scale, limit
         )

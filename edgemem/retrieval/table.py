@@ -75,7 +75,7 @@ class View:
         scale: float = 1.0,
         limit: float = np.inf,
     ) -> FloatArray:
-        """As `kernels_candidates.similarities`, of the memories (m, w) with these numbers."""
+        """As `kernels.similarities`, of the memories (m, w) with these numbers."""
         return self.rows.similarities(
             self._first, self._next, memories, columns, query, offset, scale, limit
         )
