@@ -228,7 +228,8 @@ def metric_query(
 ) -> tuple[FloatArray, float, float]:
     """Move a query through a metric: (query − μ)ᵀ Σ⁻¹ (row − μ) = image · row + offset.
 
-    query: (d,) float32, normalised here; the rest as `metric_fit` returns it. Returns the image
+    query: (d,) float32, normalised here; mean μ (d,), inverse_diagonal D⁻¹ (d,) and directions
+    Aᵀ (r, d), all float32: Σ⁻¹ = diag(D⁻¹) − A Aᵀ (CoreMem, section 3.2, eq. 1). Returns the image
     Σ⁻¹(query − μ) (d,) float32, the offset −image·μ and the query's norm in the metric, so that
     (image · row + offset) / (norm · the row's norm) is the whitened cosine; where a norm is 0 it
     is to be taken for 0. A query of zeros or not finite: image 0, offset 0, norm 0. Cost O(d·r).
