@@ -34,14 +34,80 @@ RIDGES = (1.0, 3.0, 10.0)
 ALPHA = 0.5
 _console = Console(stderr=True)
 
+
+def centred_inner_product(dots: np.ndarray, query: metrics.WhitenedQuery) -> np.ndarray:
+    """(q − μ)ᵀ Σ⁻¹ (h − μ), a score: Algorithm 1, line 15, with the inverse of eq. 1.
+
+    dots: (n,) q'·h for each row, q' = query.image. Returns (n,) float32; −inf for a row whose dot
+    is NaN.
+    """
+    inner = np.asarray(dots, np.float32) + np.float32(query.offset)
+    return np.where(np.isnan(inner), np.float32(-np.inf), inner)
+
+
+def squared_distance(
+    dots: np.ndarray, query: metrics.WhitenedQuery, norms: np.ndarray
+) -> np.ndarray:
+    """(q − h)ᵀ Σ⁻¹ (q − h), the squared Mahalanobis distance: smaller is nearer.
+
+    dots: as for `centred_inner_product`; norms: (n,) of the rows, from `Metric.norms`. Returns (n,)
+    float32 >= 0; inf for a row whose dot is NaN. To rank by it makes hubs of the rows near the
+    mean: skewness of the k-occurrence 4.8 on LoCoMo, cosine 1.7, inner product 0.3.
+    """
+    norms = np.asarray(norms, np.float32)
+    squared = query.norm**2 - 2 * centred_inner_product(dots, query) + norms * norms
+    distance: np.ndarray = np.maximum(squared, np.float32(0))
+    return distance
+
+
+def whitened_cosine(
+    dots: np.ndarray, query: metrics.WhitenedQuery, norms: np.ndarray
+) -> np.ndarray:
+    """The cosine of q − μ and h − μ in the space where Σ is the identity; not in the paper.
+
+    dots, norms: as for `squared_distance`. Returns (n,) float32 in [-1, 1]; 0 where a norm is 0.
+    """
+    length = np.asarray(norms, np.float32) * np.float32(query.norm)
+    inner = centred_inner_product(dots, query)
+    cosine = np.divide(inner, length, out=np.zeros_like(inner), where=length > 0)
+    clipped: np.ndarray = np.clip(cosine, -1, 1)
+    return clipped
+
+
+def residual_fusion(cosine: np.ndarray, metric: np.ndarray, alpha: float = 0.5) -> np.ndarray:
+    """α·norm(cosine) + (1 − α)·norm(metric), each min–max normalised: CoreMem eq. 2.
+
+    cosine, metric: (n,) scores (larger is better) of the same rows; alpha: weight of the cosine, 0
+    to 1 (paper: 0.5). Returns (n,) float32 in [0, 1]. Scores that are all equal become 0; one that
+    is not finite counts as the smallest. The result depends on which rows are compared.
+    Raises ValueError on another alpha, or on shapes that differ.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha}; the cosine's weight must be 0 to 1")
+    if np.shape(cosine) != np.shape(metric):
+        raise ValueError(f"cosine has shape {np.shape(cosine)}, metric {np.shape(metric)}")
+    fused = alpha * _min_max(cosine) + (1 - alpha) * _min_max(metric)
+    return fused.astype(np.float32)
+
+
+def _min_max(scores: np.ndarray) -> np.ndarray:
+    scores = np.asarray(scores, np.float64)
+    finite = np.isfinite(scores)
+    if not finite.any():
+        return np.zeros_like(scores)
+    low, high = scores[finite].min(), scores[finite].max()
+    spread = high - low if high > low else 1.0
+    return np.where(finite, (scores - low) / spread, 0.0)
+
+
 # From the cosines with a query, q'·h, the query made ready and the rows' norms to scores.
 Form = Callable[[np.ndarray, np.ndarray, metrics.WhitenedQuery, np.ndarray], np.ndarray]
 FORMS: dict[str, Form] = {
-    "inner product": lambda cosine, dots, q, norms: metrics.centred_inner_product(dots, q),
-    "distance": lambda cosine, dots, q, norms: -metrics.squared_distance(dots, q, norms),
-    "whitened cosine": lambda cosine, dots, q, norms: metrics.whitened_cosine(dots, q, norms),
-    "fusion": lambda cosine, dots, q, norms: metrics.residual_fusion(
-        cosine, metrics.centred_inner_product(dots, q), ALPHA
+    "inner product": lambda cosine, dots, q, norms: centred_inner_product(dots, q),
+    "distance": lambda cosine, dots, q, norms: -squared_distance(dots, q, norms),
+    "whitened cosine": lambda cosine, dots, q, norms: whitened_cosine(dots, q, norms),
+    "fusion": lambda cosine, dots, q, norms: residual_fusion(
+        cosine, centred_inner_product(dots, q), ALPHA
     ),
 }
 

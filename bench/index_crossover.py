@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench import report
-from edgemem.kernels import scan_topk_numpy
+from edgemem.kernels.reference import scan_topk as scan_topk_numpy
 from edgemem.retrieval.index import CROSSOVER, VectorIndex
 
 DIM = 384

@@ -23,7 +23,9 @@ import numpy as np
 
 from bench import report
 from bench.index_crossover import DIM, K, clustered
-from edgemem import kernels, kernels_numpy
+from edgemem import kernels
+from edgemem.kernels import reference
+from edgemem.retrieval.metric import fit
 
 SIZES = [10_000, 100_000]
 GATHERED = 600
@@ -38,7 +40,7 @@ def cases(n: int, rows: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[
     queries = rows[rng.integers(n, size=2)]
     query = queries[0]
     quantized, scales = kernels.quantize_i8(rows)
-    _, *metric = kernels_numpy.metric_fit(rows[:10_000], 3.0, 0.95, 100)
+    metric = fit(rows[:10_000])
     features = rng.standard_normal((GATHERED, FEATURES)).astype(np.float32)
     weights = features[0].copy()
     scattered = [rng.integers(n, size=GATHERED) for _ in range(64)]
@@ -49,17 +51,15 @@ def cases(n: int, rows: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[
 
     of: dict[str, Callable[[], tuple[Any, ...]]] = {
         "scan_topk": lambda: (rows, query, K, None),
-        "scan_topk_i8": lambda: (quantized, scales, query, K, None, 4 * K),
+        "scan_topk_i8": lambda: (quantized, scales, query, K),
         "dots": lambda: (rows, positions(), queries),
         "dots_i8": lambda: (quantized, scales, positions(), queries),
         "quantize_i8": lambda: (rows,),
-        "metric_fit": lambda: (rows, 3.0, 0.95, 100),
-        "metric_query": lambda: (query, *metric),
-        "metric_norms": lambda: (rows, *metric),
+        "metric_query": lambda: (query, metric.mean, metric.inverse_diagonal, metric.A.T),
         "rank": lambda: (features, weights, 0.0, K),
     }
     for name, arguments in of.items():
-        native, plain = getattr(kernels, f"_{name}_native"), getattr(kernels_numpy, name)
+        native, plain = getattr(kernels, name), getattr(reference, name)
         yield name, partial(apply, native, arguments), partial(apply, plain, arguments)
 
 

@@ -42,7 +42,8 @@ from bench import report
 from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
 from bench.index_crossover import changes_of
 from bench.synthetic import DIM, corpus, queries
-from edgemem.kernels import scan_topk, scan_topk_numpy
+from edgemem.kernels import scan_topk
+from edgemem.kernels.reference import scan_topk as scan_topk_numpy
 from edgemem.retrieval.index import VectorIndex
 
 M = 16

@@ -1,5 +1,5 @@
 // The Python module edgemem._native: the C ABI as it stands, and nothing else. Output buffers come
-// from the caller (edgemem/kernels.py), which also checks shapes and words the errors.
+// from the caller (edgemem/kernels/), which also checks shapes and words the errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>

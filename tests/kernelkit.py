@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgemem import kernels, kernels_candidates, kernels_numpy
+from edgemem import kernels
+from edgemem.kernels import layers
 
 needs_native = pytest.mark.skipif(
     kernels.backend != "native", reason=f"no native module: {kernels.backend_detail}"
@@ -15,29 +16,44 @@ needs_native = pytest.mark.skipif(
 DIMS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 384, 385]
 
 # These have one loop for all instruction sets.
-ONE_LOOP = ["beside", "bm25", "quantize_i8", "rank", "word_features"]
+ONE_LOOP = ["beside", "bm25", "pack_bf16", "product_bf16", "quantize_i8", "rank", "word_features"]
+
+BF16 = ["pack_bf16", "product_bf16"]
+NATIVE = kernels.native_module()
 
 
 def every_way(name, argument):
-    """Run a test with the kernel `name` as each version of it, given as `argument`.
-
-    All but the dispatched one take arguments by position, every one, and check none.
-    """
+    """Run a test with the kernel `name` as each version of it, given as `argument`."""
     isas = {"native": 0} if name in ONE_LOOP else {"native-best": 0, "native-scalar": 1}
+    lacking = pytest.mark.skipif(not layers.HAS_BF16, reason="no bfloat16 here")
+    mark = lacking if name in BF16 else needs_native
     ways = [
-        pytest.param(getattr(kernels_numpy, name), id="numpy"),
-        *(
-            pytest.param(native(name, isa), id=label, marks=needs_native)
-            for label, isa in isas.items()
-        ),
+        pytest.param(numpy(name), id="numpy"),
+        *(pytest.param(native(name, isa), id=label, marks=mark) for label, isa in isas.items()),
     ]
     return pytest.mark.parametrize(argument, ways)
 
 
+def numpy(name):
+    return _answered_by(None, name, kernels.ISA_AUTO)
+
+
 def native(name, isa):
-    owner = kernels if hasattr(kernels, name) else kernels_candidates
-    call = getattr(owner, f"_{name}_native")
-    return call if name in ONE_LOOP else lambda *arguments: call(*arguments, isa)
+    return _answered_by(NATIVE, name, isa)
+
+
+def _answered_by(module, name, isa):
+    """A kernel as this module answers it (None: NumPy), with this instruction set. No threads."""
+    call = getattr(kernels if hasattr(kernels, name) else layers, name)
+
+    def answer(*arguments, **named):
+        kernels._native, kernels.isa = module, isa
+        try:
+            return call(*arguments, **named)
+        finally:
+            kernels._native, kernels.isa = NATIVE, kernels.ISA_AUTO
+
+    return answer
 
 
 def whole_numbers(seed, *shape):

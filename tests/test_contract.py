@@ -31,7 +31,7 @@ WALLS = {
     "onnxruntime": ["runtime/embedder.py"],
     "tokenizers": ["runtime/embedder.py"],
     "hnswlib": ["retrieval/index.py"],
-    "edgemem._native": ["kernels.py"],
+    "edgemem._native": ["kernels/__init__.py"],
     "click": ["cli/"],
     "rich": ["cli/"],
     "prompt_toolkit": ["cli/prompting.py"],

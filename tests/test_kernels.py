@@ -13,27 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem import kernels, kernels_checks
-from tests.kernelkit import DIMS, assert_same, needs_native, ranked, whole_numbers
+from edgemem import kernels
+from edgemem.kernels import reference
+from tests.kernelkit import (
+    DIMS,
+    assert_same,
+    every_way,
+    native,
+    needs_native,
+    ranked,
+    whole_numbers,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def native_with(isa):
-    def scan(rows, query, k, mask=None):
-        kernels_checks.check_scan(rows, query, k, mask)
-        return kernels._scan_topk_native(rows, query, k, mask, isa)
-
-    return scan
-
-
-WAYS = [
-    pytest.param(kernels.scan_topk_numpy, id="numpy"),
-    pytest.param(kernels.scan_topk, id="dispatched"),
-    pytest.param(native_with(0), id="native-best", marks=needs_native),
-    pytest.param(native_with(1), id="native-scalar", marks=needs_native),
-]
-every_way = pytest.mark.parametrize("scan", WAYS)
+every_scan = every_way("scan_topk", "scan")
 
 COUNTS = [1, 2, 3, 7, 8, 9, 100]
 
@@ -48,7 +43,7 @@ def answer(rows, query, k, mask=None):
     return ranked(scores, k, None if mask is None else np.flatnonzero(mask))
 
 
-@every_way
+@every_scan
 @pytest.mark.parametrize("dim", DIMS)
 def test_every_width_gives_the_defined_answer(scan, dim):
     for n in COUNTS:
@@ -57,7 +52,7 @@ def test_every_width_gives_the_defined_answer(scan, dim):
             assert_same(scan(rows, query, k), answer(rows, query, k))
 
 
-@every_way
+@every_scan
 @pytest.mark.parametrize("dim", DIMS)
 def test_fractions_agree_with_double_precision(scan, dim):
     rng = np.random.default_rng(dim)
@@ -70,7 +65,7 @@ def test_fractions_agree_with_double_precision(scan, dim):
     np.testing.assert_allclose(scores, np.sort(exact)[::-1][:20], rtol=1e-4, atol=1e-4)
 
 
-@every_way
+@every_scan
 def test_equal_scores_come_by_position(scan):
     rows = np.ones((50, 8), np.float32)
     rows[30] = 2
@@ -78,7 +73,7 @@ def test_equal_scores_come_by_position(scan):
     assert positions.tolist() == [30, 0, 1, 2, 3, 4]
 
 
-@every_way
+@every_scan
 def test_a_nan_never_wins(scan):
     rows, query = inputs(1, 9, 5)
     query[:] = 1
@@ -89,7 +84,7 @@ def test_a_nan_never_wins(scan):
     assert not {0, 4} & set(scan(rows, query, 7)[0].tolist())
 
 
-@every_way
+@every_scan
 def test_a_nan_in_the_query_makes_all_equal(scan):
     rows, query = inputs(1, 5, 3)
     query[0] = np.nan
@@ -97,13 +92,13 @@ def test_a_nan_in_the_query_makes_all_equal(scan):
     assert positions.tolist() == [0, 1, 2] and np.isneginf(scores).all()
 
 
-@every_way
+@every_scan
 def test_infinite_scores_are_ranked(scan):
     rows = np.array([[1.0], [np.inf], [-np.inf], [2.0]], np.float32)
     assert scan(rows, np.ones(1, np.float32), 4)[0].tolist() == [1, 3, 0, 2]
 
 
-@every_way
+@every_scan
 def test_a_mask_leaves_rows_out(scan):
     rows, query = inputs(3, 100, 17)
     for share in (0.0, 0.05, 0.5, 1.0):
@@ -112,21 +107,21 @@ def test_a_mask_leaves_rows_out(scan):
             assert_same(scan(rows, query, k, mask), answer(rows, query, k, mask))
 
 
-@every_way
+@every_scan
 def test_no_rows_give_no_answer(scan):
     positions, scores = scan(np.empty((0, 4), np.float32), np.ones(4, np.float32), 3)
     assert positions.shape == scores.shape == (0,)
     assert positions.dtype == np.int64 and scores.dtype == np.float32
 
 
-@every_way
+@every_scan
 def test_read_only_arrays_are_fine(scan):
     rows, query = inputs(5, 10, 8)
     rows.flags.writeable = query.flags.writeable = False
     assert_same(scan(rows, query, 3), answer(rows, query, 3))
 
 
-@every_way
+@every_scan
 @settings(max_examples=150)
 @given(data=st.data())
 def test_any_input_gives_the_defined_answer(scan, data):
@@ -142,7 +137,7 @@ def test_any_input_gives_the_defined_answer(scan, data):
     assert_same(scan(rows, query, k, mask), answer(rows, query, k, mask))
 
 
-@every_way
+@every_scan
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -169,14 +164,16 @@ def test_wrong_input_is_refused(scan, change, message):
     assert str(error.value).startswith(message)
 
 
-@every_way
+@every_scan
 def test_a_k_beyond_any_row_count_is_fine(scan):
     rows, query = inputs(6, 4, 4)
     assert_same(scan(rows, query, 2**70), answer(rows, query, 4))
 
 
-@every_way
-def test_threads_share_the_arrays(scan):
+@pytest.mark.parametrize("isa", [0, 1])
+@pytest.mark.parametrize("scan", [kernels.scan_topk, reference.scan_topk])
+def test_threads_share_the_arrays(monkeypatch, scan, isa):
+    monkeypatch.setattr(kernels, "isa", isa)
     rows, query = inputs(7, 2000, 64)
     expected = answer(rows, query, 10)
     wrong = []
@@ -199,7 +196,7 @@ def test_threads_share_the_arrays(scan):
 def test_an_instruction_set_that_is_not_there_is_refused():
     rows, query = inputs(8, 4, 4)
     with pytest.raises(ValueError, match="instruction set"):
-        native_with(99)(rows, query, 1)
+        native("scan_topk", 99)(rows, query, 1)
 
 
 @needs_native

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem import kernels, kernels_candidates
+from edgemem import kernels
 from edgemem.kernels import Bm25Query
 from tests.kernelkit import DIMS, every_way, needs_native, whole_numbers
 
@@ -138,7 +138,7 @@ def test_any_conversation_gives_the_defined_candidates(beside, data):
     allowed[0] = False
     given_ = (proposals, place, before, after, speaker, allowed)
     found = beside(*given_)
-    assert found.dtype == np.int64 and found.shape[1] == kernels_candidates.AROUND
+    assert found.dtype == np.int64 and found.shape[1] == kernels.AROUND
     assert found.tolist() == candidates(*(column.tolist() for column in given_))
 
 
@@ -185,11 +185,11 @@ MEMORIES = {
 )
 def test_wrong_memories_are_refused(monkeypatch, backend, change, message):
     if backend == "numpy":
-        monkeypatch.setattr(kernels_candidates, "_native", None)
-    found = kernels_candidates.beside(**MEMORIES)
+        monkeypatch.setattr(kernels, "_native", None)
+    found = kernels.beside(**MEMORIES)
     assert found.tolist() == [[1, 0, 0, 0, 2, 0, 0], [2, 0, 0, 1, 0, 0, 0]]
     with pytest.raises(ValueError) as error:
-        kernels_candidates.beside(**{**MEMORIES, **change})
+        kernels.beside(**{**MEMORIES, **change})
     assert str(error.value).startswith(message)
 
 
@@ -293,11 +293,11 @@ ONE = {
 )
 def test_wrong_words_are_refused(monkeypatch, backend, change, message):
     if backend == "numpy":
-        monkeypatch.setattr(kernels_candidates, "_native", None)
-    found = kernels_candidates.word_features(**ONE)
+        monkeypatch.setattr(kernels, "_native", None)
+    found = kernels.word_features(**ONE)
     assert found.tolist() == [[2, 0, 1, 2, np.log1p(np.float32(3)), 1]]
     with pytest.raises(ValueError) as error:
-        kernels_candidates.word_features(**{**ONE, **change})
+        kernels.word_features(**{**ONE, **change})
     assert str(error.value).startswith(message)
 
 
@@ -319,13 +319,13 @@ def test_wrong_words_are_refused(monkeypatch, backend, change, message):
 )
 def test_wrong_chains_are_refused(monkeypatch, backend, change, message):
     if backend == "numpy":
-        monkeypatch.setattr(kernels_candidates, "_native", None)
+        monkeypatch.setattr(kernels, "_native", None)
     right = {"rows": np.ones((3, 4), np.float32), "query": np.ones(4, np.float32)}
     right |= {"first": ints(0), "next": ints(1, -1, -1), "wanted": ints(0, 0)[None]}
     right |= {"columns": 1, "offset": 0.0, "scale": 1.0, "limit": 9.0}
-    assert kernels_candidates.similarities(**right).tolist() == [[4]]
+    assert kernels.similarities(**right).tolist() == [[4]]
     with pytest.raises(ValueError) as error:
-        kernels_candidates.similarities(**{**right, **change})
+        kernels.similarities(**{**right, **change})
     assert str(error.value).startswith(message)
 
 

@@ -65,7 +65,7 @@ def test_a_row_scores_the_same_to_the_bit_in_a_scan_and_beside_any_query(isa, di
     """Else a candidate could change places between the scan and the re-ranking."""
     rng = np.random.default_rng(dim)
     rows, queries = (rng.standard_normal((n, dim)).astype(np.float32) for n in (20, 3))
-    positions, scores = kernels._scan_topk_native(rows, queries[0], 20, None, isa)
+    positions, scores = native("scan_topk", isa)(rows, queries[0], 20)
     for q in (1, 2, 3):
         out = native("dots", isa)(rows, positions, queries[:q])
         assert out[:, 0].tolist() == scores.tolist()

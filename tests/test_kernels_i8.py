@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edgemem import kernels, kernels_numpy
+from edgemem import kernels
+from edgemem.kernels import reference
 from tests.kernelkit import DIMS, assert_same, every_way, native, needs_native, ranked
 
 every_quantize = every_way("quantize_i8", "quantize")
@@ -66,8 +67,8 @@ def test_a_scale_that_was_rounded_itself_sends_nothing_beyond_127(quantize):
     )
 )
 def test_native_quantises_any_floats_to_the_same_bits(rows):
-    quantized, scales = kernels._quantize_i8_native(rows)
-    expected, expected_scales = kernels_numpy.quantize_i8(rows)
+    quantized, scales = kernels.quantize_i8(rows)
+    expected, expected_scales = reference.quantize_i8(rows)
     np.testing.assert_array_equal(quantized, expected)
     np.testing.assert_array_equal(scales, expected_scales)
 
@@ -96,7 +97,7 @@ def test_every_width_gives_the_defined_answer(scan, dim):
         rows, scales, query = whole_bytes(dim * 1000 + n, n, dim)
         expected = scores_of(rows, scales, query)
         for k in (1, 3, n, n + 5):
-            assert_same(scan(rows, scales, query, k, None, k), ranked(expected, k))
+            assert_same(scan(rows, scales, query, k, survivors=k), ranked(expected, k))
 
 
 @every_scan
@@ -107,7 +108,7 @@ def test_the_largest_numbers_do_not_overflow(scan):
     for number in (127, -127, -128):
         rows = np.full((2, kernels.MAX_DIM_I8), number, np.int8)
         # One survivor: an overflow would turn the sign, and the other row would be kept.
-        positions, scores = scan(rows, scales, query, 1, None, 1)
+        positions, scores = scan(rows, scales, query, 1, survivors=1)
         assert positions.tolist() == [1 if number < 0 else 0]
         expected = -127.0 * number * kernels.MAX_DIM_I8 * scales[positions]
         np.testing.assert_allclose(scores, expected, 1e-3)
@@ -120,14 +121,14 @@ def test_a_mask_leaves_rows_out(scan):
         mask = np.random.default_rng(4).random(100) < share
         for k in (1, 10, 200):
             expected = ranked(scores_of(rows, scales, query), k, np.flatnonzero(mask))
-            assert_same(scan(rows, scales, query, k, mask, k + 3), expected)
+            assert_same(scan(rows, scales, query, k, mask, survivors=k + 3), expected)
 
 
 @every_scan
 def test_equal_scores_come_by_position(scan):
     rows, scales = np.ones((50, 8), np.int8), np.ones(50, np.float32)
     rows[30] = 2
-    positions, _ = scan(rows, scales, np.ones(8, np.float32), 6, None, 20)
+    positions, _ = scan(rows, scales, np.ones(8, np.float32), 6, survivors=20)
     assert positions.tolist() == [30, 0, 1, 2, 3, 4]
 
 
@@ -135,7 +136,7 @@ def test_equal_scores_come_by_position(scan):
 def test_a_row_that_was_not_finite_never_wins(scan):
     floats = np.random.default_rng(1).standard_normal((9, 5)).astype(np.float32)
     floats[0, 2], floats[4, 0] = np.nan, np.inf
-    positions, scores = scan(*kernels_numpy.quantize_i8(floats), floats[1], 9, None, 9)
+    positions, scores = scan(*reference.quantize_i8(floats), floats[1], 9, survivors=9)
     assert positions[-2:].tolist() == [0, 4]
     assert np.isneginf(scores[-2:]).all() and np.isfinite(scores[:-2]).all()
 
@@ -144,7 +145,7 @@ def test_a_row_that_was_not_finite_never_wins(scan):
 def test_a_query_that_is_not_finite_makes_all_equal(scan):
     rows, scales, query = whole_bytes(1, 9, 5)
     query[0] = np.nan
-    positions, scores = scan(rows, scales, query, 3, None, 4)
+    positions, scores = scan(rows, scales, query, 3, survivors=4)
     assert positions.tolist() == [0, 1, 2] and np.isneginf(scores).all()
 
 
@@ -152,8 +153,8 @@ def test_a_query_that_is_not_finite_makes_all_equal(scan):
 def test_a_query_of_zeros_and_no_rows_are_fine(scan):
     rows, scales, _ = whole_bytes(1, 9, 5)
     zeros = np.zeros(5, np.float32)
-    assert_same(scan(rows, scales, zeros, 2, None, 2), ([0, 1], [0, 0]))
-    positions, scores = scan(rows[:0], scales[:0], zeros, 2, None, 8)
+    assert_same(scan(rows, scales, zeros, 2, survivors=2), ([0, 1], [0, 0]))
+    positions, scores = scan(rows[:0], scales[:0], zeros, 2, survivors=8)
     assert positions.shape == scores.shape == (0,)
 
 
@@ -162,11 +163,11 @@ def test_enough_survivors_find_what_the_floats_find(scan):
     """Two rows nearer to each other than the query's own rounding: only the second scan tells."""
     rng = np.random.default_rng(0)
     floats = rng.standard_normal((2000, 384)).astype(np.float32)
-    rows, scales = kernels_numpy.quantize_i8(floats)
+    rows, scales = reference.quantize_i8(floats)
     query = rng.standard_normal(384).astype(np.float32)
     exact = ranked(scores_of(rows, scales, query), 10)[0]
-    assert scan(rows, scales, query, 10, None, 200)[0].tolist() == exact
-    one, _ = scan(rows, scales, query, 10, None, 10)
+    assert scan(rows, scales, query, 10, survivors=200)[0].tolist() == exact
+    one, _ = scan(rows, scales, query, 10, survivors=10)
     assert len(set(one.tolist()) & set(exact)) >= 8
 
 
@@ -182,7 +183,8 @@ def test_any_input_gives_the_defined_answer(scan, data):
         mask = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)), np.bool_)
     counted = range(n) if mask is None else np.flatnonzero(mask)
     expected = ranked(scores_of(rows, scales, query), k, counted)
-    assert_same(scan(rows, scales, query, k, mask, k + data.draw(st.integers(0, 9))), expected)
+    survivors = k + data.draw(st.integers(0, 9))
+    assert_same(scan(rows, scales, query, k, mask, survivors=survivors), expected)
 
 
 @needs_native
@@ -191,9 +193,9 @@ def test_every_instruction_set_keeps_the_same_survivors_to_the_bit(dim):
     from edgemem import _native
 
     rng = np.random.default_rng(dim)
-    rows, scales = kernels_numpy.quantize_i8(rng.standard_normal((300, dim)).astype(np.float32))
+    rows, scales = reference.quantize_i8(rng.standard_normal((300, dim)).astype(np.float32))
     query = rng.standard_normal(dim).astype(np.float32)
-    quantized, scale = kernels_numpy.quantize_i8(query[None])
+    quantized, scale = reference.quantize_i8(query[None])
     whole = (rows.astype(np.int64) @ quantized[0]).astype(np.float32) * (scales * scale[0])
     for isa in (0, 1):
         kept = np.empty(40, np.int64), np.empty(40, np.float32)
@@ -221,7 +223,7 @@ def test_scattered_rows_give_the_defined_answer(dots, dim):
 
 @every_dots
 def test_a_row_that_was_not_finite_gives_nan(dots):
-    rows, scales = kernels_numpy.quantize_i8(np.array([[np.nan, 1], [0, 0]], np.float32))
+    rows, scales = reference.quantize_i8(np.array([[np.nan, 1], [0, 0]], np.float32))
     out = dots(rows, scales, np.array([0, 1]), np.ones((2, 2), np.float32))
     assert np.isnan(out[0]).all() and not out[1].any()
 
@@ -230,9 +232,9 @@ def test_a_row_that_was_not_finite_gives_nan(dots):
 @pytest.mark.parametrize("isa", [0, 1])
 def test_a_row_scores_the_same_to_the_bit_in_a_scan_and_beside_any_query(isa):
     rng = np.random.default_rng(0)
-    rows, scales = kernels_numpy.quantize_i8(rng.standard_normal((50, 77)).astype(np.float32))
+    rows, scales = reference.quantize_i8(rng.standard_normal((50, 77)).astype(np.float32))
     queries = rng.standard_normal((3, 77)).astype(np.float32)
-    positions, scores = native("scan_topk_i8", isa)(rows, scales, queries[0], 50, None, 50)
+    positions, scores = native("scan_topk_i8", isa)(rows, scales, queries[0], 50, survivors=50)
     for q in (1, 2, 3):
         out = native("dots_i8", isa)(rows, scales, positions, queries[:q])
         assert out[:, 0].tolist() == scores.tolist()

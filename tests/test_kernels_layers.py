@@ -7,25 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem import kernels_layers, kernels_layers_numpy
-from edgemem.kernels_layers import EVERY_KEY, GELU, SILU
-from tests.kernelkit import needs_native
+from edgemem.kernels import layers, reference
+from edgemem.kernels.layers import EVERY_KEY, GELU, SILU
+from tests.kernelkit import every_way, needs_native
 
 # 1, odd, and one beside each width: 8 lanes, the 16 sums, and NumPy's own.
 SIZES = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 1025]
 
 
 def ways(name):
-    """A kernel as NumPy, as the best native version and as the scalar one."""
-    native = getattr(kernels_layers, f"_{name}_native")
-    return pytest.mark.parametrize(
-        "kernel",
-        [
-            pytest.param(getattr(kernels_layers_numpy, name), id="numpy"),
-            pytest.param(native, id="native-best", marks=needs_native),
-            pytest.param(lambda *a: native(*a, 1), id="native-scalar", marks=needs_native),
-        ],
-    )
+    return every_way(name, "kernel")
 
 
 def normal(seed, *shape, scale=1.0):
@@ -114,7 +105,7 @@ def test_the_gradient_of_a_gated_unit_is_the_slope_of_the_unit(kernel, size, act
     halves = (normal(size, 2, 2 * size, scale=4).view(np.uint32) >> 16).astype(np.uint16)
     d_out, d = normal(size + 1, 2, size), np.empty((2, 2 * size), np.float32)
     kernel(halves, d_out, activation, d)
-    gate_up = kernels_layers_numpy.middles(halves).astype(np.float64)
+    gate_up = reference.middles(halves).astype(np.float64)
     gate, up, step = gate_up[:, :size], gate_up[:, size:], 1e-6
     slope = activation_slowly(gate + step, activation) - activation_slowly(gate - step, activation)
     np.testing.assert_allclose(d[:, :size], d_out * up * slope / (2 * step), rtol=2e-4, atol=2e-5)
@@ -124,7 +115,7 @@ def test_the_gradient_of_a_gated_unit_is_the_slope_of_the_unit(kernel, size, act
 
 def test_a_half_stands_for_the_middle_of_the_numbers_it_was_cut_from():
     numbers = normal(3, 1000, scale=100)
-    middles = kernels_layers_numpy.middles((numbers.view(np.uint32) >> 16).astype(np.uint16))
+    middles = reference.middles((numbers.view(np.uint32) >> 16).astype(np.uint16))
     error = middles / numbers - 1
     assert np.abs(error).max() <= 2**-8 and abs(error.mean()) < 2**-12
 
@@ -144,8 +135,8 @@ def test_native_and_numpy_agree_on_any_block(rows, keys, group, window, scale, s
     if rows and first + (rows - 1) // group >= keys:
         return
     ours, theirs = (normal(seed, rows, keys, scale=scale) for _ in range(2))
-    kernels_layers._softmax_causal_native(ours, group, first, window)
-    kernels_layers_numpy.softmax_causal(theirs, group, first, window)
+    layers.softmax_causal(ours, group, first, window)
+    reference.softmax_causal(theirs, group, first, window)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-30)
 
 
@@ -175,7 +166,7 @@ def test_a_norm_is_that_of_its_definition(kernel, size):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_gradient_of_a_norm_is_the_slope_of_the_norm(kernel, size):
     halves = (normal(size, 70, size).view(np.uint32) >> 16).astype(np.uint16)
-    x = kernels_layers_numpy.middles(halves).astype(np.float64)
+    x = reference.middles(halves).astype(np.float64)
     weight, d_out, dx = normal(1, size), normal(2, 70, size), np.ones((70, size), np.float32)
     inverse = (1 / np.sqrt((x * x).mean(axis=1) + 1e-5)).astype(np.float32)
     kernel(d_out, halves, weight, inverse, dx)
@@ -188,14 +179,6 @@ def test_the_gradient_of_a_norm_is_the_slope_of_the_norm(kernel, size):
 # -- products in bfloat16 --------------------------------------------------------------------
 
 
-def bf16_ways(name):
-    """The kernel in NumPy, and the native one where the processor has the instructions."""
-    has = pytest.mark.skipif(not kernels_layers.HAS_BF16, reason="no bfloat16 here")
-    native = getattr(kernels_layers, f"_{name}_native")
-    numpy = pytest.param(getattr(kernels_layers_numpy, name), id="numpy")
-    return pytest.mark.parametrize("kernel", [numpy, pytest.param(native, id="native", marks=has)])
-
-
 def bf16_slowly(numbers):
     """To eight binary digits, to nearest, halves to even."""
     fraction, exponent = np.frexp(numbers.astype(np.float64))
@@ -203,12 +186,12 @@ def bf16_slowly(numbers):
 
 
 def packed_by(kernel, matrix):
-    packed = np.full(kernels_layers.packed_shape(*matrix.shape), 0xABCD, np.uint16)
+    packed = np.full(layers.packed_shape(*matrix.shape), 0xABCD, np.uint16)
     kernel(matrix, 0, len(matrix), packed)
     return packed
 
 
-@bf16_ways("pack_bf16")
+@ways("pack_bf16")
 @pytest.mark.parametrize("columns", SIZES)
 @pytest.mark.parametrize("k", [1, 2, 7, 33])
 def test_a_packed_matrix_has_its_rounded_numbers_in_panels_of_pairs(kernel, k, columns):
@@ -222,7 +205,7 @@ def test_a_packed_matrix_has_its_rounded_numbers_in_panels_of_pairs(kernel, k, c
         assert (np.uint32(half) << 16).view(np.float32) == expected[row, column]
 
 
-@bf16_ways("pack_bf16")
+@ways("pack_bf16")
 def test_rows_packed_a_few_at_a_time_are_those_packed_at_once(kernel):
     matrix = normal(1, 11, 37)
     at_once, packed = packed_by(kernel, matrix), packed_by(kernel, np.zeros_like(matrix))
@@ -231,13 +214,13 @@ def test_rows_packed_a_few_at_a_time_are_those_packed_at_once(kernel):
     assert (packed == at_once).all()
 
 
-@bf16_ways("product_bf16")
+@ways("product_bf16")
 @pytest.mark.parametrize("k", [*SIZES, 255, 256, 257, 513])
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 129])
 def test_a_product_of_bfloat16_is_that_of_the_rounded_numbers(kernel, n, k):
     for columns in (1, 15, 16, 17, 48, 49, 95):
         x, matrix = normal(k, n, k), normal(n, k, columns)
-        packed = packed_by(kernels_layers_numpy.pack_bf16, matrix)
+        packed = packed_by(reference.pack_bf16, matrix)
         out, added = np.full((n, columns), np.nan, np.float32), normal(2, n, columns)
         expected = bf16_slowly(x) @ bf16_slowly(matrix)
         sums = expected + added
@@ -247,18 +230,18 @@ def test_a_product_of_bfloat16_is_that_of_the_rounded_numbers(kernel, n, k):
         np.testing.assert_allclose(added, sums, rtol=1e-5, atol=1e-6 * k)
 
 
-@bf16_ways("product_bf16")
+@ways("product_bf16")
 def test_no_row_of_a_product_depends_on_the_others(kernel):
-    x, packed = normal(1, 21, 40), packed_by(kernels_layers_numpy.pack_bf16, normal(2, 40, 50))
+    x, packed = normal(1, 21, 40), packed_by(reference.pack_bf16, normal(2, 40, 50))
     whole, part = np.empty((21, 50), np.float32), np.empty((5, 50), np.float32)
     kernel(x, packed, False, whole)
     kernel(x[13:18].copy(), packed, False, part)
     np.testing.assert_allclose(part, whole[13:18], rtol=1e-6, atol=1e-6)
 
 
-@bf16_ways("product_bf16")
+@ways("product_bf16")
 def test_a_number_that_is_none_spoils_its_row_alone(kernel):
-    x, packed = normal(1, 9, 40), packed_by(kernels_layers_numpy.pack_bf16, normal(2, 40, 50))
+    x, packed = normal(1, 9, 40), packed_by(reference.pack_bf16, normal(2, 40, 50))
     x[3, 39] = np.nan
     out = np.empty((9, 50), np.float32)
     kernel(x, packed, False, out)
@@ -281,34 +264,32 @@ def test_a_number_that_is_none_spoils_its_row_alone(kernel):
 def test_a_block_that_makes_no_sense_is_refused(change, message):
     arguments = {"scores": np.zeros((2, 3), np.float32), "group": 1, "first": 0} | change
     with pytest.raises(ValueError, match=message):
-        kernels_layers.softmax_causal(**arguments)
+        layers.softmax_causal(**arguments)
 
 
 def test_arrays_that_do_not_fit_each_other_are_refused():
     gate_up, out = np.zeros((2, 6), np.float32), np.zeros((2, 3), np.float32)
     halves = np.zeros((2, 6), np.uint16)
     with pytest.raises(ValueError, match=r"halves \(2, 4\); both must be \(2, 6\)"):
-        kernels_layers.gated(gate_up, SILU, out, halves[:, :4].copy())
+        layers.gated(gate_up, SILU, out, halves[:, :4].copy())
     with pytest.raises(ValueError, match="activation is 2; it must be SILU"):
-        kernels_layers.gated(gate_up, 2, out, halves)
+        layers.gated(gate_up, 2, out, halves)
     with pytest.raises(ValueError, match=r"d has shape \(2, 5\); \(2, 6\) is needed"):
-        kernels_layers.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
+        layers.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
     with pytest.raises(ValueError, match="weight has 3 entries for 6 columns"):
         weight, inverse = np.zeros(3, np.float32), np.zeros(2, np.float32)
-        kernels_layers.rms_norm(gate_up, weight, 1e-5, gate_up, inverse, halves)
+        layers.rms_norm(gate_up, weight, 1e-5, gate_up, inverse, halves)
     with pytest.raises(ValueError, match=r"halves has shape \(1, 6\); \(2, 6\) is needed"):
-        kernels_layers.rms_norm_backward(
-            gate_up, halves[:1], np.zeros(6, np.float32), inverse, gate_up
-        )
+        layers.rms_norm_backward(gate_up, halves[:1], np.zeros(6, np.float32), inverse, gate_up)
 
 
 def test_packed_arrays_that_do_not_fit_are_refused():
     rows, packed = np.zeros((4, 20), np.float32), np.zeros((2, 3, 16, 2), np.uint16)
     for start, count, k in ((1, 2, 6), (0, 3, 6), (4, 4, 6)):
         with pytest.raises(ValueError, match=f"rows {start} to {start + count} are given of 6;"):
-            kernels_layers.pack_bf16(rows[:count].copy(), start, k, packed)
+            layers.pack_bf16(rows[:count].copy(), start, k, packed)
     with pytest.raises(ValueError, match=r"a matrix of 7 by 20 needs \(2, 4, 16, 2\)"):
-        kernels_layers.pack_bf16(rows, 0, 7, packed)
+        layers.pack_bf16(rows, 0, 7, packed)
     with pytest.raises(ValueError, match="out has 3 rows, x has 4"):
         x, out = np.zeros((4, 6), np.float32), np.zeros((3, 20), np.float32)
-        kernels_layers.product_bf16(x, packed, False, out)
+        layers.product_bf16(x, packed, False, out)

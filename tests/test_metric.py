@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from metrickit import assert_same_metric, cloud, dense_inverse, dense_sigma, parts, seeds, unit
 
+from bench.hubness import (
+    centred_inner_product,
+    residual_fusion,
+    squared_distance,
+    whitened_cosine,
+)
 from edgemem.retrieval.metric import (
     BLOCK,
     ZERO_LENGTH,
     Metric,
     Moments,
     WhitenedQuery,
-    centred_inner_product,
     fit,
-    residual_fusion,
-    squared_distance,
-    whitened_cosine,
 )
 
 

@@ -18,8 +18,8 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import kernels_layers as kernels
 from edgemem.compression.weights import Weights, times
+from edgemem.kernels import layers as kernels
 
 __all__ = ["MEMORY_BYTES", "loss_and_gradient"]
 

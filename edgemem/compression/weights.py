@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from edgemem import kernels_layers as kernels
 from edgemem.errors import ModelError
-from edgemem.kernels_layers import EVERY_KEY, GELU, SILU
+from edgemem.kernels import layers as kernels
+from edgemem.kernels.layers import EVERY_KEY, GELU, SILU
 from edgemem.runtime.tensors import Tensors
 
 __all__ = ["FAMILIES", "Shape", "Weights", "times"]

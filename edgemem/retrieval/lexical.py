@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import Bm25Query, bm25
-from edgemem.kernels_candidates import word_features
+from edgemem.kernels import Bm25Query, bm25, word_features
 from edgemem.retrieval.vectors import Columns
 from edgemem.stages.dates import absolute, day_text
 from edgemem.store.changes import word_terms
@@ -137,7 +136,7 @@ class Matches:
     def features(
         self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
     ) -> FloatArray:
-        """As `kernels_candidates.word_features`. timed: of `Postings.having`, at the same time."""
+        """As `kernels.word_features`. timed: of `Postings.having`, at the same time."""
         query, by_slot = self._query, self._by_slot
         return word_features(
             around, session, self._slot_of, query, self.idf, by_slot, timed, max_length

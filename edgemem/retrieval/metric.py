@@ -38,7 +38,6 @@ Defined cases; no NaN ever comes out:
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -47,6 +46,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.kernels import reference
+from edgemem.kernels.reference import ZERO_LENGTH
+
 __all__ = [
     "MIN_VARIANCE",
     "REFIT_SHARE",
@@ -54,11 +56,7 @@ __all__ = [
     "Metric",
     "Moments",
     "WhitenedQuery",
-    "centred_inner_product",
     "fit",
-    "residual_fusion",
-    "squared_distance",
-    "whitened_cosine",
 ]
 
 Float32Array = NDArray[np.float32]
@@ -68,11 +66,6 @@ MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
 
 Float32 rounds a number by up to 6e-8 of it: at 1e-10 that is about 1 % of the distances."""
-
-ZERO_LENGTH = 1e-6
-"""A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
-
-So near it, a unit vector's direction from the mean is mostly float32 rounding."""
 
 REFIT_SHARE = 0.1
 """Fit again when the rows that came or went since the last fit reach this share of its count.
@@ -132,21 +125,7 @@ class Metric:
         q = np.asarray(q)
         if q.shape != (self.dim,):
             raise ValueError(f"q has shape {q.shape}; this metric needs ({self.dim},)")
-        # As _unit_rows does it, which takes longer for one.
-        unit = q.astype(np.float64)
-        largest = float(np.abs(unit).max(initial=0))
-        if not 0 < largest < math.inf:
-            return WhitenedQuery(np.zeros(self.dim, np.float32), 0.0, 0.0)
-        unit /= largest
-        unit /= math.sqrt(float((unit * unit).sum()))
-        centred: NDArray[Any] = unit.astype(np.float32) - self.mean
-        image = self.inverse_diagonal * centred - self.A @ (centred @ self.A)
-        # In float64: the offset cancels most of q'·h where the mean is long.
-        exact = image.astype(np.float64)
-        norm = math.sqrt(max(0.0, float(exact @ centred)))
-        return WhitenedQuery(
-            image, -float(exact @ self.mean), norm if norm > self._zero_norm() else 0.0
-        )
+        return WhitenedQuery(*reference.metric_query(q, self.mean, self.inverse_diagonal, self.A.T))
 
     def norms(self, H: Float32Array) -> Float32Array:
         """The whitened norm of each row around the mean, sqrt((h − μ)ᵀ Σ⁻¹ (h − μ)).
@@ -167,11 +146,8 @@ class Metric:
                 centred *= centred
                 squared = centred @ self.inverse_diagonal - np.einsum("ij,ij->i", along, along)
                 norms[start : start + BLOCK] = np.sqrt(squared)  # NaN if below 0 by rounding
-            norms[~np.isfinite(norms) | (norms <= self._zero_norm())] = 0
+            norms[~np.isfinite(norms) | (norms <= reference.zero_norm(self.inverse_diagonal))] = 0
         return norms
-
-    def _zero_norm(self) -> float:
-        return ZERO_LENGTH * math.sqrt(float(self.inverse_diagonal.max()))
 
     def to_bytes(self) -> bytes:
         """For a store or a file: header, mean, inverse diagonal, A (little-endian), CRC-32."""
@@ -356,64 +332,3 @@ def _unit_rows(rows: NDArray[Any]) -> Float64Array:
     rows = rows[np.isfinite(rows).all(axis=1)]
     unit: Float64Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit
-
-
-def centred_inner_product(dots: NDArray[Any], query: WhitenedQuery) -> Float32Array:
-    """(q − μ)ᵀ Σ⁻¹ (h − μ), a score: Algorithm 1, line 15, with the inverse of eq. 1.
-
-    dots: (n,) q'·h for each row, q' = query.image. Returns (n,) float32; −inf for a row whose dot
-    is NaN.
-    """
-    inner = np.asarray(dots, np.float32) + np.float32(query.offset)
-    return np.where(np.isnan(inner), np.float32(-np.inf), inner)
-
-
-def squared_distance(dots: NDArray[Any], query: WhitenedQuery, norms: NDArray[Any]) -> Float32Array:
-    """(q − h)ᵀ Σ⁻¹ (q − h), the squared Mahalanobis distance: smaller is nearer.
-
-    dots: as for `centred_inner_product`; norms: (n,) of the rows, from `Metric.norms`. Returns (n,)
-    float32 >= 0; inf for a row whose dot is NaN. To rank by it makes hubs of the rows near the
-    mean: skewness of the k-occurrence 4.8 on LoCoMo, cosine 1.7, inner product 0.3.
-    """
-    norms = np.asarray(norms, np.float32)
-    squared = query.norm**2 - 2 * centred_inner_product(dots, query) + norms * norms
-    distance: Float32Array = np.maximum(squared, np.float32(0))
-    return distance
-
-
-def whitened_cosine(dots: NDArray[Any], query: WhitenedQuery, norms: NDArray[Any]) -> Float32Array:
-    """The cosine of q − μ and h − μ in the space where Σ is the identity; not in the paper.
-
-    dots, norms: as for `squared_distance`. Returns (n,) float32 in [-1, 1]; 0 where a norm is 0.
-    """
-    length = np.asarray(norms, np.float32) * np.float32(query.norm)
-    inner = centred_inner_product(dots, query)
-    cosine = np.divide(inner, length, out=np.zeros_like(inner), where=length > 0)
-    clipped: Float32Array = np.clip(cosine, -1, 1)
-    return clipped
-
-
-def residual_fusion(cosine: NDArray[Any], metric: NDArray[Any], alpha: float = 0.5) -> Float32Array:
-    """α·norm(cosine) + (1 − α)·norm(metric), each min–max normalised: CoreMem eq. 2.
-
-    cosine, metric: (n,) scores (larger is better) of the same rows; alpha: weight of the cosine, 0
-    to 1 (paper: 0.5). Returns (n,) float32 in [0, 1]. Scores that are all equal become 0; one that
-    is not finite counts as the smallest. The result depends on which rows are compared.
-    Raises ValueError on another alpha, or on shapes that differ.
-    """
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is {alpha}; the cosine's weight must be 0 to 1")
-    if np.shape(cosine) != np.shape(metric):
-        raise ValueError(f"cosine has shape {np.shape(cosine)}, metric {np.shape(metric)}")
-    fused = alpha * _min_max(cosine) + (1 - alpha) * _min_max(metric)
-    return fused.astype(np.float32)
-
-
-def _min_max(scores: NDArray[Any]) -> Float64Array:
-    scores = np.asarray(scores, np.float64)
-    finite = np.isfinite(scores)
-    if not finite.any():
-        return np.zeros_like(scores)
-    low, high = scores[finite].min(), scores[finite].max()
-    spread = high - low if high > low else 1.0
-    return np.where(finite, (scores - low) / spread, 0.0)

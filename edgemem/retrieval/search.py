@@ -30,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
-from edgemem.kernels import metric_query, rank
-from edgemem.kernels_candidates import beside
+from edgemem.kernels import beside, metric_query, rank
 from edgemem.results import Scope, to_utc
 from edgemem.retrieval import whitening
 from edgemem.retrieval.catalog import Catalog
@@ -72,7 +71,7 @@ BoolArray = NDArray[np.bool_]
 class Feature(IntEnum):
     """What is known of a candidate, by the column of `Candidates.features` that says it.
 
-    First what the vectors say, then the columns of `kernels_candidates.word_features`.
+    First what the vectors say, then the columns of `kernels.word_features`.
     """
 
     SIMILARITY = 0  # of the meaning, under the metric; where none is fitted yet, the cosine

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import dots, dots_i8, quantize_i8, scan_topk, scan_topk_i8
-from edgemem.kernels_candidates import similarities, similarities_i8
+from edgemem.kernels import (
+    dots,
+    dots_i8,
+    quantize_i8,
+    scan_topk,
+    scan_topk_i8,
+    similarities,
+    similarities_i8,
+)
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -203,7 +210,7 @@ class View:
         scale: float = 1.0,
         limit: float = np.inf,
     ) -> FloatArray:
-        """As `kernels_candidates.similarities`, of the memories (m, w) with these numbers."""
+        """As `kernels.similarities`, of the memories (m, w) with these numbers."""
         given = self._first, self._next, memories, columns, query, offset, scale, limit
         if self.rows.scales is None:
             return similarities(self.rows.rows, *given)

@@ -1,39 +1,49 @@
-"""The retrieval kernels in NumPy: the specification that the native ones are tested against.
+"""Every kernel in NumPy: the specification that the native ones are tested against.
 
-Knows arrays only. Checks nothing but the documents of `bm25`: edgemem/kernels.py and
-edgemem/kernels_candidates.py do, say what each function takes and returns, and choose between these
-and the native ones. Where sums are of
-floats the two may differ in the last bits, because they add in another order, and then in the order
-of rows that are that close. The metric's are those of retrieval/metric.py.
+Checks nothing but the documents of `bm25`. Where sums are of floats the two may differ in the last
+bits, because they add in another order, and then in the order of rows that are that close.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from edgemem.retrieval import metric
 
 if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
 __all__ = [
+    "EVERY_KEY",
+    "GELU",
+    "SILU",
+    "ZERO_LENGTH",
     "beside",
     "bm25",
     "dots",
     "dots_i8",
-    "metric_fit",
-    "metric_norms",
+    "gated",
+    "gated_backward",
     "metric_query",
+    "middles",
+    "pack_bf16",
+    "packed_shape",
+    "product_bf16",
     "quantize_i8",
     "rank",
+    "rms_norm",
+    "rms_norm_backward",
     "scan_topk",
     "scan_topk_i8",
     "similarities",
     "similarities_i8",
+    "softmax_backward",
+    "softmax_causal",
     "word_features",
+    "zero_norm",
 ]
 
 FloatArray = NDArray[np.float32]
@@ -41,13 +51,28 @@ DoubleArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.int8]
 BoolArray = NDArray[np.bool_]
+HalfArray = NDArray[np.uint16]
 
 BLOCK = 4096
 """Rows converted at once, so that the copy stays small."""
 
+BLOCK_BYTES = 1 << 17
+"""Of a layer's rows worked on at once: a pass finds in the cache what the one before wrote."""
+
+ZERO_LENGTH = 1e-6
+"""A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
+
+So near it, a unit vector's direction from the mean is mostly float32 rounding."""
+
+SILU, GELU = 0, 1
+EVERY_KEY = 2**31 - 1
+"""A window that no context fills."""
+
+_ROOT = np.float32(np.sqrt(2 / np.pi))
+
 
 def scan_topk(
-    rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None
+    rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None = None
 ) -> tuple[IntArray, FloatArray]:
     with np.errstate(over="ignore", invalid="ignore"):
         if mask is None:
@@ -85,9 +110,11 @@ def scan_topk_i8(
     scales: FloatArray,
     query: FloatArray,
     k: int,
-    mask: BoolArray | None,
-    survivors: int,
+    mask: BoolArray | None = None,
+    *,
+    survivors: int | None = None,
 ) -> tuple[IntArray, FloatArray]:
+    survivors = 4 * k if survivors is None else survivors
     quantized, scale = quantize_i8(query[None])
     positions = np.arange(len(rows)) if mask is None else np.flatnonzero(mask)
     products = np.empty(len(positions), np.float32)
@@ -111,24 +138,28 @@ def dots_i8(
         return products * scales[positions, None]
 
 
-def metric_fit(
-    rows: FloatArray, c: float, tau: float, max_rank: int
-) -> tuple[int, FloatArray, FloatArray, FloatArray]:
-    fitted = metric.fit(rows, c=c, tau=tau, max_rank=max_rank)
-    directions = np.ascontiguousarray(fitted.A.T)
-    return fitted.count, fitted.mean, fitted.inverse_diagonal, directions
-
-
 def metric_query(
-    query: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
+    query: NDArray[Any], mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, float, float]:
-    return metric.Metric(0, mean, inverse_diagonal, directions.T).query(query)
+    unit = query.astype(np.float64)
+    # First by the largest number: the square of a huge or a tiny one has no float64.
+    largest = float(np.abs(unit).max(initial=0))
+    if not 0 < largest < math.inf:
+        return np.zeros(len(mean), np.float32), 0.0, 0.0
+    unit /= largest
+    unit /= math.sqrt(float((unit * unit).sum()))
+    centred: NDArray[Any] = unit.astype(np.float32) - mean
+    A = directions.T
+    image = inverse_diagonal * centred - A @ (centred @ A)
+    # In float64: the offset cancels most of image · row where the mean is long.
+    exact = image.astype(np.float64)
+    norm = math.sqrt(max(0.0, float(exact @ centred)))
+    return image, -float(exact @ mean), norm if norm > zero_norm(inverse_diagonal) else 0.0
 
 
-def metric_norms(
-    rows: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
-) -> FloatArray:
-    return metric.Metric(0, mean, inverse_diagonal, directions.T).norms(rows)
+def zero_norm(inverse_diagonal: FloatArray) -> float:
+    """The whitened norm up to which a vector is taken for the mean."""
+    return ZERO_LENGTH * math.sqrt(float(inverse_diagonal.max()))
 
 
 def rank(
@@ -179,10 +210,9 @@ def similarities(
     scale: float,
     limit: float,
 ) -> FloatArray:
-    memories = wanted[:, :columns].ravel()
-    positions, owners = _chained(len(rows), first, next, memories)
+    positions, owners = _chained(len(rows), first, next, wanted[:, :columns].ravel())
     products = dots(rows, positions, query[None])[:, 0]
-    best = _scaled_best(products, owners, len(memories), offset, scale, limit)
+    best = _scaled_best(products, owners, len(wanted) * columns, offset, scale, limit)
     return best.reshape(-1, columns)
 
 
@@ -198,10 +228,9 @@ def similarities_i8(
     scale: float,
     limit: float,
 ) -> FloatArray:
-    memories = wanted[:, :columns].ravel()
-    positions, owners = _chained(len(rows), first, next, memories)
+    positions, owners = _chained(len(rows), first, next, wanted[:, :columns].ravel())
     products = dots_i8(rows, scales, positions, query[None])[:, 0]
-    best = _scaled_best(products, owners, len(memories), offset, scale, limit)
+    best = _scaled_best(products, owners, len(wanted) * columns, offset, scale, limit)
     return best.reshape(-1, columns)
 
 
@@ -292,3 +321,139 @@ def _best(positions: IntArray, scores: FloatArray, k: int) -> tuple[IntArray, Fl
         positions, scores = positions[keep], scores[keep]
     order = np.argsort(-scores, kind="stable")[:k]
     return positions[order].astype(np.int64), scores[order].astype(np.float32)
+
+
+def _blocks(rows: FloatArray) -> Iterator[slice]:
+    step = max(1, BLOCK_BYTES // max(1, rows.shape[1] * 4))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
+
+
+def rms_norm(
+    x: FloatArray,
+    weight: FloatArray,
+    eps: float,
+    out: FloatArray,
+    inverse: FloatArray,
+    halves: HalfArray,
+) -> None:
+    for rows in _blocks(x):
+        part = x[rows]
+        mean = np.einsum("ij,ij->i", part, part) / np.float32(x.shape[1])
+        inverse[rows] = 1 / np.sqrt(mean + np.float32(eps))
+        _cut(part, halves[rows])
+        np.multiply(part, inverse[rows, None], out=out[rows])
+        out[rows] *= weight
+
+
+def rms_norm_backward(
+    d_out: FloatArray,
+    halves: HalfArray,
+    weight: FloatArray,
+    inverse: FloatArray,
+    dx: FloatArray,
+) -> None:
+    for rows in _blocks(dx):
+        part, r = middles(halves[rows]), inverse[rows, None]
+        scaled = d_out[rows] * weight
+        along = np.einsum("ij,ij->i", scaled, part)[:, None] / np.float32(dx.shape[1])
+        scaled -= part * (along * r * r)
+        scaled *= r
+        dx[rows] += scaled
+
+
+def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArray) -> None:
+    size = out.shape[1]
+    for rows in _blocks(gate_up):
+        gate, up = gate_up[rows, :size], gate_up[rows, size:]
+        np.multiply(gate, _share(gate, activation)[0], out=out[rows])
+        out[rows] *= up
+        _cut(gate_up[rows], halves[rows])
+
+
+def gated_backward(
+    halves: HalfArray, d_out: FloatArray, activation: int, d_gate_up: FloatArray
+) -> None:
+    size = d_out.shape[1]
+    for rows in _blocks(d_gate_up):
+        gate_up = middles(halves[rows])
+        gate, up, d = gate_up[:, :size], gate_up[:, size:], d_out[rows]
+        share, slope = _share(gate, activation)
+        np.multiply(gate * share, d, out=d_gate_up[rows, size:])
+        np.multiply(up * d, share * (1 + gate * (1 - share) * slope), out=d_gate_up[rows, :size])
+
+
+def middles(halves: HalfArray) -> FloatArray:
+    """The floats in the middle of those that share these upper 16 bits."""
+    return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
+
+
+def _cut(numbers: FloatArray, out: HalfArray) -> None:
+    np.right_shift(numbers.view(np.uint32), 16, out=out, casting="unsafe")
+
+
+def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray | np.float32]:
+    """Both activations are gate · σ(z), GELU in its tanh form: σ(z), and dz/d gate."""
+    with np.errstate(over="ignore"):
+        if activation == SILU:
+            slope: FloatArray | np.float32 = np.float32(1)
+            z = gate
+        else:
+            square = gate * gate
+            slope = 2 * _ROOT * (1 + np.float32(3 * 0.044715) * square)
+            z = 2 * _ROOT * gate * (1 + np.float32(0.044715) * square)
+        share: FloatArray = np.exp(-z)
+        share += 1
+        return np.reciprocal(share, out=share), slope
+
+
+def softmax_causal(scores: FloatArray, group: int, first: int, window: int = EVERY_KEY) -> None:
+    keys = np.arange(scores.shape[1])
+    for rows in _blocks(scores):
+        part = scores[rows]
+        position = first + np.arange(rows.start, rows.start + len(part)) // group
+        part[(keys > position[:, None]) | (keys <= position[:, None] - window)] = -np.inf
+        part -= part.max(axis=1, keepdims=True)
+        np.exp(part, out=part)
+        part /= part.sum(axis=1, keepdims=True)
+
+
+def softmax_backward(p: FloatArray, d: FloatArray) -> None:
+    for rows in _blocks(p):
+        d[rows] -= np.einsum("ij,ij->i", p[rows], d[rows])[:, None]
+        d[rows] *= p[rows]
+
+
+def packed_shape(k: int, columns: int) -> tuple[int, int, int, int]:
+    """Of a matrix of k rows as `pack_bf16` writes it: (panels, pairs, 16, 2).
+
+    There are ceil(columns / 16) panels of columns and ceil(k / 2) pairs of rows.
+    """
+    return -(-columns // 16), -(-k // 2), 16, 2
+
+
+def pack_bf16(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
+    count, columns = rows.shape
+    panels = packed.shape[0]
+    whole = np.zeros((count + count % 2, panels * 16), np.uint16)
+    whole[:count, :columns] = _rounded(rows)
+    pairs = slice(start // 2, (start + len(whole)) // 2)
+    packed[:, pairs] = whole.reshape(-1, 2, panels, 16).transpose(2, 0, 3, 1)
+
+
+def product_bf16(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
+    panels, pairs = packed.shape[:2]
+    by_row = packed.transpose(1, 3, 0, 2).reshape(2 * pairs, panels * 16)
+    product = np.matmul(_wide(_rounded(x)), _wide(by_row[: x.shape[1], : out.shape[1]]))
+    np.add(out, product, out=out) if add else np.copyto(out, product)
+
+
+def _rounded(numbers: FloatArray) -> HalfArray:
+    """As bfloat16, to nearest, halves to even; a NaN stays one."""
+    bits = numbers.view(np.uint32)
+    nearest = bits + 0x7FFF + ((bits >> 16) & 1)
+    kept = np.where(np.isnan(numbers), bits | 0x400000, nearest)
+    return (kept >> 16).astype(np.uint16)
+
+
+def _wide(halves: HalfArray) -> FloatArray:
+    return (halves.astype(np.uint32) << 16).view(np.float32)

@@ -1,11 +1,13 @@
-"""The retrieval kernels: what each takes and returns, and which of two versions answers.
+"""The kernels: what each takes and returns, and which of two versions answers.
 
-Knows arrays only: no store, no index, no memories. The only importer of the compiled module
-`edgemem._native`. Where that is missing, too old or too new, NumPy (edgemem/kernels_numpy.py, the
-specification of both) answers: `backend` says which of the two works here and `backend_detail` why.
+Knows arrays only: no store, no index, no model. Alone imports the compiled module
+`edgemem._native`. Where that is missing, too old or too new, NumPy answers (reference.py, the
+specification of both): `backend` says which of the two works here and `backend_detail` why.
+A search's kernels are here, those of a transformer's layers in layers.py.
 
 All arrays are C-contiguous. Every function lets other threads run, may be called from several at
-once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter.
+once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter. A
+memory is a number; 0 is nobody.
 
 EDGEMEM_BACKEND=numpy uses NumPy although the compiled module is there; EDGEMEM_BACKEND=native
 makes the import fail where it is not (continuous integration sets it); unset or auto: the best.
@@ -14,59 +16,56 @@ makes the import fail where it is not (continuous integration sets it); unset or
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem import kernels_numpy
 from edgemem.errors import ConfigError
-from edgemem.kernels_checks import (
-    MAX_DIM_I8,
-    check_array,
-    check_bm25,
-    check_count,
-    check_dim_i8,
-    check_entries,
-    check_gather,
-    check_metric,
-    check_numbers,
-    check_rows,
-    check_scan,
-)
+from edgemem.kernels import checks, reference
+from edgemem.kernels.checks import AROUND, MAX_DIM_I8
+from edgemem.kernels.reference import BoolArray, ByteArray, DoubleArray, FloatArray, IntArray
 
 __all__ = [
     "ABI_VERSION",
+    "AROUND",
     "MAX_DIM_I8",
+    "WORD_FEATURES",
     "Bm25Query",
     "backend",
     "backend_detail",
+    "beside",
     "bm25",
     "dots",
     "dots_i8",
-    "metric_fit",
-    "metric_norms",
+    "kernel",
     "metric_query",
     "native_module",
     "quantize_i8",
     "rank",
     "scan_topk",
     "scan_topk_i8",
-    "scan_topk_numpy",
+    "similarities",
+    "similarities_i8",
+    "word_features",
 ]
 
 ABI_VERSION = 4
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
-ISA_AUTO = 0
+WORD_FEATURES = ("bm25", "bm25_around", "coverage", "session", "length", "time")
+"""The columns of `word_features`."""
 
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-ByteArray = NDArray[np.int8]
-BoolArray = NDArray[np.bool_]
-DoubleArray = NDArray[np.float64]
+ISA_AUTO = 0
+isa = ISA_AUTO
+"""The instruction set asked for: the best of this processor. Tests set 1, no vectors at all."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _load_native() -> tuple[Any, str]:
@@ -102,10 +101,47 @@ backend = "numpy" if _native is None else "native"
 
 
 def native_module() -> Any:
-    """The compiled module for edgemem/kernels_layers.py, or None."""
+    """The compiled module, or None."""
     return _native
 
 
+def kernel(
+    reference: Callable[..., Any], check: Callable[..., None], *, works: bool = True
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a call of the native module a kernel: NumPy answers where the module cannot.
+
+    reference, check: take the same arguments; the one answers in NumPy, the other raises a
+    ValueError that names what does not fit. works: whether this processor runs the native version.
+
+    The module refuses what does not fit by itself, before it writes. So it is called first: the
+    check takes as long as a scan of a few hundred rows, and is there to say it better.
+    """
+
+    def choose(native: Callable[P, R]) -> Callable[P, R]:
+        @wraps(native)
+        def answer(*args: P.args, **kwargs: P.kwargs) -> R:
+            if works and _native is not None:
+                try:
+                    return native(*args, **kwargs)
+                except Exception:
+                    check(*args, **kwargs)
+                    raise
+            check(*args, **kwargs)
+            found: R = reference(*args, **kwargs)
+            return found
+
+        return answer
+
+    return choose
+
+
+def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
+    """Positions and scores for the k best of n, for a kernel to fill."""
+    checks.check_count("k", k)
+    return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
+
+
+@kernel(reference.scan_topk, checks.scan_topk)
 def scan_topk(
     rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None = None
 ) -> tuple[IntArray, FloatArray]:
@@ -115,56 +151,24 @@ def scan_topk(
     all). Returns positions (m,) int64 and scores (m,) float32, m = min(k, rows that count). Equal
     scores: lower position first. A row whose inner product is NaN scores -inf. Cost O(n·d).
     """
-    check_count("k", k)
-    if _native is not None:
-        # The native module refuses by itself what does not fit. The checks say it better, but take
-        # as long as a scan of a few hundred rows, here and below.
-        try:
-            return _scan_topk_native(rows, query, k, mask)
-        except (AttributeError, TypeError, ValueError):
-            check_scan(rows, query, k, mask)
-            raise
-    check_scan(rows, query, k, mask)
-    return kernels_numpy.scan_topk(rows, query, k, mask)
-
-
-def scan_topk_numpy(
-    rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None = None
-) -> tuple[IntArray, FloatArray]:
-    """`scan_topk` by NumPy, whatever the backend."""
-    check_scan(rows, query, k, mask)
-    return kernels_numpy.scan_topk(rows, query, k, mask)
-
-
-def _scan_topk_native(
-    rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None, isa: int = ISA_AUTO
-) -> tuple[IntArray, FloatArray]:
     positions, scores = _room(k, len(rows))
     found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
     return positions[:found], scores[:found]
 
 
+@kernel(reference.dots, checks.dots)
 def dots(rows: FloatArray, positions: IntArray, queries: FloatArray) -> FloatArray:
     """The inner products of some rows with each query: what a re-ranker needs of its candidates.
 
     rows: (n, d) float32; positions: (m,) int64, each 0 <= p < n, in any order, repeated or not;
     queries: (q, d) float32, q >= 1. Returns (m, q) float32; a NaN stays one. Cost O(m·q·d).
     """
-    check_rows("rows", rows)
-    check_gather(rows, positions, queries)
-    if _native is None:
-        return kernels_numpy.dots(rows, positions, queries)
-    return _dots_native(rows, positions, queries)
-
-
-def _dots_native(
-    rows: FloatArray, positions: IntArray, queries: FloatArray, isa: int = ISA_AUTO
-) -> FloatArray:
     out = np.empty((len(positions), len(queries)), np.float32)
     _native.dots(rows, positions, queries, isa, out)
     return out
 
 
+@kernel(reference.quantize_i8, checks.quantize_i8)
 def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     """Rows as 8-bit whole numbers, number ≈ scale · int8: a quarter of the memory.
 
@@ -173,19 +177,12 @@ def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     scale would be 0 in float32) gets scale 0 and zeros; one that holds a NaN or an infinity scale
     NaN and zeros, and scores -inf in `scan_topk_i8`.
     """
-    check_rows("rows", rows)
-    check_dim_i8(rows)
-    if _native is None:
-        return kernels_numpy.quantize_i8(rows)
-    return _quantize_i8_native(rows)
-
-
-def _quantize_i8_native(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     quantized, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
     _native.quantize_i8(rows, quantized, scales)
     return quantized, scales
 
 
+@kernel(reference.scan_topk_i8, checks.scan_topk_i8)
 def scan_topk_i8(
     rows: ByteArray,
     scales: FloatArray,
@@ -202,30 +199,9 @@ def scan_topk_i8(
     second, which scores them by scale · (query · row): >= k (None: 4 k). Returns positions and
     scores as `scan_topk` does. A query that is not finite makes all first scores -inf.
     """
-    check_rows("rows", rows, np.int8)
-    check_entries("scales", scales, np.float32, len(rows))
-    check_numbers("query", query, rows.shape[1])
-    if mask is not None:
-        check_entries("mask", mask, np.bool_, len(rows))
-    check_count("k", k)
-    if survivors is None:
-        survivors = 4 * k
-    check_count("survivors", survivors, k)
-    if _native is None:
-        return kernels_numpy.scan_topk_i8(rows, scales, query, k, mask, survivors)
-    return _scan_topk_i8_native(rows, scales, query, k, mask, survivors)
-
-
-def _scan_topk_i8_native(
-    rows: ByteArray,
-    scales: FloatArray,
-    query: FloatArray,
-    k: int,
-    mask: BoolArray | None,
-    survivors: int,
-    isa: int = ISA_AUTO,
-) -> tuple[IntArray, FloatArray]:
-    quantized, scale = _quantize_i8_native(query[None])
+    survivors = 4 * k if survivors is None else survivors
+    checks.check_count("survivors", survivors, k)
+    quantized, scale = quantize_i8(query[None])
     kept, best = _room(survivors, len(rows) or 1), _room(k, len(rows) or 1)
     found = _native.scan_topk_i8(
         rows, scales, query, quantized[0], scale[0], mask, len(best[0]), isa, *kept, *best
@@ -233,6 +209,7 @@ def _scan_topk_i8_native(
     return best[0][:found], best[1][:found]
 
 
+@kernel(reference.dots_i8, checks.dots_i8)
 def dots_i8(
     rows: ByteArray, scales: FloatArray, positions: IntArray, queries: FloatArray
 ) -> FloatArray:
@@ -240,87 +217,23 @@ def dots_i8(
 
     rows, scales: (n, d) int8 and (n,) float32, of `quantize_i8`; the rest as for `dots`.
     """
-    check_rows("rows", rows, np.int8)
-    check_entries("scales", scales, np.float32, len(rows))
-    check_gather(rows, positions, queries)
-    if _native is None:
-        return kernels_numpy.dots_i8(rows, scales, positions, queries)
-    return _dots_i8_native(rows, scales, positions, queries)
-
-
-def _dots_i8_native(
-    rows: ByteArray,
-    scales: FloatArray,
-    positions: IntArray,
-    queries: FloatArray,
-    isa: int = ISA_AUTO,
-) -> FloatArray:
     out = np.empty((len(positions), len(queries)), np.float32)
     _native.dots_i8(rows, scales, positions, queries, isa, out)
     return out
 
 
-def metric_fit(
-    rows: FloatArray, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100
-) -> tuple[int, FloatArray, FloatArray, FloatArray]:
-    """Fit the low-rank Mahalanobis metric of CoreMem, section 3.2, eq. 1.
-
-    rows: (n, d) float32 of any length, normalised here; c: ridge, 0.001 to 1000; tau: share of
-    the variance to explain, above 0 and at most 1; max_rank: directions at most, >= 0. Returns the
-    number of rows that took part, mean (d,), inverse diagonal D⁻¹ (d,) and directions Aᵀ (r, d),
-    all float32, with Σ⁻¹ = diag(D⁻¹) − A Aᵀ. A is unique up to a rotation of its columns. Rows that
-    hold a NaN or an infinity or are all zero take no part; no rows: mean 0, D⁻¹ = 1, r = 0; rows
-    that are all the same: D⁻¹ = 1, r = 0 around them. Cost O(n·d² + d³).
-    """
-    check_rows("rows", rows)
-    if not 0.001 <= c <= 1000:  # beyond, float32 may not hold the inverse
-        raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
-    if not 0 < tau <= 1:
-        raise ValueError(f"tau is {tau}; it is a share of the variance, above 0 and at most 1")
-    check_count("max_rank", max_rank, 0)
-    if _native is None:
-        return kernels_numpy.metric_fit(rows, c, tau, max_rank)
-    return _metric_fit_native(rows, c, tau, max_rank)
-
-
-def _metric_fit_native(
-    rows: FloatArray, c: float, tau: float, max_rank: int, isa: int = ISA_AUTO
-) -> tuple[int, FloatArray, FloatArray, FloatArray]:
-    dim = rows.shape[1]
-    most = min(max_rank, dim)
-    mean, inverse_diagonal = np.empty(dim, np.float32), np.empty(dim, np.float32)
-    directions = np.empty((most, dim), np.float32)
-    workspace = np.empty(_native.metric_workspace(dim, most), np.float64)
-    rank, count = _native.metric_fit(
-        rows, c, tau, isa, workspace, mean, inverse_diagonal, directions
-    )
-    return count, mean, inverse_diagonal, directions[:rank].copy()
-
-
+@kernel(reference.metric_query, checks.metric_query)
 def metric_query(
     query: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, float, float]:
     """Move a query through a metric: (query − μ)ᵀ Σ⁻¹ (row − μ) = image · row + offset.
 
-    query: (d,) float32, normalised here; the rest as `metric_fit` returns it. Returns the image
+    query: (d,) float32, normalised here; mean μ (d,), inverse_diagonal D⁻¹ (d,) and directions
+    Aᵀ (r, d), all float32: Σ⁻¹ = diag(D⁻¹) − A Aᵀ (CoreMem, section 3.2, eq. 1). Returns the image
     Σ⁻¹(query − μ) (d,) float32, the offset −image·μ and the query's norm in the metric, so that
     (image · row + offset) / (norm · the row's norm) is the whitened cosine; where a norm is 0 it
     is to be taken for 0. A query of zeros or not finite: image 0, offset 0, norm 0. Cost O(d·r).
     """
-    check_array("query", query, np.float32, 1)
-    check_metric(len(query), mean, inverse_diagonal, directions)
-    if _native is None:
-        return kernels_numpy.metric_query(query, mean, inverse_diagonal, directions)
-    return _metric_query_native(query, mean, inverse_diagonal, directions)
-
-
-def _metric_query_native(
-    query: FloatArray,
-    mean: FloatArray,
-    inverse_diagonal: FloatArray,
-    directions: FloatArray,
-    isa: int = ISA_AUTO,
-) -> tuple[FloatArray, float, float]:
     image, workspace = np.empty_like(query), np.empty_like(query)
     offset, norm = _native.metric_query(
         query, mean, inverse_diagonal, directions, isa, workspace, image
@@ -328,34 +241,7 @@ def _metric_query_native(
     return image, offset, norm
 
 
-def metric_norms(
-    rows: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
-) -> FloatArray:
-    """Each row's norm in a metric, sqrt((row − μ)ᵀ Σ⁻¹ (row − μ)).
-
-    rows: (n, d) float32 of length 1, as they are stored: not normalised here; the rest as
-    `metric_fit` returns it. Returns (n,) float32 >= 0; 0 for a row that is not finite or is, within
-    rounding, the mean. Cost O(n·d·r).
-    """
-    check_rows("rows", rows)
-    check_metric(rows.shape[1], mean, inverse_diagonal, directions)
-    if _native is None:
-        return kernels_numpy.metric_norms(rows, mean, inverse_diagonal, directions)
-    return _metric_norms_native(rows, mean, inverse_diagonal, directions)
-
-
-def _metric_norms_native(
-    rows: FloatArray,
-    mean: FloatArray,
-    inverse_diagonal: FloatArray,
-    directions: FloatArray,
-    isa: int = ISA_AUTO,
-) -> FloatArray:
-    norms, workspace = np.empty(len(rows), np.float32), np.empty(8 * len(mean), np.float32)
-    _native.metric_norms(rows, mean, inverse_diagonal, directions, isa, workspace, norms)
-    return norms
-
-
+@kernel(reference.rank, checks.rank)
 def rank(
     features: FloatArray, weights: FloatArray, bias: float, k: int
 ) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -365,25 +251,6 @@ def rank(
     (m,) float32, and of the k best, best first, positions int64 and scores float32. A NaN scores
     -inf; equal scores: lower position first. Sums are in float64. Cost O(m·f + m·log k).
     """
-    check_count("k", k)
-    if _native is not None:
-        try:
-            return _rank_native(features, weights, bias, k)
-        except (TypeError, ValueError):
-            _check_rank(features, weights)
-            raise
-    _check_rank(features, weights)
-    return kernels_numpy.rank(features, weights, bias, k)
-
-
-def _check_rank(features: Any, weights: Any) -> None:
-    check_rows("features", features)
-    check_numbers("weights", weights, features.shape[1], "features")
-
-
-def _rank_native(
-    features: FloatArray, weights: FloatArray, bias: float, k: int
-) -> tuple[FloatArray, IntArray, FloatArray]:
     scores = np.empty(len(features), np.float32)
     best = _room(k, len(features))
     found = _native.rank(features, weights, bias, len(best[0]) or 1, scores, *best)
@@ -413,6 +280,7 @@ class Bm25Query:
     b: float = 0.75
 
 
+@kernel(reference.bm25, checks.bm25)
 def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatArray, DoubleArray]:
     """BM25 of every document for one query: the k best, best first, and the idf of each term.
 
@@ -424,20 +292,6 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
     Source: Robertson and Zaragoza 2009, eq. 3.15; departs from their idf by Lucene's 1 +, which
     keeps the weight of a term that most documents have above 0.
     """
-    check_count("k", k)
-    if _native is not None:
-        try:
-            return _bm25_native(query, k, scores)
-        except (TypeError, ValueError):
-            check_bm25(query, k, scores)
-            raise
-    check_bm25(query, k, scores)
-    return kernels_numpy.bm25(query, k, scores)
-
-
-def _bm25_native(
-    query: Bm25Query, k: int, scores: FloatArray
-) -> tuple[IntArray, FloatArray, DoubleArray]:
     idf = np.empty(len(query.starts), np.float64)
     best = _room(k, len(scores))
     found = _native.bm25(
@@ -448,6 +302,112 @@ def _bm25_native(
     return best[0][:found], best[1][:found], idf
 
 
-def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
-    """Positions and scores for the k best of n, for a kernel to fill."""
-    return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
+@kernel(reference.similarities, checks.similarities)
+def similarities(
+    rows: FloatArray,
+    first: IntArray,
+    next: IntArray,
+    wanted: IntArray,
+    columns: int,
+    query: FloatArray,
+    offset: float,
+    scale: float,
+    limit: float,
+) -> FloatArray:
+    """How near each memory is to a query: (p + offset) · scale, kept within ±limit.
+
+    p: the largest inner product of its rows with the query; a memory may have several. rows: (n, d)
+    float32. first: (g,) int64, the row that a memory's chain begins with, by its number; next: (n,)
+    int64, the row after each in its chain; a chain ascends and ends before what does not, or is no
+    row, such as -1. wanted: (m, w) int64, memories; columns: how many of its columns, 1 to w.
+    query: (d,) float32. scale: > 0. limit: >= 0. Returns (m, columns) float32; 0 for a memory
+    without rows. A product that is NaN is passed over. Cost O(rows met · d).
+    """
+    out = np.empty((len(wanted), columns), np.float32)
+    _native.similarities(rows, first, next, wanted, query, offset, scale, limit, isa, out)
+    return out
+
+
+@kernel(reference.similarities_i8, checks.similarities_i8)
+def similarities_i8(
+    rows: ByteArray,
+    scales: FloatArray,
+    first: IntArray,
+    next: IntArray,
+    wanted: IntArray,
+    columns: int,
+    query: FloatArray,
+    offset: float,
+    scale: float,
+    limit: float,
+) -> FloatArray:
+    """`similarities` over int8 rows, a product times the scale of its row.
+
+    rows, scales: (n, d) int8 and (n,) float32, of `quantize_i8`; the rest as there.
+    """
+    out = np.empty((len(wanted), columns), np.float32)
+    _native.similarities_i8(
+        rows, scales, first, next, wanted, query, offset, scale, limit, isa, out
+    )
+    return out
+
+
+@kernel(reference.beside, checks.beside)
+def beside(
+    proposals: IntArray,
+    place: IntArray,
+    before: IntArray,
+    after: IntArray,
+    speaker: NDArray[np.int32],
+    allowed: BoolArray,
+) -> IntArray:
+    """The candidates of a search: what was proposed, and what was said beside it.
+
+    proposals: (m,) int64, in any order, repeated or not. The columns by memory number, all (n,):
+    place: int64, the turn's memory that each was taken from, else itself; before, after: int64, of
+    a turn's memory, the turns said just before and after, 0 for none; speaker: int32, who said it;
+    allowed: bool, what may be found, False for 0.
+    Returns (c, AROUND) int64, by ascending candidate: itself; the memories before and after its
+    place if somebody else said them; these two whoever said them; the one before the one before,
+    and after the one after. 0 where there is none, or it is not allowed. Candidates are the
+    proposals and the memories before and after their places, as far as allowed.
+    A number outside its column is a ValueError. Cost O(n + m), the n one pass over bytes.
+    """
+    out = np.empty((min(3 * len(proposals), len(place)), AROUND), np.int64)
+    workspace = np.empty(len(place), np.uint8)
+    found = _native.beside(proposals, place, before, after, speaker, allowed, workspace, out)
+    return out[:found]
+
+
+@kernel(reference.word_features, checks.word_features)
+def word_features(
+    around: IntArray,
+    session: IntArray,
+    slot: NDArray[np.int32],
+    query: Bm25Query,
+    idf: DoubleArray,
+    scores: FloatArray,
+    timed: BoolArray | None,
+    max_length: int,
+) -> FloatArray:
+    """What the words of a query say of each candidate.
+
+    around: (c, AROUND) int64, of `beside`, candidates ascending. session: (n,) int64, the session
+    of each memory. slot: (g,) int32, the document of each memory, -1 for one that has none, as any
+    beyond g. query, idf, scores: what was asked of `bm25` over s documents, those of a term
+    ascending, and what it gave; a document with the score 0 has none of the terms. timed: (s,)
+    bool, the documents that say when; None: none. max_length: of a document's tokens, how many
+    count, >= 0.
+    Returns (c, 6) float32, see WORD_FEATURES: the candidate's score; the sum of those of the last
+    four around it; the share of the idf that it and the next two around it have; the best score of
+    a candidate in its session; ln(1 + its length); 1 if it is timed, else 0.
+    A number outside its column is a ValueError. Cost O(c · (log c + terms · log postings)).
+    """
+    m = len(around)
+    out = np.empty((m, len(WORD_FEATURES)), np.float32)
+    order, having = np.empty(2 * m, np.int64), np.empty((m + 2) * len(idf), np.uint8)
+    _native.word_features(
+        around, session, slot, query.docs, query.starts, query.sizes, idf, scores, query.lengths,
+        timed, max_length, order, having, out,
+    )  # fmt: skip
+    return out

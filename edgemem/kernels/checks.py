@@ -1,0 +1,358 @@
+"""What each kernel refuses: wrong shapes, dtypes and counts, by a ValueError that names them.
+
+A function without `check_` has the name and the arguments of its kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgemem.kernels.reference import EVERY_KEY, GELU, SILU, packed_shape
+
+if TYPE_CHECKING:
+    from edgemem.kernels import Bm25Query
+
+__all__ = [
+    "AROUND",
+    "MAX_DIM_I8",
+    "beside",
+    "bm25",
+    "check_count",
+    "dots",
+    "dots_i8",
+    "gated",
+    "gated_backward",
+    "metric_query",
+    "pack_bf16",
+    "product_bf16",
+    "quantize_i8",
+    "rank",
+    "rms_norm",
+    "rms_norm_backward",
+    "scan_topk",
+    "scan_topk_i8",
+    "similarities",
+    "similarities_i8",
+    "softmax_backward",
+    "softmax_causal",
+    "word_features",
+]
+
+MAX_DIM_I8 = 131_071
+"""The most numbers in an int8 row: the sum of so many products still fits in 32 bits."""
+
+AROUND = 7
+"""Memories in a row of `beside`: a candidate, and six around it."""
+
+
+def check_array(name: str, array: Any, dtype: type, ndim: int) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != ndim:
+        given = (
+            f"{array.ndim}-d {array.dtype}"
+            if isinstance(array, np.ndarray)
+            else type(array).__name__
+        )
+        raise ValueError(f"{name} must be a {ndim}-d {dtype.__name__} array, not {given}")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be C-contiguous: pass np.ascontiguousarray({name})")
+
+
+def check_rows(name: str, rows: Any, dtype: type = np.float32) -> None:
+    check_array(name, rows, dtype, 2)
+    if rows.shape[1] < 1:
+        raise ValueError(f"{name} have 0 columns; at least 1 is needed")
+    if dtype is np.int8:
+        check_dim_i8(rows)
+
+
+def check_dim_i8(rows: Any) -> None:
+    if rows.shape[1] > MAX_DIM_I8:
+        raise ValueError(f"rows have {rows.shape[1]} columns; at most {MAX_DIM_I8} fit in int8")
+
+
+def check_numbers(name: str, array: Any, dim: int, of: str = "rows") -> None:
+    check_array(name, array, np.float32, 1)
+    if len(array) != dim:
+        raise ValueError(f"{name} has {len(array)} numbers, {of} have {dim}")
+
+
+def check_entries(name: str, array: Any, dtype: type, n: int, of: str = "rows") -> None:
+    check_array(name, array, dtype, 1)
+    if len(array) != n:
+        raise ValueError(f"{name} has {len(array)} entries for {n} {of}")
+
+
+def check_like(name: str, array: Any, dtype: type, shape: tuple[int, ...]) -> None:
+    check_array(name, array, dtype, len(shape))
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}; {shape} is needed")
+
+
+def check_count(name: str, count: Any, least: int = 1) -> None:
+    if not isinstance(count, int | np.integer) or isinstance(count, bool):
+        raise ValueError(f"{name} must be a whole number, not {type(count).__name__}")
+    if count < least:
+        raise ValueError(f"{name} is {count}; it must be {least} or more")
+
+
+def check_inside(name: str, numbers: Any, low: int, end: int) -> None:
+    if numbers.size and not low <= numbers.min() <= numbers.max() < end:
+        raise ValueError(
+            f"{name} are {numbers.min()} to {numbers.max()}; allowed are {low} to {end - 1}"
+        )
+
+
+def check_gather(rows: Any, positions: Any, queries: Any) -> None:
+    check_array("positions", positions, np.int64, 1)
+    check_rows("queries", queries)
+    if len(queries) < 1 or queries.shape[1] != rows.shape[1]:
+        raise ValueError(
+            f"queries have shape {queries.shape}; at least one row of {rows.shape[1]} is needed"
+        )
+    if len(positions) and (positions.min() < 0 or positions.max() >= len(rows)):
+        raise ValueError(
+            f"positions are {positions.min()} to {positions.max()}; there are {len(rows)} rows, "
+            "counted from 0"
+        )
+
+
+def scan_topk(rows: Any, query: Any, k: Any, mask: Any = None) -> None:
+    check_rows("rows", rows)
+    _check_scan(rows, query, k, mask)
+
+
+def _check_scan(rows: Any, query: Any, k: Any, mask: Any) -> None:
+    check_numbers("query", query, rows.shape[1])
+    if mask is not None:
+        check_entries("mask", mask, np.bool_, len(rows))
+    check_count("k", k)
+
+
+def dots(rows: Any, positions: Any, queries: Any) -> None:
+    check_rows("rows", rows)
+    check_gather(rows, positions, queries)
+
+
+def quantize_i8(rows: Any) -> None:
+    check_rows("rows", rows)
+    check_dim_i8(rows)
+
+
+def scan_topk_i8(
+    rows: Any, scales: Any, query: Any, k: Any, mask: Any = None, *, survivors: Any = None
+) -> None:
+    _check_rows_i8(rows, scales)
+    _check_scan(rows, query, k, mask)
+    if survivors is not None:
+        check_count("survivors", survivors, k)
+
+
+def dots_i8(rows: Any, scales: Any, positions: Any, queries: Any) -> None:
+    _check_rows_i8(rows, scales)
+    check_gather(rows, positions, queries)
+
+
+def _check_rows_i8(rows: Any, scales: Any) -> None:
+    check_rows("rows", rows, np.int8)
+    check_entries("scales", scales, np.float32, len(rows))
+
+
+def metric_query(query: Any, mean: Any, inverse_diagonal: Any, directions: Any) -> None:
+    check_array("query", query, np.float32, 1)
+    dim = len(query)
+    check_numbers("mean", mean, dim)
+    check_numbers("inverse_diagonal", inverse_diagonal, dim)
+    check_array("directions", directions, np.float32, 2)
+    if directions.shape[1] != dim:
+        raise ValueError(f"directions have {directions.shape[1]} numbers, rows have {dim}")
+
+
+def rank(features: Any, weights: Any, bias: float, k: Any) -> None:
+    check_count("k", k)
+    check_rows("features", features)
+    check_numbers("weights", weights, features.shape[1], "features")
+
+
+def bm25(query: Bm25Query, k: Any, scores: Any) -> None:
+    """All but the numbers of the documents, which the kernels see anyway, before they write."""
+    check_array("docs", query.docs, np.int32, 1)
+    check_entries("counts", query.counts, np.uint16, len(query.docs), "postings")
+    check_array("starts", query.starts, np.int64, 1)
+    check_entries("sizes", query.sizes, np.int64, len(query.starts), "terms")
+    check_array("lengths", query.lengths, np.int32, 1)
+    check_entries("scores", scores, np.float32, len(query.lengths), "documents")
+    if not scores.flags.writeable:
+        raise ValueError("scores is read-only; pass an array that can be written")
+    if query.allowed is not None:
+        check_entries("allowed", query.allowed, np.bool_, len(query.lengths), "documents")
+    check_count("k", k)
+    for name, value, low, high in (
+        ("n_allowed", query.n_allowed, 0, 2**31 - 1),
+        ("average_length", query.average_length, 1e-9, 2**31 - 1),
+        ("k1", query.k1, 0, 1000),
+        ("b", query.b, 0, 1),
+    ):
+        if not low <= value <= high:
+            raise ValueError(f"{name} is {value}; it must be {low} to {high}")
+    postings = len(query.docs)
+    for start, size in zip(query.starts.tolist(), query.sizes.tolist(), strict=True):
+        if start < 0 or size < 0 or start + size > postings:
+            raise ValueError(
+                f"a term has {size} postings from {start} on; there are {postings} in all"
+            )
+
+
+def similarities(
+    rows: Any,
+    first: Any,
+    next: Any,
+    wanted: Any,
+    columns: Any,
+    query: Any,
+    offset: float,
+    scale: float,
+    limit: float,
+    dtype: type = np.float32,
+) -> None:
+    check_rows("rows", rows, dtype)
+    check_array("first", first, np.int64, 1)
+    check_entries("next", next, np.int64, len(rows))
+    check_array("wanted", wanted, np.int64, 2)
+    check_count("columns", columns)
+    if columns > wanted.shape[1]:
+        raise ValueError(f"columns is {columns}; wanted has {wanted.shape[1]}")
+    check_numbers("query", query, rows.shape[1])
+    if not (scale > 0 and limit >= 0):
+        raise ValueError(f"scale is {scale}, limit {limit}; they must be above 0, and 0 or more")
+
+
+def similarities_i8(
+    rows: Any,
+    scales: Any,
+    first: Any,
+    next: Any,
+    wanted: Any,
+    columns: Any,
+    query: Any,
+    offset: float,
+    scale: float,
+    limit: float,
+) -> None:
+    _check_rows_i8(rows, scales)
+    similarities(rows, first, next, wanted, columns, query, offset, scale, limit, np.int8)
+
+
+def beside(proposals: Any, place: Any, before: Any, after: Any, speaker: Any, allowed: Any) -> None:
+    check_array("proposals", proposals, np.int64, 1)
+    check_array("place", place, np.int64, 1)
+    n = len(place)
+    check_entries("before", before, np.int64, n, "memories")
+    check_entries("after", after, np.int64, n, "memories")
+    check_entries("speaker", speaker, np.int32, n, "memories")
+    check_entries("allowed", allowed, np.bool_, n, "memories")
+    if not n or allowed[0]:
+        raise ValueError("memory 0 is nobody: allowed[0] must be there, and False")
+    check_inside("proposals", proposals, 0, n)
+    check_inside("place", place, 0, n)
+    check_inside("before", before, 0, n)
+    check_inside("after", after, 0, n)
+
+
+def word_features(
+    around: Any,
+    session: Any,
+    slot: Any,
+    query: Bm25Query,
+    idf: Any,
+    scores: Any,
+    timed: Any,
+    max_length: Any,
+) -> None:
+    check_array("around", around, np.int64, 2)
+    if around.shape[1] != AROUND:
+        raise ValueError(f"around has {around.shape[1]} columns; {AROUND} are needed")
+    check_array("session", session, np.int64, 1)
+    check_inside("candidates", around[:, 0], 0, len(session))
+    bm25(query, 1, scores)
+    check_array("slot", slot, np.int32, 1)
+    check_inside("slots", slot, -1, len(scores))
+    check_entries("idf", idf, np.float64, len(query.starts), "terms")
+    if timed is not None:
+        check_entries("timed", timed, np.bool_, len(scores), "documents")
+    check_count("max_length", max_length, 0)
+
+
+def rms_norm(x: Any, weight: Any, eps: float, out: Any, inverse: Any, halves: Any) -> None:
+    check_rows("x", x)
+    check_like("out", out, np.float32, x.shape)
+    check_entries("weight", weight, np.float32, x.shape[1], "columns")
+    check_entries("inverse", inverse, np.float32, len(x))
+    check_like("halves", halves, np.uint16, x.shape)
+
+
+def rms_norm_backward(d_out: Any, halves: Any, weight: Any, inverse: Any, dx: Any) -> None:
+    rms_norm(dx, weight, 0.0, d_out, inverse, halves)
+
+
+def softmax_causal(scores: Any, group: Any, first: Any, window: Any = EVERY_KEY) -> None:
+    check_rows("scores", scores)
+    check_count("group", group)
+    check_count("window", window)
+    check_count("first", first, 0)
+    last = first + max(0, len(scores) - 1) // group
+    if len(scores) and last >= scores.shape[1]:
+        raise ValueError(f"the last row is position {last}; there are {scores.shape[1]} keys")
+
+
+def softmax_backward(p: Any, d: Any) -> None:
+    check_rows("p", p)
+    check_like("d", d, np.float32, p.shape)
+
+
+def gated(gate_up: Any, activation: int, out: Any, halves: Any) -> None:
+    check_rows("gate_up", gate_up)
+    check_array("out", out, np.float32, 2)
+    check_array("halves", halves, np.uint16, 2)
+    wanted = len(gate_up), 2 * out.shape[1]
+    if gate_up.shape != wanted or halves.shape != wanted:
+        raise ValueError(
+            f"gate_up has shape {gate_up.shape} and halves {halves.shape}; both must be {wanted}"
+        )
+    if activation not in (SILU, GELU):
+        raise ValueError(f"activation is {activation}; it must be SILU ({SILU}) or GELU ({GELU})")
+
+
+def gated_backward(halves: Any, d_out: Any, activation: int, d_gate_up: Any) -> None:
+    gated(d_gate_up, activation, d_out, halves)
+
+
+def pack_bf16(rows: Any, start: Any, k: Any, packed: Any) -> None:
+    check_rows("rows", rows)
+    check_count("k", k)
+    check_count("start", start, 0)
+    _check_packed(packed, k, rows.shape[1])
+    end = start + len(rows)
+    if start % 2 or end > k or (end % 2 and end < k):
+        raise ValueError(
+            f"rows {start} to {end} are given of {k}; they must begin with an even one and end "
+            "with an even number or all"
+        )
+
+
+def product_bf16(x: Any, packed: Any, add: bool, out: Any) -> None:
+    check_rows("x", x)
+    check_array("out", out, np.float32, 2)
+    _check_packed(packed, x.shape[1], out.shape[1])
+    if len(out) != len(x):
+        raise ValueError(f"out has {len(out)} rows, x has {len(x)}")
+
+
+def _check_packed(packed: Any, k: int, columns: int) -> None:
+    check_array("packed", packed, np.uint16, 4)
+    wanted = packed_shape(k, columns)
+    if packed.shape != wanted:
+        raise ValueError(
+            f"packed has shape {packed.shape}; a matrix of {k} by {columns} needs {wanted}"
+        )

@@ -1,0 +1,128 @@
+"""The kernels between a transformer's matrix products, forward and backward.
+
+What a function gives is written to the arguments that it names, and nothing is returned. Several
+threads may call one at once on different rows. Cost: a few passes over the arrays.
+"""
+
+from __future__ import annotations
+
+from edgemem import kernels
+from edgemem.kernels import checks, kernel, native_module, reference
+from edgemem.kernels.reference import EVERY_KEY, GELU, SILU, FloatArray, HalfArray, packed_shape
+
+__all__ = [
+    "EVERY_KEY",
+    "GELU",
+    "HAS_BF16",
+    "SILU",
+    "gated",
+    "gated_backward",
+    "pack_bf16",
+    "packed_shape",
+    "product_bf16",
+    "rms_norm",
+    "rms_norm_backward",
+    "softmax_backward",
+    "softmax_causal",
+]
+
+HAS_BF16: bool = native_module() is not None and native_module().HAS_BF16
+"""Whether the processor multiplies bfloat16: products then take half the time of float32's."""
+
+
+@kernel(reference.rms_norm, checks.rms_norm)
+def rms_norm(
+    x: FloatArray,
+    weight: FloatArray,
+    eps: float,
+    out: FloatArray,
+    inverse: FloatArray,
+    halves: HalfArray,
+) -> None:
+    """out = x / rms(x) · weight, row by row, with rms(x)² = mean(x²) + eps.
+
+    x, out: (n, d) float32, which may be the same array; weight: (d,); inverse: (n,), receives
+    1 / rms(x); halves: (n, d) uint16, receives the upper 16 bits of x (bfloat16, cut off), which
+    `rms_norm_backward` needs. Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
+    """
+    native_module().rms_norm(x, weight, eps, kernels.isa, out, inverse, halves)
+
+
+@kernel(reference.rms_norm_backward, checks.rms_norm_backward)
+def rms_norm_backward(
+    d_out: FloatArray,
+    halves: HalfArray,
+    weight: FloatArray,
+    inverse: FloatArray,
+    dx: FloatArray,
+) -> None:
+    """dx += the gradient of x, given that of `rms_norm`'s out.
+
+    halves, inverse: as `rms_norm` wrote them, halves each taken for the middle of the floats it was
+    cut from; d_out, dx: (n, d) float32.
+    """
+    native_module().rms_norm_backward(d_out, halves, weight, inverse, kernels.isa, dx)
+
+
+@kernel(reference.softmax_causal, checks.softmax_causal)
+def softmax_causal(scores: FloatArray, group: int, first: int, window: int = EVERY_KEY) -> None:
+    """Attention's scores become probabilities: a softmax over the keys that each row sees.
+
+    scores: (m, keys) float32, in place; row i is position first + i // group, below keys. It sees
+    itself and the keys before it, `window` >= 1 in all; the others become 0.
+    """
+    native_module().softmax_causal(scores, group, first, window, kernels.isa)
+
+
+@kernel(reference.softmax_backward, checks.softmax_backward)
+def softmax_backward(p: FloatArray, d: FloatArray) -> None:
+    """The way back through a softmax: d becomes p · (d − p·d), row by row.
+
+    p, d: (m, keys) float32; d: the gradient of p on entry, that of the scores afterwards.
+    """
+    native_module().softmax_backward(p, d, kernels.isa)
+
+
+@kernel(reference.gated, checks.gated)
+def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArray) -> None:
+    """A gated unit: out = activation(gate) · up.
+
+    gate_up: (n, 2 f) float32, first all gates of a row; activation: SILU, or GELU (tanh form); out:
+    (n, f) float32; halves: (n, 2 f) uint16, receives the upper 16 bits of gate_up (bfloat16, cut
+    off), which `gated_backward` needs. Source: Shazeer 2020, eq. 6.
+    """
+    native_module().gated(gate_up, activation, kernels.isa, out, halves)
+
+
+@kernel(reference.gated_backward, checks.gated_backward)
+def gated_backward(
+    halves: HalfArray, d_out: FloatArray, activation: int, d_gate_up: FloatArray
+) -> None:
+    """The way back through `gated`: d_gate_up receives the gradient of gate_up.
+
+    halves: as `gated` wrote them, each taken for the middle of the floats it was cut from; d_out:
+    (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
+    """
+    native_module().gated_backward(halves, d_out, activation, kernels.isa, d_gate_up)
+
+
+@kernel(reference.pack_bf16, checks.pack_bf16, works=HAS_BF16)
+def pack_bf16(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
+    """Rows `start` on of a matrix of k rows in bfloat16, in the order that `product_bf16` wants.
+
+    rows: (count, columns) float32; start: even, and so is start + count, or it is k; packed:
+    uint16, of the whole matrix, its shape `packed_shape`: [panel, pair, column, row of the pair].
+    Rounded to nearest, halves to even. Zeros stand for what a last panel or pair lacks.
+    """
+    native_module().pack_bf16(rows, start, k, packed)
+
+
+@kernel(reference.product_bf16, checks.product_bf16, works=HAS_BF16)
+def product_bf16(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
+    """out = x @ matrix, both rounded to bfloat16 and summed in float32; add: out += x @ matrix.
+
+    x: (n, k) float32; packed: the matrix of k rows, as `pack_bf16` wrote it; out: (n, columns)
+    float32. A number below 2**-126 may count as 0. A sum of k random products differs from that of
+    float32 by 0.24 % of the root of its products' squares. Without HAS_BF16 it is slow.
+    """
+    native_module().product_bf16(x, packed, add, out)
