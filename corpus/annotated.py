@@ -57,6 +57,7 @@ __all__ = [
 _MAX_ANSWER_WORDS = 20  # a longer one explains itself
 _GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
 _SHOWN = (3, 7)  # turns that a question is shown
+_WRITES_ALL = 4_000_000_000  # parameters of a model whose answers stand alone
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
 _WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
 _MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
@@ -330,7 +331,8 @@ def reply_examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterato
     rng = random.Random(f"{seed} {talk.id} replies")
     written = _written(memory, talk)
     for later in talk.later:
-        script = _Script(memory.engine, rng.choice(_WINDOWS), {"reply"})
+        script = _Script(memory.engine, rng.choice(_WINDOWS), {"intent", "reply"})
+        script.n_params = _WRITES_ALL
         chat = Chat(memory, script, user_id=talk.id)  # type: ignore[arg-type]
         told = list(_told(chat, script, later, written))
         said = [*script.prompt, {"role": "assistant", "content": script.answer}]
@@ -379,6 +381,8 @@ def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str])
     """
     for exchange in later.exchanges:
         script.answer = exchange.reply
+        # Who the assistant is would be answered without a model, which is to learn it.
+        script.wants = exchange.wants.replace("self", "general")
         _send(chat, exchange, later)
         read = "\n".join(m["content"] for m in script.prompt if m["role"] != "assistant")
         shown = sum(written[text] in read for text in exchange.evidence)

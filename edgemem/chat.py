@@ -228,6 +228,7 @@ class Chat:
         self, reply: Reply, asked: _Asked, remember: object, mode: Mode
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
+        told = ""
         text, said_at = asked.text, asked.said_at
         said = Message("user", text, said_at)
         shown = _Shown(said)
@@ -258,15 +259,16 @@ class Chat:
             if stream.result is not None:
                 reply.timings["ttft_s"] = stream.result.ttft_s
                 reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if small and not asked.options and (told := _beside(asked)):
-                pieces.append(told)
+            told = _beside(asked) if small and not asked.options else ""
+            if told:
                 yield told
         finally:
-            reply.text = "".join(pieces).strip()
+            answer = "".join(pieces).strip()
+            reply.text = (answer + told).strip()
             self._turns.append(said)
             self._shown_turns.append(shown)
-            if reply.text:
-                self._turns.append(Message("assistant", reply.text, said_at))
+            if answer:  # the model goes on from its own words alone
+                self._turns.append(Message("assistant", answer, said_at))
                 self._shown_turns.append(_Shown(self._turns[-1]))
             if remember and not self.memory.closed:
                 self._remember(reply, asked, stored=remember == "first")

@@ -89,6 +89,8 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     asks = "Suggest a birthday present for my cat"
     reply = say(chat, asks)
     assert reply.text.startswith("Your cat is Tom.\n\n") and f"- 4 March 2024: {CAT}" in reply.text
+    say(chat, "Thank you!")
+    assert "Your cat is Tom." in shown(fake)  # the model goes on from its own words alone
     assert "4 March" not in say(chat, asks, options={"max_tokens": 9}).text  # a client's own terms
     fake.n_params = 1_500_000_000
     assert say(chat, asks).text == "Your cat is Tom."
