@@ -185,6 +185,7 @@ DAYS_OF_A_MONTH = {
     "It is on Saturday, June 6th": "It is on Saturday 6 June 2026",
 }
 COUNTED = {
+    "I do a first aid course in two weeks": "I do a first aid course in the week of 16 March 2026",
     "my best friend comes in two weeks": "my best friend comes in the week of 16 March 2026",
     "the oven is pushed to monday": "the oven is pushed to Monday 9 March 2026",
     "Friday the plumber comes": "On Friday 6 March 2026 the plumber comes",

@@ -143,7 +143,9 @@ _YEARLY = re.compile(r"\b(?:birthday|anniversary|born|birth|annual(?:ly)?|yearly
 _MONTHLY = re.compile(r"\b(?:rent|salary|wages?|bills?|pay|pays|paid|payday|mortgage)\b", re.I)
 # A length of time, or how long ago: "I read it in two days", "have not slept in two days".
 _TAKING = re.compile(r"(?:\b(?:have|has|had)|['’](?:ve|s))(?:n['’]?t| not| never)\b", re.I)
-_RATE = re.compile(r"\b(?:once|twice|times?|first|best(?! friend)|worst|most)\b[^,.;!?]*$", re.I)
+_RATE = re.compile(
+    r"\b(?:once|twice|times?|(?<!\ba )first|best(?! friend)|worst|most)\b[^,.;!?]*$", re.I
+)
 _SENTENCE_ENDS = ("", ".", "!", "?")
 _ORDINALS = {"first": 0, "second": 1, "third": 2, "fourth": 3}
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
