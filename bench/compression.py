@@ -21,8 +21,8 @@ of the other. All intervals (`_ci`) are of 95 %, paired bootstraps over question
 the names, numbers and dates of the evidence. f1: of the reader's answer. ratio: origin over
 compressed tokens. exceeds: contexts above the budget. ms_p50 and cpu_s_per_1000_tokens: of the
 compression, scores made for this context included, what is stored ahead of time not. lookup_ms: of
-`edgemem.condense` over memories of 2,000 tokens, half of them kept, counted as the model counts and
-(lookup_estimate_ms) by the estimate that is its default.
+`edgemem.pipeline.condense` over memories of 2,000 tokens, half of them kept, counted as the model
+counts and (lookup_estimate_ms) by the estimate that is its default.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from bench.compressors import METHODS, OURS
 from bench.contexts import Case, cases, store
 from bench.reading import N_CTX, READERS, Item, Key, Task, measured, start
 from bench.sensitivity import measure
-from edgemem.ahead import score_window
 from edgemem.compression.compress import Tokenize
 from edgemem.compression.layout import estimated_tokens
 from edgemem.compression.sensitivity import Scorer
-from edgemem.condense import condense
-from edgemem.importers import read_locomo
 from edgemem.memory import Memory
+from edgemem.pipeline.ahead import score_window
+from edgemem.pipeline.condense import condense
+from edgemem.pipeline.importers import read_locomo
 from edgemem.runtime import models
 from edgemem.runtime.engine import Engine
 from edgemem.store.store import backlog

@@ -36,8 +36,8 @@ from edgemem.compression.compress import (
     within,
 )
 from edgemem.compression.layout import Layout, estimated_tokens, lay_out, masks
-from edgemem.condense import condense
 from edgemem.memory import Memory
+from edgemem.pipeline.condense import condense
 from edgemem.results import Hit
 from edgemem.runtime.embedder import Embedder
 

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from bench.questions import CATEGORIES, evidence, ingest
-from edgemem.importers import LocomoFile
 from edgemem.memory import Memory
+from edgemem.pipeline.importers import LocomoFile
 from edgemem.results import Hit
 from edgemem.stages.dates import day_text
 

@@ -21,7 +21,7 @@ from rich.console import Console
 import edgemem
 from bench import report
 from edgemem.cli import demo
-from edgemem.importers import read_demo
+from edgemem.pipeline.importers import read_demo
 
 DEFAULT = [
     Path(edgemem.__file__).parent / "data" / "demo.json",

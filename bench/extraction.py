@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from edgemem.importers import batches, read_locomo
+from edgemem.pipeline.importers import batches, read_locomo
 from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Generation
 from edgemem.stages import extraction

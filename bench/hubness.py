@@ -24,7 +24,7 @@ from rich.progress import track
 
 from bench import report
 from bench.locomo import CATEGORIES, evidence
-from edgemem.importers import LocomoFile, read_locomo
+from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval import metric as metrics
 from edgemem.retrieval.lexical import search_text
 from edgemem.runtime.embedder import Embedder

@@ -39,8 +39,8 @@ from corpus.evaluate import stages_together
 from corpus.readers import read_locomo as read_annotated
 from edgemem import kernels
 from edgemem.config import load_settings
-from edgemem.importers import LocomoFile, read_locomo
 from edgemem.memory import Memory
+from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval.search import FEATURES
 from edgemem.retrieval.vectors import Dtype
 

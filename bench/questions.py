@@ -20,8 +20,8 @@ from rich.progress import track
 
 from corpus.annotated import Annotated
 from corpus.annotated import Question as AnnotatedQuestion
-from edgemem.importers import LocomoFile, batches
 from edgemem.memory import Memory
+from edgemem.pipeline.importers import LocomoFile, batches
 from edgemem.results import Scope
 from edgemem.retrieval.search import refresh
 

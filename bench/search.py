@@ -22,8 +22,8 @@ from rich.progress import track
 
 from bench import report
 from edgemem import kernels
-from edgemem.importers import BATCH_TURNS
 from edgemem.memory import Memory
+from edgemem.pipeline.importers import BATCH_TURNS
 
 ALONE = 100  # memories added one by one, for the time that takes
 WARM_UP = 10  # searches before the clock runs

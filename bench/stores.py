@@ -85,12 +85,11 @@ def _adapters(engine: Engine, chosen: str) -> list[str]:
 
 
 def write_path() -> list[Path]:
-    """The files that decide what is stored: Memory, and all that `edgemem.ingest` imports, in
-    turn."""
+    """The files that decide what is stored: Memory and what the write path imports, in turn."""
     package = Path(edgemem.__file__).parent
     files = {package / "memory.py"}
     seen: set[str] = set()
-    left = ["edgemem.ingest", "edgemem.runtime.embedder"]
+    left = ["edgemem.pipeline.ingest", "edgemem.runtime.embedder"]
     while left:
         name = left.pop()
         if name in seen or name in _BEYOND or name.partition(".")[0] != "edgemem":

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import edgemem
 from bench import report
-from edgemem.importers import read_demo
+from edgemem.pipeline.importers import read_demo
 from edgemem.runtime import llama, models, tune
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.vocabulary import Vocabulary

@@ -16,7 +16,6 @@ from corpus.annotated import Annotated
 from corpus.evaluate import Track, stages_alone, stages_together
 from corpus.phrases import Split
 from corpus.teacher import at_url, local, taught
-from edgemem import importers
 from edgemem.cli.output import (
     json_option,
     note,
@@ -28,6 +27,7 @@ from edgemem.cli.output import (
 )
 from edgemem.config import load_settings
 from edgemem.memory import Memory
+from edgemem.pipeline import importers
 from edgemem.runtime.engine import Engine
 from edgemem.training.examples import STAGES, Example, Stage, write
 

@@ -18,9 +18,9 @@ from typing import Any, get_args
 
 from corpus.phrases import phrases
 from edgemem.chat import Chat
-from edgemem.importers import batches
 from edgemem.memory import Memory
-from edgemem.recall import asks_for_now, recall
+from edgemem.pipeline.importers import batches
+from edgemem.pipeline.recall import asks_for_now, recall
 from edgemem.results import Event, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update

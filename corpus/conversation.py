@@ -25,7 +25,7 @@ from corpus.phrases import (
     slots,
     tell,
 )
-from edgemem.importers import spaced
+from edgemem.pipeline.importers import spaced
 from edgemem.results import Message
 
 __all__ = ["Conversation", "Turn", "converse"]

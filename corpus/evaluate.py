@@ -34,9 +34,9 @@ from corpus.annotated import Annotated, Pair, Question, Situation, update_exampl
 from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
 from edgemem.errors import ContextOverflow
-from edgemem.importers import batches
 from edgemem.memory import Memory
-from edgemem.recall import recall
+from edgemem.pipeline.importers import batches
+from edgemem.pipeline.recall import recall
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Prompt

@@ -66,9 +66,9 @@ from corpus.annotated import (
     as_recalled,
     wanted,
 )
-from edgemem import importers
 from edgemem.errors import InputError
-from edgemem.importers import LocomoFile, batches, spaced
+from edgemem.pipeline import importers
+from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
 from edgemem.stages import dates
 from edgemem.stages.reading import CONTEXT

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.errors import EdgememError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
-from edgemem.recall import Context, bearing, known, notes, overview, recall
+from edgemem.pipeline.recall import Context, bearing, known, notes, overview, recall
 from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
@@ -239,10 +239,9 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            # The caller's instructions may give it another name; a model by itself takes on any.
-            itself = "" if self.instructions else generation.ABOUT_ITSELF
-            small = self.engine.n_params < _WRITES_PARAMS
-            if (stated := _stated(asked, itself=itself, small=small)) is not None:
+            # A client that sets how its answer is made gets the model's own words.
+            small = self.engine.n_params < _WRITES_PARAMS and not asked.options
+            if (stated := _stated(asked, self.instructions, small=small)) is not None:
                 pieces.append(stated)
                 yield stated
                 return
@@ -259,8 +258,7 @@ class Chat:
             if stream.result is not None:
                 reply.timings["ttft_s"] = stream.result.ttft_s
                 reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            told = _beside(asked) if small and not asked.options else ""
-            if told:
+            if small and (told := _beside(asked)):
                 yield told
         finally:
             answer = "".join(pieces).strip()
@@ -368,16 +366,16 @@ class Chat:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
 
 
-def _stated(asked: _Asked, *, itself: str, small: bool) -> str | None:
+def _stated(asked: _Asked, instructions: str, *, small: bool) -> str | None:
     """An answer that is given without the model.
 
-    itself: who the assistant is, "" if that is not ours to say. small: whether the model leaves out
-    and invents where it sums up.
+    instructions: the caller's, which may say who the assistant is. small: whether the model leaves
+    out and invents where it sums up.
     """
     wants, shown = asked.intent.wants, asked.context.shown
-    if wants == "self" and itself:
-        return itself
     converses = asked.way == "converse"
+    if wants == "self" and not (converses and instructions):
+        return generation.ABOUT_ITSELF
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
     if converses:

@@ -2,8 +2,7 @@
 
 Ties the rooms together: inputs are checked, turns are stored, facts are taken from them
 (`ingest`), queries are answered from vectors and words (`retrieval`), the store is looked after
-(`care`). Knows no SQL, no prompt. The language model is loaded when something is to be inferred,
-and not before.
+(`upkeep`). The language model is loaded when something is to be inferred, and not before.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
-from edgemem import care, ingest
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, StoreError, StoreLocked
@@ -32,7 +30,16 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.parts import Parts
+from edgemem.pipeline import ingest, upkeep
+from edgemem.pipeline.parts import Parts
+from edgemem.pipeline.turns import (
+    added,
+    is_searchable,
+    pairs_to_extract,
+    said,
+    stored_turn,
+    turn_memory,
+)
 from edgemem.results import (
     AddResults,
     Change,
@@ -53,14 +60,6 @@ from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.writing import Transaction
-from edgemem.turns import (
-    added,
-    is_searchable,
-    pairs_to_extract,
-    said,
-    stored_turn,
-    turn_memory,
-)
 
 __all__ = ["AsyncMemory", "Memory"]
 
@@ -439,7 +438,7 @@ class Memory:
         be written.
         """
         self._parts.require_open()
-        return care.export_jsonl(self.store, file)
+        return upkeep.export_jsonl(self.store, file)
 
     def import_jsonl(
         self, file: str | Path | IO[str], *, on_progress: Callable[[int], None] | None = None
@@ -450,20 +449,20 @@ class Memory:
         on what is no export; what came before it may be stored then.
         """
         embedder = self.embedder
-        return care.import_jsonl(lambda: self._writing(embedder), embedder, file, on_progress)
+        return upkeep.import_jsonl(lambda: self._writing(embedder), embedder, file, on_progress)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.
 
         on_progress: given how many are embedded and how many there are.
         """
-        count = care.reindex(self.store, self._parts.any_embedder(), on_progress)
+        count = upkeep.reindex(self.store, self._parts.any_embedder(), on_progress)
         self._parts.drop_index()
         return count
 
     def doctor(self) -> dict[str, Any]:
         """What is in the store, what is wrong with it, and what is pending."""
-        return care.doctor(self.store, self._parts.index_file(), self.plan)
+        return upkeep.doctor(self.store, self._parts.index_file(), self.plan)
 
     def close(self) -> None:
         """Write the index's files if it is worth it, and close. A second time does nothing.

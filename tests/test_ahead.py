@@ -12,10 +12,10 @@ import pytest
 from storekit import ADA, T1, add, memory, turn, unit
 
 from edgemem import Memory
-from edgemem.ahead import TOKENS, Ahead, score_window
 from edgemem.compression.sensitivity import Scorer, Sensitivity
 from edgemem.config import Settings
 from edgemem.errors import ModelError, StoreCorrupt
+from edgemem.pipeline.ahead import TOKENS, Ahead, score_window
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.store import backlog
@@ -271,7 +271,7 @@ def test_a_share_is_above_0_and_at_most_1(store, share):
 
 @pytest.mark.models
 def test_an_open_memory_scores_what_it_was_told(tmp_path, monkeypatch, embedder):
-    monkeypatch.setattr("edgemem.ahead.Ahead", lambda *a, **k: Ahead(*a, **k, idle_s=0.05))
+    monkeypatch.setattr("edgemem.pipeline.ahead.Ahead", lambda *a, **k: Ahead(*a, **k, idle_s=0.05))
     settings = Settings(db=tmp_path / "a.db", ahead_percent=100)
     with Memory(settings.db, settings=settings, embedder=embedder) as opened:
         said = "I moved to Zürich in March; the 2 cats 🐈 came by train."

@@ -226,8 +226,8 @@ def test_a_kept_store_is_used_again_unless_what_it_depends_on_has_changed(
 def test_the_write_path_has_the_stages_that_write_and_not_those_that_answer() -> None:
     names = {f"{file.parent.name}/{file.name}" for file in stores.write_path()}
     writing = {"edgemem/memory.py", "stages/extraction.py", "stages/update.py"}
-    assert {"edgemem/ingest.py", "runtime/embedder.py", *writing} <= names
-    assert not {"edgemem/chat.py", "edgemem/recall.py", "stages/generation.py"} & names
+    assert {"pipeline/ingest.py", "runtime/embedder.py", *writing} <= names
+    assert not {"edgemem/chat.py", "pipeline/recall.py", "stages/generation.py"} & names
     assert "retrieval/search.py" not in names
 
 

@@ -18,8 +18,8 @@ from bench.contexts import Case, cases, hits, store
 from bench.reading import Task, measured
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
-from edgemem.importers import LocomoFile
 from edgemem.memory import Memory
+from edgemem.pipeline.importers import LocomoFile
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 

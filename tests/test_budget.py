@@ -19,10 +19,10 @@ from indexkit import changes, unit
 from memorykit import quick
 
 import edgemem
-from edgemem import admission
 from edgemem.budget import Choice, admit, bytes_of
 from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
+from edgemem.pipeline import admission
 from edgemem.results import Scope
 from edgemem.retrieval.search import Memories
 from edgemem.runtime import llama, models

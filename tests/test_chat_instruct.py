@@ -98,9 +98,11 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
 
 def test_a_small_model_does_not_sum_up_what_it_was_told(chat, memory, fake):
     remembered(memory, CAT)
-    assert f"- 4 March 2024: {CAT}" in say(chat, "Summarize what you know about me.").text
+    asks = "Summarize what you know about me."
+    assert f"- 4 March 2024: {CAT}" in say(chat, asks).text
+    assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
     fake.n_params = 1_500_000_000
-    assert say(chat, "Summarize what you know about me.").text == "Your cat is Tom."
+    assert say(chat, asks).text == "Your cat is Tom."
 
 
 def test_who_it_is_is_the_callers_to_say(memory, fake):

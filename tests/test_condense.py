@@ -8,9 +8,9 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 from edgemem.compression.layout import estimated_tokens
-from edgemem.condense import Condensed, condense
 from edgemem.errors import InputError
 from edgemem.memory import Memory
+from edgemem.pipeline.condense import Condensed, condense
 from edgemem.store.store import put
 
 SAID = (

@@ -98,7 +98,7 @@ ROOMS = {
     for room, allowed in re.findall(r"^\| (\w+) \| [^|]+ \|([^|]*)\|$", ARCHITECTURE, re.M)
     if room != "room"
 }
-BASE = {"budget", "cachefile", "config", "errors", "importers", "inputs", "results", "text"}
+BASE = {"budget", "cachefile", "config", "errors", "inputs", "results", "text"}
 
 
 def room_of(module: str) -> str:

@@ -13,7 +13,7 @@ from storekit import ADA, T0, T1, add, child, finished, indexed, memory, turn, u
 
 from edgemem.errors import StoreLocked
 from edgemem.results import Scope
-from edgemem.store import Store, database
+from edgemem.store import Store, schema
 
 MARK = "Quetzalcoatlus"
 PORTER = "quetzalcoatlu"  # what the full-text index makes of it
@@ -102,13 +102,13 @@ def test_backup_copies_beside_the_file_go_too(
     vectors = unit(7, count=5, dim=DIM)
     fill(store, vectors)
     store.close()
-    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, lambda connection: None])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
     neighbour = path.with_name("b.db.v1.bak")
     neighbour.write_bytes(b"another store's")
     left_by_a_crash = path.with_name("a.db.v1.0123abcd.bak")
     left_by_a_crash.write_bytes(MARK.encode())
     with Store.open(path) as newer:
-        assert f"a.db.v{len(database.MIGRATIONS) - 1}.bak" in traces(newer, MARK.encode())
+        assert f"a.db.v{len(schema.MIGRATIONS) - 1}.bak" in traces(newer, MARK.encode())
         newer.erase(["secret-3"])
         assert traces(newer, *needles(vectors)) == {}
     assert neighbour.read_bytes() == b"another store's"

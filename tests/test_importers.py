@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.errors import InputError
-from edgemem.importers import (
+from edgemem.pipeline.importers import (
     batches,
     detect_format,
     import_ids,

@@ -19,12 +19,13 @@ from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.stages.generation import NOTHING_FOUND
+from edgemem.stages.generation import ABOUT_ITSELF, NOTHING_FOUND
 from edgemem.stages.intent import (
     BUCKETS,
     WANTS,
     Intent,
     Want,
+    decided,
     expert_prompt,
     expert_target,
     features,
@@ -82,6 +83,16 @@ def test_the_shipped_expert_tells_asking_from_telling(
 def test_an_expert_decides_where_there_is_one(embedder: Embedder, said: str, found: Intent) -> None:
     engine = FakeEngine(wants={"where do i live": said})
     assert intent(engine, embedder, "where do i live") == found  # type: ignore[arg-type]
+
+
+def test_what_is_not_sure_wants_nothing_and_tells_by_its_own_probability() -> None:
+    unsure, sure = np.full(len(WANTS), 1.0), np.zeros(len(WANTS))
+    sure[WANTS.index("general")] = 9.0
+    unsure[WANTS.index("recall")] = 1.1
+    rows = [[*wants, telling] for wants in (unsure, sure) for telling in (-4.0, 0.0)]
+    classes, tells = decided(np.array(rows, np.float32))
+    assert [WANTS[c] for c in classes] == [None, None, "general", "general"]
+    assert tells.tolist() == [False, True, False, True]
 
 
 def test_another_embedding_model_leaves_the_words_to_decide(embedder: Embedder) -> None:
@@ -180,6 +191,8 @@ def test_other_talk_is_shown_no_memory(memory: Memory) -> None:
 
 
 def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
+    told = Chat(memory, user_id="ana", instructions="You are Marvin.")  # it follows none
+    assert "".join(told.send("are you ana", remember=False)) == ABOUT_ITSELF
     reply = asked(memory, "are you ana")
     assert "AI assistant" in reply.text and "Ana" not in reply.text
     assert reply.generation is None and "tokens_per_s" not in reply.timings

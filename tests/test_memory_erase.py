@@ -160,7 +160,7 @@ def test_the_index_file_is_written_at_the_end_and_used_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.db"
-    monkeypatch.setattr("edgemem.parts.Memories", partial(Memories, crossover=10))
+    monkeypatch.setattr("edgemem.pipeline.parts.Memories", partial(Memories, crossover=10))
     with quick(path) as memory:
         memory.add([f"word{n}" for n in range(50)], infer=False)
         memory.search("word7")

@@ -18,7 +18,7 @@ import edgemem.memory
 from edgemem import Engine, Memory
 from edgemem.config import Settings
 from edgemem.errors import ModelNotFound, StoreFull, StoreLocked
-from edgemem.recall import recall
+from edgemem.pipeline.recall import recall
 from edgemem.runtime.embedder import Embedder
 
 OSLO = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
@@ -234,11 +234,11 @@ def test_a_turn_that_is_edited_is_not_extracted_from_as_it_was() -> None:
 
 def test_a_full_disk_while_extracting_is_told(tmp_path: Path) -> None:
     with quick(tmp_path / "a.db", engine=FakeEngine(facts=OSLO)) as memory:
-        full = patch("edgemem.ingest._apply", side_effect=StoreFull("the disk is full"))
+        full = patch("edgemem.pipeline.ingest._apply", side_effect=StoreFull("the disk is full"))
         with full, pytest.raises(StoreFull):
             memory.add("I live in Oslo.")
         assert texts(memory.search("Oslo")) == ["I live in Oslo."] and len(memory.pending()) == 1
-        with patch("edgemem.ingest._apply", side_effect=StoreLocked("busy")):
+        with patch("edgemem.pipeline.ingest._apply", side_effect=StoreLocked("busy")):
             assert memory.process_pending(retry_now=True).pending == 1  # it stays, untold
 
 
@@ -246,7 +246,7 @@ def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
     engine = FakeEngine(facts=OSLO)
     with quick(engine=engine) as memory:
         for _ in range(4):  # as after crashes: queued, never tried
-            with patch("edgemem.ingest.work_off", return_value=[]):
+            with patch("edgemem.pipeline.ingest.work_off", return_value=[]):
                 memory.add("I live in Oslo.")
         assert memory.add("I have a cat.").pending == 0 and len(memory.pending()) == 2
 

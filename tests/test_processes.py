@@ -10,7 +10,7 @@ import pytest
 from storekit import add, child, finished, memory
 
 from edgemem.errors import StoreError
-from edgemem.store import Store, database
+from edgemem.store import Store, schema
 
 WRITES = 40
 
@@ -128,7 +128,7 @@ def test_a_file_that_another_connection_makes_meanwhile_is_seen_in_one_state(
 
         looking.set_trace_callback(make)
         try:
-            assert database.inspect(looking, "a.db") in (0, len(database.MIGRATIONS))
+            assert schema.inspect(looking, "a.db") in (0, len(schema.MIGRATIONS))
         finally:
             looking.close()
         assert len(seen) == 5

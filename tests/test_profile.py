@@ -12,10 +12,11 @@ from types import SimpleNamespace
 import pytest
 from clikit import Run
 
-from edgemem import admission, profile
+from edgemem import profile
 from edgemem.budget import Choice
 from edgemem.config import load_settings
 from edgemem.errors import InputError, ModelError
+from edgemem.pipeline import admission
 from edgemem.profile import measure
 from edgemem.profile.page import render
 from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, verdict

@@ -5,7 +5,7 @@ from fake_engine import FakeEngine
 from memorykit import quick, texts
 
 from edgemem.memory import Memory
-from edgemem.recall import Context, recall
+from edgemem.pipeline.recall import Context, recall
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
 OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."

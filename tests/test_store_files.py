@@ -22,10 +22,10 @@ from edgemem.errors import (
     StoreFull,
     StoreLocked,
 )
-from edgemem.store import Store, database, receipts
+from edgemem.store import Store, database, receipts, schema
 
 FIXTURES = Path(__file__).parent / "fixtures"
-CURRENT = len(database.MIGRATIONS)
+CURRENT = len(schema.MIGRATIONS)
 
 
 def test_a_new_file_has_the_settings_that_keep_it_safe(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
     path = Path(shutil.copy(FIXTURES / "store-v3.db", tmp_path / "store.db"))
     with sqlite3.connect(path) as raw:
         assert raw.execute("PRAGMA user_version").fetchone() == (3,)
-        for table in sorted(frozenset().union(*database.TABLES[:3]) - {"erased"}):
+        for table in sorted(frozenset().union(*schema.TABLES[:3]) - {"erased"}):
             assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() > (0,), table
         assert raw.execute("SELECT memory FROM erased").fetchall() == [(3,)]
     raw.close()
@@ -153,7 +153,7 @@ def add_a_table(connection: sqlite3.Connection) -> None:
 def test_a_migration_keeps_a_copy_of_the_file_before_it(
     v1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, add_a_table, lambda c: None])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table, lambda c: None])
     with Store.open(v1) as store:
         assert store._writer.execute("PRAGMA user_version").fetchone() == (CURRENT + 2,)
         assert len(store.list(include_invalid=True)) == 3
@@ -173,7 +173,7 @@ def test_a_migration_that_fails_changes_nothing(v1: Path, monkeypatch: pytest.Mo
         add_a_table(connection)
         connection.execute("INSERT INTO no_such_table VALUES (1)")
 
-    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, breaks])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, breaks])
     with pytest.raises(StoreError):
         Store.open(v1)
     monkeypatch.undo()
@@ -189,7 +189,7 @@ def test_a_migration_without_room_for_its_copy_is_not_begun(
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, add_a_table])
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, add_a_table])
     monkeypatch.setattr(database.os, "replace", no_room)
     with pytest.raises(StoreFull, match=r"no backup copy .*store\.db\.v1\.bak.*No space left"):
         Store.open(v1)

@@ -14,7 +14,7 @@ from bench.random_adapters import QV, write_adapter
 from corpus import evaluate
 from corpus.readers import locomo_questions
 from edgemem.errors import InputError
-from edgemem.importers import read_locomo
+from edgemem.pipeline.importers import read_locomo
 from edgemem.runtime import experts, models
 from edgemem.runtime.engine import Engine
 from edgemem.training import examples

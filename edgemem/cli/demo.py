@@ -26,7 +26,7 @@ from edgemem.cli.output import (
     settings_with,
     when,
 )
-from edgemem.importers import Demo, read_demo
+from edgemem.pipeline.importers import Demo, read_demo
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemem import importers
 from edgemem.cli.output import (
     change_line,
     db_option,
@@ -39,6 +38,7 @@ from edgemem.cli.output import (
     working,
 )
 from edgemem.errors import InputError, StoreLocked
+from edgemem.pipeline import importers
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory

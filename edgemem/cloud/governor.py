@@ -277,7 +277,7 @@ class Governor:
         self, question: str, hits: Sequence[Hit], rules: Guard
     ) -> tuple[list[str], tuple[str, ...]]:
         """Dated lines of what may leave, and the ids of the memories they are of."""
-        from edgemem.recall import recall
+        from edgemem.pipeline.recall import recall
 
         allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
         free = [hit for hit in hits if hit.id in allowed]
@@ -387,7 +387,7 @@ def _tokens(text: str) -> int:
 
 def _note(memory: Recalled) -> str:
     """A memory in one line, its relative dates written out."""
-    from edgemem.recall import note_head
+    from edgemem.pipeline.recall import note_head
 
     text = " ".join(memory.text.split())
     if memory.when is not None:

@@ -6,8 +6,8 @@ specification of both): `backend` says which of the two works here and `backend_
 A search's kernels are here, those of a transformer's layers in layers.py.
 
 All arrays are C-contiguous. Every function lets other threads run, may be called from several at
-once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter. A
-memory is a number; 0 is nobody.
+once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter.
+Memories are numbered from 1; 0 means none.
 
 EDGEMEM_BACKEND=numpy uses NumPy although the compiled module is there; EDGEMEM_BACKEND=native
 makes the import fail where it is not (continuous integration sets it); unset or auto: the best.
@@ -318,10 +318,10 @@ def similarities(
 
     p: the largest inner product of its rows with the query; a memory may have several. rows: (n, d)
     float32. first: (g,) int64, the row that a memory's chain begins with, by its number; next: (n,)
-    int64, the row after each in its chain; a chain ascends and ends before what does not, or is no
-    row, such as -1. wanted: (m, w) int64, memories; columns: how many of its columns, 1 to w.
-    query: (d,) float32. scale: > 0. limit: >= 0. Returns (m, columns) float32; 0 for a memory
-    without rows. A product that is NaN is passed over. Cost O(rows met · d).
+    int64, the row after each in its chain. Row numbers ascend along a chain; the first that does
+    not, or that is no row (-1), ends it. wanted: (m, w) int64, memories; columns: how many of its
+    columns, 1 to w. query: (d,) float32. scale: > 0. limit: >= 0. Returns (m, columns) float32; 0
+    for a memory without rows. A product that is NaN is passed over. Cost O(rows met · d).
     """
     out = np.empty((len(wanted), columns), np.float32)
     _native.similarities(rows, first, next, wanted, query, offset, scale, limit, isa, out)

@@ -53,9 +53,9 @@ def profile(
     comes next. No store of the user's is opened; the invented one is deleted.
     Raises InputError on bad numbers or a bad budget, and what loading the models raises.
     """
-    from edgemem import admission
     from edgemem.budget import Choice
     from edgemem.config import load_settings
+    from edgemem.pipeline import admission
     from edgemem.profile import report
     from edgemem.runtime.engine import PREFIX_BYTES
 

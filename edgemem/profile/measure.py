@@ -31,6 +31,7 @@ from edgemem.compression.sensitivity import Scorer
 from edgemem.config import load_settings
 from edgemem.errors import ModelError
 from edgemem.memory import Memory
+from edgemem.pipeline.turns import stored_turn, turn_memory
 from edgemem.profile.report import Part, Timing
 from edgemem.results import Message, Scope, utc_now
 from edgemem.retrieval import search
@@ -42,7 +43,6 @@ from edgemem.runtime.engine import Engine
 from edgemem.runtime.vocabulary import Tokenizer
 from edgemem.stages import extraction, update
 from edgemem.store import Store
-from edgemem.turns import stored_turn, turn_memory
 
 __all__ = [
     "energy_joules",

@@ -23,8 +23,8 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from edgemem.errors import EdgememError, InputError
-from edgemem.ingest import EXTRACT
 from edgemem.memory import Memory
+from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
 from edgemem.server.refusals import Refusal
 

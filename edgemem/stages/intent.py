@@ -33,6 +33,7 @@ __all__ = [
     "Intent",
     "Want",
     "Weights",
+    "decided",
     "expert_prompt",
     "expert_target",
     "features",
@@ -49,6 +50,7 @@ assistant."""
 WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 """The regression's classes. None: the message only tells something."""
 
+_TELLING = (None, "task")  # a task says what it is for, which may be news
 MAY_TELL = 0.1
 """How probable it must be that a message tells something for it to be remembered (bench/LOG.md)."""
 
@@ -110,11 +112,8 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
 
     The regression decides where there is no expert, or it fails. Raises what the embedder raises.
     """
-    logits = _logits(shipped(), embedder, text)
-    likeliest = int(np.argmax(logits[:-1]))
-    sure = 1 / np.exp(logits[:-1] - logits[likeliest]).sum() >= _SURE
-    wants = WANTS[likeliest] if sure else None
-    tells = bool(1 / (1 + np.exp(-logits[-1])) >= MAY_TELL)
+    classes, telling = decided(_logits(shipped(), embedder, text)[None])
+    wants, tells = WANTS[classes[0]], bool(telling[0])
     if engine.expert(STAGE):
         prompt = expert_prompt(text, before)
         try:
@@ -122,11 +121,26 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
         except (ContextOverflow, ModelError):  # what answers fails aloud
             return Intent(wants, tells=True)
         said = answer.text.strip()
-        tells = tells or said.startswith(TELLS)
         named = said.removeprefix(_BOTH)
         wants = next((want for want in WANTS if want == named), None)
-    # A task says what it is for, which may be news.
-    return Intent(wants, tells=tells or wants in (None, "task"))
+        tells = tells or said.startswith(TELLS) or wants in _TELLING
+    return Intent(wants, tells=tells)
+
+
+def decided(
+    logits: FloatArray, may_tell: float = MAY_TELL
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """What messages want by the regression, as classes of WANTS, and whether they may tell
+    something; both (n,).
+
+    logits: (n, 8). A want that is not sure is none. may_tell: the probability from which a message
+    that wants something tells something too.
+    """
+    behind = logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True)
+    likeliest, sure = behind.argmax(axis=1), 1 / np.exp(behind).sum(axis=1) >= _SURE
+    tells = np.isin(likeliest, [WANTS.index(want) for want in _TELLING])
+    tells |= 1 / (1 + np.exp(-logits[:, -1])) >= may_tell
+    return np.where(sure, likeliest, WANTS.index(None)), tells
 
 
 def _logits(weights: Weights, embedder: Embedder, text: str) -> FloatArray:

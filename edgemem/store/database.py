@@ -1,8 +1,6 @@
-"""The SQLite file: its connections, its errors, its tables, and what must be done to it as a whole.
+"""The SQLite file: its connections, its errors, its settings, and what is done to it as a whole.
 
-A file's version is `PRAGMA user_version`, the number of the last migration that was applied to it.
-The migrations that a file lacks are one transaction, before which a copy of the file is made. An
-erase leaves a note in `meta`; the file is scrubbed then, or by a later open if it cannot be now.
+An erase leaves a note in `meta`; the file is scrubbed then, or by a later open if it cannot be now.
 """
 
 from __future__ import annotations
@@ -20,31 +18,19 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from edgemem.errors import (
-    InputError,
-    SchemaVersionError,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-)
-from edgemem.results import utc_now
+from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked
 from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
 
 __all__ = [
-    "APPLICATION_ID",
-    "MIGRATIONS",
     "SCRUB_WANTED",
-    "backup_path",
+    "backup",
     "connect",
     "generation",
-    "inspect",
     "make_file",
     "meta",
     "meta_int",
-    "migrate",
-    "prepare",
+    "patiently",
     "problems",
     "resolved",
     "roll_back",
@@ -54,7 +40,6 @@ __all__ = [
     "work_lock",
 ]
 
-PAGE_SIZE = 8192  # five 384-dimensional vectors to a page; two to one of the default 4096
 SMALLEST = 512
 SCRUB_WANTED = "scrub_wanted"  # in `meta`: the note of an erase whose file is not scrubbed yet
 
@@ -211,28 +196,7 @@ def connect(name: str, busy_timeout_s: float) -> sqlite3.Connection:
     return connection
 
 
-def prepare(connection: sqlite3.Connection, file: Path | None, timeout_s: float) -> None:
-    """Bring a file's schema up to date. It is looked at before anything is written: another
-    program's file is left as it is. file: None for a store in memory."""
-
-    def step() -> None:
-        if inspect(connection, str(file or ":memory:")) == 0:
-            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        if file is not None:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            if mode != "wal":
-                raise StoreError(
-                    f"{file} cannot use a write-ahead log (SQLite keeps {mode!r}); put the store "
-                    "on a local disk"
-                )
-        connection.execute("PRAGMA synchronous = FULL")
-        migrate(connection, file)
-
-    # Two processes may open a new file at once; turning WAL on does not wait by itself.
-    _patiently(step, timeout_s)
-
-
-def _patiently(step: Callable[[], object], timeout_s: float) -> None:
+def patiently(step: Callable[[], object], timeout_s: float) -> None:
     """Try a step again until it returns something false; it returns true, or SQLite reports a
     lock, while another process is in the way. After timeout_s that is raised."""
     deadline = time.monotonic() + timeout_s
@@ -292,214 +256,12 @@ def generation(connection: sqlite3.Connection) -> int:
     return value
 
 
-# --- tables and migrations ------------------------------------------------------------------
-
-APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
-# What each migration adds: a file of version n has those of the first n.
-TABLES = (
-    frozenset(
-        {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
-        | {"memories_fts", "memories_live"}
-    ),
-    frozenset({"receipts", "never_send"}),
-    frozenset({"sensitivities"}),
-)
+# --- copies of the file -----------------------------------------------------------------------
 
 
-def _migration_1(connection: sqlite3.Connection) -> None:
-    # sqlite-utils where its table builder can say it; it has no AUTOINCREMENT, views over FTS5
-    # content or composite keys with cascades. Imported here: a store that exists needs it not.
-    from sqlite_utils import Database
-
-    db = Database(connection, execute_plugins=False)
-    db.table("meta").create({"key": str, "value": str}, pk="key", strict=True)
-    db.table("erased").create({"memory": int, "generation": int}, pk="memory", strict=True)
-    for statement in _STATEMENTS_1:
-        connection.execute(statement)
-    db.table("erased").create_index(["generation"])
-    db.table("turns").create_index(["user_id", "agent_id", "run_id"])
-    db.table("memories").create_index(["generation"])
-    db.table("memories").create_index(["user_id", "agent_id", "run_id"])
-    db.table("memory_sources").create_index(["turn"])
-    db.table("vectors").create_index(["memory"])
-    db.table("history").create_index(["memory_id"])
-    connection.executemany(
-        "INSERT INTO meta (key, value) VALUES (?, ?)",
-        [("generation", "0"), ("created_at", utc_now())],
-    )
-
-
-# AUTOINCREMENT: a number that was ever used (HNSW labels, rowids in other processes' caches) is
-# never used again, not even after an erase.
-_STATEMENTS_1 = (
-    """CREATE TABLE turns (
-        rowid INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        user_id TEXT, agent_id TEXT, run_id TEXT,
-        role TEXT NOT NULL, name TEXT, content TEXT NOT NULL,
-        timestamp TEXT NOT NULL, metadata TEXT NOT NULL, created_at TEXT NOT NULL
-    ) STRICT""",
-    # vectors_generation: when its vectors were last replaced; 0 if they never were.
-    """CREATE TABLE memories (
-        rowid INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        kind TEXT NOT NULL, memory TEXT NOT NULL, search_text TEXT NOT NULL,
-        user_id TEXT, agent_id TEXT, run_id TEXT, metadata TEXT NOT NULL,
-        created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-        valid_from TEXT, valid_to TEXT, expires_at TEXT, deleted_at TEXT,
-        generation INTEGER NOT NULL, vectors_generation INTEGER NOT NULL DEFAULT 0
-    ) STRICT""",
-    """CREATE TABLE memory_sources (
-        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
-        turn INTEGER NOT NULL REFERENCES turns (rowid) ON DELETE CASCADE,
-        PRIMARY KEY (memory, turn)
-    ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE vectors (
-        label INTEGER PRIMARY KEY AUTOINCREMENT,
-        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
-        chunk INTEGER NOT NULL, vector BLOB NOT NULL
-    ) STRICT""",
-    # A deleted memory keeps its row but not its place in the index, also after a 'rebuild',
-    # so the index reads its content through this view.
-    """CREATE VIEW memories_live AS
-        SELECT rowid AS rowid, search_text FROM memories WHERE deleted_at IS NULL""",
-    """CREATE VIRTUAL TABLE memories_fts USING fts5 (
-        search_text, content='memories_live', content_rowid='rowid',
-        tokenize='porter unicode61 remove_diacritics 2'
-    )""",
-    """CREATE TABLE history (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE, memory_id TEXT NOT NULL,
-        old_memory TEXT, new_memory TEXT, event TEXT NOT NULL,
-        created_at TEXT, updated_at TEXT, is_deleted INTEGER NOT NULL DEFAULT 0,
-        actor_id TEXT, role TEXT
-    ) STRICT""",
-    # uid: the same piece of work in an export, whatever its number here.
-    """CREATE TABLE pending (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
-        task TEXT NOT NULL, payload TEXT NOT NULL,
-        user_id TEXT, agent_id TEXT, run_id TEXT,
-        attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT,
-        created_at TEXT NOT NULL, next_try_at TEXT
-    ) STRICT""",
-)
-
-# Receipts of cloud calls hold ids, counts and a hash: no text. What may never be sent: a scope
-# (absent parts match everything) or a pattern.
-_STATEMENTS_CLOUD = (
-    """CREATE TABLE receipts (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        uid TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL,
-        endpoint TEXT NOT NULL, model TEXT NOT NULL,
-        user_id TEXT, agent_id TEXT, run_id TEXT, memory_ids TEXT NOT NULL,
-        tokens_before INTEGER NOT NULL, tokens_after INTEGER NOT NULL, compress_s REAL NOT NULL,
-        sent_bytes INTEGER NOT NULL, sent_sha256 TEXT, cost REAL,
-        outcome TEXT NOT NULL, prompt_tokens INTEGER, completion_tokens INTEGER,
-        seconds REAL, attempts INTEGER
-    ) STRICT""",
-    "CREATE INDEX idx_receipts_created_at ON receipts (created_at)",
-    """CREATE TABLE never_send (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        uid TEXT NOT NULL UNIQUE, created_at TEXT NOT NULL,
-        user_id TEXT, agent_id TEXT, run_id TEXT, pattern TEXT,
-        CHECK ((pattern IS NULL) <> (coalesce(user_id, agent_id, run_id) IS NULL))
-    ) STRICT""",
-)
-
-
-_STATEMENTS_SENSITIVITIES = (
-    """CREATE TABLE sensitivities (
-        turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
-        model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
-    ) STRICT""",
-    # Whoever deletes or edits a memory: the scores of its words must not outlive them.
-    """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
-        WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
-        BEGIN DELETE FROM sensitivities
-            WHERE turn IN (SELECT turn FROM memory_sources WHERE memory = new.rowid); END""",
-)
-
-
-def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
-    def migration(connection: sqlite3.Connection) -> None:
-        for statement in statements:
-            connection.execute(statement)
-
-    return migration
-
-
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
-    _migration_1,
-    _all_of(_STATEMENTS_CLOUD),
-    _all_of(_STATEMENTS_SENSITIVITIES),
-]
-
-
-def inspect(connection: sqlite3.Connection, path: str) -> int:
-    """The schema version of an opened file, 0 if it is new and empty. Writes nothing.
-
-    Raises StoreCorrupt if it is another program's file or lacks a table, SchemaVersionError if
-    a newer edgemem wrote it.
-    """
-    with snapshot(connection):  # another process may be making the file at this moment
-        rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    names = {name for (name,) in rows if isinstance(name, str)}
-    if application == 0 and version == 0 and not names:
-        return 0
-    if application != APPLICATION_ID:
-        raise StoreCorrupt(
-            f"{path} is a SQLite file of another program (application_id {application:#x}, an "
-            f"edgemem store has {APPLICATION_ID:#x}); give the path of a store or of a new file"
-        )
-    if version > len(MIGRATIONS):
-        raise SchemaVersionError(
-            f"{path} has schema version {version} and this edgemem knows versions up to "
-            f"{len(MIGRATIONS)}; upgrade edgemem-runtime to open it"
-        )
-    wanted = frozenset[str]().union(*TABLES[:version])
-    if version < 1 or not names >= wanted:
-        missing = ", ".join(sorted(wanted - names)) or "none"
-        raise StoreCorrupt(
-            f"{path} is damaged: schema version {version}, missing tables: {missing}; "
-            "go back to a backup copy"
-        )
-    return int(version)
-
-
-def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
-    """Bring the file up to this version's schema. path: None for a store in memory.
-
-    All steps are one transaction, after a copy of an older file. Safe when several processes do it
-    at once: each looks again under the write lock.
-    """
-    name = str(path) if path is not None else ":memory:"
-    if inspect(connection, name) == len(MIGRATIONS):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        version = inspect(connection, name)
-        if 0 < version < len(MIGRATIONS) and path is not None:
-            _backup(path, version)
-        for step in MIGRATIONS[version:]:
-            step(connection)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.execute("COMMIT")
-    except BaseException:
-        roll_back(connection)
-        raise
-
-
-def backup_path(path: Path, version: int) -> Path:
-    """Where the copy of a file of that schema version is kept."""
-    return path.with_name(f"{path.name}.v{version}.bak")
-
-
-def _backup(path: Path, version: int) -> None:
+def backup(path: Path, version: int) -> None:
     """Copy the file, through SQLite, to `<file>.v<version>.bak`. The caller holds its lock."""
-    target = backup_path(path, version)
+    target = path.with_name(f"{path.name}.v{version}.bak")
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
     partial = target.with_name(f"{path.name}.v{version}.{uuid.uuid4().hex[:8]}.bak")
     try:
@@ -522,10 +284,10 @@ def _backup(path: Path, version: int) -> None:
 
 
 def _drop_backups(path: Path) -> None:
-    backup = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
+    copies = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
     try:
         for beside in path.parent.iterdir():
-            if backup.fullmatch(beside.name):
+            if copies.fullmatch(beside.name):
                 beside.unlink(missing_ok=True)
     except OSError as exc:
         raise StoreFull(
@@ -611,7 +373,7 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
             statements.append("PRAGMA wal_checkpoint(TRUNCATE)")
         with sqlite_errors(name):
             for statement in statements:
-                _patiently(partial(_refused, connection, statement), timeout_s)
+                patiently(partial(_refused, connection, statement), timeout_s)
             # Only this note: another process may have erased something meanwhile.
             connection.execute("DELETE FROM meta WHERE key = ? AND value = ?", (SCRUB_WANTED, note))
     except StoreError as exc:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import database, writing
+from edgemem.store import database, schema, writing
 from edgemem.store.changes import Changes, read_changes
 from edgemem.store.database import sqlite_errors
 from edgemem.store.filters import Where
@@ -114,7 +114,7 @@ class Store:
             with sqlite_errors(name):
                 writer = database.connect(name, busy_timeout_s)
                 opened.callback(writer.close)
-                database.prepare(writer, file, busy_timeout_s)
+                schema.prepare(writer, file, busy_timeout_s)
                 reader = writer
                 if file is not None:
                     reader = database.connect(name, busy_timeout_s)

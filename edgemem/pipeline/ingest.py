@@ -4,8 +4,6 @@ A turn and its piece of pending work are committed together before any model run
 ends in one transaction that applies the operations and drops the piece; if the model's answer
 cannot be parsed, or the process dies, the piece stays and is tried again. One process at a time
 works pending pieces off.
-
-Knows the store, the stages and the index; it is Memory's other half, split for length.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
+from edgemem.pipeline.turns import added
 from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
@@ -28,7 +27,6 @@ from edgemem.stages import extraction, update
 from edgemem.stages.reading import CONTEXT
 from edgemem.store import NewMemory, PendingItem, StoredTurn
 from edgemem.store.writing import Transaction
-from edgemem.turns import added
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory

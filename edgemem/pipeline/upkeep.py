@@ -1,7 +1,6 @@
-"""Taking care of a store: export, import, reindex, doctor.
+"""Upkeep of a store: export, import, reindex, doctor.
 
-Knows the store, the embedder and files of JSON lines; no SQL, no search, no language model. These
-are Memory's methods of the same names, which say what they promise.
+These are Memory's methods of the same names, which say what they promise.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from numpy.typing import NDArray
 from edgemem import kernels
 from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreFull
-from edgemem.ingest import EXTRACT
 from edgemem.inputs import holds_nul
+from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import to_utc
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder

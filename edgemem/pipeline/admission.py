@@ -57,7 +57,7 @@ def predict(
     settings: Settings, counts: dict[str, int], dim: int | None, engine: Engine | None = None
 ) -> Callable[[Choice], dict[str, int]]:
     """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
-    from edgemem.ahead import TOKENS  # imports the compressor, which few processes load
+    from edgemem.pipeline.ahead import TOKENS  # imports the compressor, which few processes load
 
     of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
     scorer = adapters = embedder = 0

@@ -26,7 +26,7 @@ from edgemem.compression.compress import (
     relevance,
 )
 from edgemem.compression.layout import estimated_tokens
-from edgemem.recall import Passage, note_head, passages
+from edgemem.pipeline.recall import Passage, note_head, passages
 from edgemem.results import Hit
 
 if TYPE_CHECKING:

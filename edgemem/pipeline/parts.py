@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgemem import admission, cachefile
+from edgemem import cachefile
 from edgemem.budget import Plan
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, StoreError, StoreFull
+from edgemem.pipeline import admission
 from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
@@ -23,8 +24,8 @@ from edgemem.store import Store
 from edgemem.store.database import work_lock
 
 if TYPE_CHECKING:
-    from edgemem.ahead import Ahead
     from edgemem.compression.sensitivity import Scorer
+    from edgemem.pipeline.ahead import Ahead
 
 __all__ = ["Parts"]
 
@@ -59,7 +60,7 @@ class Parts:
                 raise
         if settings.ahead_percent and (self.plan is None or self.plan.choice.compressor):
             # Imported here: most processes compress nothing, and each starts sooner without it.
-            from edgemem.ahead import Ahead
+            from edgemem.pipeline.ahead import Ahead
 
             share = settings.ahead_percent / 100
             self._ahead = Ahead(store, self._scorer, share=share, quiet=self._quiet)
