@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from bench.questions import CATEGORIES, evidence, ingest
+from edgemem.language import day_text
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile
 from edgemem.results import Hit
-from edgemem.stages.dates import day_text
 
 __all__ = ["Case", "cases", "hits", "store"]
 

@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
+from edgemem.language import words
 from edgemem.pipeline.importers import batches, read_locomo
 from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Generation
 from edgemem.stages import extraction
-from edgemem.text import words
 
 _DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
 _console = Console(stderr=True)

@@ -28,10 +28,10 @@ from edgemem import Memory
 from edgemem.cloud.governor import Governor
 from edgemem.config import CloudSettings
 from edgemem.errors import CloudRejected
+from edgemem.language import words
 from edgemem.results import Hit, Scope, utc_now
 from edgemem.store import NewMemory, StoredTurn
 from edgemem.store.receipts import add_mark, set_never_send
-from edgemem.text import words
 
 CALLS_PER_STORE = 25
 TURNS = 24

@@ -42,12 +42,12 @@ from rich.progress import track
 from bench import report
 from bench.alone import in_turns, on_one_core, one_thread_each, percentiles
 from bench.locomo import CATEGORIES, evidence
+from edgemem.language import STOP_WORDS
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.pipeline.turns import said
 from edgemem.results import Message
 from edgemem.runtime.embedder import Embedder
-from edgemem.text import STOP_WORDS
 
 STORES = {"mem0_qdrant": "qdrant", "mem0_qdrant_words": "qdrant", "mem0_faiss": "faiss"}
 WITH_WORDS = "mem0_qdrant_words"

@@ -24,10 +24,10 @@ from bench.contexts import Case, hits
 from corpus.evaluate import token_f1
 from edgemem.compression.compress import fisher, self_information
 from edgemem.compression.sensitivity import Scorer
+from edgemem.language import content_words, words
 from edgemem.memory import Memory
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.text import content_words, words
 
 __all__ = ["N_CTX", "READERS", "Item", "Key", "Task", "measured", "start"]
 

@@ -23,7 +23,7 @@ from typing import Any
 from bench import report
 from bench.private_texts import KINDS, Case, ordinary, private
 from edgemem.cloud.redact import People, Redacted, redact
-from edgemem.text import sentences
+from edgemem.language import sentences
 
 PEOPLE = (
     "Aled Amelie Bernard Bettina Colette Colin Denise Duarte Elin Felix Gareth Graham Hana "

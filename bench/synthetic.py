@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import report
-from edgemem.text import STOP_WORDS, words
+from edgemem.language import STOP_WORDS, words
 
 __all__ = ["DIM", "Corpus", "Query", "corpus", "queries"]
 

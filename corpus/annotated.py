@@ -18,9 +18,10 @@ from typing import Any, get_args
 
 from corpus.phrases import phrases
 from edgemem.chat import Chat
+from edgemem.language import asks_for_now, content_words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
-from edgemem.pipeline.recall import asks_for_now, recall
+from edgemem.pipeline.recall import recall
 from edgemem.results import Event, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
@@ -28,7 +29,6 @@ from edgemem.stages.generation import Recalled
 from edgemem.stages.grounding import as_shown
 from edgemem.stages.intent import TELLS, Want
 from edgemem.stages.reading import Reading, readings
-from edgemem.text import content_words
 from edgemem.training.examples import STAGES, Example, Stage
 
 __all__ = [

@@ -34,6 +34,7 @@ from corpus.annotated import Annotated, Pair, Question, Situation, update_exampl
 from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
 from edgemem.errors import ContextOverflow
+from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.pipeline.recall import recall
@@ -44,7 +45,6 @@ from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages import extraction, update
 from edgemem.stages import generation as answering
 from edgemem.stages.generation import NOTHING_FOUND, Recalled
-from edgemem.text import words
 
 __all__ = [
     "BASE_WAYS",

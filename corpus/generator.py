@@ -33,11 +33,11 @@ from corpus.phrases import (
     slots,
     tell,
 )
+from edgemem.language import content_words
 from edgemem.results import Event
 from edgemem.stages import generation
 from edgemem.stages.generation import Recalled
 from edgemem.stages.reading import readings
-from edgemem.text import content_words
 from edgemem.training.examples import STAGES, Example, Stage
 
 __all__ = ["examples", "operations"]

@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
-from edgemem.stages.dates import absolute
+from edgemem.language import absolute
 
 __all__ = [
     "FIRST_PERSON",

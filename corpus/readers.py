@@ -67,12 +67,11 @@ from corpus.annotated import (
     wanted,
 )
 from edgemem.errors import InputError
+from edgemem.language import absolute, words
 from edgemem.pipeline import importers
 from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
-from edgemem.stages import dates
 from edgemem.stages.reading import CONTEXT
-from edgemem.text import words
 
 __all__ = [
     "ADVERSARIAL",
@@ -218,7 +217,7 @@ def _fact(text: str, turns: Sequence[_Turn]) -> str:
     message = _last(turns).message
     if message["role"] == "assistant":
         raise ValueError("a fact under a message of the assistant, which tells none")
-    return dates.absolute(text, message["timestamp"])[0].strip()
+    return absolute(text, message["timestamp"])[0].strip()
 
 
 def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, ...]]:
@@ -230,7 +229,7 @@ def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, .
     earlier = [_place(quote, turns) for quote in quotes]
     if answer != "-":
         at = _last(turns).message["timestamp"]
-        answer = dates.absolute(f"so {answer}", at)[0].removeprefix("so ").removeprefix("my ")
+        answer = absolute(f"so {answer}", at)[0].removeprefix("so ").removeprefix("my ")
     return text, answer, tuple(dict.fromkeys(earlier))
 
 
@@ -383,7 +382,7 @@ def locomo_pairs(path: Path) -> list[Pair]:
         if known:
             number, source = max(known)
             said_at = said[spans[number][0] + source].timestamp
-            told[number].append((dates.absolute(text, said_at)[0].strip(), source))
+            told[number].append((absolute(text, said_at)[0].strip(), source))
     return [
         Pair(
             messages=tuple(said[first:end]),

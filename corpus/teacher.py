@@ -25,11 +25,11 @@ from corpus.annotated import Situation, extraction_example, update_examples
 from edgemem.cloud.client import Client
 from edgemem.config import CloudSettings, checked
 from edgemem.errors import CloudError
+from edgemem.language import content_words
 from edgemem.results import Event, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
 from edgemem.stages import generation
 from edgemem.stages.reading import readings
-from edgemem.text import content_words
 from edgemem.training.examples import STAGES, Example, Stage
 
 __all__ = ["Ask", "at_url", "local", "taught"]

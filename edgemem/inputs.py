@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from edgemem.errors import InputError
 from edgemem.results import Message, Scope, to_utc, utc_now
-from edgemem.text import without_thoughts
 
 __all__ = [
     "MAX_COUNT",
     "MAX_ID_CHARS",
     "MAX_METADATA_BYTES",
     "MAX_TEXT_CHARS",
+    "THOUGHT_TAGS",
     "count_of",
     "holds_nul",
     "id_of",
@@ -32,12 +33,16 @@ __all__ = [
     "threshold_of",
     "time_of",
     "utf8",
+    "without_thoughts",
 ]
 
 MAX_TEXT_CHARS = 1_048_576
 MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
 MAX_COUNT = 1_000_000_000
+THOUGHT_TAGS = "<think>", "</think>"
+"""Between these a model writes what it thinks before it answers."""
+_THOUGHT = re.compile(r"<think>.*?(?:</think>\s*|\Z)|</think>\s*", re.DOTALL)
 _ROLES = ("user", "assistant", "system", "tool")
 _MESSAGE_KEYS = frozenset({"role", "content", "name", "timestamp", "metadata", "recalled"})
 
@@ -238,3 +243,14 @@ def _message(
         metadata=metadata_of(value.get("metadata")),
     )
     return message, bool(value.get("recalled", False))
+
+
+def without_thoughts(text: str) -> str:
+    """What a model says aloud: its text without `<think>…</think>`, finished or not.
+
+    The space after a thought goes with it. What is left of a text that grows only grows, but for
+    the beginning of a tag at its end (`runtime.generation.held_back`).
+    """
+    while (rest := _THOUGHT.sub("", text)) != text:
+        text = rest
+    return text

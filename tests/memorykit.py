@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from edgemem import Memory
-from edgemem.text import content_words, words
+from edgemem.language import content_words, words
 
 # Every public method of Memory with arguments it takes, but close and the parts.
 CALLS = {

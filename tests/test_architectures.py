@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import edgemem.runtime.generation as generation_module
 from edgemem.errors import ModelError
+from edgemem.inputs import THOUGHT_TAGS, without_thoughts
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.generation import held_back
 from edgemem.runtime.prefixes import Prefixes
-from edgemem.text import THOUGHT_TAGS, without_thoughts
 
 HEAD = "The office in Lisbon opens at nine. " * 4
 SHORT = "Be brief. "  # whose tokens a sliding window can hold

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.stages.dates import absolute, moments, phrase
+from edgemem.language import absolute, moments, phrase
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 

@@ -108,6 +108,12 @@ def test_an_invention_is_dropped():
     assert facts("I sold my old car.", lambda *_: ["Ana's favourite colour is blue"]) == []
 
 
+def test_another_town_that_begins_alike_is_an_invention():
+    """All but the last three letters told the forms of a word: Bergen was taken for Berlin."""
+    assert facts("I live in Bergen.", lambda *_: ["Ana lives in Berlin"]) == []
+    assert facts("I live in Bergen.", lambda *_: ["Ana lives in Bergen"]) != []
+
+
 def test_a_fact_about_somebody_elses_doing_is_dropped():
     """Four of its five words were said; whose doing it was, is the fifth."""
     said = "I sold the old red car."

@@ -3,10 +3,10 @@
 import pytest
 
 from edgemem.errors import ContextOverflow
+from edgemem.language import content_words
 from edgemem.results import Message
 from edgemem.stages.generation import MAX_ANSWER_TOKENS, Recalled, answer
 from edgemem.stages.reply import small_talk
-from edgemem.text import content_words
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 

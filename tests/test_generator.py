@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from corpus.conversation import converse
 from corpus.generator import examples, operations
 from corpus.phrases import SPLITS, Split, Voice, fill, phrases, slots
+from edgemem.language import content_words, moments
 from edgemem.stages import extraction
-from edgemem.stages.dates import moments
 from edgemem.stages.generation import NOT_KNOWN
-from edgemem.text import content_words
 from edgemem.training.examples import STAGES, Example
 
 SEEDS = st.integers(0, 10_000)

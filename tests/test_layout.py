@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgemem.compression.layout import Layout, lay_out, masks
-from edgemem.text import sentences
+from edgemem.language import sentences
 
 
 def units(layout: Layout) -> list[str]:
@@ -133,7 +133,7 @@ def test_units_are_all_of_a_text_but_its_spaces(text: str) -> None:
 @given(
     text=st.lists(st.sampled_from(["tea ", "Oslo", ". ", "? ", "\n", "Dr. ", "no "])).map("".join)
 )
-def test_plain_text_has_the_sentences_of_text_py(text: str) -> None:
+def test_plain_text_has_the_sentences_of_the_language(text: str) -> None:
     layout = lay_out(text)
     found = [
         text[layout.starts[of][0] : layout.ends[of][-1]]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgemem.language import STOP_WORDS
 from edgemem.retrieval.lexical import (
     MAX_WORDS,
-    asks_when,
     embedded_text,
     query_terms,
     query_words,
@@ -16,7 +16,6 @@ from edgemem.retrieval.lexical import (
     time_terms,
 )
 from edgemem.store.changes import tokenize
-from edgemem.text import STOP_WORDS
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 NOW = datetime.fromisoformat(MAY_8).timestamp()
@@ -86,20 +85,6 @@ def test_the_terms_of_a_query_are_those_of_the_index_each_once():
 @pytest.mark.parametrize("word", ["i'm", "o’neil", "or", "near", "NOT", "東京", "²", "a*", '"x"'])
 def test_no_word_of_a_query_is_read_as_an_operator(word):
     assert all(term.isalnum() for term in query_terms(word, NOW))
-
-
-@pytest.mark.parametrize(
-    "query", ["When did Ana move?", "how long was it", "Which month was that?", "What day, then"]
-)
-def test_a_query_that_asks_for_a_time(query):
-    assert asks_when(query)
-
-
-@pytest.mark.parametrize(
-    "query", ["Where is it?", "What did Ana do whenever", "which yearbook", "How many?", ""]
-)
-def test_a_query_that_does_not(query):
-    assert not asks_when(query)
 
 
 def test_last_month_asks_for_that_months_words():

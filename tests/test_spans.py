@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgemem.errors import InputError
+from edgemem.language import content_words
 from edgemem.runtime.generation import Spans
-from edgemem.text import content_words
 
 PIECES = [
     " the",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.synthetic import DIM, Corpus, corpus, queries
-from edgemem.text import words
+from edgemem.language import words
 
 N = 3000
 

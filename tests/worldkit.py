@@ -12,14 +12,14 @@ from metrickit import dense_inverse
 from storekit import FAR_AHEAD, LONG_AGO, T0, T1, add, memory, turn, unit
 from wordkit import plain_bm25
 
+from edgemem.language import FIRST_PERSON, asks_when, words
 from edgemem.results import Scope
-from edgemem.retrieval.catalog import FIRST_PERSON, SESSION_GAP_S
-from edgemem.retrieval.lexical import asks_when, query_terms, time_terms
+from edgemem.retrieval.catalog import SESSION_GAP_S
+from edgemem.retrieval.lexical import query_terms, time_terms
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.search import FEATURES, FEW
 from edgemem.store import Store
 from edgemem.store.changes import tokenize
-from edgemem.text import words
 
 NOW = 1_800_000_000.0
 START = datetime.fromisoformat(T0)

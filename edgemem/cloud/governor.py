@@ -26,8 +26,8 @@ from edgemem.cloud.redact import People, Redacted, redact
 from edgemem.compression.layout import estimated_tokens
 from edgemem.config import CloudSettings, config_dir
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
+from edgemem.language import absolute
 from edgemem.results import Hit, Scope, utc_now
-from edgemem.stages.dates import absolute
 from edgemem.stages.generation import Recalled
 from edgemem.store import Store, receipts
 from edgemem.store.receipts import Receipt

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from edgemem.config import expression
 from edgemem.errors import CloudRejected
+from edgemem.language import content_words, sentences, words
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.receipts import Related, marked_texts, marks, related
-from edgemem.text import content_words, sentences, words
 
 __all__ = ["Guard", "guard", "matches"]
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 
+from edgemem.language import KIN
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
-from edgemem.text import KIN
 
 __all__ = [
     "KINDS",

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgemem.compression.layout import Layout, lay_out, masks
 from edgemem.errors import InputError, ModelError
-from edgemem.text import STOP_WORDS, content_words, same_word, words
+from edgemem.language import STOP_WORDS, asks, content_words, same_word, words
 
 if TYPE_CHECKING:
     from edgemem.compression.sensitivity import Scorer
@@ -391,9 +391,8 @@ def relevance(
     for t, found in zip(turn.tolist(), said, strict=True):
         in_turn[t] |= found
     new = [len(found - STOP_WORDS - {*asked}) for found in said]
-    asks = [body.rstrip().endswith(("?", "？")) for body in bodies]
     score = _ASKED * _shares(asked, said) + _ASKED_OF_TURN * _shares(asked, in_turn)[turn]
-    score += _NEW * np.log1p(new) - _ASKS * np.array(asks)
+    score += _NEW * np.log1p(new) - _ASKS * np.array(list(map(asks, bodies)))
     if turns is not None:
         score += (_SENTENCE + _TURN) * turns[turn]
     elif embedder is not None and bodies:

@@ -1,6 +1,6 @@
 """How a text may be cut: turns, sentences, whole words, and what is never cut inside.
 
-The word lists are English; text of other languages is cut at its own sentence marks and spaces.
+Text of a language that is not known here is cut at its own sentence marks and spaces.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.inputs import utf8
-from edgemem.text import NEGATION, sentence_starts
+from edgemem.language import HEAD, KEYWORD, NAME, NEGATION, UNCUT, sentence_starts
 
 __all__ = ["Layout", "code_points", "estimated_tokens", "is_space", "lay_out", "masks"]
 
@@ -37,48 +37,14 @@ def is_space(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
     return spaces
 
 
-# What stands before a turn's words, if anything: a time in brackets, as logs have it, or in words,
-# and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: ".
-_HEAD = re.compile(
-    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
-    r"|On [^,:\n]{5,20}, )?"
-    r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
-    r"|(?<=\]))[ \t]*"
-)
-_MONTH = (
-    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|"
-    r"Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
-)
-_UNIT = (
-    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
-    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
-    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
-    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
-    r"(?:st|nd|rd|th))"
-)
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
 # Never cut inside: each pattern, and a text without which it need not be tried.
 _WHOLE = (
     ("`", re.compile(r"```.*?```|`[^`\n]+`", re.S)),
     ("://", re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.I)),
     ("www.", re.compile(r"\bwww\.\S+")),
-    (
-        "",  # dates with a month's name; a month alone is a word, or "may"
-        re.compile(
-            rf"(?=[\dJFMASOND])(?<!\w)(?:{_DAY}(?: of)? {_MONTH}\b\.?(?:,? \d{{4}}\b)?"
-            rf"|{_MONTH}\b\.? {_DAY}\b(?:,? \d{{4}}\b)?|{_MONTH}\b\.?,? \d{{4}}\b)"
-        ),
-    ),
     ("", re.compile(r"\d(?<!\d\d)\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
-    ("", re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_UNIT})+(?!\w)")),
+    *(("", pattern) for pattern in UNCUT),
 )
-# The paper names "but, because, although" and keeps the rest for an appendix that has no list.
-_KEYWORD = re.compile(  # in lower case
-    r"\b(?:but|because|although|though|however|therefore|thus|hence|since|so|if|unless|until|while|"
-    r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
-    r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
-)
-_NAME = re.compile(r"[A-Z](?<!\w.)(?<!^.)(?<!\n.)(?<![.!?…:\"] .)[\w'’]+")
 _OF_CHAR = np.ones(129, np.float32)  # by ASCII code; the last is any other character
 for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3)):
     _OF_CHAR[[ord(mark) for mark in _marks]] = _value
@@ -143,7 +109,7 @@ def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
     turn = np.cumsum(new_turn, dtype=np.int64)[np.flatnonzero(np.diff(sentence, prepend=-1))]
 
     opening = [*starts[:1].tolist(), *starts[new_turn].tolist()]
-    heads = [m.span() for at in opening if (m := _HEAD.match(text, at))]
+    heads = [m.span() for at in opening if (m := HEAD.match(text, at))]
     negated = _over(starts, ends, [m.span() for m in NEGATION.finditer(text)])
     fixed = negated.copy()
     fixed[1:] |= negated[:-1]
@@ -162,8 +128,11 @@ def masks(text: str, offsets: IntArray) -> FloatArray:
     lower = text.lower()
     if len(lower) != len(text):
         lower = text  # İ becomes two characters
-    for pattern, where, value in ((_KEYWORD, lower, _KEYWORD_MASK), (_NAME, text, _NAME_MASK)):
-        at = np.array([m.span() for m in pattern.finditer(where)], np.int64).reshape(-1, 2)
+    keywords = [m.span() for m in KEYWORD.finditer(lower)]
+    # A colon ends what stands before a turn's words.
+    names = [m.span() for m in NAME.finditer(text) if text[m.start() - 2 : m.start()] != ": "]
+    for spans, value in ((keywords, _KEYWORD_MASK), (names, _NAME_MASK)):
+        at = np.array(spans, np.int64).reshape(-1, 2)
         inside = _ranges(at[:, 0], at[:, 1], len(of_char))
         np.maximum(of_char, value, out=of_char, where=inside)
     if not len(offsets):

@@ -11,21 +11,28 @@ Knows a Memory and the stage's `Recalled`; no prompt.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from edgemem.language import (
+    asks_for_now,
+    asks_for_past,
+    content_words,
+    is_question,
+    leans_back,
+    on_day,
+    same_word,
+    sentences,
+    words,
+)
 from edgemem.results import Hit, MemoryItem, Scope
 from edgemem.retrieval.search import RELEVANT, refresh
-from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled
 from edgemem.store import StoredTurn
-from edgemem.text import content_words, is_question, same_word, sentences, words
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -35,7 +42,6 @@ T = TypeVar("T")
 __all__ = [
     "Context",
     "Passage",
-    "asks_for_now",
     "bearing",
     "known",
     "note_head",
@@ -62,14 +68,6 @@ _LASTING = (  # what advice and letters need to know of anybody
     "User has a dog or a cat.",
     "User works as it.",
     "User lives in it.",
-)
-_NOW = re.compile(
-    r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b",
-    re.I,
-)
-_LEANS = re.compile(r"(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b", re.I)
-_PAST = re.compile(
-    r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b", re.I
 )
 
 
@@ -217,15 +215,9 @@ def _by_turns(*rows: Iterable[T]) -> Iterator[T]:
         yield from (item for item in column if item is not None)
 
 
-def asks_for_now(question: str) -> bool:
-    """Whether a question is about how things are by now, so that the newest is the most telling."""
-    return bool(_NOW.search(question))
-
-
 def note_head(when: str | None, speaker: str, *, said: bool = True) -> str:
-    """What stands before a passage in a list of notes, as compression/layout.py reads it."""
-    day = f"On {day_text(datetime.fromisoformat(when).date())}, " if when else ""
-    return f"{day}{speaker if said else 'it was noted'}: "
+    """What stands before a passage in a list of notes, as `language.HEAD` reads it."""
+    return f"{on_day(when)}{speaker if said else 'it was noted'}: "
 
 
 def passages(
@@ -241,7 +233,7 @@ def passages(
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = memory.stale_turns(turns)
-    over = {} if question is None or _PAST.search(question) else stale
+    over = {} if question is None or asks_for_past(question) else stale
     marked = stale if question is None else {}
     found: dict[str, Passage] = {}
     for hit in hits:
@@ -279,7 +271,7 @@ def _holding(text: str, over: Sequence[str]) -> str:
         best = max(shares, default=0.0)
         gone.update(i for i, share in enumerate(shares) if share == best)
     for i, part in enumerate(parts):
-        if i - 1 in gone and _LEANS.match(part):
+        if i - 1 in gone and leans_back(part):
             gone.add(i)
     rest = " ".join(part for i, part in enumerate(parts) if i not in gone)
     return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing

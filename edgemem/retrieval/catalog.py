@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.language import FIRST_PERSON, words
 from edgemem.results import Scope
 from edgemem.retrieval.vectors import Columns
-from edgemem.text import words
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -34,7 +34,6 @@ SESSION_GAP_S = 3600.0
 NOBODY = 0  # no memory has this number
 _ROLE = "\0"  # goes before a role that stands for a name
 _USER = _ROLE + "user"
-FIRST_PERSON = "i me my mine myself i'm i've i'd i'll we our us".split()
 
 # `place`: the turn's own memory that this one was taken from, else itself; the columns after it
 # hold for that memory. before, after: the memories of the turns said just before and after it in
@@ -210,7 +209,7 @@ class Catalog:
     def _learn_names(self, speakers: Iterable[str]) -> None:
         for name in set(speakers):
             if name == _USER:
-                naming = FIRST_PERSON
+                naming: Iterable[str] = FIRST_PERSON
             else:
                 naming = [] if name.startswith(_ROLE) else words(name)
             for word in naming:

@@ -1,7 +1,7 @@
 """Full-text search: what is indexed of a memory and asked of a query, and BM25 over it in memory.
 
-The question words and times are English. `Postings` says which term is in which document, as
-memories come and go: a disposable copy of the store's full-text index, which stays the truth.
+`Postings` says which term is in which document, as memories come and go: a disposable copy of the
+store's full-text index, which stays the truth.
 
 The postings of all terms lie in one pool; a term that outgrows its place moves to the pool's end.
 A document has a slot, and a changed one gets a new slot, so the postings of its old text belong to
@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.kernels import Bm25Query, bm25, word_features
+from edgemem.language import DAY_TEXT, TIME_WORDS, absolute, content_words, day_text, words
 from edgemem.retrieval.vectors import Columns
-from edgemem.stages.dates import absolute, day_text
 from edgemem.store.changes import word_terms
-from edgemem.text import content_words, words
 
 if TYPE_CHECKING:
     from edgemem.store.changes import StoredPostings
@@ -35,7 +34,6 @@ __all__ = [
     "Postings",
     "Seen",
     "View",
-    "asks_when",
     "embedded_text",
     "query_terms",
     "query_words",
@@ -48,14 +46,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-_DAY_LINE = re.compile(r"\n\d{1,2} [A-Z][a-z]+ \d{1,4}\Z")
-_WHEN = re.compile(
-    r"\b(?:when|how (?:long|often)|(?:what|which) (?:date|day|week|month|year|time))\b", re.I
-)
-_TIMES = (
-    "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
-    "monday tuesday wednesday thursday friday saturday sunday"
-)
+_DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")
 MAX_WORDS = 32  # of a query; a pasted page is no better asked with all its words
 
 
@@ -66,7 +57,7 @@ def search_text(text: str, *, speaker: str | None = None, when: str | None = Non
     speaker and the month more often than any other word.
     """
     said = f"{speaker}: {text}" if speaker else text
-    return f"{said}\n{day_text(datetime.fromisoformat(when).date())}" if when else said
+    return f"{said}\n{day_text(when)}" if when else said
 
 
 def embedded_text(search_text: str) -> str:
@@ -95,16 +86,11 @@ def query_terms(query: str, now: float) -> list[str]:
     return word_terms(query_words(dated))
 
 
-def asks_when(query: str) -> bool:
-    """Whether a query asks for a time."""
-    return _WHEN.search(query) is not None
-
-
 @cache
 def time_terms() -> list[str]:
     """The terms by which a text says when something was or will be. Months and years are not among
     them: every indexed text ends with its day."""
-    return word_terms(_TIMES.split())
+    return word_terms(TIME_WORDS)
 
 
 MAX_DOC = 2**31 - 1

@@ -31,18 +31,18 @@ from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
 from edgemem.kernels import beside, metric_query, rank
+from edgemem.language import asks_when, words
 from edgemem.results import Scope, to_utc
 from edgemem.retrieval import whitening
 from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.index import IndexView, VectorIndex
-from edgemem.retrieval.lexical import Postings, Seen, asks_when, query_terms, time_terms
+from edgemem.retrieval.lexical import Postings, Seen, query_terms, time_terms
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
 from edgemem.store.filters import Where
-from edgemem.text import words
 
 __all__ = [
     "FEATURES",

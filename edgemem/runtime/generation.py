@@ -23,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow, InputError, ModelError
+from edgemem.inputs import THOUGHT_TAGS, without_thoughts
+from edgemem.language import content_words
 from edgemem.runtime import llama
 from edgemem.runtime.vocabulary import Vocabulary
-from edgemem.text import THOUGHT_TAGS, content_words, without_thoughts
 
 __all__ = [
     "Fork",

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import InputError, ModelError
-from edgemem.inputs import utf8
+from edgemem.inputs import THOUGHT_TAGS, utf8
 from edgemem.runtime import llama
-from edgemem.text import THOUGHT_TAGS
 
 __all__ = ["CLOSED", "Prompt", "Tokenizer", "Vocabulary"]
 

@@ -29,11 +29,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from edgemem.language import absolute, content_words, moments, phrase, written
 from edgemem.results import Message, to_utc
 from edgemem.runtime.engine import Engine, Prompt
 from edgemem.runtime.experts import Reader, reader_of
 from edgemem.runtime.generation import close_json
-from edgemem.stages import dates
 from edgemem.stages.grounding import as_shown, grounded, is_quoted, lenders
 from edgemem.stages.reading import (
     MAX_SENTENCES,
@@ -44,7 +44,6 @@ from edgemem.stages.reading import (
     readings,
     worth_reading,
 )
-from edgemem.text import content_words
 
 __all__ = ["SURE", "Fact", "expert_target", "extract", "parse", "schema"]
 
@@ -241,8 +240,8 @@ def _prompt(before: str, speaker: str, sentence: str) -> str:
 
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     """Write the sentence's relative date into the fact; if the model left it out, at its end."""
-    resolved, begins = dates.absolute(text, said_at)
-    found = dates.moments(sentence, said_at)
+    resolved, begins = absolute(text, said_at)
+    found = moments(sentence, said_at)
     if begins is None and len(found) == 1:
         moment = found[0]
         begins = moment.begins.isoformat()
@@ -251,9 +250,9 @@ def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
             pass  # without "on"; an expert has read the day
         elif at >= 0:  # the fact's own words do not tell whether it was or will be
             length = moment.end - moment.start
-            resolved = dates.written(text, [replace(moment, start=at, end=at + length)])
+            resolved = written(text, [replace(moment, start=at, end=at + length)])
         else:
-            resolved = f"{text.rstrip('.')} {dates.phrase(sentence, moment)}"
+            resolved = f"{text.rstrip('.')} {phrase(sentence, moment)}"
     return Fact(resolved, source, to_utc(f"{begins}T00:00:00+00:00") if begins else said_at)
 
 

@@ -16,13 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 
 from edgemem.config import cache_dir
+from edgemem.language import absolute, day_text, on_day, same_word, words
 from edgemem.runtime.engine import Engine, Generation, Stream
-from edgemem.stages.dates import absolute, day_text
-from edgemem.text import same_word, words
 
 __all__ = [
     "ABOUT_ITSELF",
@@ -138,7 +136,7 @@ def quoted(memories: Sequence[Recalled], *, bearing: bool) -> str:
     """
     lines = [_BEARING if bearing else _TOLD]
     for memory in memories:
-        day = f"{day_text(datetime.fromisoformat(memory.when).date())}: " if memory.when else ""
+        day = f"{day_text(memory.when)}: " if memory.when else ""
         over = " (no longer so)" if memory.over else ""
         lines.append(f"- {day}{shown_text(memory)}{over}")
     return "\n".join(lines)
@@ -219,7 +217,7 @@ def _prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
 
 
 def _line(memory: Recalled) -> str:
-    when = f"On {day_text(datetime.fromisoformat(memory.when).date())}, " if memory.when else ""
+    when = on_day(memory.when)
     if not memory.said:
         return f"{when}it was noted: {shown_text(memory)}"
     return f'{when}{memory.speaker} said: "{shown_text(memory)}"'

@@ -10,16 +10,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from edgemem import language
 from edgemem.results import Message
-from edgemem.stages import dates
-from edgemem.text import is_question, sentences, words
 
 __all__ = [
     "CONTEXT",
-    "FIRST_PERSON",
     "MAX_SENTENCES",
     "PROMPT",
-    "SECOND_PERSON",
     "Reading",
     "label",
     "line",
@@ -39,24 +36,6 @@ _PORTION_CHARS = 500
 _MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
 _PAUSE = timedelta(hours=4)  # what is said after a longer one does not go on from what was before
 _ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sentence of the speaker
-
-FIRST_PERSON = re.compile(
-    r"\b(?:i|i['’](?:m|ve|d|ll)|my|me|mine|myself|we|we['’](?:re|ve|d|ll)|our|ours|us)\b", re.I
-)
-SECOND_PERSON = re.compile(
-    r"\b(?:you|your|yours|yourself|you['’](?:re|ve|d|ll)|ya|y['’]all)\b", re.I
-)
-_VOCATIVES = (
-    re.compile(r"(?P<before>(?:^|(?<=[.!?] )))(?P<name>[A-Z]\w{2,}), "),
-    re.compile(
-        r"(?P<before>\b(?i:hey|hi|hello|bye|thanks|thank you|morning|evening|night|oh|ah|aw+|wow"
-        r"|yeah|yep|yes|sure|ok|okay|no|nope|congrats|congratulations|absolutely|definitely|totally"
-        r"|exactly|awesome|cool|great|right|true|agreed)),? (?P<name>[A-Z]\w{2,})(?=[,.!?])"
-    ),
-    re.compile(r"(?P<before>), (?P<name>[A-Z]\w{2,})(?=[.!?])"),
-)
-_FOREIGN = re.compile(r"(?=[^\x00-\x7f])\w")  # a letter of another alphabet, no emoji
-_NAME_OR_NUMBER = re.compile(rf"(?<=[\w,;:] )[A-Z]\w+|\d|{_FOREIGN.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +93,12 @@ def worth_reading(sentence: str) -> bool:
     Not: a question, fewer than three words, or talk about the other person alone. Of sentences
     without "I" or "we", those with a name, a number, or at least six words.
     """
-    count = len(words(sentence))
-    if is_question(sentence) or (count < 3 and not _FOREIGN.search(sentence)):
+    count = len(language.words(sentence))
+    if language.is_question(sentence) or (count < 3 and not language.has_foreign_letter(sentence)):
         return False
-    if FIRST_PERSON.search(sentence):
+    if language.is_of_speaker(sentence):
         return True
-    if SECOND_PERSON.search(sentence):
-        return False
-    return count >= 6 or _NAME_OR_NUMBER.search(sentence) is not None
+    return not language.is_of_listener(sentence) and (count >= 6 or language.is_specific(sentence))
 
 
 def label(message: Message) -> str:
@@ -130,7 +107,7 @@ def label(message: Message) -> str:
 
 def pieces(text: str) -> list[str]:
     out: list[str] = []
-    for sentence in sentences(_ASIDE.sub(" ", text)):
+    for sentence in language.sentences(_ASIDE.sub(" ", text)):
         while len(sentence) > _MAX_SENTENCE_CHARS:
             cut = sentence.rfind(" ", 1, _MAX_SENTENCE_CHARS) + 1 or _MAX_SENTENCE_CHARS
             out.append(sentence[:cut].strip())
@@ -144,27 +121,23 @@ def line(message: Message, names: Collection[str] = ()) -> str:
 
     A small model takes "Thanks, Ana!" for the beginning of something about Ana.
     """
-    text = " ".join(dates.absolute(message.content, message.timestamp)[0].split())
-
-    def kept(found: re.Match[str]) -> str:
-        called = found["name"]
-        other = any(n.startswith(called) and n != label(message) for n in names)
-        return found["before"] if other else found[0]
-
-    for vocative in _VOCATIVES:
-        text = vocative.sub(kept, text)
-    return text
+    text = " ".join(language.absolute(message.content, message.timestamp)[0].split())
+    others = [name for name in names if name != label(message)]
+    return language.without_vocatives(
+        text, lambda called: any(n.startswith(called) for n in others)
+    )
 
 
 def _may_tell(text: str, before: Sequence[Message]) -> bool:
     """Whether a message may hold a fact: a sentence worth reading, however short ("I'm vegan."), or
     the answer to a question."""
-    if is_question(text):
+    if language.is_question(text):
         return False
-    if before and before[-1].content.rstrip().endswith("?"):
+    if before and language.asks(before[-1].content):
         return True
     return any(
-        worth_reading(sentence) or (FIRST_PERSON.search(sentence) and not is_question(sentence))
+        worth_reading(sentence)
+        or (language.is_of_speaker(sentence) and not language.is_question(sentence))
         for sentence in pieces(text)[:MAX_SENTENCES]
     )
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from datetime import date
 from itertools import groupby
 
+from edgemem.language import day_text
 from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Options
-from edgemem.stages.dates import day_text
 from edgemem.stages.generation import Recalled, shown_text
 
 __all__ = ["MAX_TOKENS", "converse", "fitting", "small_talk", "system_text", "turn_text"]
@@ -71,7 +71,7 @@ def _by_day(notes: Sequence[Recalled]) -> list[str]:
     lines: list[str] = []
     for when, of_day in groupby(notes, key=lambda note: (note.when or "")[:10]):
         if when:
-            lines.append(f"{day_text(date.fromisoformat(when))}:")
+            lines.append(f"{day_text(when)}:")
         for note in of_day:
             text = shown_text(note)
             text = f'{note.speaker} said: "{text}"' if note.said else text

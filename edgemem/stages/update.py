@@ -15,15 +15,14 @@ Knows facts and memories as text and similarity; knows nothing of the store.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from edgemem.errors import ContextOverflow
+from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
 from edgemem.runtime.engine import Engine
-from edgemem.text import KIN, content_words, is_negated, same_stem, words
 
 __all__ = [
     "EXPERT_SCHEMA",
@@ -51,30 +50,6 @@ EXPERT_SCHEMA: dict[str, Any] = {
 COMPARED = 0.4  # cosine from which an expert is asked; it knows changes that share no word
 SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
 _SHOWN = 4  # of a fact's memories, nearest first
-
-_MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_DATE = re.compile(
-    rf"\b(?:(?:on|in|the (?:week|weekend) of) )*(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day )?"
-    rf"(?:\d{{1,2}} (?:{_MONTH})\w* \d{{4}}|(?:{_MONTH})\w* \d{{4}}|\d{{4}}-\d\d-\d\d|"
-    rf"(?:19|20)\d\d)\b",
-    re.I,
-)
-_CAPITAL = r"[^\W\d_a-zß-öø-ÿ]"
-_NAME = re.compile(rf"\b{_CAPITAL}\w+")
-# "Ana", but "Ana's brother" and "Mary Ann's brother's wife": what is true of one is not of another.
-_OWNER = rf"(?:{_CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
-_FIRST = re.compile(r"[^\W_]+")
-_SUBJECT = re.compile(rf"(?:{_OWNER}['’]s? )*[^\W_]+")
-_KIN = re.compile(rf"{KIN}s?")
-_RELATIVE = rf"['’]s? ({KIN})s?\b"
-_RELATIVES = re.compile(rf"{_OWNER}((?:{_RELATIVE}(?: {_CAPITAL}\w+)*)+)")
-_NUMBER_WORDS = frozenset(
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
-    "hundred".split()
-)
-
-_FILLERS = frozenset("a an the is are am be being has have do does".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +99,9 @@ def rule(fact: str, candidates: Sequence[Candidate], number: int = 0) -> Op | No
     candidates: nearest first. number: of the fact.
     """
     for candidate in candidates:
-        if _same_words(candidate.text, fact):
+        if says_the_same(candidate.text, fact):
             return Op("NONE", number, candidate.id, "rule")
-    return None if _comparable(_Parts.of(fact), candidates) else Op("ADD", number, None, "rule")
+    return None if _comparable(Statement.of(fact), candidates) else Op("ADD", number, None, "rule")
 
 
 def expert_prompt(fact: str, memory: str) -> str:
@@ -143,89 +118,15 @@ def expert_target(event: Event) -> str:
 # -- rules -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """A fact taken apart: whom it is about, its other words, its numbers.
-
-    person: the first word and the relatives it owns (Ana, brother). content: the words that are
-    neither of the subject, nor numbers, nor stop words. names: the words after the first that begin
-    with a capital, and those for people ("sister").
-    """
-
-    text: str
-    person: tuple[str, ...]
-    content: frozenset[str]
-    names: frozenset[str]
-    numbers: frozenset[str]
-    dates: frozenset[str]
-    negated: bool
-
-    @classmethod
-    def of(cls, text: str) -> _Parts:
-        undated = _DATE.sub(" ", text)
-        found = _SUBJECT.search(text)
-        subject = words(found[0]) if found else []
-        content = content_words(undated)
-        capitals = [w.lower() for w in _NAME.findall(undated)]
-        named = capitals[1:] if text[:1].isupper() else capitals
-        people = {w for w in content if _KIN.fullmatch(w)}
-        numbers = frozenset(w for w in content if w.isdigit() or w in _NUMBER_WORDS)
-        return cls(
-            text=text,
-            person=(*_FIRST.findall(text)[:1], *_relatives(text)),
-            content=frozenset(content) - numbers - set(subject),
-            names=frozenset(named) | people - set(subject),
-            numbers=numbers,
-            dates=frozenset(d.lower() for d in _DATE.findall(text)),
-            negated=is_negated(text),
-        )
-
-    def within(self, other: _Parts) -> bool:
-        """Whether another fact has all of this one's names, numbers and dates, and its "not"."""
-        return (
-            self.negated == other.negated
-            and self.names <= set(words(other.text))
-            and self.numbers <= other.numbers
-            and self.dates <= other.dates
-        )
-
-
-def _relatives(text: str) -> list[str]:
-    """The people on the way from the first to the one meant: brother in "Ana's brother Tom's"."""
-    leading = _RELATIVES.match(text)
-    return re.findall(_RELATIVE, leading[1].lower()) if leading else []
-
-
-def _same_words(old: str, new: str) -> bool:
-    """Whether two facts say the same words in the same order, articles and endings aside.
-
-    A name keeps its ending (Mary, Marie), and so does the past (works, worked).
-    """
-    said, again = ([w for w in words(text) if w not in _FILLERS] for text in (old, new))
-    names = {w.lower() for text in (old, new) for w in _NAME.findall(text)}
-    return len(said) == len(again) > 0 and all(
-        a == b
-        or (not {a, b} & names and same_stem(a, {b}) and a.endswith("ed") == b.endswith("ed"))
-        for a, b in zip(said, again, strict=True)
-    )
-
-
-def _comparable(new: _Parts, candidates: Sequence[Candidate]) -> list[tuple[Candidate, _Parts]]:
+def _comparable(
+    new: Statement, candidates: Sequence[Candidate]
+) -> list[tuple[Candidate, Statement]]:
     """The memories that an expert is shown beside a fact: near ones of the same person."""
-    near = [(c, _Parts.of(c.text)) for c in candidates if c.similarity >= COMPARED]
-    return [(c, old) for c, old in near if _speaks_of(new, old.person)][:_SHOWN]
+    near = [(c, Statement.of(c.text)) for c in candidates if c.similarity >= COMPARED]
+    return [(c, old) for c, old in near if new.speaks_of(old.person)][:_SHOWN]
 
 
-def _speaks_of(new: _Parts, person: tuple[str, ...]) -> bool:
-    """Whether a fact is about a person, or names one: "Two men took the boiler out of Ana's flat",
-    but neither "Ana's brother" for Ana nor Ana for him."""
-    if new.person[:1] == person[:1]:
-        return new.person == person
-    named = r"['’]s? ".join(map(re.escape, person))
-    return re.search(rf"\b{named}\b(?!{_RELATIVE})", new.text) is not None
-
-
-def _keeps(event: Event, old: _Parts, new: _Parts) -> bool:
+def _keeps(event: Event, old: Statement, new: Statement) -> bool:
     """Whether a NONE or UPDATE drops nothing that was said. A DELETE is the expert's word."""
     if event == "NONE":
         return new.within(old)
@@ -245,7 +146,7 @@ def _ask(engine: Engine, fact: str, candidates: Sequence[Candidate], number: int
     """
     if not engine.expert("update"):
         return None
-    new = _Parts.of(fact)
+    new = Statement.of(fact)
     for candidate, old in _comparable(new, candidates):
         prompt = expert_prompt(fact, candidate.text) + _TO_EVENT
         try:

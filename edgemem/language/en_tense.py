@@ -1,6 +1,6 @@
 """Whether the words beside a date speak of what was or of what is to come.
 
-English only, by lists of verbs: what they do not settle is left open. Knows no calendar.
+By lists of English verbs: what they do not settle is left open. Knows no calendar.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ _INTENDED = frozenset(
     "wanted hoped promised agreed asked told invited offered meant intended expected forgot "
     "going needed reminded".split()
 )
-_WAS = frozenset(
+_ONLY_PARTICIPLES = frozenset(
+    "done gone seen taken given written broken eaten driven stolen flown grown thrown fallen "
+    "chosen forgotten hidden ridden worn torn sewn drawn known shown".split()
+)
+_WAS = _ONLY_PARTICIPLES | frozenset(
     "was were wasn't weren't had hadn't been went came got saw met did made took gave found "
     "left told said felt kept knew thought bought brought caught taught fought sold lost won "
     "paid sent spent slept heard held stood understood began begun ran swam sang drank rang "
@@ -63,15 +67,10 @@ _WAS = frozenset(
     "wore tore swore bore fell built lent bent meant dealt dreamt learnt burnt spelt smelt led "
     "fed bled fled sped slid hid bit lit shot shook struck stuck stung swung hung dug spun "
     "became forgot rose shone born withdrew laid lay hurt burst wept crept swept leapt knelt "
-    "sought done gone seen taken given written broken eaten driven stolen flown grown thrown "
-    "fallen chosen forgotten hidden ridden worn torn sewn drawn known shown".split()
+    "sought".split()
 )
 # The same now and then: "I put", "she quit".
 _EITHER = frozenset("put cut let set hit read quit shut cost bet beat split spread rid".split())
-_ONLY_PARTICIPLES = frozenset(
-    "done gone seen taken given written broken eaten driven stolen flown grown thrown fallen "
-    "chosen forgotten hidden ridden worn torn sewn drawn known shown".split()
-)
 # Of these the simple present tells of a plan as often as of a habit.
 _BASES = frozenset(
     "start begin open leave depart arrive land come go fly travel drive move return see meet "

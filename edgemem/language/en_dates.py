@@ -1,10 +1,12 @@
-"""Relative dates, resolved by rule against the time at which they were said.
+"""English dates: how a day is written, and relative ones, resolved by rule against the time at
+which they were said.
 
 "yesterday", said on 8 May 2023, is 7 May 2023, and "I left on Saturday" is 6 May: small models get
 this wrong, so it is settled when a memory is written. The verb beside a weekday, or beside a day
 without its year, tells whether it is past or coming. Where it does not tell, or the day may be one
-of many ("on Saturdays", "the Saturday job"), the text is left as it is. English only. Days are
-counted from the day on which it was said, in the time zone of the given time.
+of many ("on Saturdays", "the Saturday job"), the text is left as it is. Days are counted from the
+day on which it was said, in the time zone of the given time. Knows dates and the tense beside them
+(`en_tense`); nothing else of a text.
 """
 
 from __future__ import annotations
@@ -15,22 +17,75 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache
 
-from edgemem.stages import tense
+from edgemem.language import en_tense as tense
+from edgemem.language.en import NUMBER_WORDS
 
-__all__ = ["Moment", "absolute", "day_text", "moments", "phrase", "written"]
+__all__ = [
+    "DAY_TEXT",
+    "HEAD",
+    "TIME_WORDS",
+    "UNCUT",
+    "absolute",
+    "day_text",
+    "moments",
+    "on_day",
+    "phrase",
+    "written",
+]
 
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(_DAYS)}
-_NUMBERS = dict(
-    zip(
-        "a an one two three four five six seven eight nine ten couple few".split(),
-        (1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 2, 3),
-        strict=True,
-    )
+_NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}
+_NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
+
+# -- written dates ---------------------------------------------------------------------------
+
+_A_MONTH = (
+    "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|"
+    "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
 )
+_A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_SHORT_MONTH = "|".join(month[:3] for month in _MONTHS)
+WRITTEN_DATE = re.compile(
+    rf"\b(?:(?:on|in|the (?:week|weekend) of) )*(?:(?:{'|'.join(_DAYS)}) )?"
+    rf"(?:\d{{1,2}} (?:{_SHORT_MONTH})\w* \d{{4}}|(?:{_SHORT_MONTH})\w* \d{{4}}|"
+    r"\d{4}-\d\d-\d\d|(?:19|20)\d\d)\b",
+    re.I,
+)
+"""A date that needs no other to be understood, with the words that lead to it."""
+_MEASURE = (
+    r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
+    r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
+    r"lit(?:er|re)|gallon|cup|degree|dollar|euro|cent|second|minute|hour|day|night|week|weekend|"
+    r"month|year|decade|time|hundred|thousand|million|billion)s?|[ap]\.?m\.?|hrs?|mins?|secs?|"
+    r"(?:st|nd|rd|th))"
+)
+UNCUT = (
+    re.compile(  # dates with a month's name; a month alone is a word, or "may"
+        rf"(?=[\dJFMASOND])(?<!\w)(?:{_A_DAY}(?: of)? (?:{_A_MONTH})\b\.?(?:,? \d{{4}}\b)?"
+        rf"|(?:{_A_MONTH})\b\.? {_A_DAY}\b(?:,? \d{{4}}\b)?|(?:{_A_MONTH})\b\.?,? \d{{4}}\b)"
+    ),
+    re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_MEASURE})+(?!\w)"),
+)
+"""What is read as one: dates, and numbers with their units."""
+TIME_WORDS = (
+    "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
+    f"{' '.join(_DAYS).lower()}"
+).split()
+"""Words by which a text says when something was or will be."""
+DAY_TEXT = r"\d{1,2} [A-Z][a-z]+ \d{1,4}"
+"""A regular expression: a day as `day_text` writes it."""
+HEAD = re.compile(
+    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
+    r"|On [^,:\n]{5,20}, )?"
+    r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
+    r"|(?<=\]))[ \t]*"
+)
+"""What stands before a turn's words: a time in brackets, as logs have it, or in words (`on_day`),
+and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: "."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +98,18 @@ class Moment:
     begins: date
 
 
-def day_text(day: date) -> str:
-    """A day as people write it, the same on every platform: 7 May 2023."""
+def day_text(day: date | str) -> str:
+    """A day as people write it, the same on every platform: 7 May 2023.
+
+    day: a date or an ISO-8601 time. Raises ValueError on a text that is none.
+    """
+    day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+
+
+def on_day(when: str | None) -> str:
+    """What stands before words of a day, as `HEAD` reads it: "On 7 May 2023, "; "" of no day."""
+    return f"On {day_text(when)}, " if when else ""
 
 
 def _month_text(day: date) -> str:
@@ -75,23 +139,22 @@ def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
     return f"in {to.year}", to
 
 
+# -- relative dates --------------------------------------------------------------------------
+
 # Not the end of another number (1.5, 2-3, twenty-two, two or three).
 _ALONE = r"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?<!\band )(?<!\bhalf )"
 # Not "my last year at school", nor "the next week", which is counted from another day.
 _NOT_MINE = (
     "".join(rf"(?<!\b{word} )" for word in "the my your his its our their".split()) + r"(?<!['’]s )"
 )
-_COUNT = r"(a couple of|a few|an?|one|two|three|four|five|six|seven|eight|nine|ten|\d{1,3})"
+_COUNT = rf"(a couple of|a few|an?|{'|'.join(NUMBER_WORDS[:10])}|\d{{1,3}})"
 _UNIT = r"(day|week|month|year)s?"
-_WEEKDAY = r"(?P<day>monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_WEEKDAY = rf"(?P<day>{'|'.join(_DAYS)})"
 _SHORT_WEEKDAY = r"(?P<day>mon|tues?|wed|thur?s?|fri|sat|sun)(?P<part>)(?!\w)"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
-    r"sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
-)
+_MONTH = rf"(?P<month>{_A_MONTH})"
 _NTH = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)"
-_NUMBER = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)?"
+_NUMBER = rf"{_NTH}?"
 # Not "on Sundays", "Friday's child", "Friday-night".
 _WHOLE = r"(?![\w-]|['’]\w)"
 _NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")  # "may" and "march" are verbs
@@ -128,7 +191,7 @@ _NO_DAY_AFTER = frozenset(
     "want need free busy on but except".split()
 )
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
-_ANY_DAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+_ANY_DAY = rf"(?:{'|'.join(_DAYS)})s?"
 _DAY_BEFORE = re.compile(rf"{_ANY_DAY}(?:{_RANGE}|\s+)$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
 # What says of a clause by itself when it was: a day's name beside it may be counted from there.

@@ -1,0 +1,248 @@
+"""English words: sentences, stems, names, persons, denials, and what a question asks for.
+
+Text of other languages passes through whole: it is split at its own sentence marks, and no word of
+it is taken for a stop word. Knows no calendar (`en_dates`), and not what a fact says (`en_facts`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from functools import lru_cache
+
+__all__ = [
+    "FIRST_PERSON",
+    "KEYWORD",
+    "KIN",
+    "NAME",
+    "NEGATION",
+    "STOP_WORDS",
+    "asks",
+    "asks_for_now",
+    "asks_for_past",
+    "asks_when",
+    "content_words",
+    "has_foreign_letter",
+    "is_of_listener",
+    "is_of_speaker",
+    "is_question",
+    "is_specific",
+    "is_unresolved",
+    "leans_back",
+    "same_word",
+    "sentence_starts",
+    "sentences",
+    "without_vocatives",
+    "words",
+]
+
+
+def _having(pattern: str) -> Callable[[str], bool]:
+    """A test of texts: whether they have a match, whatever its case."""
+    form = re.compile(pattern, re.I)
+    return lambda text: form.search(text) is not None
+
+
+# -- sentences -------------------------------------------------------------------------------
+
+# A sentence ends at . ! ? before a space, at CJK marks anywhere, and at a line's end; but not
+# after an abbreviation or an initial ("Dr. Ito", "J. Smith"). Here and below, what a match may
+# begin with comes first and any look behind after it: so the search skips what cannot match.
+_END = re.compile(
+    r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)"
+    r"(?<!\bMrs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
+)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, stripped, without empty ones."""
+    ends = list(_END.finditer(text))
+    starts = [0, *(end.end() for end in ends)]
+    marks = [*(end.start() + 1 for end in ends), len(text)]  # without what closes after the mark
+    return [part for a, b in zip(starts, marks, strict=True) if (part := text[a:b].strip())]
+
+
+def sentence_starts(text: str) -> list[int]:
+    """The characters at which the sentences of a text begin, but for the first one."""
+    return [match.end() for match in _END.finditer(text)]
+
+
+def asks(text: str) -> bool:
+    """Whether a text ends as a question does."""
+    return text.rstrip("\"')”’ \t\n").endswith(("?", "？"))
+
+
+def is_question(text: str) -> bool:
+    """Whether every sentence of a text asks."""
+    if "?" not in text and "？" not in text:
+        return False
+    parts = sentences(text)
+    return bool(parts) and all(map(asks, parts))
+
+
+# -- words -----------------------------------------------------------------------------------
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_POSSESSIVE = ("'s", "’s")
+
+STOP_WORDS = frozenset(
+    """a about above after again all also am an and any are as at be because been before being below
+    between both but by can could did do does doing down during each few for from further had has
+    have having he her here hers him his how i if in into is it its just me more most my myself no
+    nor not now of off on once only or other our ours out over own same she should so some such
+    than that the their theirs them then there these they this those through to too under until up
+    us very was we were what when where which while who whom why will with would you your yours
+    i'm i've i'd i'll it's that's he's she's we're we've they're you're you've don't didn't doesn't
+    isn't wasn't aren't can't won't let's what's""".split()
+)
+NUMBER_WORDS = tuple(
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety "
+    "hundred".split()
+)
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words and numbers in order, possessive endings dropped."""
+    return [w[:-2] if w.endswith(_POSSESSIVE) else w for w in _WORD.findall(text.lower())]
+
+
+def content_words(text: str) -> list[str]:
+    """Words that are not stop words."""
+    return [w for w in words(text) if w not in STOP_WORDS]
+
+
+@lru_cache(maxsize=1 << 14)
+def stem(word: str) -> str:
+    """What the forms of a lower-case word share: "marri" of marry and married. It is no word.
+
+    Source: Snowball's English stemmer (Porter 2).
+    """
+    from snowballstemmer import EnglishStemmer  # late: it brings the stemmers of all languages
+
+    stemmed: str = EnglishStemmer().stemWord(word)  # one for each call: it is not safe for threads
+    return stemmed
+
+
+def same_word(word: str, others: Collection[str]) -> bool:
+    """Whether `word` or another form of it (play, plays, playing) is among `others`.
+
+    All are lower case. Only others with the same first two letters are stemmed, which is slow.
+    """
+    if word in others:
+        return True
+    near = [other for other in others if other[:2] == word[:2]]
+    return bool(near) and stem(word) in map(stem, near)
+
+
+# In lower case: what turns a sentence, or says how sure its speaker is. CoreMem 3.3 names "but,
+# because, although" and keeps the rest for an appendix that has no list.
+KEYWORD = re.compile(
+    r"\b(?:but|because|although|though|however|therefore|thus|hence|since|so|if|unless|until|while|"
+    r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
+    r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
+)
+
+# -- denials ---------------------------------------------------------------------------------
+
+NEGATION = re.compile(
+    r"(?=[ncw])(?:\b(?:not|no|never|none|neither|nor|cannot|without)|n['’]t)\b", re.I
+)
+is_negated = _having(NEGATION.pattern)
+"""Whether a text says "not" in some English way."""
+_CLAUSE_END = re.compile(r"[,;:.!?]|\bbut\b", re.I)
+
+
+def denied(text: str) -> list[list[str]]:
+    """The content words after each "not" of a text, up to its clause's end, if there are any."""
+    clauses = (_CLAUSE_END.split(rest, 1)[0] for rest in NEGATION.split(text)[1:])
+    return [found for clause in clauses if (found := content_words(clause))]
+
+
+# -- persons and names -----------------------------------------------------------------------
+
+FIRST_PERSON = tuple(
+    "i i'm i've i'd i'll me my mine myself we we're we've we'd we'll us our ours".split()
+)
+_I_AND_MY = FIRST_PERSON[: FIRST_PERSON.index("we")]
+_SECOND_PERSON = "you your yours".split()
+
+
+def _any_of(said: Collection[str]) -> Callable[[str], bool]:
+    longest_first = sorted(said, key=len, reverse=True)
+    return _having(rf"\b(?:{'|'.join(longest_first)})\b".replace("'", "['’]"))
+
+
+is_of_speaker = _any_of(FIRST_PERSON)
+"""Whether a text says I or we."""
+is_of_listener = _any_of([*_SECOND_PERSON, "yourself", "ya", "y'all"])
+"""Whether a text says you."""
+is_unresolved = _any_of([*_I_AND_MY, *_SECOND_PERSON, "this"])
+"""Whether a text has a word that only its speaker and listener understand: I, you, this."""
+
+CAPITAL = r"[^\W\d_a-zß-öø-ÿ]"
+"""A letter that may begin a name, in any script."""
+NAME = re.compile(r"[A-Z](?<!\w.)(?<!^.)(?<!\n.)(?<![.!?…\"] .)[\w'’]+")
+"""A word with a capital that begins no sentence."""
+_FOREIGN = r"(?=[^\x00-\x7f])\w"  # no emoji
+has_foreign_letter = _having(_FOREIGN)
+"""Whether a text has a letter of another alphabet, or one with an accent."""
+is_specific = _having(rf"\d|{_FOREIGN}|(?-i:{NAME.pattern})")
+"""Whether a text has a name, a digit or a letter of another alphabet."""
+
+_VOCATIVES = (
+    re.compile(r"(?P<before>(?:^|(?<=[.!?] )))(?P<name>[A-Z]\w{2,}), "),
+    re.compile(
+        r"(?P<before>\b(?i:hey|hi|hello|bye|thanks|thank you|morning|evening|night|oh|ah|aw+|wow"
+        r"|yeah|yep|yes|sure|ok|okay|no|nope|congrats|congratulations|absolutely|definitely|totally"
+        r"|exactly|awesome|cool|great|right|true|agreed)),? (?P<name>[A-Z]\w{2,})(?=[,.!?])"
+    ),
+    re.compile(r"(?P<before>), (?P<name>[A-Z]\w{2,})(?=[.!?])"),
+)
+
+# A regular expression: how English names somebody by what they are to another person.
+KIN = (
+    r"(?:(?:step|grand|great-?grand|god|half[- ]|ex-?|"
+    r"(?:best|old|little|big|older|younger|elder|twin|former|new|dear|good|close|late)\s){0,4}(?:"
+    + "|".join(
+        """mother father mom mum mama dad papa parent brother bro sister sis son daughter child
+        kid baby boy girl twin wife husband spouse partner fianc[ée]e? boyfriend girlfriend
+        friend mate buddy pal bestie cousin aunt auntie uncle niece nephew grandma grandpa
+        granny nana grandmother grandfather grandson granddaughter in-law neighbou?r colleague
+        co-?worker teammate boss manager supervisor mentor teacher professor tutor coach
+        trainer doctor dentist nurse therapist lawyer landlord landlady roommate flatmate
+        housemate classmate student client customer assistant babysitter nanny hairdresser
+        plumber accountant pastor priest guest date crush""".split()
+    )
+    + r")(?:-in-law)?)"
+)
+
+
+def without_vocatives(text: str, is_other: Callable[[str], bool]) -> str:
+    """A text without the names by which it calls others: "Thanks, Ana!".
+
+    is_other: whether a name is that of somebody who may be called.
+    """
+
+    def kept(found: re.Match[str]) -> str:
+        return found["before"] if is_other(found["name"]) else found[0]
+
+    for vocative in _VOCATIVES:
+        text = vocative.sub(kept, text)
+    return text
+
+
+# -- what a question asks for ----------------------------------------------------------------
+
+asks_when = _having(
+    r"\b(?:when|how (?:long|often)|(?:what|which) (?:date|day|week|month|year|time))\b"
+)
+"""Whether a question asks for a time."""
+asks_for_now = _having(
+    r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b"
+)
+"""Whether a question is about how things are by now, so that the newest is the most telling."""
+asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
+"""Whether a question is about how things were before."""
+leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
+"""Whether a sentence cannot be understood without the one before it: "It has two rooms."."""

@@ -1,0 +1,169 @@
+"""What an English fact says: of whom, which names, numbers and dates, and what it denies.
+
+Knows facts as text; knows neither who told them nor what becomes of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from edgemem.language.en import (
+    CAPITAL,
+    KIN,
+    NAME,
+    NUMBER_WORDS,
+    content_words,
+    denied,
+    is_negated,
+    same_word,
+    words,
+)
+from edgemem.language.en_dates import WRITTEN_DATE
+
+__all__ = ["Statement", "denies_alike", "owned_by", "says_the_same", "with_known_people"]
+
+# "Ana", but "Ana's brother" and "Mary Ann's brother's wife": what is true of one is not of another.
+_OWNER = rf"(?:{CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
+_FIRST = re.compile(r"[^\W_]+")
+_SUBJECT = re.compile(rf"(?:{_OWNER}['’]s? )*[^\W_]+")
+_CAPITALISED = re.compile(rf"\b{CAPITAL}\w+")
+_KIN = re.compile(rf"{KIN}s?")
+_RELATIVE = rf"['’]s? ({KIN})s?\b"
+_RELATIVES = re.compile(rf"{_OWNER}((?:{_RELATIVE}(?: {CAPITAL}\w+)*)+)")
+
+_FILLERS = frozenset("a an the is are am be being has have do does".split())
+_ENDING = r"(?:s|es|[b-z]?ing|e|y|ies)?"  # running has a letter of its own, and studying
+_INFLECTED = re.compile(rf"(\w+?){_ENDING} \1{_ENDING}")
+
+_THEIRS = rf"{KIN}s?|dogs?|cats?|pupp(?:y|ies)|kittens?|horses?|rabbits?|children"
+_NAMED = re.compile(rf"\b\w+['’]s (?P<what>{_THEIRS}) (?=[A-Z]\w)")
+_OWNED = re.compile(rf"\b(?:\w+['’]s|[Tt]heir|[Hh]is|[Hh]er) (?P<what>{_THEIRS})\b")
+_SAME_KIN = tuple(
+    frozenset(group.split())
+    for group in (
+        "mother mum mom mama", "father dad papa baba", "child kid son daughter boy girl baby twin",
+        "grandmother grandma nana granny", "grandfather grandpa", "husband wife spouse partner",
+        "friend mate buddy pal", "dog puppy", "cat kitten",
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact taken apart: whom it is about, its other words, its numbers.
+
+    person: the first word and the relatives it owns (Ana, brother). content: the words that are
+    neither of the subject, nor numbers, nor stop words. names: the words after the first that begin
+    with a capital, and those for people ("sister").
+    """
+
+    text: str
+    person: tuple[str, ...]
+    content: frozenset[str]
+    names: frozenset[str]
+    numbers: frozenset[str]
+    dates: frozenset[str]
+    negated: bool
+
+    @classmethod
+    def of(cls, text: str) -> Statement:
+        undated = WRITTEN_DATE.sub(" ", text)
+        found = _SUBJECT.search(text)
+        subject = words(found[0]) if found else []
+        content = content_words(undated)
+        capitals = [w.lower() for w in _CAPITALISED.findall(undated)]
+        named = capitals[1:] if text[:1].isupper() else capitals
+        people = {w for w in content if _KIN.fullmatch(w)}
+        numbers = frozenset(w for w in content if w.isdigit() or w in NUMBER_WORDS)
+        return cls(
+            text=text,
+            person=(*_FIRST.findall(text)[:1], *_relatives(text)),
+            content=frozenset(content) - numbers - set(subject),
+            names=frozenset(named) | people - set(subject),
+            numbers=numbers,
+            dates=frozenset(d.lower() for d in WRITTEN_DATE.findall(text)),
+            negated=is_negated(text),
+        )
+
+    def within(self, other: Statement) -> bool:
+        """Whether another fact has all of this one's names, numbers and dates, and its "not"."""
+        return (
+            self.negated == other.negated
+            and self.names <= set(words(other.text))
+            and self.numbers <= other.numbers
+            and self.dates <= other.dates
+        )
+
+    def speaks_of(self, person: tuple[str, ...]) -> bool:
+        """Whether a fact is about a person, or names one: "Two men took the boiler out of Ana's
+        flat", but neither "Ana's brother" for Ana nor Ana for him."""
+        if self.person[:1] == person[:1]:
+            return self.person == person
+        named = r"['’]s? ".join(map(re.escape, person))
+        return re.search(rf"\b{named}\b(?!{_RELATIVE})", self.text) is not None
+
+
+def _relatives(text: str) -> list[str]:
+    """The people on the way from the first to the one meant: brother in "Ana's brother Tom's"."""
+    leading = _RELATIVES.match(text)
+    return re.findall(_RELATIVE, leading[1].lower()) if leading else []
+
+
+def says_the_same(old: str, new: str) -> bool:
+    """Whether two facts say the same words in the same order, articles and endings aside.
+
+    A name keeps its ending (Mary, Marie), and so does the past (works, worked).
+    """
+    said, again = ([w for w in words(text) if w not in _FILLERS] for text in (old, new))
+    names = {w.lower() for text in (old, new) for w in _CAPITALISED.findall(text)}
+    return len(said) == len(again) > 0 and all(
+        a == b or (not {a, b} & names and _is_inflected(a, b))
+        for a, b in zip(said, again, strict=True)
+    )
+
+
+def _is_inflected(one: str, other: str) -> bool:
+    """Whether two words are forms of one in the present: plays and playing, not plays and played,
+    nor hard and hardly."""
+    return _INFLECTED.fullmatch(f"{one} {other}") is not None and same_word(one, {other})
+
+
+def with_known_people(fact: str, said: Collection[str]) -> str | None:
+    """The fact without a relation that was not said: "Ana's sister Lena" is only "Lena", if nobody
+    spoke of a sister. None if it names or gives somebody of whom nobody spoke.
+
+    said: the words of all that was said, in lower case.
+    """
+
+    def known(word: str) -> bool:
+        group = next((g for g in _SAME_KIN if same_word(word, g)), frozenset())
+        return same_word(word, said) or any(same_word(w, said) for w in group)
+
+    def related(found: re.Match[str]) -> bool:
+        return all(map(known, content_words(found["what"])))
+
+    fact = _NAMED.sub(lambda found: found[0] if related(found) else "", fact)
+    fact = fact[:1].upper() + fact[1:]
+    named = all(known(word) for name in NAME.findall(fact) for word in content_words(name))
+    return fact if named and all(map(related, _OWNED.finditer(fact))) else None
+
+
+def owned_by(owner: str, fact: str) -> list[str]:
+    """The words for what a fact says that somebody owns: car in "Kim's car"."""
+    return [w.lower() for w in re.findall(rf"\b{re.escape(owner)}['’]s (\w+)", fact)]
+
+
+def denies_alike(fact: str, content: Sequence[str], sentence: str) -> bool:
+    """Whether a fact denies what its sentence denies: "I can't eat nuts" is not "Kim can eat nuts".
+
+    What a fact denies is the word after its "not"; its sentence must deny that too. A fact about
+    the rest of a sentence may leave out the word after the sentence's "not". content: the fact's
+    content words.
+    """
+    of_sentence = denied(sentence)
+    if is_negated(fact):
+        said = [word for clause in of_sentence for word in clause]
+        return is_negated(sentence) and all(same_word(c[0], said) for c in denied(fact))
+    return not any(same_word(clause[0], content) for clause in of_sentence)

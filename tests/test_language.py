@@ -1,0 +1,172 @@
+"""English words: sentences, forms, denials, persons, and what a question asks for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgemem.language import (
+    asks_for_now,
+    asks_for_past,
+    asks_when,
+    content_words,
+    is_of_listener,
+    is_of_speaker,
+    is_question,
+    leans_back,
+    same_word,
+    says_the_same,
+    sentences,
+    words,
+)
+from edgemem.language.en import is_negated
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("I ran. You slept!", ["I ran.", "You slept!"]),
+        ("Dr. Ito met J. Smith. Then?", ["Dr. Ito met J. Smith.", "Then?"]),
+        ("First\n\nSecond", ["First", "Second"]),
+        ('He said "no." I left.', ['He said "no.', "I left."]),
+        ("犬を飼いました。嬉しいです！", ["犬を飼いました。", "嬉しいです！"]),
+        ("at 3.5 km", ["at 3.5 km"]),
+        ("  ", []),
+        ("", []),
+    ],
+)
+def test_a_text_falls_into_sentences(text, parts):
+    assert sentences(text) == parts
+
+
+@given(st.text())
+def test_sentences_lose_no_word_and_are_never_blank(text):
+    parts = sentences(text)
+    assert all(part.strip() == part and part for part in parts)
+    assert [w for part in parts for w in words(part)] == words(text)
+
+
+@given(st.text())
+def test_content_words_are_words(text):
+    assert set(content_words(text)) <= set(words(text))
+
+
+def test_words_are_lower_case_and_lose_the_possessive():
+    assert words("Ana's DON'T, 3.5km: l’été") == ["ana", "don't", "3", "5km", "l’été"]
+
+
+def test_a_text_of_stop_words_has_no_content():
+    assert content_words("what is it that you don't have") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("play", "play"),
+        ("play", "plays"),
+        ("play", "played"),
+        ("playing", "plays"),
+        ("marry", "married"),
+        ("live", "living"),
+        ("run", "running"),
+        ("city", "cities"),
+        ("box", "boxes"),
+        ("house", "houses"),
+        ("like", "likes"),
+    ],
+)
+def test_forms_of_a_word_are_the_same_word(one, other):
+    assert same_word(one, {"tea", other}) and same_word(other, {one})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("bergen", "berlin"),
+        ("marie", "marta"),
+        ("plays", "plans"),
+        ("planes", "plans"),
+        ("2023", "2024"),
+        ("a1", "a2"),
+    ],
+)
+def test_words_that_begin_alike_are_not_the_same(one, other):
+    """All but the last three letters once told the forms of a word."""
+    assert not same_word(one, [other]) and not same_word(other, [one])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("Ana studies maths", "Ana is studying maths", True),
+        ("Ana runs", "Ana is running", True),
+        ("Ana hardly works", "Ana hard works", False),
+        ("Ana builds planes", "Ana builds plans", False),
+        ("Ana's universe", "Ana's universal", False),
+    ],
+)
+def test_only_forms_of_the_present_say_the_same(old, new, same):
+    assert says_the_same(old, new) == same
+
+
+@given(st.text(), st.lists(st.text()))
+def test_no_word_breaks_the_comparison(word, others):
+    same_word(word, others)
+    assert same_word(word, [*others, word])
+
+
+@pytest.mark.parametrize("text", ["I can't", "I can’t", "not me", "No.", "I never do", "cannot"])
+def test_a_negation_is_seen(text):
+    assert is_negated(text)
+
+
+@pytest.mark.parametrize("text", ["I know", "nothing", "the cant", "notes", ""])
+def test_no_negation_is_invented(text):
+    assert not is_negated(text)
+
+
+def test_a_question_asks_in_every_sentence():
+    assert is_question("Where? And when?")
+    assert is_question('Did you say "why?"')
+    assert is_question("元気ですか？")
+    assert not is_question("I ask. Why?")
+    assert not is_question("")
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker", "listener"),
+    [
+        ("I’m off", True, False),
+        ("that is MINE", True, False),
+        ("y'all know", False, True),
+        ("Give it to us, you two", True, True),
+        ("Myra is young", False, False),
+        ("", False, False),
+    ],
+)
+def test_who_is_spoken_of(text, speaker, listener):
+    assert (is_of_speaker(text), is_of_listener(text)) == (speaker, listener)
+
+
+@pytest.mark.parametrize(
+    ("asks", "text", "found"),
+    [
+        (asks_when, "When did Ana move?", True),
+        (asks_when, "how long was it", True),
+        (asks_when, "Which month was that?", True),
+        (asks_when, "What day, then", True),
+        (asks_when, "Where is it?", False),
+        (asks_when, "What did Ana do whenever", False),
+        (asks_when, "which yearbook", False),
+        (asks_when, "How many?", False),
+        (asks_when, "", False),
+        (asks_for_now, "What do I drink these days?", True),
+        (asks_for_now, "What do I know?", False),
+        (asks_for_past, "Where did I use to live back then?", True),
+        (asks_for_past, "Where do I live?", False),
+        (leans_back, "It has two rooms.", True),
+        (leans_back, "But they left.", True),
+        (leans_back, "Items: two", False),
+    ],
+)
+def test_what_a_question_or_a_sentence_needs(asks, text, found):
+    assert asks(text) == found
