@@ -118,9 +118,9 @@ def stem(word: str) -> str:
 
     Source: Snowball's English stemmer (Porter 2).
     """
-    from snowballstemmer import EnglishStemmer  # late: it brings the stemmers of all languages
+    from snowballstemmer import stemmer  # late: it brings those of all languages
 
-    stemmed: str = EnglishStemmer().stemWord(word)  # one for each call: it is not safe for threads
+    stemmed: str = stemmer("english").stemWord(word)  # a new one, for none is safe for two threads
     return stemmed
 
 

@@ -41,7 +41,7 @@ _HABIT = re.compile(
 _BE = frozenset("am is are isn't aren't be being m re".split())
 _NOW = frozenset(
     "will ll won't shall gonna gotta have has haven't hasn't must should can can't may might "
-    "need needs want wants hope hopes plan plans let's lets due gets".split()
+    "need needs want wants hope hopes plan plans let's lets due".split()
 )
 _OPEN = frozenset(
     "would wouldn't could couldn't d wish like likes love loves enjoy enjoys hate hates prefer "
@@ -78,9 +78,8 @@ _BASES = frozenset(
     "try".split()
 )
 _FINITE = frozenset(
-    "starts begins opens leaves departs arrives lands comes goes flies travels drives moves "
-    "returns sees meets sits turns finishes ends launches graduates visits marries celebrates "
-    "hosts expires joins checks tries".split()
+    re.sub("y$", "ie", base) + ("es" if base.endswith(("sh", "ch", "go")) else "s")
+    for base in _BASES
 )
 _CALLS = frozenset("call ring text remind bring pick send take buy remember join".split())
 _NO_ING = frozenset(
