@@ -187,8 +187,9 @@ NAME = re.compile(r"[A-Z](?<!\w.)(?<!^.)(?<!\n.)(?<![.!?…\"] .)[\w'’]+")
 _FOREIGN = r"(?=[^\x00-\x7f])\w"  # no emoji
 has_foreign_letter = _having(_FOREIGN)
 """Whether a text has a letter of another alphabet, or one with an accent."""
-is_specific = _having(rf"\d|{_FOREIGN}|(?-i:{NAME.pattern})")
-"""Whether a text has a name, a digit or a letter of another alphabet."""
+is_specific = _having(rf"\d|{_FOREIGN}|(?<=[\w,;:'’] )(?-i:[A-Z])\w")
+"""Whether a text has a digit, a letter of another alphabet, or a name: a capital after a word, for
+one after a mark may begin a line of a list."""
 
 _VOCATIVES = (
     re.compile(r"(?P<before>(?:^|(?<=[.!?] )))(?P<name>[A-Z]\w{2,}), "),
