@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 
 from edgemem.language import en_tense as tense
 from edgemem.language.en import NUMBER_WORDS
@@ -237,12 +237,6 @@ def _in_units(match: re.Match[str], said: date) -> _Found:
     return None if _tense(match) == tense.PAST else _shift(said, _count(match), match[2].lower())
 
 
-def _weekday_in_weeks(match: re.Match[str], said: date) -> _Found:
-    """in two weeks, on the Wednesday"""
-    monday = said - timedelta(days=said.weekday())
-    return _to_weekday(match, monday + timedelta(days=_number_of(match), weeks=_count(match)))
-
-
 def _counted_from(match: re.Match[str], said: date) -> _Found:
     """three weeks from tomorrow, or from this coming Monday; a week on Monday"""
     unit = 7 if match[2].lower().startswith("week") else 1
@@ -299,9 +293,10 @@ def _named_weekday(match: re.Match[str], said: date) -> _Found:
 
 
 def _weekday_of_week(match: re.Match[str], said: date) -> _Found:
-    """Friday next week."""
+    """Friday next week; in two weeks, on the Wednesday"""
+    step = match.groupdict().get("step")
+    weeks = _STEP[step.lower()] if step else _count(match)
     monday = said - timedelta(days=said.weekday())
-    weeks = _STEP[match["step"].lower()]
     return _to_weekday(match, monday + timedelta(days=_number_of(match), weeks=weeks))
 
 
@@ -401,26 +396,24 @@ def _day_and_month(match: re.Match[str], said: date) -> _Found:
     return _day_of_month(match, said)
 
 
+def _days_away(n: int, match: re.Match[str], said: date) -> _Found:
+    return _shift(said, n, "day")
+
+
+_NEAR_DAYS = (
+    (-2, "(?:the )?day before yesterday"),
+    (2, "(?:the )?day after tomorrow"),
+    (-1, rf"yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
+    (1, "tomorrow(?: morning| afternoon| evening| night)?"),
+    (0, "today|tonight|this (?:morning|afternoon|evening)"),
+)
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
         rf"{_ALONE}{_COUNT} (day|week)s? from (?:tomorrow|"
         rf"(?:this |next |the )?(?:coming )?{_WEEKDAY})\b",
         _counted_from,
     ),
-    (r"\b(?:the )?day before yesterday\b", lambda m, d: _shift(d, -2, "day")),
-    (r"\b(?:the )?day after tomorrow\b", lambda m, d: _shift(d, 2, "day")),
-    (
-        rf"\byesterday(?: morning| afternoon| evening| night)?\b|{_NOT_MINE}\blast night\b",
-        lambda m, d: _shift(d, -1, "day"),
-    ),
-    (
-        r"\btomorrow(?: morning| afternoon| evening| night)?\b",
-        lambda m, d: _shift(d, 1, "day"),
-    ),
-    (
-        r"\b(?:today|tonight|this (?:morning|afternoon|evening))\b",
-        lambda m, d: _shift(d, 0, "day"),
-    ),
+    *((rf"\b(?:{form})\b", partial(_days_away, n)) for n, form in _NEAR_DAYS),
     (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
     (
         rf"{_ALONE}{_COUNT} {_UNIT} from (?:now|today)\b",
@@ -434,7 +427,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
         rf"\bin {_COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the "
         rf"{_WEEKDAY}{_PART}{_WHOLE}",
-        _weekday_in_weeks,
+        _weekday_of_week,
     ),
     (
         rf"(?<!every )(?<!each )\b(?:on )?the (?P<which>first|second|third|fourth|last) "
