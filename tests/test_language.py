@@ -16,6 +16,7 @@ from edgemem.language import (
     same_word,
     says_the_same,
     sentences,
+    with_known_people,
     words,
 )
 from edgemem.language.en import is_negated
@@ -106,6 +107,21 @@ def test_words_that_begin_alike_are_not_the_same(one, other):
 )
 def test_only_forms_of_the_present_say_the_same(old, new, same):
     assert says_the_same(old, new) == same
+
+
+@pytest.mark.parametrize(
+    ("fact", "said", "told"),
+    [
+        ("Ana's sister Lena sings", "my sister lena sings", "Ana's sister Lena sings"),
+        ("Ana's sister Lena sings", "lena sings", "Lena sings"),
+        ("Ana's sister sings", "lena sings", None),
+        ("Ana's mother rang", "mamma rang", "Ana's mother rang"),
+        ("Ana met Ottilie on Tuesday", "met otti on tues", "Ana met Ottilie on Tuesday"),
+        ("Ana lives in Berlin", "i live in bergen", None),
+    ],
+)
+def test_only_people_and_places_that_were_said_are_told_of(fact, said, told):
+    assert with_known_people(fact, {"ana", *said.split()}) == told
 
 
 @given(st.text(), st.lists(st.text()))

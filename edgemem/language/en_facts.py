@@ -43,9 +43,10 @@ _OWNED = re.compile(rf"\b(?:\w+['’]s|[Tt]heir|[Hh]is|[Hh]er) (?P<what>{_THEIRS
 _SAME_KIN = tuple(
     frozenset(group.split())
     for group in (
-        "mother mum mom mama", "father dad papa baba", "child kid son daughter boy girl baby twin",
+        "mother mum mom mama mamma maman mammy", "father dad papa baba",
+        "child kid son daughter boy girl baby twin",
         "grandmother grandma nana granny", "grandfather grandpa", "husband wife spouse partner",
-        "friend mate buddy pal", "dog puppy", "cat kitten",
+        "friend mate buddy pal", "doctor doc", "dog puppy", "cat kitten",
     )
 )  # fmt: skip
 
@@ -139,7 +140,9 @@ def with_known_people(fact: str, said: Collection[str]) -> str | None:
 
     def known(word: str) -> bool:
         group = next((g for g in _SAME_KIN if same_word(word, g)), frozenset())
-        return same_word(word, said) or any(same_word(w, said) for w in group)
+        return any(same_word(w, said) for w in {word, *group}) or any(
+            _is_short_for(w, word) or _is_short_for(word, w) for w in said
+        )
 
     def related(found: re.Match[str]) -> bool:
         return all(map(known, content_words(found["what"])))
@@ -148,6 +151,11 @@ def with_known_people(fact: str, said: Collection[str]) -> str | None:
     fact = fact[:1].upper() + fact[1:]
     named = all(known(word) for name in NAME.findall(fact) for word in content_words(name))
     return fact if named and all(map(related, _OWNED.finditer(fact))) else None
+
+
+def _is_short_for(short: str, word: str) -> bool:
+    """Whether a word is the beginning of another: tues of Tuesday, Otti of Ottilie."""
+    return len(short) > 3 and word.startswith(short)
 
 
 def owned_by(owner: str, fact: str) -> list[str]:
