@@ -135,13 +135,13 @@ def same_word(word: str, others: Collection[str]) -> bool:
     return bool(near) and stem(word) in map(stem, near)
 
 
-# In lower case: what turns a sentence, or says how sure its speaker is. CoreMem 3.3 names "but,
-# because, although" and keeps the rest for an appendix that has no list.
 KEYWORD = re.compile(
     r"\b(?:but|because|although|though|however|therefore|thus|hence|since|so|if|unless|until|while|"
     r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
     r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
 )
+"""What turns a sentence, or says how sure its speaker is; of a text in lower case. CoreMem 3.3
+names "but, because, although" and keeps the rest for an appendix that has no list."""
 
 # -- denials ---------------------------------------------------------------------------------
 
@@ -164,13 +164,13 @@ def denied(text: str) -> list[list[str]]:
 FIRST_PERSON = tuple(
     "i i'm i've i'd i'll me my mine myself we we're we've we'd we'll us our ours".split()
 )
+"""The words by which a speaker says I, and then we."""
 _I_AND_MY = FIRST_PERSON[: FIRST_PERSON.index("we")]
 _SECOND_PERSON = "you your yours".split()
 
 
 def _any_of(said: Collection[str]) -> Callable[[str], bool]:
-    longest_first = sorted(said, key=len, reverse=True)
-    return _having(rf"\b(?:{'|'.join(longest_first)})\b".replace("'", "['’]"))
+    return _having(rf"\b(?:{'|'.join(said)})\b".replace("'", "['’]"))
 
 
 is_of_speaker = _any_of(FIRST_PERSON)
@@ -201,7 +201,6 @@ _VOCATIVES = (
     re.compile(r"(?P<before>), (?P<name>[A-Z]\w{2,})(?=[.!?])"),
 )
 
-# A regular expression: how English names somebody by what they are to another person.
 KIN = (
     r"(?:(?:step|grand|great-?grand|god|half[- ]|ex-?|"
     r"(?:best|old|little|big|older|younger|elder|twin|former|new|dear|good|close|late)\s){0,4}(?:"
@@ -217,6 +216,7 @@ KIN = (
     )
     + r")(?:-in-law)?)"
 )
+"""A regular expression: what somebody is called by what they are to another person."""
 
 
 def without_vocatives(text: str, is_other: Callable[[str], bool]) -> str:
