@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.results import Scope
+from edgemem.results import Query
 from edgemem.retrieval.vectors import Columns
 from edgemem.text import words
 
@@ -150,11 +150,10 @@ class Catalog:
         else:
             self._place(new)
 
-    def allowed(
-        self, scope: Scope, kinds: Collection[str] | None, now: float, rowids: IntArray | None
-    ) -> BoolArray:
-        """(end,) bool: the memories that are live at `now` (Unix seconds) and match; None: any."""
-        allowed: BoolArray = self._column["live"] & (self._column["until"] > now)
+    def allowed(self, query: Query, rowids: IntArray | None = None) -> BoolArray:
+        """(end,) bool: the live memories that a query may find. rowids: only these; None: any."""
+        allowed: BoolArray = self._column["live"] & (self._column["until"] > query.now)
+        scope = query.scope
         for name, value in (
             ("user", scope.user_id),
             ("agent", scope.agent_id),
@@ -162,8 +161,8 @@ class Catalog:
         ):
             if value is not None:
                 allowed &= self._column[name] == self._codes[name].find(value)
-        if kinds is not None:
-            wanted = [self._codes["kind"].find(kind) for kind in kinds]
+        if query.kinds is not None:
+            wanted = [self._codes["kind"].find(kind) for kind in query.kinds]
             allowed &= np.isin(self._column["kind"], wanted)
         if rowids is not None:
             listed = np.zeros(self.end, np.bool_)
