@@ -45,7 +45,7 @@ from bench.locomo import CATEGORIES, evidence
 from edgemem.language import STOP_WORDS
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
-from edgemem.pipeline.turns import said
+from edgemem.pipeline.ingest import said
 from edgemem.results import Message
 from edgemem.runtime.embedder import Embedder
 

@@ -22,7 +22,7 @@ from corpus.annotated import Annotated
 from corpus.annotated import Question as AnnotatedQuestion
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, batches
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval.search import refresh
 
 __all__ = [
@@ -88,7 +88,7 @@ def ask(
         asks = "other" if not own else "unknown" if question.answer is None else "own"
         wanted = [rowid_of[shown.text] for shown in question.evidence] if asks == "own" else []
         candidates = memory.index.candidates(
-            question.text, memory.embedder.embed_query(question.text), scope=scope, now=time.time()
+            Query(question.text, scope), memory.embedder.embed_query(question.text)
         )
         if len(candidates.rowids):
             right = np.isin(candidates.rowids, wanted)

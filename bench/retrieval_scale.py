@@ -41,8 +41,9 @@ from rich.progress import Progress
 from bench import report
 from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
 from bench.synthetic import DIM, Corpus, Query, corpus, queries
+from edgemem import results
 from edgemem.kernels.reference import scan_topk as scan_topk_numpy
-from edgemem.pipeline.turns import stored_turn, turn_memory
+from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
@@ -68,7 +69,7 @@ IntArray = NDArray[np.int64]
 
 def find(store: Store, memories: Memories, text: str, vector: FloatArray) -> list[int]:
     """The rowids that a search finds, best first: the one place that knows how to ask it."""
-    found, _ = search.find(store, memories, text, vector, scope=SCOPE, k=K)
+    found, _ = search.find(store, memories, results.Query(text, SCOPE, top_k=K), vector)
     return [scored.rowid for scored in found]
 
 
@@ -99,7 +100,7 @@ def fill(path: Path, made: Corpus, progress: Progress) -> None:
                     turn = stored_turn(message, SCOPE, when)
                     tx.add_turn(turn)
                     vectors = made.vectors[i : i + 1]
-                    tx.add_memory(turn_memory(turn, vectors, metadata={}, expires_at=None))
+                    tx.add_memory(turn_memory(turn, vectors))
             progress.update(task, completed=min(start + BATCH, n))
 
 
@@ -136,7 +137,7 @@ def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]
     allowed = np.ones(len(memories) + 1, np.bool_)
 
     def candidates(text: str, query: Query) -> Candidates:
-        return memories.candidates(text, query.vector, scope=SCOPE, now=time.time())
+        return memories.candidates(results.Query(text, SCOPE), query.vector)
 
     some = candidates("", Query(np.ones(DIM, np.float32) / np.float32(DIM**0.5), "", 0))
     view = memories.vectors.view(allowed)

@@ -22,10 +22,10 @@ from edgemem.language import asks_for_now, content_words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.pipeline.recall import recall
-from edgemem.results import Event, Message, Scope
+from edgemem.results import Event, Evidence, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
-from edgemem.stages.generation import Recalled
+from edgemem.stages.evidence import shown_text
 from edgemem.stages.grounding import as_shown
 from edgemem.stages.intent import TELLS, Want
 from edgemem.stages.reading import Reading, readings
@@ -40,7 +40,7 @@ __all__ = [
     "Question",
     "Situation",
     "answer_examples",
-    "as_recalled",
+    "as_evidence",
     "bare",
     "examples",
     "extraction_example",
@@ -83,7 +83,7 @@ class Question:
     text: str
     category: str
     answer: str | None
-    evidence: tuple[Recalled, ...]
+    evidence: tuple[Evidence, ...]
 
 
 @dataclass(frozen=True)
@@ -157,16 +157,16 @@ def store(memory: Memory, talk: Annotated) -> None:
         memory.add(batch, user_id=talk.id, infer=False)
 
 
-def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[Recalled, ...]:
+def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[Evidence, ...]:
     """What the product shows an expert of a conversation: whole turns, the best one last."""
     hits = memory.search(question, user_id=user_id, top_k=2 * most)
-    return recall(memory, question, hits, most=most, whole=True).shown
+    return recall(memory, question, hits, most=most, whole=True)
 
 
-def as_recalled(message: Message) -> Recalled:
+def as_evidence(message: Message) -> Evidence:
     """A message as an answer's expert is shown it."""
     speaker = message.name or message.role.capitalize()
-    return Recalled(message.content, message.timestamp, speaker, said=True)
+    return Evidence(message.content, message.timestamp, speaker)
 
 
 def examples(
@@ -233,7 +233,7 @@ def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) 
 
 def _shown(
     memory: Memory, user_id: str, question: Question, rng: random.Random
-) -> tuple[Recalled, ...]:
+) -> tuple[Evidence, ...]:
     """What a question is shown: what a search finds, the evidence put in where it found none."""
     most = rng.randint(*_SHOWN)
     found = retrieved(memory, user_id, question.text, most)
@@ -365,8 +365,8 @@ def _written(memory: Memory, talk: Annotated) -> dict[str, str]:
     """The conversation's messages, which are stored, and each as a model is shown it."""
     store(memory, talk)
     turns = memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=len(talk.messages))
-    shown = [Recalled(turn.content, turn.timestamp, "User", said=True) for turn in turns]
-    return {turn.text: generation.shown_text(turn) for turn in shown}
+    shown = [Evidence(turn.content, turn.timestamp, "User") for turn in turns]
+    return {turn.text: shown_text(turn) for turn in shown}
 
 
 def _send(chat: Chat, exchange: Exchange, later: Later) -> None:

@@ -38,13 +38,14 @@ from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.pipeline.recall import recall
+from edgemem.results import Evidence
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Prompt
 from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages import extraction, update
 from edgemem.stages import generation as answering
-from edgemem.stages.generation import NOTHING_FOUND, Recalled
+from edgemem.stages.generation import NOTHING_FOUND
 
 __all__ = [
     "BASE_WAYS",
@@ -65,7 +66,7 @@ __all__ = [
 
 T = TypeVar("T")
 Track = Callable[[Sequence[T], str], Iterable[T]]
-Shown = Callable[[Question], Sequence[Recalled]]
+Shown = Callable[[Question], Sequence[Evidence]]
 Way = Literal["expert", "completion", "chat", "quoted"]
 Source = Literal["turns", "memories"]
 
@@ -101,7 +102,7 @@ def stages_alone(
     updates = _sample(made, operations, seed)
     pairs_read: list[Pair] = []
     asked: list[Question] = []
-    found: dict[Question, Sequence[Recalled]] = {}
+    found: dict[Question, Sequence[Evidence]] = {}
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
         for talk in track(talks, "storing turns"):
@@ -446,11 +447,11 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
     expert = memory.engine.expert("generation")
     hits = memory.search(question.text, user_id=user_id, top_k=_CANDIDATES)
     most = SHOWN_TURNS if expert else SHOWN_SENTENCES
-    context = recall(memory, question.text, hits, most=most, whole=expert)
+    shown = recall(memory, question.text, hits, most=most, whole=expert)
     recalled = time.perf_counter()
     text, read, written = NOTHING_FOUND, 0, 0
-    if context.shown:
-        stream = answering.answer(memory.engine, question.text, context.shown, speaker="User")
+    if shown:
+        stream = answering.answer(memory.engine, question.text, shown, speaker="User")
         text = "".join(stream).strip()
         assert stream.result is not None
         read, written = stream.result.prompt_tokens, stream.result.completion_tokens
@@ -470,7 +471,7 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
 
 
 def _answer(
-    engine: Engine, question: str, memories: Sequence[Recalled], way: Way
+    engine: Engine, question: str, memories: Sequence[Evidence], way: Way
 ) -> tuple[str, int]:
     """An answer's text, the refusal in our words, and its tokens."""
     if way == "expert":

@@ -34,9 +34,8 @@ from corpus.phrases import (
     tell,
 )
 from edgemem.language import content_words
-from edgemem.results import Event
+from edgemem.results import Event, Evidence
 from edgemem.stages import generation
-from edgemem.stages.generation import Recalled
 from edgemem.stages.reading import readings
 from edgemem.training.examples import STAGES, Example, Stage
 
@@ -305,7 +304,7 @@ def _example(rng: random.Random, conversation: Conversation, asked: _Asked, grou
 
 def _memories(
     rng: random.Random, conversation: Conversation, asked: _Asked, question: str
-) -> list[Recalled]:
+) -> list[Evidence]:
     mode = rng.choice(("sentence", "sentence", "turn", "turn", "fact", "mixed"))
     words = frozenset(content_words(question))
     rest = [t for t in conversation.told if t not in asked.gold and not asked.shut(t)]
@@ -318,20 +317,18 @@ def _memories(
     chatter = [
         t for turns in conversation.sessions for t in turns if not t.told and len(t.text) > 30
     ]
-    shown = [_recalled(rng, t, mode) for t in near]
+    shown = [_evidence(rng, t, mode) for t in near]
     if mode != "fact":
         for turn in rng.sample(chatter, min(len(chatter), rng.choice((0, 0, 1, 2)))):
             if shown:
-                shown[rng.randrange(len(shown))] = Recalled(
-                    turn.text, turn.at, turn.person.name, True
-                )
+                shown[rng.randrange(len(shown))] = Evidence(turn.text, turn.at, turn.person.name)
     shown.reverse()  # the most relevant last
     if rng.random() < 0.3:
         rng.shuffle(shown)
     for told in asked.gold:
         place = rng.random()
         low = len(shown) if place < 0.5 else max(0, len(shown) - 3) if place < 0.8 else 0
-        shown.insert(rng.randint(low, len(shown)), _recalled(rng, told, mode))
+        shown.insert(rng.randint(low, len(shown)), _evidence(rng, told, mode))
     if rng.random() < 0.15:
         shown.sort(key=lambda m: m.when or "")
     return list(dict.fromkeys(shown))
@@ -344,13 +341,13 @@ def _likeness(words: frozenset[str], told: Told, asked: _Asked) -> float:
     return shared + 0.5 * same + 0.5 * (told.topic.name in topics)
 
 
-def _recalled(rng: random.Random, told: Told, mode: str) -> Recalled:
+def _evidence(rng: random.Random, told: Told, mode: str) -> Evidence:
     if mode == "mixed":
         mode = rng.choice(("sentence", "turn", "fact"))
     if mode == "fact" or not told.self_contained:
-        return Recalled(told.fact, told.at, "User", False)
+        return Evidence(told.fact, told.at)
     text = told.sentence if mode == "sentence" else told.turn
-    return Recalled(text, told.at, told.subject.owner.name, True)
+    return Evidence(text, told.at, told.subject.owner.name)
 
 
 def _same(told: Told) -> Callable[[Told], bool]:

@@ -63,7 +63,7 @@ from corpus.annotated import (
     Pair,
     Question,
     Situation,
-    as_recalled,
+    as_evidence,
     wanted,
 )
 from edgemem.errors import InputError
@@ -293,7 +293,7 @@ def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
     for place, turn in enumerate(turns):
         for text, answer, earlier in turn.questions:
             used = sorted({*earlier, place})
-            shown = tuple(as_recalled(_as_message(turns[i].message)) for i in used)
+            shown = tuple(as_evidence(_as_message(turns[i].message)) for i in used)
             kind = "temporal" if text.lower().startswith("when") else "single-hop"
             if turn.message.get("name") is None:
                 for user, said in _AS_ASKED:
@@ -396,7 +396,7 @@ def locomo_pairs(path: Path) -> list[Pair]:
 
 def locomo_questions(file: LocomoFile) -> list[Question]:
     """The questions of a file whose evidence turns exist."""
-    turn = {m["metadata"]["dia_id"]: as_recalled(_as_message(m)) for m in file.messages}
+    turn = {m["metadata"]["dia_id"]: as_evidence(_as_message(m)) for m in file.messages}
     found = []
     for row in file.qa:
         cited = _ids(row.get("evidence", ()))

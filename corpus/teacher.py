@@ -26,7 +26,7 @@ from edgemem.cloud.client import Client
 from edgemem.config import CloudSettings, checked
 from edgemem.errors import CloudError
 from edgemem.language import content_words
-from edgemem.results import Event, Message, to_utc, utc_now
+from edgemem.results import Event, Evidence, Message, to_utc, utc_now
 from edgemem.runtime.engine import Engine
 from edgemem.stages import generation
 from edgemem.stages.reading import readings
@@ -151,10 +151,7 @@ def taught(
     if "generation" in stages:
         for row in qa:
             found = _near(str(row["question"]), bank, SHOWN_ANSWER)
-            shown = [
-                generation.Recalled(bank[n].text, bank[n].when, "User", False)
-                for n in reversed(found)
-            ]
+            shown = [Evidence(bank[n].text, bank[n].when) for n in reversed(found)]
             answer = row.get("answer")
             yield Example(
                 "generation",

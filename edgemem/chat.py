@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.errors import EdgememError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import Context, bearing, known, notes, overview, recall
-from edgemem.results import AddResults, Hit, Message, Scope, SearchResults, utc_now
+from edgemem.pipeline.recall import bearing, known, notes, overview, recall, sources
+from edgemem.results import AddResults, Evidence, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
 from edgemem.runtime.generation import Options
 from edgemem.stages import generation
-from edgemem.stages.generation import Recalled
 from edgemem.stages.intent import Intent, intent
 from edgemem.stages.reply import converse, fitting, small_talk, system_text, turn_text
 
@@ -56,11 +55,18 @@ _LEADING_CHARS = 400  # of what was said before, that a message is searched toge
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """A turn as the model was shown it. notes: the texts that were recalled for it."""
+class _Turn:
+    """A turn as it was said. shown: its text as the model read it, with the notes recalled for it
+    (their texts); None: as it was said."""
 
-    message: Message
+    said: Message
+    shown: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> Message:
+        """The message as the model read it."""
+        return self.said if self.shown is None else replace(self.said, content=self.shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +77,13 @@ class _Asked:
     said_at: str
     way: Way
     intent: Intent
-    context: Context
+    evidence: tuple[Evidence, ...]
     options: Options
 
     @property
     def nothing_known(self) -> bool:
         """Whether it wants what only this memory could tell, which does not."""
-        return self.intent.wants in ("recall", "overview") and not self.context.shown
+        return self.intent.wants in ("recall", "overview") and not self.evidence
 
 
 class Reply:
@@ -144,9 +150,9 @@ class Chat:
         self._shown = shown
         self.cloud = cloud
         self.instructions = instructions
-        self._turns = list(turns)
-        self._shown_turns = [_Shown(turn) for turn in turns]
-        self._known: tuple[Recalled, ...] | None = None
+        self._turns = [_Turn(turn) for turn in turns]
+        self._first = 0  # of these turns, that the model is still shown
+        self._known: tuple[Evidence, ...] | None = None
 
     @property
     def engine(self) -> Engine:
@@ -177,12 +183,12 @@ class Chat:
         read = time.perf_counter()
         way = self._way(wanted)
         hits = self._search(text, with_turns=way == "converse" or wanted.wants == "recall")
-        context = self._context(text, hits, wanted, way)
-        reply = Reply(hits, context.hits, (time.perf_counter() - read) * 1e3)
+        evidence = self._evidence(text, hits, wanted, way)
+        reply = Reply(hits, sources(evidence), (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
             reply.changes = self._add([_message(text, wanted)], said_at, infer="later")
-        asked = _Asked(text, said_at, way, wanted, context, options or {})
+        asked = _Asked(text, said_at, way, wanted, evidence, options or {})
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -190,14 +196,14 @@ class Chat:
     def forget(self, texts: Iterable[str]) -> None:
         """Leave out of what the model is shown of this conversation whatever says such a text."""
         gone = {_plain(text) for text in texts}
-        self._turns = [t for t in self._turns if _plain(t.content) not in gone]
         # Notes may have said it, and so may answers made from them.
-        self._shown_turns = [_Shown(turn) for turn in self._turns]
-        self._known = None
+        self._turns = [_Turn(t.said) for t in self._turns if _plain(t.said.content) not in gone]
+        self._first, self._known = 0, None
 
     def _intent(self, text: str) -> Intent:
-        said = (turn.content for turn in reversed(self._turns) if turn.role == "user")
-        return intent(self.engine, self.memory.embedder, text, next(said, ""))
+        said = (turn.said for turn in reversed(self._turns) if turn.said.role == "user")
+        before = next((message.content for message in said), "")
+        return intent(self.engine, self.memory.embedder, text, before)
 
     def _way(self, wanted: Intent) -> Way:
         engine, setting = self.engine, self.memory.settings.reader
@@ -217,7 +223,7 @@ class Chat:
         hits = found(text)
         if not (with_turns and self._turns):
             return hits
-        before = " ".join(turn.content for turn in self._turns[-2:])[-_LEADING_CHARS:]
+        before = " ".join(turn.said.content for turn in self._turns[-2:])[-_LEADING_CHARS:]
         best: dict[str, Hit] = {}
         for hit in [*hits, *found(f"{before} {text}")]:
             best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
@@ -228,10 +234,8 @@ class Chat:
         self, reply: Reply, asked: _Asked, remember: object, mode: Mode
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
-        told = ""
-        text, said_at = asked.text, asked.said_at
-        said = Message("user", text, said_at)
-        shown = _Shown(said)
+        appended = ""
+        turn = _Turn(Message("user", asked.text, asked.said_at))
         try:
             yield ""
             self._ask_cloud(reply, asked, mode)
@@ -241,11 +245,11 @@ class Chat:
                 return
             # A client that sets how its answer is made gets the model's own words.
             small = self.engine.n_params < _WRITES_PARAMS and not asked.options
-            if (stated := _stated(asked, self.instructions, small=small)) is not None:
-                pieces.append(stated)
-                yield stated
+            if (fixed := _without_model(asked, self.instructions, small=small)) is not None:
+                pieces.append(fixed)
+                yield fixed
                 return
-            stream, shown = self._stream(asked, shown)
+            stream, turn = self._stream(asked, turn)
             try:
                 for piece in stream:
                     piece = piece if pieces else piece.lstrip()
@@ -258,16 +262,14 @@ class Chat:
             if stream.result is not None:
                 reply.timings["ttft_s"] = stream.result.ttft_s
                 reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if small and (told := _beside(asked)):
-                yield told
+            if small and (appended := _quoted_below(asked)):
+                yield appended
         finally:
             answer = "".join(pieces).strip()
-            reply.text = (answer + told).strip()
-            self._turns.append(said)
-            self._shown_turns.append(shown)
+            reply.text = (answer + appended).strip()
+            self._turns.append(turn)
             if answer:  # the model goes on from its own words alone
-                self._turns.append(Message("assistant", answer, said_at))
-                self._shown_turns.append(_Shown(self._turns[-1]))
+                self._turns.append(_Turn(Message("assistant", answer, asked.said_at)))
             if remember and not self.memory.closed:
                 self._remember(reply, asked, stored=remember == "first")
 
@@ -288,7 +290,9 @@ class Chat:
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
-    def _context(self, text: str, hits: SearchResults, wanted: Intent, way: Way) -> Context:
+    def _evidence(
+        self, text: str, hits: SearchResults, wanted: Intent, way: Way
+    ) -> tuple[Evidence, ...]:
         """The memories that a message is answered with."""
         wants, memory = wanted.wants, self.memory
         if wants == "overview":
@@ -297,53 +301,53 @@ class Chat:
             return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
         if way == "converse" and wants in ("recall", None):
             # Nothing that the conversation has already.
-            seen = {note for turn in self._shown_turns for note in turn.notes}
-            seen |= {turn.message.content for turn in self._shown_turns}
+            window = self._turns[self._first :]
+            seen = {text for turn in window for text in (turn.read.content, *turn.notes)}
             return notes(memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
         if wants == "recall":
             whole = way == "answer"
             most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
             return recall(memory, text, hits, most=most, whole=whole)
-        return Context()
+        return ()
 
-    def _stream(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
+    def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
         if asked.way == "converse":
-            return self._converse(asked, plain)
-        if asked.intent.wants == "recall":
-            return self._answered(asked.text, asked.context.shown), plain
-        return small_talk(self.engine, asked.text, self._turns[-_PAST_TURNS:]), plain
-
-    def _answered(self, question: str, shown: Sequence[Recalled]) -> Stream:
-        """A short answer from memories."""
+            return self._converse(asked, turn)
+        past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
+        if asked.intent.wants != "recall":
+            return small_talk(self.engine, asked.text, past), turn
         before = None
-        if len(self._turns) > 1 and self._turns[-1].role == "assistant":
-            before = self._turns[-2].content, self._turns[-1].content
-        return generation.answer(self.engine, question, shown, speaker="User", before=before)
+        if len(past) > 1 and past[-1].role == "assistant":
+            before = past[-2].content, past[-1].content
+        stream = generation.answer(
+            self.engine, asked.text, asked.evidence, speaker="User", before=before
+        )
+        return stream, turn
 
-    def _converse(self, asked: _Asked, plain: _Shown) -> tuple[Stream, _Shown]:
+    def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
         """An answer in a conversation, from as much beside the message as the window holds."""
         engine, today = self.engine, date.fromisoformat(asked.said_at[:10])
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )
 
-        def fits(facts: Sequence[Recalled]) -> bool:
+        def fits(facts: Sequence[Evidence]) -> bool:
             return engine.count_tokens(system(facts)) <= _KNOWN_SHARE * engine.n_ctx
 
+        past = [turn.read for turn in self._turns[self._first :]]
         if self._known is None:
-            said = {turn.message.content for turn in self._shown_turns}
-            self._known = known(self.memory, Scope(**self._ids()), fits, said).shown
-        shown = asked.context.shown
-        content = turn_text(asked.text, shown)
-        noted = _Shown(replace(plain.message, content=content), tuple(n.text for n in shown))
+            said = {message.content for message in past}
+            self._known = known(self.memory, Scope(**self._ids()), fits, said)
+        shown = turn_text(asked.text, asked.evidence)
+        with_notes = _Turn(plain.said, shown, tuple(note.text for note in asked.evidence))
         full, bare = system(self._known), system()
-        for told, turn in ((full, noted), (full, plain), (bare, plain)):
-            turns = [*(past.message for past in self._shown_turns), turn.message]
-            if kept := fitting(engine, told, turns):
+        for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
+            turns = [*past, turn.read]
+            if kept := fitting(engine, instructions, turns):
                 break
-        del self._shown_turns[: len(turns) - max(1, len(kept))]
-        return converse(engine, told, kept or turns[-1:], asked.options), turn
+        self._first += len(turns) - max(1, len(kept))
+        return converse(engine, instructions, kept or turns[-1:], asked.options), turn
 
     def _remember(self, reply: Reply, asked: _Asked, *, stored: bool) -> None:
         """Store the message, unless it is, and the answer."""
@@ -366,13 +370,13 @@ class Chat:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
 
 
-def _stated(asked: _Asked, instructions: str, *, small: bool) -> str | None:
+def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | None:
     """An answer that is given without the model.
 
     instructions: the caller's, which may say who the assistant is. small: whether the model leaves
     out and invents where it sums up.
     """
-    wants, shown = asked.intent.wants, asked.context.shown
+    wants, shown = asked.intent.wants, asked.evidence
     converses = asked.way == "converse"
     if wants == "self" and not (converses and instructions):
         return generation.ABOUT_ITSELF
@@ -387,9 +391,9 @@ def _stated(asked: _Asked, instructions: str, *, small: bool) -> str | None:
     return None
 
 
-def _beside(asked: _Asked) -> str:
+def _quoted_below(asked: _Asked) -> str:
     """What stands under a small model's advice or letter: what was told that bears on it."""
-    shown = asked.context.shown
+    shown = asked.evidence
     if asked.way != "converse" or asked.intent.wants != "task" or not shown:
         return ""
     return f"\n\n{generation.quoted(shown, bearing=True)}"

@@ -32,20 +32,13 @@ from edgemem.inputs import (
 )
 from edgemem.pipeline import ingest, upkeep
 from edgemem.pipeline.parts import Parts
-from edgemem.pipeline.turns import (
-    added,
-    is_searchable,
-    pairs_to_extract,
-    said,
-    stored_turn,
-    turn_memory,
-)
 from edgemem.results import (
     AddResults,
     Change,
     Hit,
     MemoryItem,
     MemoryList,
+    Query,
     Scope,
     SearchResults,
     changed,
@@ -165,25 +158,27 @@ class Memory:
         shared = metadata_of(metadata)
         until = time_of(expires_at, "expires_at")
         checked = messages_of(messages, timestamp)
-        keep = [is_searchable(message, recalled) for message, recalled in checked]
-        embedder = self.embedder
-        texts = [said(message) for (message, _), kept in zip(checked, keep, strict=True) if kept]
-        vectors = iter(embedder.embed_chunks(texts))
         now = utc_now()
-        turns = [stored_turn(message, scope, now) for message, _ in checked]
+        turns = [ingest.stored_turn(message, scope, now) for message, _ in checked]
+        searchable = [
+            turn
+            for turn, (_, recalled) in zip(turns, checked, strict=True)
+            if ingest.is_searchable(turn, recalled)
+        ]
+        embedder = self.embedder
+        vectors = embedder.embed_chunks([ingest.said(turn) for turn in searchable])
         changes: list[Change] = []
         queued: list[int] = []
         with self._writing(embedder) as tx:
-            for turn, kept in zip(turns, keep, strict=True):
+            for turn in turns:
                 tx.add_turn(turn)
-                if kept:
-                    item = turn_memory(turn, next(vectors), metadata=shared, expires_at=until)
-                    tx.add_memory(item, role=turn.role, actor_id=turn.name)
-                    changes.append(added(item))
-            if infer:
-                for pair in pairs_to_extract(turns, keep):
-                    piece = ingest.payload(pair, shared, until)
-                    queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
+            for turn, chunks in zip(searchable, vectors, strict=True):
+                item = ingest.turn_memory(turn, chunks, shared, until)
+                tx.add_memory(item, role=turn.role, actor_id=turn.name)
+                changes.append(ingest.added(item))
+            for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
+                piece = ingest.payload(pair, shared, until)
+                queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
         left = 0
         if queued:
             changes += self._infer(queued) if infer != "later" else []
@@ -370,21 +365,12 @@ class Memory:
         top_k = count_of(top_k, "top_k")
         threshold = threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
-        where = _where(filters)
+        asked = Query(query, scope, _where(filters), top_k=top_k)
         index, embedder = self.index, self._parts.any_embedder()
         started = time.perf_counter()
         vector = embedder.embed_query(query)
         embedded = time.perf_counter()
-        scored, candidates = search.find(
-            self.store,
-            index,
-            query,
-            vector,
-            scope=scope,
-            where=where,
-            k=top_k,
-            explain=explain,
-        )
+        scored, candidates = search.find(self.store, index, asked, vector, explain=explain)
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
@@ -429,7 +415,7 @@ class Memory:
         """Those turns (ids) of which facts have been contradicted since, with these facts."""
         return self.store.stale_turns(list(turns))
 
-    # -- care ----------------------------------------------------------------------------------
+    # -- upkeep --------------------------------------------------------------------------------
 
     def export_jsonl(self, file: str | Path | IO[str]) -> int:
         """Write everything as JSON lines; how many. `import_jsonl` gives back the same store.

@@ -1,4 +1,4 @@
-"""What edgemem takes and gives: messages, memories, hits, changes.
+"""What edgemem takes and gives: messages, memories, queries, hits, evidence, changes.
 
 Knows no storage and no model. Frozen dataclasses that carry their own measurements; ``to_dict()``
 gives mem0's shapes, which is also what the command line's ``--json`` prints. Times are ISO-8601
@@ -7,20 +7,26 @@ strings in UTC with milliseconds, so that they sort as text.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+if TYPE_CHECKING:
+    from edgemem.store.filters import Where
 
 __all__ = [
     "AddResults",
     "Change",
     "Event",
+    "Evidence",
     "Hit",
     "Kind",
     "MemoryItem",
     "MemoryList",
     "Message",
+    "Query",
     "Results",
     "Scope",
     "SearchResults",
@@ -64,6 +70,22 @@ class Scope:
     user_id: str | None = None
     agent_id: str | None = None
     run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a search asks for, decided once.
+
+    text: the words. where: a filter on the memories; None: any. kinds: only these; None: any.
+    now: Unix seconds; memories that have ended by then are left out. top_k: at most so many hits.
+    """
+
+    text: str
+    scope: Scope = Scope()
+    where: Where | None = None
+    kinds: frozenset[str] | None = None
+    now: float = field(default_factory=time.time)
+    top_k: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +148,23 @@ class Hit(MemoryItem):
         if self.parts is None:
             del out["parts"]
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a memory tells, as a model is shown it.
+
+    text: somebody's words, or a fact. when: ISO-8601 UTC. speaker: whose words; None: nobody's,
+    the fact was noted. over: facts of it that no longer hold. source: the memory. turn: the id of
+    the turn whose whole words the text is. source and turn do not count in a comparison.
+    """
+
+    text: str
+    when: str | None = None
+    speaker: str | None = None
+    over: tuple[str, ...] = ()
+    source: Hit | None = field(default=None, compare=False)
+    turn: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

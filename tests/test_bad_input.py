@@ -202,40 +202,35 @@ def test_a_time_that_is_none_is_refused(memory: Memory, value: Any) -> None:
         memory.add({"content": "x", "timestamp": value})
 
 
-@pytest.mark.parametrize("value", [0, -1, -(10**30), 10**30])
-def test_top_k_out_of_range_is_refused(memory: Memory, value: int) -> None:
-    with pytest.raises(InputError, match=f"top_k is {value}; give a whole number from 1 to"):
-        memory.search("x", top_k=value)
-    if value:
-        with pytest.raises(InputError, match="whole number from 0 to"):
-            memory.get_all(top_k=value)
-        with pytest.raises(InputError, match="limit is"):
-            memory.process_pending(value)
+BAD_ARGUMENTS = {
+    ("top_k", InputError, "top_k is .*; give a whole number from"): (0, -1, -(10**30), 10**30),
+    ("top_k", TypeError, "top_k must be a whole number"): (
+        True, False, 2.0, 2.5, math.nan, "3", None, [1]
+    ),
+    ("threshold", InputError, r"scores lie in \[0, 1\]"): (math.nan, math.inf, 10**400),
+    ("threshold", TypeError, "threshold must be a number"): ("0.5", True, [0.5]),
+    ("filters", InputError, "filter"): ([], "", 0, "city", [{"city": "Oslo"}], {1: 2}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [True, False, 2.0, 2.5, math.nan, "3", None, [1]])
-def test_top_k_of_another_type_is_a_type_error(memory: Memory, value: Any) -> None:
-    with pytest.raises(TypeError, match="top_k must be a whole number"):
-        memory.search("x", top_k=value)
-    if value is not None:
-        with pytest.raises(TypeError, match="top_k must be a whole number"):
-            memory.get_all(top_k=value)
+@pytest.mark.parametrize(
+    ("name", "error", "message", "value"),
+    [(*refused, value) for refused, values in BAD_ARGUMENTS.items() for value in values],
+)
+def test_an_argument_that_is_none_is_refused(
+    memory: Memory, name: str, error: type[Exception], message: str, value: Any
+) -> None:
+    with pytest.raises(error, match=message):
+        memory.search("x", **{name: value})
+    if name != "threshold" and (name, repr(value)) not in (("top_k", "None"), ("top_k", "0")):
+        with pytest.raises(error, match=message):
+            memory.get_all(**{name: value})
 
 
-@pytest.mark.parametrize("value", [[], "", 0, "city", [{"city": "Oslo"}], {1: 2}])
-def test_filters_are_a_mapping(memory: Memory, value: Any) -> None:
-    for method in (memory.get_all, lambda **more: memory.search("x", **more)):
-        with pytest.raises(InputError, match="filter"):
-            method(filters=value)
-
-
-def test_threshold_is_a_finite_number(memory: Memory) -> None:
-    for value in (math.nan, math.inf, 10**400):
-        with pytest.raises(InputError, match=r"scores lie in \[0, 1\]"):
-            memory.search("x", threshold=value)
-    for other in ("0.5", True, [0.5]):
-        with pytest.raises(TypeError, match="threshold must be a number"):
-            memory.search("x", threshold=other)  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [-1, -(10**30), 10**30])
+def test_how_many_to_work_off_is_a_whole_number(memory: Memory, value: int) -> None:
+    with pytest.raises(InputError, match=r"limit is .* whole number from 0 to"):
+        memory.process_pending(value)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from edgemem.budget import Choice, admit, bytes_of
 from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
 from edgemem.pipeline import admission
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval.search import Memories
 from edgemem.runtime import llama, models
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
@@ -174,7 +174,7 @@ def test_an_index_takes_about_what_is_foretold(n, vectors):
     labels = range(1, n + 1)
     index.apply(changes(1, labels, vectors=unit(n, dim=384), full=True, text=text))
     for _ in range(2):  # the second search has the metric that the first one let be fitted
-        index.candidates("word1", unit(1, dim=384)[0], scope=Scope("ann"), now=0.0)
+        index.candidates(Query("word1", Scope("ann"), now=0.0), unit(1, dim=384)[0])
         index.whitening.wait()
     measured = sum(index.memory_bytes().values())
     assert measured == pytest.approx(admission.index_bytes(n, 384, vectors), rel=0.25)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexkit import EVER, changes
 
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval.catalog import NOBODY, SESSION_GAP_S, Catalog
 
 ANY = Scope()
@@ -36,7 +36,7 @@ def catalog_of(*several):
 
 
 def found(catalog, scope=ANY, *, kinds=None, now=0.0, rowids=None):
-    return np.flatnonzero(catalog.allowed(scope, kinds, now, rowids)).tolist()
+    return np.flatnonzero(catalog.allowed(Query("", scope, kinds=kinds, now=now), rowids)).tolist()
 
 
 def chain(catalog, first):
@@ -81,7 +81,7 @@ def test_scopes_kinds_and_times_filter():
 
 def test_an_empty_catalog_allows_nothing():
     catalog = catalog_of(changes(1))
-    assert found(catalog) == [] and len(catalog.allowed(ANY, None, 0.0, None)) == catalog.end == 1
+    assert found(catalog) == [] and len(catalog.allowed(Query("", now=0.0))) == catalog.end == 1
 
 
 def test_numbers_that_no_memory_has_are_not_found():
@@ -106,7 +106,7 @@ def test_removed_memories_are_gone_unless_they_are_among_the_changed_ones():
 def test_full_changes_forget_what_they_do_not_name():
     catalog = catalog_of(said(1, range(1, 6), speaker="Ana"))
     catalog.apply(said(2, [7, 9], speaker="Bea", full=True))
-    allowed = catalog.allowed(ANY, None, 0.0, None)
+    allowed = catalog.allowed(Query("", now=0.0))
     assert found(catalog) == [7, 9] and chain(catalog, 7) == [7, 9]
     assert catalog.speakers_named(["ana"], catalog.speakers(allowed)) == []
     catalog.apply(changes(3, full=True))
@@ -260,7 +260,7 @@ def test_batches_one_at_a_time_leave_what_all_at_once_would(data):
 def test_speakers_are_named_by_any_word_of_their_name():
     speakers = ["Ana Lima", "Bea Lima", None, "D'Arcy"]
     catalog = catalog_of(said(1, range(1, 5), speaker=speakers))
-    allowed = catalog.allowed(ANY, None, 0.0, None)
+    allowed = catalog.allowed(Query("", now=0.0))
     speaker, among = catalog.places().speaker, catalog.speakers(allowed)
 
     def named(*words):
@@ -273,7 +273,7 @@ def test_speakers_are_named_by_any_word_of_their_name():
 
 def test_i_names_the_user_without_a_name_and_nobody_else():
     catalog = catalog_of(said(1, [1, 2, 3], speaker=[None, None, "I"], role=["user", "ai", "user"]))
-    allowed = catalog.allowed(ANY, None, 0.0, None)
+    allowed = catalog.allowed(Query("", now=0.0))
     speaker = catalog.places().speaker
     assert speaker[1] in catalog.speakers_named(["my"], catalog.speakers(allowed))
     assert speaker[2] not in catalog.speakers_named(["i", "my", "ai"], catalog.speakers(allowed))

@@ -4,8 +4,8 @@ import pytest
 
 from edgemem.errors import ContextOverflow
 from edgemem.language import content_words
-from edgemem.results import Message
-from edgemem.stages.generation import MAX_ANSWER_TOKENS, Recalled, answer
+from edgemem.results import Evidence, Message
+from edgemem.stages.generation import MAX_ANSWER_TOKENS, answer
 from edgemem.stages.reply import small_talk
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
@@ -36,12 +36,12 @@ class Recorder:
 
 
 def said(text, when=MAY_8):
-    return Recalled(text, when, "User", True)
+    return Evidence(text, when, "User")
 
 
 def test_the_most_relevant_memory_stands_last_with_its_day_and_speaker():
     engine = Recorder()
-    noted = Recalled("Ana has a dog", None, "User", False)
+    noted = Evidence("Ana has a dog")
     answer(engine, "Who barks?", [noted, said("I adopted Rex yesterday.")], speaker="Ana")
     assert engine.asked == (
         "it was noted: Ana has a dog\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgemem.errors import InputError
@@ -257,6 +257,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 words = st.text(st.characters(categories=("L", "N"), include_characters=" ,.!?'"), max_size=40)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -278,6 +279,7 @@ def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> No
     assert said(path) == expected
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_reader_in_another_way(tmp_path_factory: Any, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.txt"

@@ -14,7 +14,7 @@ from metrickit import cloud, seeds
 
 from edgemem import kernels
 from edgemem.config import load_settings
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.metric import Moments
 from edgemem.retrieval.search import Memories
@@ -223,7 +223,7 @@ def test_features_of_a_search_are_nearly_those_of_float32():
     for dtype in ("float32", "int8"):
         memories = Memories(32, dtype)
         memories.apply(changes(1, range(1, 401), vectors=vectors, text=text))
-        found.append(memories.candidates("tea 3", vectors[9], scope=Scope(user_id="ann"), now=0.0))
+        found.append(memories.candidates(Query("tea 3", Scope("ann"), now=0.0), vectors[9]))
         memories.close()
     plain, rounded = found
     both, i, j = np.intersect1d(plain.rowids, rounded.rowids, return_indices=True)

@@ -13,7 +13,7 @@ from metrickit import seeds
 from storekit import DIM, add, memory, unit
 from worldkit import NOW, SAID, USERS, World, expected
 
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval import metric as metric_module
 from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, Memories, shipped
 from edgemem.retrieval.whitening import MIN_VECTORS
@@ -80,10 +80,10 @@ def test_features_are_those_of_plain_python_however_the_changes_came(
         assume(len(fresh) < MIN_VECTORS)  # a metric is tested below
         for scope in (Scope(), *USERS):
             query, vector = query_of(rng), unit(int(rng.integers(2**31)))[0]
-            kinds = [None, {"turn"}, {"fact"}][rng.integers(3)]
+            kinds = [None, frozenset({"turn"}), frozenset({"fact"})][rng.integers(3)]
             wanted = expected(world, query, vector, scope=scope, kinds=kinds)
             for memories in (followed, fresh):
-                found = memories.candidates(query, vector, scope=scope, kinds=kinds, now=NOW)
+                found = memories.candidates(Query(query, scope, kinds=kinds, now=NOW), vector)
                 assert_same(found, wanted)
                 assert found.weights is shipped()["cosine"]
 
@@ -104,7 +104,7 @@ def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
             if len(own) < MIN_VECTORS:
                 own = np.concatenate([r.vectors for r in rows])
             query, vector = query_of(rng), unit(int(rng.integers(2**31)))[0]
-            found = memories.candidates(query, vector, scope=scope, now=NOW)
+            found = memories.candidates(Query(query, scope, now=NOW), vector)
             assert found.weights is shipped()["metric"]
             metric = metric_module.fit(own)
             assert_same(found, expected(world, query, vector, scope=scope, metric=metric))
@@ -114,7 +114,7 @@ def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
 def test_a_query_without_words_is_answered_by_its_vector_alone() -> None:
     with Store.open(":memory:") as store:
         add(store, memory("a", "tea", vectors=unit(1)), memory("b", "milk", vectors=unit(2)))
-        found = filled(store).candidates("?!", unit(1)[0], scope=Scope(), now=NOW)
+        found = filled(store).candidates(Query("?!", Scope(), now=NOW), unit(1)[0])
         assert found.rowids.tolist() == [1, 2]
         for _, features in features_of(found).values():
             assert features["bm25"] == features["coverage"] == features["session"] == 0
@@ -122,7 +122,7 @@ def test_a_query_without_words_is_answered_by_its_vector_alone() -> None:
 
 def test_an_empty_store_has_no_candidates() -> None:
     with Store.open(":memory:") as store:
-        found = filled(store).candidates("tea", unit(1)[0], scope=Scope(), now=NOW)
+        found = filled(store).candidates(Query("tea", Scope(), now=NOW), unit(1)[0])
         assert found.rowids.shape == found.places.shape == (0,)
         assert found.features.shape == (0, len(FEATURES))
 
@@ -147,13 +147,13 @@ def test_the_nearest_the_best_by_words_and_those_beside_them_are_candidates() ->
             role="user",
         )
     )
-    found = memories.candidates("cello", e[0], scope=Scope(), now=NOW).rowids.tolist()
+    found = memories.candidates(Query("cello", Scope(), now=NOW), e[0]).rowids.tolist()
     # Equal ones: the earlier stored. 101 is beside 100, as 300 and 302 are beside 301.
     assert found == [*range(1, 102), 300, 301, 302]
-    more = memories.candidates("cello", e[0], scope=Scope(), now=NOW, k=60).rowids.tolist()
+    more = memories.candidates(Query("cello", Scope(), now=NOW, top_k=60), e[0]).rowids.tolist()
     assert more == [*range(1, 122), 300, 301, 302]
     some = np.array([50, 301, 399])
-    got = memories.candidates("cello", e[0], scope=Scope(), now=NOW, rowids=some)
+    got = memories.candidates(Query("cello", Scope(), now=NOW), e[0], some)
     assert got.rowids.tolist() == some.tolist()
 
 
@@ -164,7 +164,9 @@ def test_nearest_gives_cosines_of_what_is_live_in_a_scope() -> None:
             world.say()
             world.conclude()
         vector = unit(9)[0]
-        rowids, cosines = filled(store).nearest(vector, 4, scope=ANA, kinds=["fact"])
+        rowids, cosines = filled(store).nearest(
+            Query("", ANA, kinds=frozenset({"fact"}), top_k=4), vector
+        )
         best = {
             r.rowid: float((r.vectors @ vector).max())
             for r in world.rows.values()
@@ -202,7 +204,7 @@ def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
     counts: tuple[int, ...], user: str | None, fitted_on: slice | None
 ) -> None:
     memories, query = users_of(*counts), unit(5)[0]
-    found = memories.candidates("", query, scope=Scope(user), now=NOW)
+    found = memories.candidates(Query("", Scope(user), now=NOW), query)
     vectors = unit(7, sum(counts))
     if fitted_on is None:
         assert found.weights is shipped()["cosine"]
@@ -220,7 +222,7 @@ def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
 @pytest.mark.parametrize("count", [1, FEW, 7, MANY, MANY + 30])
 def test_how_many_a_search_sees_counts_from_few_to_many(count: int) -> None:
     memories = users_of(count, 3)
-    found = memories.candidates("", unit(5)[0], scope=Scope("0"), now=NOW)
+    found = memories.candidates(Query("", Scope("0"), now=NOW), unit(5)[0])
     column = found.features[:, FEATURES.index("among")]
     np.testing.assert_allclose(column, np.log(np.clip(count, FEW, MANY)), rtol=1e-6)
     memories.close()
@@ -238,7 +240,7 @@ def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPa
         1, turns, vectors=unit(1, 20), turn=turns, speaker=["Ana", "Bea"] * 10, text="tea", **more
     )
     memories.apply(first)
-    expected = features_of(memories.candidates("Ana tea", unit(4)[0], scope=Scope(), now=NOW))
+    expected = features_of(memories.candidates(Query("Ana tea", Scope(), now=NOW), unit(4)[0]))
     inner, taken = memories.whitening.get, []
 
     def meanwhile(*arguments: object) -> object:
@@ -253,9 +255,9 @@ def test_a_search_sees_what_was_there_when_it_began(monkeypatch: pytest.MonkeyPa
         return inner(*arguments)
 
     monkeypatch.setattr(memories.whitening, "get", meanwhile)
-    found = memories.candidates("Ana tea", unit(4)[0], scope=Scope(), now=NOW)
+    found = memories.candidates(Query("Ana tea", Scope(), now=NOW), unit(4)[0])
     assert taken and features_of(found) == expected
-    after = features_of(memories.candidates("Ana tea", unit(4)[0], scope=Scope(), now=NOW))
+    after = features_of(memories.candidates(Query("Ana tea", Scope(), now=NOW), unit(4)[0]))
     assert 5 not in after and 23 in after and after[3][1]["question"] == 1
     memories.close()
 
@@ -271,7 +273,7 @@ def test_searches_see_every_update_whole_while_another_thread_makes_it() -> None
 
     def look() -> None:
         while not done.is_set():
-            found = features_of(memories.candidates("tea", e[0], scope=Scope(), now=NOW))
+            found = features_of(memories.candidates(Query("tea", Scope(), now=NOW), e[0]))
             _, seen = found[61]
             said = bool(seen["similarity"] == 1), seen["bm25"] > 0, seen["coverage"] == 1
             if len(set(said)) != 1 or seen["question"] == seen["bm25"] > 0:
@@ -308,7 +310,7 @@ def test_older_changes_are_ignored_and_a_backup_put_back_is_not() -> None:
     memories.apply(changes(4, [1], vectors=unit(3)))
 
     def found() -> list[int]:
-        return memories.candidates("", unit(1)[0], scope=Scope(), now=NOW).rowids.tolist()
+        return memories.candidates(Query("", Scope(), now=NOW), unit(1)[0]).rowids.tolist()
 
     assert (found(), memories.generation) == ([2, 3], 5)
     memories.apply(changes(2, [1, 2], vectors=unit(1, 2), full=True))
@@ -324,6 +326,6 @@ def test_vectors_of_another_dimension_are_refused() -> None:
 def test_every_part_counts_its_bytes() -> None:
     few, many = (users_of(n).memory_bytes() for n in (1, 2000))
     assert few.keys() == many.keys()
-    assert few.keys() == {"vectors", "metric", "postings", "catalog", "sights"}
+    assert few.keys() == {"vectors", "metric", "postings", "catalog", "masks"}
     assert many["vectors"] >= 2000 * DIM * 4 and few["vectors"] < many["vectors"]
     assert few["catalog"] < many["catalog"]

@@ -451,25 +451,16 @@ class ReindexedMeanwhile(BagOfWords):
         return super().embed_chunks(texts)  # type: ignore[arg-type]
 
 
-def test_an_add_that_embedded_before_a_reindex_stores_no_vectors_of_the_old_model(
-    tmp_path: Path,
-) -> None:
-    with quick(tmp_path / "a.db", embedder=ReindexedMeanwhile(tmp_path / "a.db")) as memory:
-        with pytest.raises(DimensionMismatch):
-            memory.add("x", infer=False)
-        assert memory.store.counts()["turns"] == 0
-
-
-def test_an_import_that_embedded_before_a_reindex_stores_no_vectors_of_the_old_model(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("way", ["add", "import"])
+def test_what_was_embedded_before_a_reindex_is_not_stored(tmp_path: Path, way: str) -> None:
     exported = io.StringIO()
     with quick() as source:
         source.add("x", infer=False)
         source.export_jsonl(exported)
+    exported.seek(0)
     with quick(tmp_path / "a.db", embedder=ReindexedMeanwhile(tmp_path / "a.db")) as memory:
         with pytest.raises(DimensionMismatch):
-            memory.import_jsonl(io.StringIO(exported.getvalue()))
+            memory.add("x", infer=False) if way == "add" else memory.import_jsonl(exported)
         assert memory.store.counts()["memories"] == 0
 
 

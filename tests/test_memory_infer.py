@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -21,6 +22,10 @@ from edgemem.errors import ModelNotFound, StoreFull, StoreLocked
 from edgemem.pipeline.recall import recall
 from edgemem.runtime.embedder import Embedder
 
+MOVED = {
+    "I live in Bergen.": "{} lives in Bergen",
+    "I moved to Oslo and live there now.": "{} moved to Oslo and lives there now",
+}
 OSLO = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
 
 
@@ -161,12 +166,8 @@ def test_the_models_own_words_and_recalled_ones_are_never_extracted() -> None:
 def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
     embedder: Embedder,
 ) -> None:
-    known = {
-        "I live in Bergen.": "{} lives in Bergen",
-        "I moved to Oslo and live there now.": "{} moved to Oslo and lives there now",
-    }
     ends = {"User moved to Oslo and lives there now": "User lives in Bergen"}
-    engine = FakeEngine(facts=known, ends=ends)
+    engine = FakeEngine(facts=MOVED, ends=ends)
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         memory.add("I live in Bergen.", timestamp="2024-06-01T10:00Z")
         later = memory.add("I moved to Oslo and live there now.", timestamp="2020-01-01T10:00Z")
@@ -179,12 +180,8 @@ def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
 
 def test_without_an_expert_both_facts_stay_and_the_older_comes_first(embedder: Embedder) -> None:
     """No rule takes a fact out of answers: who is right is told by the days."""
-    known = {
-        "I live in Bergen.": "{} lives in Bergen",
-        "I moved to Oslo and live there now.": "{} moved to Oslo and lives there now",
-    }
-    with Memory(":memory:", engine=FakeEngine(facts=known), embedder=embedder) as memory:
-        for said, when in zip(known, ("2024-06-01T10:00Z", "2025-01-01T10:00Z"), strict=True):
+    with Memory(":memory:", engine=FakeEngine(facts=MOVED), embedder=embedder) as memory:
+        for said, when in zip(MOVED, ("2024-06-01T10:00Z", "2025-01-01T10:00Z"), strict=True):
             added = [c for c in memory.add(said, timestamp=when) if c.kind == "fact"]
             assert [c.event for c in added] == ["ADD"]
         stored = [m for m in memory.get_all() if m.kind == "fact"]
@@ -194,17 +191,25 @@ def test_without_an_expert_both_facts_stay_and_the_older_comes_first(embedder: E
             "User moved to Oslo and lives there now",
         ]
         asked = "Where do I live now?"
-        shown = recall(memory, asked, memory.search(asked), most=4).shown
+        shown = recall(memory, asked, memory.search(asked), most=4)
         assert "Oslo" in shown[-1].text and any("Bergen" in r.text for r in shown[:-1])
 
 
 # -- pending ---------------------------------------------------------------------------------
 
 
-def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_later() -> None:
+@pytest.fixture
+def broken() -> FakeEngine:
+    """A model whose answers cannot be parsed, until it is mended."""
     engine = FakeEngine(facts=OSLO)
     engine.broken = True
-    with quick(engine=engine) as memory:
+    return engine
+
+
+def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_later(
+    broken: FakeEngine,
+) -> None:
+    with quick(engine=broken) as memory:
         result = memory.add("I live in Oslo.", user_id="ana")
         assert result.pending == 1 and [c.kind for c in result] == ["turn"]
         assert texts(memory.search("Oslo", user_id="ana")) == ["I live in Oslo."]
@@ -214,22 +219,11 @@ def test_an_answer_that_cannot_be_parsed_waits_with_its_turn_and_is_finished_lat
         (turn,) = memory.store.turns(listed["turns"]).values()
         assert turn.content == "I live in Oslo."
 
-        engine.broken = False
+        broken.broken = False
         assert list(memory.process_pending()) == []  # its time has not come
         done = memory.process_pending(retry_now=True)
         assert texts(done) == facts(memory, user_id="ana") == ["User lives in Oslo"]
         assert done.pending == 0 and memory.doctor()["pending"] == []
-
-
-def test_a_turn_that_is_edited_is_not_extracted_from_as_it_was() -> None:
-    engine = FakeEngine(facts=OSLO)
-    engine.broken = True
-    with quick(engine=engine) as memory:
-        first, _ = memory.add(["I live in Oslo.", "I have a cat."])
-        engine.broken = False
-        memory.update(first.id, "I live in Bergen.")
-        memory.process_pending(retry_now=True)
-        assert facts(memory) == ["User has a cat"] and memory.pending() == []
 
 
 def test_a_full_disk_while_extracting_is_told(tmp_path: Path) -> None:
@@ -251,10 +245,8 @@ def test_an_add_takes_up_two_older_pieces_and_no_more() -> None:
         assert memory.add("I have a cat.").pending == 0 and len(memory.pending()) == 2
 
 
-def test_each_failure_waits_longer() -> None:
-    engine = FakeEngine()
-    engine.broken = True
-    with quick(engine=engine) as memory:
+def test_each_failure_waits_longer(broken: FakeEngine) -> None:
+    with quick(engine=broken) as memory:
         memory.add("I live in Oslo.")
         waits = []
         for _ in range(3):
@@ -276,22 +268,26 @@ def test_a_later_add_takes_up_what_is_due() -> None:
         assert memory.pending() == [] and facts(memory, user_id="ana") == ["User lives in Oslo"]
 
 
-@pytest.mark.parametrize("how", ["delete", "delete_all", "erase", "reset"])
-def test_what_is_deleted_is_not_extracted_from_afterwards(tmp_path: Path, how: str) -> None:
-    engine = FakeEngine(facts=OSLO)
-    engine.broken = True
-    with quick(tmp_path / "a.db", engine=engine) as memory:
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda memory, id: memory.update(id, "I live in Bergen."), ["User has a cat"]),
+        (lambda memory, id: memory.delete(id), ["User has a cat"]),
+        (lambda memory, id: memory.erase(id), []),
+        (lambda memory, id: memory.delete_all(user_id="ana"), []),
+        (lambda memory, id: memory.reset(), []),
+    ],
+    ids=["update", "delete", "erase", "delete_all", "reset"],
+)
+def test_what_is_edited_or_deleted_is_not_extracted_from_as_it_was(
+    broken: FakeEngine, change: Callable[[Memory, str], object], left: list[str]
+) -> None:
+    with quick(engine=broken) as memory:
         first, _ = memory.add(["I live in Oslo.", "I have a cat."], user_id="ana")
-        engine.broken = False
-        if how in ("delete", "erase"):
-            getattr(memory, how)(first.id)
-        elif how == "delete_all":
-            memory.delete_all(user_id="ana")
-        else:
-            memory.reset()
+        broken.broken = False
+        change(memory, first.id)
         memory.process_pending(retry_now=True)
-        assert facts(memory) == (["User has a cat"] if how == "delete" else [])
-        assert memory.pending() == []
+        assert facts(memory) == left and memory.pending() == []
 
 
 def test_what_is_deleted_while_the_model_reads_it_leaves_no_fact() -> None:

@@ -13,7 +13,7 @@ from memorykit import quick
 
 from edgemem import cachefile
 from edgemem.config import load_settings
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval import whitening
 from edgemem.retrieval.metric import Moments
 from edgemem.retrieval.search import Memories
@@ -54,7 +54,7 @@ def metric_of(memories, scope=ANN):
 
 
 def ask(memories, scope=ANN):
-    return memories.candidates("", unit(1, 7)[0], scope=scope, now=0.0)
+    return memories.candidates(Query("", scope, now=0.0), unit(1, 7)[0])
 
 
 def saved(path, n=300, *, seed=1, dtype="float32"):

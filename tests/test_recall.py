@@ -5,7 +5,7 @@ from fake_engine import FakeEngine
 from memorykit import quick, texts
 
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import Context, recall
+from edgemem.pipeline.recall import recall, sources
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
 OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."
@@ -24,13 +24,13 @@ def tell(memory: Memory, text: str, day: str = DAYS[0], *, infer: bool = False, 
     )
 
 
-def shown(memory: Memory, question: str, most: int = 8, *, whole: bool = False) -> Context:
+def shown(memory: Memory, question: str, most: int = 8, *, whole: bool = False):
     hits = memory.search(question, user_id="ana", top_k=16, explain=True)
     return recall(memory, question, hits, most=most, whole=whole)
 
 
-def sentences(context: Context) -> list[str]:
-    return [recalled.text for recalled in context.shown]
+def sentences(found) -> list[str]:
+    return [evidence.text for evidence in found]
 
 
 def with_a_contradiction(memory: Memory, old: str = OLD) -> None:
@@ -75,9 +75,9 @@ def test_a_fact_is_shown_in_the_words_of_the_turn_it_was_taken_from_and_once(mem
     tell(memory, "My cat is called Tom.", infer=True)
     context = shown(memory, "What is my cat called?")
     assert sentences(context) == ["My cat is called Tom."]
-    (recalled,) = context.shown
-    assert (recalled.when[:10], recalled.speaker, recalled.said) == ("2024-05-01", "User", True)
-    assert len(context.hits) == 1
+    (recalled,) = context
+    assert (recalled.when[:10], recalled.speaker) == ("2024-05-01", "User")
+    assert len(sources(context)) == 1
 
 
 def test_a_fact_that_was_edited_is_shown_as_it_was_edited(memory):
@@ -93,9 +93,9 @@ def test_a_fact_that_was_edited_is_shown_as_it_was_edited(memory):
             vectors=memory.embedder.embed_chunks(["cat called Felix"])[0],
             updated_at="2999-01-01T00:00:00.000+00:00",
         )
-    (recalled,) = shown(memory, "What is my cat called?").shown
+    (recalled,) = shown(memory, "What is my cat called?")
     assert recalled.text == "The cat of User is called Felix"
-    assert not recalled.said
+    assert recalled.speaker is None
 
 
 def test_a_turn_that_was_edited_is_shown_as_it_was_edited(memory):
@@ -111,32 +111,18 @@ def test_an_edited_turn_keeps_its_speaker(memory):
     for turn in memory.add(told, user_id="ana", infer=False):
         while memory.get(turn.id).updated_at == turn.created_at:
             memory.update(turn.id, "My cat is called Felix.")
-    (recalled,) = shown(memory, "What is my cat called?").shown
+    (recalled,) = shown(memory, "What is my cat called?")
     assert (recalled.text, recalled.speaker) == ("My cat is called Felix.", "Bo")
-
-
-def test_questions_are_never_shown(memory):
-    tell(memory, "What is my cat called?")
-    assert shown(memory, "What is my cat called?") == Context()
-    tell(memory, "Do you like my cat? My cat is called Tom. Is it a good name for a cat?")
-    assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Tom."]
 
 
 def test_what_the_assistant_said_is_never_shown_but_a_named_person_is(memory):
     tell(memory, "Your cat is called Rex.", role="assistant")
     assert texts(memory.search("What is my cat called?", user_id="ana"))
-    assert shown(memory, "What is my cat called?") == Context()
+    assert shown(memory, "What is my cat called?") == ()
     tell(memory, "The cat is called Tom.", role="assistant", name="Bo")
     context = shown(memory, "What is the cat called?")
     assert sentences(context) == ["The cat is called Tom."]
-    assert context.shown[0].speaker == "Bo"
-
-
-def test_only_the_nearest_sentences_are_shown_the_nearest_last(memory):
-    tell(memory, "The weather was fine. My cat is called Tom. A cat sleeps all day.")
-    context = shown(memory, "What is my cat called?", most=2)
-    assert sentences(context) == ["A cat sleeps all day.", "My cat is called Tom."]
-    assert sentences(shown(memory, "What is my cat called?", most=1)) == ["My cat is called Tom."]
+    assert context[0].speaker == "Bo"
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
@@ -153,26 +139,15 @@ def test_the_hits_are_those_of_what_is_shown_the_most_telling_first(memory):
     tell(memory, "My cat is called Tom.", DAYS[1])
     tell(memory, "It rained on the mountain.", DAYS[2])
     context = shown(memory, "What is my cat called?", most=2)
-    assert [hit.memory for hit in context.hits] == sentences(context)[::-1]
-
-
-def test_nothing_relevant_is_nothing(memory):
-    assert shown(memory, "What is my cat called?") == Context()  # an empty store
-    tell(memory, "It rained on the mountain.")
-    assert shown(memory, "What is my cat called?") == Context()
-
-
-def test_what_is_far_from_the_question_is_left_out_beside_what_is_near(memory):
-    tell(memory, "My cat is called Tom. It rained on the mountain.")
-    assert sentences(shown(memory, "What is my cat called?")) == ["My cat is called Tom."]
+    assert [hit.memory for hit in sources(context)] == sentences(context)[::-1]
 
 
 def test_a_relevant_hit_that_may_not_be_shown_lets_nothing_else_through(memory):
     """Asked twice, a question finds itself; that is no reason to answer from the weather."""
     tell(memory, "It rained on the hill, the dog slept.")
-    assert shown(memory, "What is my oldest sister's boat called?") == Context()
+    assert shown(memory, "What is my oldest sister's boat called?") == ()
     tell(memory, "What is my oldest sister's boat called?")
-    assert shown(memory, "What is my oldest sister's boat called?") == Context()
+    assert shown(memory, "What is my oldest sister's boat called?") == ()
 
 
 def test_a_deleted_turn_is_not_quoted_through_its_fact(memory):
@@ -183,4 +158,26 @@ def test_a_deleted_turn_is_not_quoted_through_its_fact(memory):
     assert sentences(shown(memory, "What is my cat called?")) == ["User's cat is called Tom"]
     (fact,) = memory.get_all(user_id="ana")
     memory.delete(fact.id)
-    assert shown(memory, "What is my cat called?") == Context()
+    assert shown(memory, "What is my cat called?") == ()
+
+
+TOM = "My cat is called Tom."
+NEAR = f"The weather was fine. {TOM} A cat sleeps all day."
+
+
+@pytest.mark.parametrize(
+    ("said", "most", "expected"),
+    [
+        pytest.param(None, 8, [], id="an empty store tells nothing"),
+        pytest.param("It rained on the mountain.", 8, [], id="nor does what is not relevant"),
+        pytest.param("What is my cat called?", 8, [], id="nor a question"),
+        pytest.param(f"Do you like it? {TOM} A good name for a cat?", 8, [TOM], id="nor a part"),
+        pytest.param(f"{TOM} It rained on the mountain.", 8, [TOM], id="what is far is left out"),
+        pytest.param(NEAR, 2, ["A cat sleeps all day.", TOM], id="the nearest comes last"),
+        pytest.param(NEAR, 1, [TOM], id="the nearest alone"),
+    ],
+)
+def test_the_sentences_near_to_the_question_are_shown(memory, said, most, expected):
+    if said is not None:
+        tell(memory, said)
+    assert sentences(shown(memory, "What is my cat called?", most=most)) == expected

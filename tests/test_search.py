@@ -8,7 +8,7 @@ from memorykit import BagOfWords, quick, texts
 from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
 
 from edgemem import Memory
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval.search import FEATURES, Memories, Scored, find
 from edgemem.store import Store
 from edgemem.store.filters import compile_filters
@@ -24,8 +24,9 @@ def store():
 
 
 def ask(store: Store, query: str, vector: np.ndarray = E[0], **more: object) -> list[Scored]:
-    options = {"scope": Scope(), "k": 10, **more}
-    return find(store, Memories(DIM), query, vector, **options)[0]  # type: ignore[arg-type]
+    explain = bool(more.pop("explain", False))
+    asked = Query(query, **more)  # type: ignore[arg-type]
+    return find(store, Memories(DIM), asked, vector, explain=explain)[0]
 
 
 def rowids(found: list[Scored]) -> list[int]:
@@ -42,7 +43,7 @@ def test_words_and_meaning_each_find_a_memory(store):
         memory("near", "something else", vectors=E[:1]),
         memory("worded", "the cello", vectors=-E[:1]),
     )
-    found = ask(store, "cello lessons", k=2)
+    found = ask(store, "cello lessons", top_k=2)
     assert sorted(rowids(found)) == sorted([near, worded])
 
 
@@ -54,19 +55,19 @@ def test_a_memory_without_a_vector_is_found_by_its_words(store):
 
 def test_the_best_come_first_and_k_of_them(store):
     add(store, *(memory(f"m{i}", f"word{i}", vectors=unit(i)) for i in range(30)))
-    every = ask(store, "word7 word9", k=100)
+    every = ask(store, "word7 word9", top_k=100)
     assert len(every) == 30
     scores = [hit.score for hit in every]
     assert scores == sorted(scores, reverse=True) and all(0 < score < 1 for score in scores)
     for k in (1, 5, 29):
-        assert ask(store, "word7 word9", k=k) == every[:k]
+        assert ask(store, "word7 word9", top_k=k) == every[:k]
 
 
 def test_it_says_how_many_were_scored(store):
     add(store, *(memory(f"m{i}", "tea") for i in range(20)))
-    found, scored = find(store, Memories(DIM), "tea", E[0], scope=ADA, k=3)
+    found, scored = find(store, Memories(DIM), Query("tea", ADA, top_k=3), E[0])
     assert (len(found), scored) == (3, 20)
-    assert find(store, Memories(DIM), "tea", E[0], scope=BOB, k=3) == ([], 0)
+    assert find(store, Memories(DIM), Query("tea", BOB, top_k=3), E[0]) == ([], 0)
 
 
 def test_scopes_kinds_times_and_filters_leave_out(store):
@@ -86,7 +87,7 @@ def test_scopes_kinds_times_and_filters_leave_out(store):
     assert sorted(rowids(ask(store, "tea", scope=ADA))) == [a, c, later]
     assert rowids(ask(store, "tea", scope=BOB)) == [b]
     assert rowids(ask(store, "tea", scope=Scope("nobody"))) == []
-    assert rowids(ask(store, "tea", kinds=["summary"])) == [c]
+    assert rowids(ask(store, "tea", kinds=frozenset({"summary"}))) == [c]
     where = compile_filters({"place": "home"})
     assert rowids(ask(store, "tea", where=where)) == [a]
     assert rowids(ask(store, "tea", where=where, scope=BOB)) == []
@@ -95,7 +96,7 @@ def test_scopes_kinds_times_and_filters_leave_out(store):
 def test_a_memory_that_matches_a_filter_is_found_among_many_nearer_ones(store):
     add(store, *(memory(f"m{i}", "tea", vectors=E[:1]) for i in range(300)))
     (far,) = add(store, memory("far", "milk", vectors=-E[:1], metadata={"place": "home"}))
-    assert rowids(ask(store, "tea", where=compile_filters({"place": "home"}), k=1)) == [far]
+    assert rowids(ask(store, "tea", where=compile_filters({"place": "home"}), top_k=1)) == [far]
 
 
 # A turn and its facts
@@ -113,7 +114,7 @@ def conversation(store: Store, n: int, facts: int = 2) -> list[list[int]]:
 
 def test_a_turn_and_its_facts_do_not_repeat_each_other(store):
     made = conversation(store, 8)
-    found = rowids(ask(store, "tea", k=20))
+    found = rowids(ask(store, "tea", top_k=20))
     for own, *facts in made:
         assert (own in found) != bool(set(facts) & set(found))
         assert own in found or set(facts) <= set(found)
@@ -136,7 +137,7 @@ def test_repeated_facts_leave_room_for_k_others(store):
     """Three times k are looked at: of every turn that has two facts, the turn or the two."""
     conversation(store, 30)
     for k in (1, 5, 20):
-        assert len(ask(store, "tea", k=k)) == k
+        assert len(ask(store, "tea", top_k=k)) == k
 
 
 # What a score is
@@ -144,8 +145,8 @@ def test_repeated_facts_leave_room_for_k_others(store):
 
 def test_explained_parts_add_up_to_the_score_and_change_nothing(store):
     add(store, *(memory(f"m{i}", f"tea word{i}", vectors=unit(i)) for i in range(40)))
-    plain = ask(store, "tea word7 yesterday", k=40)
-    explained = ask(store, "tea word7 yesterday", k=40, explain=True)
+    plain = ask(store, "tea word7 yesterday", top_k=40)
+    explained = ask(store, "tea word7 yesterday", top_k=40, explain=True)
     assert [(h.rowid, h.score) for h in plain] == [(h.rowid, h.score) for h in explained]
     assert all(hit.parts is None for hit in plain)
     for hit in explained:
@@ -176,9 +177,9 @@ def test_a_users_scores_do_not_depend_on_what_others_remember(store):
 
 def test_a_score_is_the_same_whatever_else_is_asked_for(store):
     add(store, *(memory(f"m{i}", f"tea word{i}", vectors=unit(i)) for i in range(30)))
-    every = {hit.rowid: hit.score for hit in ask(store, "tea word3", k=30)}
+    every = {hit.rowid: hit.score for hit in ask(store, "tea word3", top_k=30)}
     for k in (1, 7):
-        assert all(every[hit.rowid] == hit.score for hit in ask(store, "tea word3", k=k))
+        assert all(every[hit.rowid] == hit.score for hit in ask(store, "tea word3", top_k=k))
 
 
 # Through Memory

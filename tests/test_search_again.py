@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from edgemem.results import Scope
+from edgemem.results import Query, Scope
 from edgemem.retrieval import search as module
 from edgemem.retrieval.lexical import Postings
 from edgemem.retrieval.search import FEATURES, Memories, refresh
@@ -44,17 +44,17 @@ def add(
 
 
 def found(
-    store: Store, memories: Memories, scope: Scope = ANA, now: float = T, **only: object
+    store: Store,
+    memories: Memories,
+    scope: Scope = ANA,
+    now: float = T,
+    kinds: frozenset[str] | None = None,
+    rowids: np.ndarray | None = None,
 ) -> list[int]:
     refresh(store, memories)
     vector = np.eye(1, DIM, dtype=np.float32)[0]
-    candidates = memories.candidates(
-        "tea",
-        vector,
-        scope=scope,
-        now=now,
-        **only,  # type: ignore[arg-type]
-    )
+    query = Query("tea", scope, kinds=kinds, now=now)
+    candidates = memories.candidates(query, vector, rowids)
     # One of them is in the vectors, the words and the mask of neighbours, or in none.
     assert (candidates.features[:, 0] > 0).all() and (candidates.features[:, 2] > 0).all()
     return candidates.rowids.tolist()
@@ -80,9 +80,9 @@ def test_scopes_and_kinds_do_not_see_each_others(store: Store) -> None:
         assert found(store, memories) == [1, 3]
         assert found(store, memories, BEN) == [2]
         assert found(store, memories, Scope()) == [1, 2, 3]
-        assert found(store, memories, kinds=["summary"]) == [3]
+        assert found(store, memories, kinds=frozenset({"summary"})) == [3]
         assert found(store, memories, rowids=np.array([1])) == [1]
-    assert len(memories._sights) <= module.KEPT_SIGHTS
+    assert len(memories._visibles) <= module.KEPT_VISIBLE
 
 
 def test_a_memory_ends_between_two_searches_without_a_write(store: Store) -> None:
@@ -97,14 +97,14 @@ def test_a_memory_ends_between_two_searches_without_a_write(store: Store) -> Non
 
 def test_more_scopes_than_are_kept_are_all_answered_right(store: Store) -> None:
     memories = Memories(DIM)
-    users = [Scope(user_id=f"u{i}") for i in range(module.KEPT_SIGHTS + 3)]
+    users = [Scope(user_id=f"u{i}") for i in range(module.KEPT_VISIBLE + 3)]
     for i, user in enumerate(users):
         add(store, f"m{i}", user)
     for _ in range(2):
         assert [found(store, memories, user) for user in users] == [
             [i + 1] for i in range(len(users))
         ]
-    assert len(memories._sights) == module.KEPT_SIGHTS
+    assert len(memories._visibles) == module.KEPT_VISIBLE
 
 
 def test_documents_having_any_of_some_terms() -> None:
@@ -120,7 +120,7 @@ def test_what_says_when_is_looked_at_anew_after_a_write(store: Store) -> None:
 
     def times() -> list[float]:
         refresh(store, memories)
-        got = memories.candidates("When was there tea?", vector, scope=ANA, now=T)
+        got = memories.candidates(Query("When was there tea?", ANA, now=T), vector)
         return got.features[:, column].tolist()
 
     add(store, "a")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpus.evaluate import Reader
-from edgemem.results import Message
+from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.stages import extraction, generation, reading, update
-from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND, Recalled
+from edgemem.stages.generation import NOT_KNOWN, NOTHING_FOUND
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -350,7 +350,7 @@ def test_a_bench_asks_for_an_event_as_the_stage_does():
 
 def answer(*pieces, question="Who barks?"):
     engine = Expert(*pieces)
-    memories = [Recalled("I adopted Rex yesterday.", MAY_8, "Ana", True)]
+    memories = [Evidence("I adopted Rex yesterday.", MAY_8, "Ana")]
     return engine, generation.answer(engine, question, memories, speaker="Tom")
 
 

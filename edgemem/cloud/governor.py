@@ -26,9 +26,8 @@ from edgemem.cloud.redact import People, Redacted, redact
 from edgemem.compression.layout import estimated_tokens
 from edgemem.config import CloudSettings, config_dir
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
-from edgemem.language import absolute
-from edgemem.results import Hit, Scope, utc_now
-from edgemem.stages.generation import Recalled
+from edgemem.results import Hit, Scope, to_utc, utc_now
+from edgemem.stages.evidence import head, plain
 from edgemem.store import Store, receipts
 from edgemem.store.receipts import Receipt
 
@@ -277,13 +276,13 @@ class Governor:
         self, question: str, hits: Sequence[Hit], rules: Guard
     ) -> tuple[list[str], tuple[str, ...]]:
         """Dated lines of what may leave, and the ids of the memories they are of."""
-        from edgemem.pipeline.recall import recall
+        from edgemem.pipeline.recall import recall, sources
 
         allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
         free = [hit for hit in hits if hit.id in allowed]
-        context = recall(self.memory, question, free, most=SHOWN, whole=True)
-        lines = [_note(shown) for shown in context.shown]
-        return [line for line in lines if rules.allows(line)], tuple(h.id for h in context.hits)
+        shown = recall(self.memory, question, free, most=SHOWN, whole=True)
+        lines = [head(evidence) + plain(evidence) for evidence in shown]
+        return [line for line in lines if rules.allows(line)], tuple(h.id for h in sources(shown))
 
     def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
         """The context, compressed where that pays; and the seconds it took."""
@@ -385,16 +384,6 @@ def _tokens(text: str) -> int:
     return len(estimated_tokens(text))
 
 
-def _note(memory: Recalled) -> str:
-    """A memory in one line, its relative dates written out."""
-    from edgemem.pipeline.recall import note_head
-
-    text = " ".join(memory.text.split())
-    if memory.when is not None:
-        text = absolute(text, memory.when)[0]
-    return note_head(memory.when, memory.speaker, said=memory.said) + text
-
-
 def _key(settings: CloudSettings) -> str | None:
     name = settings.api_key_env
     if name is None:
@@ -410,10 +399,7 @@ def _key(settings: CloudSettings) -> str | None:
 
 def _month() -> str:
     """When this calendar month began, as stored text."""
-    now = datetime.now(UTC)
-    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0).isoformat(
-        timespec="milliseconds"
-    )
+    return to_utc(datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0))
 
 
 # -- prices ----------------------------------------------------------------------------------------

@@ -26,8 +26,9 @@ from edgemem.compression.compress import (
     relevance,
 )
 from edgemem.compression.layout import estimated_tokens
-from edgemem.pipeline.recall import Passage, note_head, passages
-from edgemem.results import Hit
+from edgemem.pipeline.recall import evidence_of
+from edgemem.results import Evidence, Hit
+from edgemem.stages.evidence import head
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -62,14 +63,15 @@ def condense(
     as `compress_prompt`, StoreError.
     """
     started = time.perf_counter()
-    found = passages(memory, question, hits, most=len(hits))
-    found.sort(key=lambda passage: passage.when or "")
-    heads = [note_head(p.when, p.speaker, said=p.said) for p in found]
+    found = evidence_of(memory, question, hits, most=len(hits))
+    found.sort(key=lambda evidence: evidence.when or "")
+    sources = tuple(evidence.source for evidence in found if evidence.source is not None)
+    heads = [head(evidence) for evidence in found]
     # Each space for itself, so that the stored places of tokens stay right.
-    bodies = [_OTHER_SPACE.sub(" ", p.text) for p in found]
+    bodies = [_OTHER_SPACE.sub(" ", evidence.text) for evidence in found]
     lines = [head + body for head, body in zip(heads, bodies, strict=True)]
     tokens = tokenizer("\n".join(lines))
-    near = np.array([passage.hit.score for passage in found], np.float32)
+    near = np.array([hit.score for hit in sources], np.float32)
     context = compress(
         lines,
         _stored_scores(memory, found, heads, lines),
@@ -79,21 +81,19 @@ def condense(
         relevance=lambda layout: relevance(layout, question, turns=near),
         keep=keep,
     )
-    return Condensed(
-        replace(context, seconds=time.perf_counter() - started), tuple(p.hit for p in found)
-    )
+    return Condensed(replace(context, seconds=time.perf_counter() - started), sources)
 
 
 def _stored_scores(
-    memory: Memory, found: Sequence[Passage], heads: Sequence[str], lines: Sequence[str]
+    memory: Memory, found: Sequence[Evidence], heads: Sequence[str], lines: Sequence[str]
 ) -> Scores:
     """The scores of the lines' tokens, as far as they were made ahead of time."""
-    stored = memory.store.sensitivities([p.turn for p in found if p.turn is not None])
+    stored = memory.store.sensitivities([e.turn for e in found if e.turn is not None])
     parts, start = [], 0
-    for passage, head, line in zip(found, heads, lines, strict=True):
-        known = stored.get(passage.turn or "")
-        if known is not None and known.offsets[:, 1].max(initial=0) <= len(passage.text):
+    for evidence, before, line in zip(found, heads, lines, strict=True):
+        known = stored.get(evidence.turn or "")
+        if known is not None and known.offsets[:, 1].max(initial=0) <= len(evidence.text):
             offsets = known.offsets.astype(np.int64)
-            parts.append((start + len(head), Scores(offsets, known.values, "fisher")))
+            parts.append((start + len(before), Scores(offsets, known.values, "fisher")))
         start += len(line) + 1
     return joined(parts)

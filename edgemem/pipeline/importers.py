@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -381,12 +381,7 @@ def _time(head: re.Match[str], day_first: bool) -> str:
     time = datetime(
         full_year, int(month), int(day), hour, int(head["minute"]), int(head["second"] or 0)
     )
-    zone = head["zone"]
-    return (
-        datetime.fromisoformat(time.isoformat() + zone.upper()).isoformat()
-        if zone
-        else (time.isoformat())
-    )
+    return datetime.fromisoformat(time.isoformat() + (head["zone"] or "").upper()).isoformat()
 
 
 def _hour(hour: int, half: str) -> int:
@@ -416,21 +411,11 @@ def batches(
     messages: Sequence[dict[str, Any]], *, infer: bool, size: int = BATCH_TURNS
 ) -> Iterator[list[dict[str, Any]]]:
     """Messages as they go into one `Memory.add`: pairs of one session if infer, else `size`."""
-    if not infer:
-        for start in range(0, len(messages), size):
-            yield list(messages[start : start + size])
-        return
-    pair: list[dict[str, Any]] = []
-    for message in messages:
-        if pair and _session(pair[0]) != _session(message):
-            yield pair
-            pair = []
-        pair.append(message)
-        if len(pair) == 2:
-            yield pair
-            pair = []
-    if pair:
-        yield pair
+    groups = [list(of_one) for _, of_one in groupby(messages, key=_session)]
+    size = 2 if infer else size
+    for group in groups if infer else [messages]:
+        for start in range(0, len(group), size):
+            yield list(group[start : start + size])
 
 
 def _session(message: Mapping[str, Any]) -> object:

@@ -1,4 +1,4 @@
-"""The write path after a turn is safely stored: extraction, update, and what is pending.
+"""The write path: messages become turns, and facts are taken from them.
 
 A turn and its piece of pending work are committed together before any model runs. Working it off
 ends in one transaction that applies the operations and drops the piece; if the model's answer
@@ -9,7 +9,7 @@ works pending pieces off.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.pipeline.turns import added
-from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
+from edgemem.results import Change, MemoryItem, Message, Query, Scope, to_utc, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
@@ -31,7 +30,17 @@ from edgemem.store.writing import Transaction
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["EXTRACT", "payload", "work_off"]
+__all__ = [
+    "EXTRACT",
+    "added",
+    "is_searchable",
+    "pairs_to_extract",
+    "payload",
+    "said",
+    "stored_turn",
+    "turn_memory",
+    "work_off",
+]
 
 EXTRACT = "extract"
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
@@ -46,6 +55,88 @@ class _NewFact:
     vectors: Vectors
     turn: StoredTurn
     sources: tuple[str, ...]
+
+
+# -- messages as stored turns -----------------------------------------------------------------
+
+
+def is_searchable(turn: StoredTurn, recalled: bool) -> bool:
+    """Whether a turn is found by searches: said by someone, and not made from memories."""
+    return turn.role in ("user", "assistant") and not recalled
+
+
+def said(turn: StoredTurn | Message) -> str:
+    """The text whose vector stands for a turn: who says it, and what."""
+    return search_text(turn.content, speaker=turn.name)
+
+
+def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:
+    """A message as it goes into the store, with an id of its own. now: ISO-8601 UTC."""
+    return StoredTurn(
+        id=str(uuid.uuid4()),
+        scope=scope,
+        role=message.role,
+        name=message.name,
+        content=message.content,
+        timestamp=message.timestamp,
+        metadata=message.metadata,
+        created_at=now,
+    )
+
+
+def turn_memory(
+    turn: StoredTurn,
+    vectors: Vectors,
+    metadata: Mapping[str, Any] | None = None,
+    expires_at: str | None = None,
+) -> NewMemory:
+    """The memory that makes a turn searchable, whatever is extracted from it later.
+
+    vectors: (c, dim) float32, those of `said(turn)`. metadata: of the whole call; the message's
+    own goes before it.
+    """
+    return NewMemory(
+        id=str(uuid.uuid4()),
+        kind="turn",
+        memory=turn.content,
+        search_text=search_text(turn.content, speaker=turn.name, when=turn.timestamp),
+        scope=turn.scope,
+        created_at=turn.created_at,
+        vectors=vectors,
+        metadata={**(metadata or {}), **turn.metadata},
+        valid_from=turn.timestamp,
+        expires_at=expires_at,
+        sources=(turn.id,),
+    )
+
+
+def added(item: NewMemory) -> Change:
+    """What storing a memory changed."""
+    return Change(
+        id=item.id,
+        memory=item.memory,
+        event="ADD",
+        kind=item.kind,
+        metadata=item.metadata,
+        created_at=item.created_at,
+        updated_at=item.created_at,
+    )
+
+
+def pairs_to_extract(
+    turns: Sequence[StoredTurn], searchable: Sequence[StoredTurn]
+) -> list[list[str]]:
+    """Ids of the turns to extract from, two messages at a time.
+
+    An assistant without a name is the model itself, whose words hold nothing new.
+    """
+    worth = {turn.id for turn in searchable if turn.role == "user" or turn.name is not None}
+    pairs = [turns[i : i + 2] for i in range(0, len(turns), 2)]
+    ids = [[turn.id for turn in pair if turn.id in worth] for pair in pairs]
+    return [pair for pair in ids if pair]
+
+
+# -- facts from stored turns -------------------------------------------------------------------
 
 
 def payload(
@@ -69,7 +160,7 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
         due = datetime.now(UTC) + timedelta(seconds=wait)
         with memory.store.transaction() as tx:
             error = f"{type(exc).__name__}: {exc}"[:500]
-            tx.fail_pending(item.id, error, due.isoformat(timespec="milliseconds"))
+            tx.fail_pending(item.id, error, to_utc(due))
         return []
 
 
@@ -96,7 +187,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         _NewFact(fact, vector, turns[fact.source], tuple(ids))
         for fact, vector, ids in zip(found, vectors, cited, strict=True)
     ]
-    near = [_nearest(memory, item.scope, fact.vectors) for fact in facts]
+    near = [_nearest(memory, item.scope, fact) for fact in facts]
     ops = update.decide(
         memory.engine,
         [f.fact.text for f in facts],
@@ -116,11 +207,12 @@ def _message(turn: StoredTurn) -> Message:
     return Message(turn.role, turn.content, turn.timestamp, turn.name)
 
 
-def _nearest(memory: Memory, scope: Scope, vectors: Vectors) -> list[tuple[MemoryItem, float]]:
+def _nearest(memory: Memory, scope: Scope, new: _NewFact) -> list[tuple[MemoryItem, float]]:
     """The facts of the scope nearest to a new one, with their cosine."""
     store, index = memory.store, memory.index
     refresh(store, index)
-    rowids, cosines = index.nearest(vectors[0], NEAREST, scope=scope, kinds={"fact"})
+    query = Query(new.fact.text, scope, kinds=frozenset({"fact"}), top_k=NEAREST)
+    rowids, cosines = index.nearest(query, new.vectors[0])
     items = store.by_rowids(rowids.tolist())
     pairs = zip(rowids.tolist(), cosines.tolist(), strict=True)
     return [(items[rowid], cosine) for rowid, cosine in pairs if rowid in items]

@@ -6,15 +6,15 @@ question, quoting them (bench/LOG.md; the choices were made on those conversatio
 the turns they were taken from, and the turns' own words are shown: a fact of a small model is a
 good key, and a bad quotation. An expert has learned to read whole turns among others.
 
-Knows a Memory and the stage's `Recalled`; no prompt.
+Knows a Memory; no prompt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,34 +24,28 @@ from edgemem.language import (
     content_words,
     is_question,
     leans_back,
-    on_day,
     same_word,
     sentences,
     words,
 )
-from edgemem.results import Hit, MemoryItem, Scope
+from edgemem.results import Evidence, Hit, Query, Scope
 from edgemem.retrieval.search import RELEVANT, refresh
-from edgemem.stages.generation import Recalled
 from edgemem.store import StoredTurn
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-T = TypeVar("T")
-
 __all__ = [
-    "Context",
-    "Passage",
     "bearing",
+    "evidence_of",
     "known",
-    "note_head",
     "notes",
     "overview",
-    "passages",
     "recall",
+    "sources",
 ]
 
-_MAX_PASSAGES = 8  # turns and facts whose sentences are compared with the question
+_MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
 _LEAST = 0.002  # the score of a note; below it, what is known of everything must do
@@ -71,33 +65,9 @@ _LASTING = (  # what advice and letters need to know of anybody
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What is shown to the model, the most telling last, and the hits that it came from."""
-
-    shown: tuple[Recalled, ...] = ()
-    hits: tuple[Hit, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """What a hit says: a turn's words, or a fact (which nobody said).
-
-    turn: whose words the text is, all of them; else None. over: facts of it that no longer hold.
-    """
-
-    hit: Hit
-    text: str
-    when: str | None
-    speaker: str
-    said: bool
-    turn: str | None = None
-    over: tuple[str, ...] = ()
-
-
 def recall(
     memory: Memory, question: str, hits: Sequence[Hit], *, most: int, whole: bool = False
-) -> Context:
+) -> tuple[Evidence, ...]:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. whole: whole turns, in the hits' order, relevant or not: an
@@ -105,124 +75,126 @@ def recall(
     assistant said, and what has been contradicted since (unless the question is about the past).
     The nearest sentence comes last, or the newest when the question asks for now.
     """
-    found = passages(memory, question, hits)
-    if whole:
-        return _context([(p, p.text) for p in found[:most]], by_time=asks_for_now(question))
+    found = evidence_of(memory, question, hits)
+    if not whole:
+        found = _nearest_sentences(memory, question, found)
+    best = found[:most][::-1]
+    return _oldest_first(best) if asks_for_now(question) else tuple(best)
+
+
+def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
+    """The sentences of evidence that are near a question, nearest first; none unless some of it
+    is relevant."""
     # A relevant hit that may not be shown (this question, asked before) lets no other through.
-    if not passages(memory, question, [hit for hit in hits if hit.score >= RELEVANT]):
-        return Context()
+    if not any(hit.score >= RELEVANT for hit in sources(found)):
+        return []
     split = [
-        (passage, sentence)
-        for passage in found
-        for sentence in sentences(passage.text)
+        replace(evidence, text=sentence, turn=None)
+        for evidence in found
+        for sentence in sentences(evidence.text)
         if not is_question(sentence)
     ]
     if not split:
-        return Context()
-    vectors = memory.embedder.embed([question, *(sentence for _, sentence in split)])
+        return []
+    vectors = memory.embedder.embed([question, *(evidence.text for evidence in split)])
     asked = content_words(question)
     scores = [
-        cosine + _WORDS_WEIGHT * _share(asked, sentence)
-        for cosine, (_, sentence) in zip(vectors[1:] @ vectors[0], split, strict=True)
+        cosine + _WORDS_WEIGHT * _share(asked, evidence.text)
+        for cosine, evidence in zip(vectors[1:] @ vectors[0], split, strict=True)
     ]
-    best = np.argsort(-np.asarray(scores), kind="stable")[:most].tolist()
-    best = [i for i in best if scores[i] >= _FAR * scores[best[0]]]
-    return _context([split[i] for i in best], by_time=asks_for_now(question))
+    order = np.argsort(-np.asarray(scores), kind="stable").tolist()
+    return [split[i] for i in order if scores[i] >= _FAR * scores[order[0]]]
 
 
-def _context(best: Sequence[tuple[Passage, str]], *, by_time: bool) -> Context:
-    """best: texts, the most telling first. by_time: the newest is shown last, instead of it."""
-    chosen = list(reversed(best))
-    if by_time:
-        chosen.sort(key=lambda found: found[0].when or "")
-    return Context(
-        tuple(Recalled(text, p.when, p.speaker, p.said) for p, text in chosen),
-        tuple({p.hit.id: p.hit for p, _ in reversed(chosen)}.values()),
-    )
+def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
+    """The memories of evidence, best first, each once."""
+    hits = {e.source.id: e.source for e in shown if e.source is not None}
+    return tuple(sorted(hits.values(), key=lambda hit: -hit.score))
 
 
-def notes(memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[str] = ()) -> Context:
+def notes(
+    memory: Memory, hits: Sequence[Hit], *, most: int, seen: Collection[str] = ()
+) -> tuple[Evidence, ...]:
     """What an instruct model is shown of the hits: at most `most` whole turns, oldest first.
 
     What has been contradicted since is shown, and said to be so: the model reads which is meant.
     seen: texts that the conversation has already. A hit that is far less probable than the best
     one is left out: each is read at the cost of a sentence, and takes the model's mind off.
     """
-    least = max(_LEAST, _FAR_LESS * max((hit.score for hit in hits), default=0.0))
-    told = passages(memory, None, [hit for hit in hits if hit.score >= least], most=len(hits))
-    return _noted([p for p in told if p.text not in seen][:most])
+    near = _within(hits, _FAR_LESS, least=_LEAST)
+    found = evidence_of(memory, None, near, most=len(hits))
+    return _oldest_first([e for e in found if e.text not in seen][:most])
 
 
 def known(
     memory: Memory,
     scope: Scope,
-    fits: Callable[[Sequence[Recalled]], bool],
+    fits: Callable[[Sequence[Evidence]], bool],
     seen: Collection[str] = (),
-) -> Context:
+) -> tuple[Evidence, ...]:
     """What every answer of a scope may need, as much as fits, oldest first.
 
-    A search finds what resembles a message. Advice, a letter or a summary needs what does not: by
-    turns what told the newest fact, and what is nearest to each thing that lasts (`_LASTING`).
+    A search finds what resembles a message. Advice, a letter or a summary needs what does not: in
+    turn what told the newest fact, and what is nearest to each thing that lasts (`_LASTING`).
     seen: texts that the conversation has already.
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
-    hits = [Hit.of(item, 0.0) for item in _by_turns(newest, _by_turns(*_lasting(memory, scope)))]
-    taken: list[Passage] = []
-    for passage in passages(memory, None, hits, most=len(hits)):
-        if passage.text in seen:
+    facts = [Hit.of(item, 0.0) for item in newest]
+    hits = list(_round_robin(facts, _lasting(memory, scope)))
+    taken: tuple[Evidence, ...] = ()
+    for evidence in evidence_of(memory, None, hits, most=len(hits)):
+        if evidence.text in seen:
             continue
-        if not fits(_noted([*taken, passage]).shown):
+        if not fits(more := _oldest_first([*taken, evidence])):
             break
-        taken.append(passage)
-    return _noted(taken)
+        taken = more
+    return taken
 
 
-def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> Context:
+def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidence, ...]:
     """At most `most` turns of what a search finds, oldest first, but for what fits far less."""
-    least = _OF_THE_BEST * max((hit.score for hit in hits), default=0.0)
-    return _noted(passages(memory, None, [hit for hit in hits if hit.score >= least], most=most))
+    return _oldest_first(evidence_of(memory, None, _within(hits, _OF_THE_BEST), most=most))
 
 
-def bearing(memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int) -> Context:
+def bearing(
+    memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int
+) -> tuple[Evidence, ...]:
     """At most `most` turns that a task should agree with, oldest first: in turn what a search
     finds and what is nearest to each thing that lasts."""
-    lasting = [Hit.of(item, 0.0) for item in _by_turns(*_lasting(memory, scope))]
-    return _noted(passages(memory, None, list(_by_turns(hits, lasting)), most=most))
+    hits = list(_round_robin(hits, _lasting(memory, scope)))
+    return _oldest_first(evidence_of(memory, None, hits, most=most))
 
 
-def _noted(found: Sequence[Passage]) -> Context:
-    """Passages as notes, oldest first."""
-    by_time = sorted(found, key=lambda p: p.when or "")
-    return Context(
-        tuple(Recalled(p.text, p.when, p.speaker, p.said, p.over) for p in by_time),
-        tuple({p.hit.id: p.hit for p in by_time}.values()),
-    )
+def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    return tuple(sorted(found, key=lambda evidence: evidence.when or ""))
 
 
-def _lasting(memory: Memory, scope: Scope) -> list[list[MemoryItem]]:
-    """For each thing that lasts the memories nearest to it, nearest first."""
+def _within(hits: Sequence[Hit], share: float, *, least: float = 0.0) -> list[Hit]:
+    """The hits that have at least a share of the best one's score, and at least `least`."""
+    least = max(least, share * max((hit.score for hit in hits), default=0.0))
+    return [hit for hit in hits if hit.score >= least]
+
+
+def _lasting(memory: Memory, scope: Scope) -> list[Hit]:
+    """The memories nearest to each thing that lasts, the nearest of each first; scored 0."""
     refresh(memory.store, memory.index)
     found = []
-    for vector in memory.embedder.embed(_LASTING):
-        rowids, _ = memory.index.nearest(vector, _NEAREST, scope=scope)
-        found.append(list(memory.store.by_rowids(rowids.tolist()).values()))
-    return found
+    for text, vector in zip(_LASTING, memory.embedder.embed(_LASTING), strict=True):
+        rowids, _ = memory.index.nearest(Query(text, scope, top_k=_NEAREST), vector)
+        items = memory.store.by_rowids(rowids.tolist()).values()
+        found.append([Hit.of(item, 0.0) for item in items])
+    return list(_round_robin(*found))
 
 
-def _by_turns(*rows: Iterable[T]) -> Iterator[T]:
+def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
     """The first of each row, then the second of each, and so on."""
     for column in zip_longest(*rows):
-        yield from (item for item in column if item is not None)
+        yield from (hit for hit in column if hit is not None)
 
 
-def note_head(when: str | None, speaker: str, *, said: bool = True) -> str:
-    """What stands before a passage in a list of notes, as `language.HEAD` reads it."""
-    return f"{on_day(when)}{speaker if said else 'it was noted'}: "
-
-
-def passages(
-    memory: Memory, question: str | None, hits: Sequence[Hit], *, most: int = _MAX_PASSAGES
-) -> list[Passage]:
+def evidence_of(
+    memory: Memory, question: str | None, hits: Sequence[Hit], *, most: int = _MAX_EVIDENCE
+) -> list[Evidence]:
     """What the hits say, in their order: the words of their turns where these still stand.
 
     Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
@@ -235,23 +207,21 @@ def passages(
     stale = memory.stale_turns(turns)
     over = {} if question is None or asks_for_past(question) else stale
     marked = stale if question is None else {}
-    found: dict[str, Passage] = {}
+    found: dict[str, Evidence] = {}
     for hit in hits:
         edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         if not is_turn and (edited or not said):
-            found[hit.id] = Passage(hit, hit.memory, hit.valid_from, "User", said=False)
+            found[hit.id] = Evidence(hit.memory, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
             text = hit.memory if edited else _holding(turn.content, over.get(turn.id, ()))
             if text and _is_said_by_a_person(turn) and not is_question(text):
                 speaker = turn.name or turn.role.capitalize()
                 whose = turn.id if text == turn.content else None
-                no_more = marked.get(turn.id, ())
-                found.setdefault(
-                    turn.id,
-                    Passage(hit, text, turn.timestamp, speaker, True, turn=whose, over=no_more),
-                )
+                ended = marked.get(turn.id, ())
+                evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)
+                found.setdefault(turn.id, evidence)
     return list(found.values())[:most]
 
 

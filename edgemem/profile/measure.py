@@ -31,9 +31,9 @@ from edgemem.compression.sensitivity import Scorer
 from edgemem.config import load_settings
 from edgemem.errors import ModelError
 from edgemem.memory import Memory
-from edgemem.pipeline.turns import stored_turn, turn_memory
+from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.profile.report import Part, Timing
-from edgemem.results import Message, Scope, utc_now
+from edgemem.results import Message, Query, Scope, utc_now
 from edgemem.retrieval import search
 from edgemem.retrieval.search import Memories, similarities
 from edgemem.retrieval.vectors import Dtype
@@ -163,7 +163,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
     times = tuple(round(hits.search_ms, 4) for hits in found)
     run.stages.append(Timing(name="search", times_ms=times, note="beyond embedding the query"))
     index, vector = memory.index, embedder.embed_query(run.question)
-    best = index.candidates(run.question, vector, scope=Scope(run.user), now=time.time())
+    best = index.candidates(Query(run.question, Scope(run.user)), vector)
     table = index.vectors.table()
     metric = index.whitening.get(None, index.generation, lambda: table.vectors(None))
 
@@ -362,7 +362,7 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
                 for i in range(start, min(start + _BATCH, n)):
                     turn = stored_turn(Message("user", texts[i], when), _SCOPE, when)
                     tx.add_turn(turn)
-                    made = turn_memory(turn, unit[i : i + 1], metadata={}, expires_at=None)
+                    made = turn_memory(turn, unit[i : i + 1])
                     tx.add_memory(made, role="user", actor_id=None)
         memories = Memories(_DIM, vectors)
 
@@ -371,7 +371,7 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
             vector = unit[i % n] + rng.standard_normal(_DIM) / np.sqrt(2 * _DIM)
             vector = (vector / np.linalg.norm(vector)).astype(np.float32)
             began = time.perf_counter()
-            found, _ = search.find(store, memories, texts[n + i], vector, scope=_SCOPE, k=10)
+            found, _ = search.find(store, memories, Query(texts[n + i], _SCOPE), vector)
             store.by_rowids([hit.rowid for hit in found])
             return (time.perf_counter() - began) * 1e3
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.language import FIRST_PERSON, words
-from edgemem.results import Scope
+from edgemem.results import Query
 from edgemem.retrieval.vectors import Columns
 
 if TYPE_CHECKING:
@@ -149,11 +149,10 @@ class Catalog:
         else:
             self._place(new)
 
-    def allowed(
-        self, scope: Scope, kinds: Collection[str] | None, now: float, rowids: IntArray | None
-    ) -> BoolArray:
-        """(end,) bool: the memories that are live at `now` (Unix seconds) and match; None: any."""
-        allowed: BoolArray = self._column["live"] & (self._column["until"] > now)
+    def allowed(self, query: Query, rowids: IntArray | None = None) -> BoolArray:
+        """(end,) bool: the live memories that a query may find. rowids: only these; None: any."""
+        allowed: BoolArray = self._column["live"] & (self._column["until"] > query.now)
+        scope = query.scope
         for name, value in (
             ("user", scope.user_id),
             ("agent", scope.agent_id),
@@ -161,8 +160,8 @@ class Catalog:
         ):
             if value is not None:
                 allowed &= self._column[name] == self._codes[name].find(value)
-        if kinds is not None:
-            wanted = [self._codes["kind"].find(kind) for kind in kinds]
+        if query.kinds is not None:
+            wanted = [self._codes["kind"].find(kind) for kind in query.kinds]
             allowed &= np.isin(self._column["kind"], wanted)
         if rowids is not None:
             listed = np.zeros(self.end, np.bool_)

@@ -16,9 +16,8 @@ import json
 import math
 import os
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from edgemem.errors import DimensionMismatch
 from edgemem.kernels import beside, metric_query, rank
 from edgemem.language import asks_when, words
-from edgemem.results import Scope, to_utc
+from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval import whitening
 from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.index import IndexView, VectorIndex
@@ -42,7 +41,6 @@ from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
-from edgemem.store.filters import Where
 
 __all__ = [
     "FEATURES",
@@ -151,7 +149,7 @@ NEAREST = 100
 """How many memories the vectors propose, and how many the words; with their neighbours in the
 conversation these are the candidates."""
 
-KEPT_SIGHTS = 4  # a few bytes for every memory each
+KEPT_VISIBLE = 4  # a few bytes for every memory each
 MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
 MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far out
 
@@ -171,8 +169,8 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """What searches of one scope see of one generation, all that takes time for every memory.
+class _Visible:
+    """What searches of one scope may find in one generation, computed once for all of them.
 
     allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors;
     speakers: the codes of those who said them. It holds from the time `since` until one of these
@@ -203,7 +201,7 @@ class Memories:
         self._catalog = Catalog()
         self._postings = Postings()
         self._timed: BoolArray | None = None  # of _timed_slots, until something is applied
-        self._sights: OrderedDict[tuple[Scope, frozenset[str] | None], _Sight] = OrderedDict()
+        self._visibles: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible] = OrderedDict()
 
     @property
     def dim(self) -> int:
@@ -221,7 +219,7 @@ class Memories:
                 "metric": self.whitening.memory_bytes(),
                 "postings": self._postings.memory_bytes(),
                 "catalog": self._catalog.memory_bytes(),
-                "sights": sum(sight.nbytes() for sight in self._sights.values()),
+                "masks": sum(each.nbytes() for each in self._visibles.values()),
             }
 
     def apply(self, changes: Changes) -> None:
@@ -230,7 +228,7 @@ class Memories:
         with self._lock:
             if changes.generation < self.generation and not changes.full:
                 return
-            self._sights.clear()
+            self._visibles.clear()
             self._timed = None
             self.vectors.apply(changes)
             self._catalog.apply(changes)
@@ -240,47 +238,36 @@ class Memories:
                 self._postings.apply(changes.removed_rowids, changes.rowids.tolist(), terms)
             self.generation = changes.generation
 
-    def nearest(
-        self, vector: FloatArray, k: int, *, scope: Scope, kinds: Collection[str] | None = None
-    ) -> tuple[IntArray, FloatArray]:
-        """The k live memories of a scope with the largest cosine: rowids and cosines, best first.
+    def nearest(self, query: Query, vector: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The `top_k` memories with the largest cosine: rowids and cosines, best first.
 
-        vector: (dim,) float32, of length 1.
+        vector: (dim,) float32, the query's, of length 1. `query.where` is not looked at.
         """
         with self._lock:
-            view = self.vectors.view(self._sight(scope, kinds, time.time(), None).table)
-        rowids, cosines, _ = view.search(vector, k)
+            view = self.vectors.view(self._visible(query, None).table)
+        rowids, cosines, _ = view.search(vector, query.top_k)
         return rowids, cosines
 
     def candidates(
-        self,
-        query: str,
-        vector: FloatArray,
-        *,
-        scope: Scope,
-        kinds: Collection[str] | None = None,
-        rowids: IntArray | None = None,
-        now: float,
-        k: int = 10,
+        self, query: Query, vector: FloatArray, rowids: IntArray | None = None
     ) -> Candidates:
         """The memories that may answer a query, with their features.
 
-        vector: (dim,) float32, the query's, of length 1. kinds, rowids: only these. now: Unix
-        seconds; what is no longer valid then, or has expired, is left out. k: how many will be
-        wanted; candidates are the nearest vectors and the best by BM25, 100 or 2 k of each, and
-        the turns beside those.
+        vector: (dim,) float32, the query's, of length 1. rowids: only these, which match
+        `query.where`. Candidates are the nearest vectors and the best by BM25, 100 or 2 `top_k` of
+        each, and the turns beside those.
         """
-        wanted = max(NEAREST, 2 * k)
-        terms = query_terms(query, now)
+        wanted = max(NEAREST, 2 * query.top_k)
+        terms = query_terms(query.text, query.now)
         with self._lock:
-            sight = self._sight(scope, kinds, now, rowids)
-            allowed, places = sight.allowed, self._catalog.places()
-            lexical = self._postings.view(terms, sight.seen)
-            timed = self._timed_slots() if asks_when(query) else None
-            view = self.vectors.view(sight.table)
-            named = self._catalog.speakers_named(words(query), sight.speakers)
+            visible = self._visible(query, rowids)
+            allowed, places = visible.allowed, self._catalog.places()
+            lexical = self._postings.view(terms, visible.seen)
+            timed = self._timed_slots() if asks_when(query.text) else None
+            view = self.vectors.view(visible.table)
+            named = self._catalog.speakers_named(words(query.text), visible.speakers)
             generation = self.generation
-        metric = self._metric(scope, view, generation)
+        metric = self._metric(query.scope, view, generation)
         matches = lexical.search(wanted)
         near, _, _ = view.search(vector, wanted)
         proposals = np.concatenate([near, matches.docs])
@@ -297,19 +284,17 @@ class Memories:
             for code in named:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
-        features[:, Feature.AMONG] = math.log(min(max(FEW, sight.seen.count), MANY))
+        features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
         weights = shipped()["cosine" if metric is None else "metric"]
         return Candidates(found, features, weights, places.place[found])
 
-    def _sight(
-        self, scope: Scope, kinds: Collection[str] | None, now: float, rowids: IntArray | None
-    ) -> _Sight:
-        """What a search sees; with `rowids` it is another every time. The caller holds the lock."""
-        key = scope, None if kinds is None else frozenset(kinds)
-        sight = self._sights.get(key) if rowids is None else None
-        if sight is None or not sight.since <= now < sight.until:
-            allowed = self._catalog.allowed(scope, kinds, now, rowids)
-            sight = _Sight(
+    def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
+        """What a query may find; with `rowids` it is computed anew. The caller holds the lock."""
+        key, now = (query.scope, query.kinds), query.now
+        visible = self._visibles.get(key) if rowids is None else None
+        if visible is None or not visible.since <= now < visible.until:
+            allowed = self._catalog.allowed(query, rowids)
+            visible = _Visible(
                 allowed,
                 self._postings.seen(allowed),
                 self.vectors.view(allowed).table,
@@ -318,11 +303,11 @@ class Memories:
                 self._catalog.soonest_end(allowed),
             )
         if rowids is None:
-            self._sights[key] = sight
-            self._sights.move_to_end(key)
-            if len(self._sights) > KEPT_SIGHTS:
-                self._sights.popitem(last=False)
-        return sight
+            self._visibles[key] = visible
+            self._visibles.move_to_end(key)
+            if len(self._visibles) > KEPT_VISIBLE:
+                self._visibles.popitem(last=False)
+        return visible
 
     def _timed_slots(self) -> BoolArray:
         """The documents that say when something was, see `Postings.having`. The caller holds the
@@ -414,34 +399,26 @@ def refresh(store: Store, memories: Memories) -> None:
 def find(
     store: Store,
     memories: Memories,
-    query: str,
+    query: Query,
     vector: NDArray[np.float32],
     *,
-    scope: Scope,
-    where: Where | None = None,
-    kinds: Collection[str] | None = None,
-    k: int,
     explain: bool = False,
 ) -> tuple[list[Scored], int]:
-    """The k best live memories, best first, and how many were scored.
+    """The `top_k` best live memories, best first, and how many were scored.
 
-    vector: (dim,) float32, the query's. With `where`, all that match are scanned. Of a turn and
-    the facts taken from it either the turn or the facts are found, whichever comes first.
+    vector: (dim,) float32, the query's. With `query.where`, all that match are scanned. Of a turn
+    and the facts taken from it either the turn or the facts are found, whichever comes first.
     """
     refresh(store, memories)
-    now = time.time()
-    candidates = memories.candidates(
-        query,
-        vector,
-        scope=scope,
-        kinds=kinds,
-        rowids=store.rowids(scope, where=where, kinds=kinds, now=to_utc(now)) if where else None,
-        now=now,
-        k=k,
-    )
+    rowids = None
+    if query.where is not None:
+        rowids = store.rowids(
+            query.scope, where=query.where, kinds=query.kinds, now=to_utc(query.now)
+        )
+    candidates = memories.candidates(query, vector, rowids)
     found: list[Scored] = []
     # A turn gives few facts: three times as many are enough to find k that do not repeat.
-    positions, scores = candidates.weights.best(candidates.features, 3 * k)
+    positions, scores = candidates.weights.best(candidates.features, 3 * query.top_k)
     facts: set[int] = set()
     turns: set[int] = set()
     for i, rowid, place, score in zip(
@@ -453,7 +430,7 @@ def find(
     ):
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
-        if place not in theirs and len(found) < k:
+        if place not in theirs and len(found) < query.top_k:
             parts = parts_of(candidates.weights, candidates.features[i]) if explain else None
             found.append(Scored(rowid, score, parts))
     return found, len(candidates.rowids)

@@ -8,30 +8,31 @@ tried). So recall is answered through a plain completion, which any GGUF can do.
 answers of an instruct model, are `reply`'s.
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
 
-Knows memories as dated text; knows nothing of the store or of how they were found.
+Knows memories as evidence; knows nothing of the store or of how they were found.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from edgemem.config import cache_dir
-from edgemem.language import absolute, day_text, on_day, same_word, words
+from edgemem.language import same_word, words
+from edgemem.results import Evidence
 from edgemem.runtime.engine import Engine, Generation, Stream
+from edgemem.runtime.generation import Options
+from edgemem.stages.evidence import day_of, line, shown_text
 
 __all__ = [
     "ABOUT_ITSELF",
     "NOTHING_FOUND",
     "NOT_KNOWN",
-    "Recalled",
     "answer",
     "expert_prompt",
     "expert_target",
     "quoted",
-    "shown_text",
 ]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
@@ -72,24 +73,10 @@ User's short answer: The trumpet
 _ITEM = re.compile(r"[^,]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """One memory as it is shown to the model.
-
-    said: whether `text` is somebody's own words. over: facts of it that no longer hold.
-    """
-
-    text: str
-    when: str | None
-    speaker: str
-    said: bool
-    over: tuple[str, ...] = ()
-
-
 def answer(
     engine: Engine,
     question: str,
-    memories: Sequence[Recalled],
+    memories: Sequence[Evidence],
     *,
     speaker: str,
     before: tuple[str, str] | None = None,
@@ -102,7 +89,7 @@ def answer(
     """
     expert = engine.expert("generation")
     write = partial(expert_prompt, before=before) if expert else _prompt
-    shown: list[Recalled] = []
+    shown: list[Evidence] = []
     for memory in reversed(memories):
         prompt = write(question, [memory, *shown], speaker)
         if engine.count_tokens(prompt) + MAX_ANSWER_TOKENS <= engine.n_ctx:
@@ -111,38 +98,32 @@ def answer(
     # Kept in a file: else the first answer of a process computes it, a good part of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
-    if expert:
-        told = engine.stream(
-            prompt,
-            max_tokens=MAX_ANSWER_TOKENS,
-            stop=("\n",),
-            fork=(expert_target(None), expert_target("Yes"), SURE),
-            stage="generation",
-        )
-        return Stream(_told(told, prompt))
-    return engine.stream(
-        prompt,
-        max_tokens=MAX_ANSWER_TOKENS,
-        stop=("\n",),
-        within=[shown_text(m) for m in shown] or None,
-        stage="generation",
-    )
+    options: Options = {
+        "max_tokens": MAX_ANSWER_TOKENS,
+        "stop": ("\n",),
+        "stage": "generation",
+    }
+    if not expert:
+        options["within"] = [shown_text(memory) for memory in shown] or None
+        return engine.stream(prompt, **options)
+    options["fork"] = expert_target(None), expert_target("Yes"), SURE
+    return Stream(_checked(engine.stream(prompt, **options), prompt))
 
 
-def quoted(memories: Sequence[Recalled], *, bearing: bool) -> str:
+def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
     """What was told, in the user's own words, oldest first; no model says it.
 
     A model too small to write from memories would invent beside them. bearing: on a task.
     """
     lines = [_BEARING if bearing else _TOLD]
     for memory in memories:
-        day = f"{day_text(memory.when)}: " if memory.when else ""
+        day = f"{day_of(memory)}: " if memory.when else ""
         over = " (no longer so)" if memory.over else ""
         lines.append(f"- {day}{shown_text(memory)}{over}")
     return "\n".join(lines)
 
 
-def _told(stream: Stream, prompt: str) -> Generator[str, None, Generation]:
+def _checked(stream: Stream, prompt: str) -> Generator[str, None, Generation]:
     """An expert's answer, an item of its list at a time; its refusal is put in our words."""
     text = sent = ""
     try:
@@ -190,17 +171,18 @@ def _listed(text: str, shown: str) -> str:
 
 def expert_prompt(
     question: str,
-    memories: Sequence[Recalled],
+    memories: Sequence[Evidence],
     speaker: str,
     before: tuple[str, str] | None = None,
 ) -> str:
     """What an expert reads. memories: the most relevant last; speaker: who asks. before: what was
     said before in this conversation, and the answer: "and when?" asks about that."""
-    lines = "".join(f"{_line(m)}\n" for m in memories)
+    lines = "".join(f"{line(m)}\n" for m in memories)
     earlier = ""
     if before:
-        asked, told = (" ".join(text.split()) for text in before)
-        earlier = f"{speaker} asks: {asked[-_EARLIER_CHARS:]}\nAnswer: {told[:_EARLIER_CHARS]}\n"
+        asked, answered = (" ".join(text.split()) for text in before)
+        answered = answered[:_EARLIER_CHARS]
+        earlier = f"{speaker} asks: {asked[-_EARLIER_CHARS:]}\nAnswer: {answered}\n"
     question = " ".join(question.split())
     return f"{EXPERT_PROMPT}\n\n{lines}\n{earlier}{speaker} asks: {question}\nAnswer:"
 
@@ -210,22 +192,7 @@ def expert_target(answer: str | None) -> str:
     return f" {' '.join((answer or NOT_KNOWN).split())}"
 
 
-def _prompt(question: str, memories: Sequence[Recalled], speaker: str) -> str:
-    lines = "".join(f"{_line(m)}\n" for m in memories)
+def _prompt(question: str, memories: Sequence[Evidence], speaker: str) -> str:
+    lines = "".join(f"{line(m)}\n" for m in memories)
     question = " ".join(question.split())
     return f"{_EXAMPLES}{lines}\nQuestion to {speaker}: {question}\n{speaker}'s short answer:"
-
-
-def _line(memory: Recalled) -> str:
-    when = on_day(memory.when)
-    if not memory.said:
-        return f"{when}it was noted: {shown_text(memory)}"
-    return f'{when}{memory.speaker} said: "{shown_text(memory)}"'
-
-
-def shown_text(memory: Recalled) -> str:
-    """One line, its relative dates written out, without a quote that would end its quotation."""
-    text = " ".join(memory.text.split())
-    if memory.when:
-        text = absolute(text, memory.when)[0]
-    return text.replace('"', "'")

@@ -16,10 +16,10 @@ from datetime import date
 from itertools import groupby
 
 from edgemem.language import day_text
-from edgemem.results import Message
+from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Options
-from edgemem.stages.generation import Recalled, shown_text
+from edgemem.stages.evidence import day_of, quotation
 
 __all__ = ["MAX_TOKENS", "converse", "fitting", "small_talk", "system_text", "turn_text"]
 
@@ -47,7 +47,7 @@ _SMALL_TALK_TOKENS = 64
 
 
 def system_text(
-    today: date, known: Sequence[Recalled] = (), instructions: str = "", *, expert: bool = False
+    today: date, known: Sequence[Evidence] = (), instructions: str = "", *, expert: bool = False
 ) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own."""
     task = _EXPERT_SYSTEM if expert else _SYSTEM
@@ -59,24 +59,22 @@ def system_text(
     return "\n\n".join(parts)
 
 
-def turn_text(text: str, notes: Sequence[Recalled] = ()) -> str:
+def turn_text(text: str, notes: Sequence[Evidence] = ()) -> str:
     """What the user said, with the notes recalled for it before it, oldest first."""
     if not notes:
         return text
     return "\n".join([_NOTES, *_by_day(notes), "", f"{_MESSAGE} {text}"])
 
 
-def _by_day(notes: Sequence[Recalled]) -> list[str]:
+def _by_day(notes: Sequence[Evidence]) -> list[str]:
     """The lines of notes, each under its day."""
     lines: list[str] = []
-    for when, of_day in groupby(notes, key=lambda note: (note.when or "")[:10]):
-        if when:
-            lines.append(f"{day_text(when)}:")
+    for day, of_day in groupby(notes, key=day_of):
+        if day:
+            lines.append(f"{day}:")
         for note in of_day:
-            text = shown_text(note)
-            text = f'{note.speaker} said: "{text}"' if note.said else text
             over = f" (no longer so: {'; '.join(note.over)})" if note.over else ""
-            lines.append(f"- {text}{over}")
+            lines.append(f"- {quotation(note)}{over}")
     return lines
 
 

@@ -1,0 +1,47 @@
+"""How evidence is written for a model: its day, its speaker, its words.
+
+Each task orders the lines in its own way; what stands in a line is decided here. The cutter of
+compression/layout.py recognises `head`, so the two change together.
+"""
+
+from __future__ import annotations
+
+from edgemem.language import absolute, day_text, on_day
+from edgemem.results import Evidence
+
+__all__ = ["day_of", "head", "line", "plain", "quotation", "shown_text"]
+
+_NOTED = "it was noted"
+
+
+def day_of(evidence: Evidence) -> str:
+    """Its day in words ("3 March 2024"); empty if it has none."""
+    return day_text(evidence.when) if evidence.when else ""
+
+
+def head(evidence: Evidence) -> str:
+    """What stands before the text in a list: "On 3 March 2024, Ana: "."""
+    return f"{on_day(evidence.when)}{evidence.speaker or _NOTED}: "
+
+
+def line(evidence: Evidence) -> str:
+    """One line of a prompt: `On 3 March 2024, Ana said: "I moved."`."""
+    noted = "" if evidence.speaker else f"{_NOTED}: "
+    return f"{on_day(evidence.when)}{noted}{quotation(evidence)}"
+
+
+def quotation(evidence: Evidence) -> str:
+    """As `line`, without the day; of a fact the text alone."""
+    text = shown_text(evidence)
+    return f'{evidence.speaker} said: "{text}"' if evidence.speaker else text
+
+
+def shown_text(evidence: Evidence) -> str:
+    """As `plain`, without a quote that would end its quotation."""
+    return plain(evidence).replace('"', "'")
+
+
+def plain(evidence: Evidence) -> str:
+    """The text in one line, its relative dates written out."""
+    text = " ".join(evidence.text.split())
+    return absolute(text, evidence.when)[0] if evidence.when else text
