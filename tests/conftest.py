@@ -1,15 +1,21 @@
 """What test files share."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from clikit import Run, invoke
 
+from edgemem import Memory
 from edgemem.runtime import experts, machine, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from serverkit import Running
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,3 +79,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) ->
 
     monkeypatch.setattr(Engine, "load", classmethod(no_model))
     return tmp_path
+
+
+@pytest.fixture
+def server(memory: Memory) -> Iterator[Running]:
+    """The application of a test file's own `memory`, behind a real server."""
+    from serverkit import running
+
+    with running(memory) as found:
+        yield found

@@ -35,12 +35,6 @@ def memory() -> Iterator[Memory]:
         yield opened
 
 
-@pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
-    with running(memory) as found:
-        yield found
-
-
 # -- the page's files ----------------------------------------------------------------------------
 
 
@@ -92,9 +86,9 @@ def test_all_else_asks_for_the_token(server: Running, path: str) -> None:
     assert server.call(method, path, token="another-token-of-tests")[0] == 401
 
 
-@pytest.mark.parametrize("path", ["/", "/inspect/overview"])
-def test_a_page_that_names_this_machine_its_own_way_is_refused(server: Running, path: str) -> None:
-    assert server.call("GET", path, Host="evil.example")[0] == 421
+def test_a_page_that_names_this_machine_its_own_way_is_refused(server: Running) -> None:
+    for path in ("/", "/inspect/overview"):
+        assert server.call("GET", path, Host="evil.example")[0] == 421
 
 
 @pytest.mark.parametrize("path", [*DATA, "/healthz", "/metrics", "/memories?user_id=ana", "/no"])
@@ -164,10 +158,10 @@ def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(
 
 
 def test_a_deleted_memory_is_still_told(server: Running, memory: Memory) -> None:
-    id = fact(memory, "cat")
-    assert server.ok("GET", f"/inspect/memories/{id}")["memory"]["deleted_at"] is None
-    memory.delete(id)
-    told = server.ok("GET", f"/inspect/memories/{id}")
+    path = f"/inspect/memories/{fact(memory, 'cat')}"
+    assert server.ok("GET", path)["memory"]["deleted_at"] is None
+    memory.delete(fact(memory, "cat"))
+    told = server.ok("GET", path)
     assert told["memory"]["deleted_at"] and told["history"][-1]["is_deleted"]
 
 
@@ -188,32 +182,24 @@ def test_what_was_sent_is_told_without_its_words(server: Running, memory: Memory
 # -- erasing -------------------------------------------------------------------------------------
 
 
-def test_what_an_erase_would_take_is_told_and_then_taken() -> None:
+def test_what_an_erase_would_take_is_told_and_then_taken_and_nothing_with_an_unknown_id() -> None:
     gone: list[str] = []
     with filled() as memory, running(memory, on_erase=gone.extend) as server:
         id, before = fact(memory, "harbour"), memory.store.counts()
-        shown = server.ok("POST", "/inspect/erase/preview", {"ids": [id]})
+        for path in ERASING:
+            status, _, told = server.call("POST", path, {"ids": [id, "none"]})
+            assert (status, told) == (404, {"detail": "there is no memory with the id 'none'"})
+        shown = server.ok("POST", ERASING[0], {"ids": [id]})
         wanted = {"Ana works at the harbour", "I work at the harbour."}
         assert {row["memory"] for row in shown["memories"]} == wanted
         assert [turn["content"] for turn in shown["turns"]] == ["I work at the harbour."]
         assert memory.store.counts() == before and gone == []
-        rows = server.ok("POST", "/inspect/erase", {"ids": [id]})["results"]
+        rows = server.ok("POST", ERASING[1], {"ids": [id]})["results"]
         assert {row["id"] for row in rows} == {row["id"] for row in shown["memories"]}
         assert gone == ["I work at the harbour."]
         assert not wanted & set(texts(memory.get_all()))
         assert server.call("GET", f"/inspect/memories/{id}")[0] == 404
         assert server.ok("GET", "/inspect/receipts")["results"][0]["sent_sha256"] is None
-
-
-def test_one_unknown_id_and_nothing_is_erased() -> None:
-    gone: list[str] = []
-    with filled() as memory, running(memory, on_erase=gone.extend) as server:
-        before = memory.store.counts()
-        for path in ERASING:
-            body = {"ids": [fact(memory, "cat"), "none"]}
-            status, _, told = server.call("POST", path, body)
-            assert (status, told) == (404, {"detail": "there is no memory with the id 'none'"})
-        assert memory.store.counts() == before and gone == []
 
 
 @pytest.mark.parametrize(

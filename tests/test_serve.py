@@ -25,8 +25,7 @@ from edgemem.cli import tools
 from edgemem.cli.output import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
-from edgemem.server.asgi import require_safe
-from edgemem.server.guard import load_token, token_file
+from edgemem.server.asgi import load_token, require_safe, token_file
 
 
 @pytest.fixture(autouse=True)

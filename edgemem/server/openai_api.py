@@ -35,8 +35,18 @@ from edgemem.chat import Chat
 from edgemem.errors import EdgememError
 from edgemem.results import Message, utc_now
 from edgemem.runtime.generation import Generation, Options
-from edgemem.server.refusals import Refusal, field, json_object, json_value, refusal_of, strings
-from edgemem.server.service import Job, Service, service_of, unless_gone
+from edgemem.server.service import (
+    Job,
+    Refusal,
+    Service,
+    field,
+    json_object,
+    json_value,
+    refusal_of,
+    service_of,
+    strings,
+    unless_gone,
+)
 
 __all__ = ["ROUTES"]
 
