@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +66,12 @@ def embedder() -> Embedder:
 def run() -> Run:
     """Runs one command: `run("search", "cat", input=None, code=0)`."""
     return invoke
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Makes every command take this in the place of the language model."""
+    return lambda engine: monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
 
 
 @pytest.fixture
