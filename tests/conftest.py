@@ -75,16 +75,22 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Path:
-    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, with the models as they are."""
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def home(empty_home: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Path:
+    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
     monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: embedder))
 
     def no_model(*_a: Any, **_k: Any) -> None:
         raise AssertionError("the language model was loaded")
 
     monkeypatch.setattr(Engine, "load", classmethod(no_model))
-    return tmp_path
+    return empty_home
 
 
 @pytest.fixture

@@ -28,10 +28,7 @@ from edgemem.errors import ConfigError
 from edgemem.server import app, serve
 from edgemem.server.asgi import load_token, require_safe, token_file
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("empty_home")
 
 
 # -- the token -----------------------------------------------------------------------------------

@@ -67,8 +67,9 @@ def test_the_token_is_not_taken_twice_nor_under_another_scheme(server: Running) 
 def test_a_page_that_names_this_machine_its_own_way_is_refused(
     server: Running, host: str, status: int
 ) -> None:
-    """DNS rebinding; also /healthz, which needs no token, does not tell it that we are here."""
-    assert answer_of(server.send("GET /healthz", host=host))[0] == status
+    """DNS rebinding; also what needs no token does not tell it that we are here."""
+    for path in ("/healthz", "/", "/inspect/overview"):
+        assert answer_of(server.send(f"GET {path}", host=host))[0] == status
 
 
 def test_beyond_loopback_any_address_may_be_called_but_no_name() -> None:
@@ -288,11 +289,12 @@ def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
 
 
 def test_metrics_count_requests_by_route_and_never_by_id(server: Running) -> None:
-    server.call("GET", "/memories/secret-id")
-    server.call("GET", "/secret-path")
+    for path in ("/memories/secret-id", "/inspect/memories/secret-id", "/secret-path", "/"):
+        server.call("GET", path)
     status, headers, text = server.call("GET", "/metrics")
     assert status == 200 and headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert 'edgemem_requests_total{route="/memories/{id}",status="404"} ' in text
+    for route in ('"/memories/{id}",status="404"', '"/inspect/memories/{id}",status="404"', '"/"'):
+        assert f"edgemem_requests_total{{route={route}" in text
     assert "secret" not in text
     for name in ("queue_length 0", "queue_limit 16", "requests_in_flight 1", "pending 0"):
         assert f"\nedgemem_{name}\n" in text

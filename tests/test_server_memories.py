@@ -97,6 +97,21 @@ NO_ID, NO_OWNER = "there is no memory with the id 'none'", "at least one of user
                 ({"messages": "\ud800"}, "surrogate"),
             )
         ),
+        *(
+            ("GET", f"/inspect/memories?{query}", None, 400, message)
+            for query, message in (
+                ("limit=0", "limit is 0; give 1 to 200"),
+                ("limit=201", "limit is 201; give 1 to 200"),
+                ("limit=x", "limit is 'x'; it must be a whole number"),
+                ("offset=-1", "offset is -1; give 0 or more"),
+                (f"offset={2**63}", "give 0 or more"),
+                ("state=dead", "give one of live, past, deleted, all"),
+                ("kind=lie", "give one of fact, turn, summary, image"),
+            )
+        ),
+        ("POST", "/inspect/erase", {"ids": []}, 400, "ids is empty"),
+        ("POST", "/inspect/erase", {}, 400, "ids is None; it must be a text or a list of texts"),
+        ("POST", "/inspect/erase/preview", {"ids": [1]}, 400, "must be a text or a list of texts"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_told_in_our_words(

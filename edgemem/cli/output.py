@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -424,7 +424,8 @@ def remember_typed(text: str) -> None:
     """Add an input to the file. A folder that refuses is no error."""
     with suppress(OSError, UnicodeEncodeError):
         history_file().parent.mkdir(parents=True, exist_ok=True)
-        with open(history_file(), "a", encoding="utf-8", opener=_private) as file:
+        private = partial(os.open, mode=0o600)
+        with open(history_file(), "a", encoding="utf-8", opener=private) as file:
             file.write(_BREAK.join(text.splitlines()) + "\n")
 
 
@@ -463,7 +464,3 @@ def _write_typed(lines: list[str]) -> None:
         file.flush()
         os.fsync(file.fileno())
         file.truncate(len(data))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

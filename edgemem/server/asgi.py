@@ -16,15 +16,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,11 +109,11 @@ def app(
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    headers: Mapping[str, str] = {}
+    headers: dict[str, str] = {}
     if isinstance(error, Refusal | EdgememError):
         refusal = refusal_of(error)
     elif isinstance(error, HTTPException):
-        what, headers = f"{request.method} {request.url.path}", error.headers or {}
+        what, headers = f"{request.method} {request.url.path}", dict(error.headers or {})
         message = f"{what:.120} is not offered here; README.md lists what is"
         refusal = Refusal(message, error.status_code)
     else:
@@ -171,7 +163,7 @@ class _Guard:
         hosts: Collection[str],
         anywhere: bool,
         open: Collection[str],
-        paths: Mapping[object, str],
+        paths: dict[Any, str],
     ) -> None:
         self._app, self._service, self._token = app, service, token.encode()
         self._hosts, self._anywhere = frozenset(h.lower() for h in hosts), anywhere

@@ -30,6 +30,7 @@ from edgemem.server.service import (
     service_of,
     strings,
     whole,
+    wrong,
 )
 from edgemem.store.receipts import receipts
 from edgemem.store.store import Browsed, browse, owners, replacements
@@ -222,7 +223,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     limit = whole(given.get("limit") or str(_SHOWN), "limit")
     offset = whole(given.get("offset") or "0", "offset")
     if not 1 <= limit <= _MOST:
-        raise Refusal(f"limit is {limit}; give 1 to {_MOST}", param="limit")
+        raise wrong("limit", limit, f"give 1 to {_MOST}")
     found = browse(
         service.memory.store,
         Scope(*(given.get(name) or None for name in ("user_id", "agent_id", "run_id"))),

@@ -54,6 +54,7 @@ __all__ = [
     "strings",
     "unless_gone",
     "whole",
+    "wrong",
 ]
 
 T = TypeVar("T")
@@ -125,6 +126,11 @@ _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a n
 _NAMES |= {list: "a list", dict: "an object"}
 
 
+def wrong(name: str, value: object, rule: str) -> Refusal:
+    """What a field is refused with: what was given, and what is allowed."""
+    return Refusal(f"{name} is {value!r:.80}; {rule}", param=name)
+
+
 async def json_value(request: Request) -> Any:
     """The body as JSON. Raises Refusal."""
     try:
@@ -157,7 +163,7 @@ def field(body: Mapping[str, Any], name: str, kind: type[T], default: T | None =
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return value  # type: ignore[return-value]  # JSON's 1 is as good as 1.0
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise Refusal(f"{name} is {value!r:.80}; it must be {_NAMES[kind]}", param=name)
+        raise wrong(name, value, f"it must be {_NAMES[kind]}")
     return value
 
 
@@ -165,7 +171,7 @@ def strings(value: object, name: str) -> list[str]:
     """A text or a list of texts as a list. Raises Refusal on anything else."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise Refusal(f"{name} is {value!r:.80}; it must be a text or a list of texts", param=name)
+        raise wrong(name, value, "it must be a text or a list of texts")
     return texts
 
 
@@ -174,7 +180,7 @@ def whole(text: str, name: str) -> int:
     try:
         return int(text)
     except ValueError as exc:
-        raise Refusal(f"{name} is {text!r:.80}; it must be a whole number") from exc
+        raise wrong(name, text, "it must be a whole number") from exc
 
 
 # -- how much is taken on ------------------------------------------------------------------------
