@@ -26,7 +26,7 @@ from typing import Any
 from bench.scenarios import Scenario, day
 from edgemem.config import Settings
 from edgemem.runtime.embedder import Embedder
-from edgemem.server.guard import load_token
+from edgemem.server.asgi import load_token
 
 __all__ = ["filled", "serving"]
 

@@ -35,7 +35,7 @@ import openai
 from bench import report
 from bench.search import MESSAGES, sentences
 from edgemem.memory import Memory
-from edgemem.server.guard import load_token
+from edgemem.server.asgi import load_token
 
 MODEL = "smollm2-135m-instruct-q4_1"
 IMPATIENCE_S = 1.0

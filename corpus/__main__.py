@@ -17,12 +17,13 @@ from corpus.evaluate import Track, stages_alone, stages_together
 from corpus.phrases import Split
 from corpus.teacher import at_url, local, taught
 from edgemem.cli.output import (
+    Group,
     json_option,
     note,
-    one_line_errors,
     plural,
     print_json,
     progress,
+    wants_json,
     working,
 )
 from edgemem.config import load_settings
@@ -36,16 +37,8 @@ __all__ = ["cli"]
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class _Group(click.Group):
-    """A group whose commands turn an error into one line and exit code 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with one_line_errors():
-            return super().invoke(ctx)
-
-
 @click.group(
-    cls=_Group,
+    cls=Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def cli() -> None:
@@ -188,7 +181,7 @@ def _taught(
 @json_option
 def evaluate(
     files: tuple[Path, ...], experts: str | None, pairs: int, questions: int, operations: int,
-    together: bool, seed: int, as_json: bool,
+    together: bool, seed: int,
 ) -> None:  # fmt: skip
     """Score a set of experts beside the model alone, on annotated FILEs.
 
@@ -213,7 +206,7 @@ def evaluate(
             talks, source="memories", experts=experts, most=questions, track=track, seed=seed
         )
         summary, rows = summary | more, rows + further
-    if as_json:
+    if wants_json():
         print_json({"summary": summary, "rows": rows})
         return
     for row in rows:

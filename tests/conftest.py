@@ -1,15 +1,21 @@
 """What test files share."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from clikit import Run, invoke
 
+from edgemem import Memory
 from edgemem.runtime import experts, machine, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from serverkit import Running
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,13 +69,34 @@ def run() -> Run:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Path:
-    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Makes every command take this in the place of the language model."""
+    return lambda engine: monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, with the models as they are."""
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def home(empty_home: Path, monkeypatch: pytest.MonkeyPatch, embedder: Embedder) -> Path:
+    """A home of its own, the embedder loaded once, and no language model unless a test has one."""
     monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: embedder))
 
     def no_model(*_a: Any, **_k: Any) -> None:
         raise AssertionError("the language model was loaded")
 
     monkeypatch.setattr(Engine, "load", classmethod(no_model))
-    return tmp_path
+    return empty_home
+
+
+@pytest.fixture
+def server(memory: Memory) -> Iterator[Running]:
+    """The application of a test file's own `memory`, behind a real server."""
+    from serverkit import running
+
+    with running(memory) as found:
+        yield found

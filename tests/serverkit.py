@@ -15,11 +15,12 @@ from typing import Any
 import openai
 import uvicorn
 from fake_engine import FakeEngine
+from memorykit import quick
 from starlette.applications import Starlette
 
 from edgemem import Memory
 from edgemem.runtime.engine import Generation, Stream
-from edgemem.server import app
+from edgemem.server import Limits, app
 
 TOKEN = "a-token-of-the-tests"
 HI = {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}
@@ -96,9 +97,20 @@ class Running:
     def begin(self, path: str, body: Any) -> socket.socket:
         """A connection on which a request was sent and nothing read."""
         data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+        return self.send(f"POST {path}", f"Content-Length: {len(data)}", body=data)
+
+    def send(
+        self,
+        what: str,
+        *headers: str,
+        host: str = "localhost",
+        token: str = TOKEN,
+        body: bytes = b"",
+    ) -> socket.socket:
+        """A connection on which these very bytes were sent, and nothing read."""
+        lines = [f"{what} HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {token}", *headers]
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
-        connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
         return connection
 
 
@@ -126,3 +138,21 @@ def until(so: Callable[[], object], seconds: float = 20.0) -> None:
     while not so():
         assert time.monotonic() < end, "it did not come to pass in time"
         time.sleep(0.01)
+
+
+def answer_of(connection: socket.socket) -> tuple[int, str]:
+    """The status and the body of what a connection is answered."""
+    with connection:
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        return response.status, response.read().decode()
+
+
+@contextmanager
+def slowly(
+    limits: Limits | None = None, **engine: Any
+) -> Iterator[tuple[Running, SlowEngine, Memory]]:
+    """A server whose model speaks slowly, as SlowEngine's arguments say."""
+    slow = SlowEngine(**engine)
+    with quick(engine=slow) as memory, running(memory, limits=limits) as server:
+        yield server, slow, memory

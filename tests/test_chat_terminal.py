@@ -49,6 +49,12 @@ def at_the_prompt(terminal: Terminal, status: str = "memor") -> None:
     terminal.wait_until(lambda: terminal.current == PROMPT.strip() and status in terminal.lines[-1])
 
 
+def leave(terminal: Terminal, key: str = "\x04") -> None:
+    """By Ctrl-D, or Ctrl-C, at the prompt."""
+    terminal.type(key)
+    assert terminal.ended() == 0
+
+
 def test_the_status_is_below_and_the_answer_above_the_prompt() -> None:
     with Terminal(CHILD, "chat") as terminal:
         at_the_prompt(terminal)
@@ -64,8 +70,7 @@ def test_the_status_is_below_and_the_answer_above_the_prompt() -> None:
             PROMPT.strip(),
             "2 memories | 50 tokens/s",
         ]
-        terminal.type("\x04")
-        assert terminal.ended() == 0
+        leave(terminal)
 
 
 def test_a_slash_shows_the_commands_and_tab_completes_them() -> None:
@@ -106,8 +111,7 @@ def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
         at_the_prompt(terminal, "1 memory")
         terminal.type("\x1b[A\x1b[A\x1b[A\x1b[A")
         terminal.wait_until(lambda: terminal.current == f"{PROMPT}/memories password")
-        terminal.type("\x03")
-        assert terminal.ended() == 0
+        leave(terminal, "\x03")
     assert typed.typed_before() == ["/memories password", "/forget 1"]
 
 
@@ -119,8 +123,7 @@ def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
         assert terminal.current.startswith(CONTINUED)
         terminal.type("\r")
         at_the_prompt(terminal, "1 memory")
-        terminal.type("\x04")
-        assert terminal.ended() == 0
+        leave(terminal)
     with Memory(home / "memory.db") as memory:
         (item,) = memory.get_all(user_id="default", filters={"kind": "turn"})
         assert item.memory == "I like tea.\nI like ネコ too."
@@ -140,8 +143,7 @@ def test_ctrl_c_stops_an_answer_and_ctrl_d_leaves(home: Path, term: str) -> None
         terminal.type("/help\n")
         terminal.wait_for("/forget WORDS|N")
         terminal.wait_until(lambda: terminal.current == PROMPT.strip())
-        terminal.type("\x04")
-        assert terminal.ended() == 0
+        leave(terminal)
         drawn = term != "dumb"
         assert f"drawn by prompt_toolkit: {drawn}".encode() in terminal.raw
         assert (b"\x1b[?2004h" in terminal.raw) == drawn  # keys are asked for as they are pasted
@@ -167,8 +169,7 @@ def test_a_smaller_window_keeps_the_prompt_and_what_fits_of_the_status(home: Pat
         terminal.type("age\r")
         terminal.wait_for("It is Tom.")
         terminal.wait_until(lambda: terminal.lines[-1] == "1 memory | 50 tokens/s")
-        terminal.type("\x04")
-        assert terminal.ended() == 0
+        leave(terminal)
 
 
 def test_a_terminal_that_does_not_tell_where_its_cursor_is_gets_no_status() -> None:
@@ -178,8 +179,7 @@ def test_a_terminal_that_does_not_tell_where_its_cursor_is_gets_no_status() -> N
             terminal.type("Good morning to you!\r")
             terminal.wait_until(lambda n=answers: terminal.lines.count("It is Tom.") == n)  # type: ignore[misc]
             terminal.wait_until(lambda: terminal.current == PROMPT.strip())
-        terminal.type("\x04")
-        assert terminal.ended() == 0
+        leave(terminal)
         assert not any("memories" in line or "WARNING" in line for line in terminal.lines)
 
 

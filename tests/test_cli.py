@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import edgemem
 from edgemem.cli import cli
 from edgemem.cli.output import history_file, remember_typed
 from edgemem.memory import Memory
-from edgemem.runtime.engine import Engine
 
 pytestmark = [pytest.mark.models, pytest.mark.usefixtures("home")]
+
+StandIn = Callable[[FakeEngine], None]
+CAT = "My cat is called Tom."
 
 
 def results(result: Result) -> list[dict[str, Any]]:
@@ -46,33 +49,26 @@ def subcommands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", ["", *subcommands()])
-def test_every_command_has_help(run: Run, command: str) -> None:
+def test_every_command_has_help_and_json_and_db_where_they_make_sense(
+    run: Run, command: str
+) -> None:
     shown = run(*command.split(), "--help").stdout
     assert shown.startswith(f"Usage: edgemem {command}".rstrip())
-    assert "Options:" in shown
-
-
-def test_json_and_db_are_offered_wherever_they_make_sense(run: Run) -> None:
-    groups = {"models", "config", "cloud", "train", "train combine", "demo-answer"}
-    groups |= {"serve", "mcp"}  # what they say is a protocol
-    for command in subcommands():
-        shown = run(*command.split(), "--help").stdout
-        assert ("--json" in shown) == (command not in groups), command
-        alone = {"models", "config", "compress", "profile", "train"}
-        stores = command != "cloud" and command.split()[0] not in alone
-        assert ("--db" in shown) == stores, command
+    usage, _, about = shown.partition("\n\n")
+    assert about.strip() and not about.startswith("Options:") and "Options:" in shown, usage
+    without = {"", "models", "config", "cloud", "train", "train combine", "demo-answer"}
+    without |= {"serve", "mcp"}  # what they say is a protocol
+    assert ("--json" in shown) == (command not in without)
+    alone = {"", "models", "config", "compress", "profile", "train"}
+    stores = command != "cloud" and command.partition(" ")[0] not in alone
+    assert ("--db" in shown) == stores
 
 
 def test_version_names_models_backend_and_llama_build(run: Run) -> None:
     lines = run("--version").stdout.splitlines()
     assert lines[0] == f"edgemem {edgemem.__version__}"
-    assert [line.split(":")[0] for line in lines[1:]] == [
-        "model",
-        "embedder",
-        "vectors",
-        "llama.cpp",
-        "processor",
-    ]
+    named = ["model", "embedder", "vectors", "llama.cpp", "processor"]
+    assert [line.split(":")[0] for line in lines[1:]] == named
     assert "smollm2-135m-instruct-q4_1 (package)" in lines[1]
     assert "llama-cpp-python" in lines[4]
 
@@ -117,9 +113,8 @@ def test_an_error_is_one_line_on_stderr(
     damaged = tmp_path / "damaged.json"
     damaged.write_text('{"neither": "nor"}')
     result = run(*(str(damaged) if a == "{damaged}" else a for a in args), code=1)
-    assert result.stdout == ""
-    last = result.stderr.splitlines()
-    assert len(last) == 1 and last[0].startswith("Error: ") and message in last[0]
+    (last,) = result.stderr.splitlines()
+    assert result.stdout == "" and last.startswith("Error: ") and message in last
 
 
 @pytest.mark.parametrize(
@@ -128,7 +123,7 @@ def test_an_error_is_one_line_on_stderr(
         (("search",), "Missing argument"),
         (("delete",), "Give either IDs or --all"),
         (("delete", "x", "--all"), "Give either IDs or --all"),
-        (("search", "x", "--filters", "{"), "'{' is not JSON"),
+        (("search", "x", "--filters", "{"), "Invalid value for '--filters': '{' is not JSON"),
         (("add", "x", "--metadata", "[1]"), "'[1]' is JSON, but no object"),
         (("import", "/no/such/file"), "does not exist"),
         (("fly",), "No such command 'fly'"),
@@ -191,9 +186,8 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
     )  # fmt: skip
     best = results(run("search", "where do I live, Oslo?", "--json", "--explain"))[0]
     assert best["id"] == first and best["parts"] and best["metadata"]["topic"] == "home"
-    assert [row["id"] for row in results(run("search", "cat", "--top-k", "1", "--json"))] == [
-        second
-    ]
+    (only,) = results(run("search", "cat", "--top-k", "1", "--json"))
+    assert only["id"] == second
     assert results(run("search", "cat", "--threshold", "2", "--json")) == []
 
     shown = run("get", first).stdout
@@ -218,10 +212,9 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
 def test_json_is_what_to_dict_gives(run: Run, home: Path) -> None:
     added(run, "My cat is Tom")
     with Memory(home / "memory.db") as memory:
-        assert (
-            json.loads(run("list", "--json").stdout) == memory.get_all(user_id="default").to_dict()
-        )
+        listed = memory.get_all(user_id="default").to_dict()
         found = memory.search("cat", user_id="default", explain=True).to_dict()
+    assert json.loads(run("list", "--json").stdout) == listed
     assert json.loads(run("search", "cat", "--explain", "--json").stdout) == found
 
 
@@ -249,7 +242,7 @@ def test_scopes_and_the_settings_user_keep_people_apart(run: Run) -> None:
     assert [r["memory"] for r in results(run("list", "--user-id", "default", "--json"))] == ["mine"]
 
 
-def test_delete_all_asks_and_keeps_to_its_scope(run: Run) -> None:
+def test_delete_all_asks_and_keeps_to_its_scope_and_a_wrong_id_deletes_none(run: Run) -> None:
     added(run, "a", "b")
     added(run, "c", "--user-id", "bo")
     refused = run("delete", "--all", input="n\n", code=1)
@@ -258,11 +251,8 @@ def test_delete_all_asks_and_keeps_to_its_scope(run: Run) -> None:
     assert results(run("list", "--json")) == []
     assert len(results(run("list", "--user-id", "bo", "--json"))) == 1
     assert results(run("delete", "--all", "--yes", "--json")) == []
-
-
-def test_deleting_several_with_a_wrong_id_deletes_none(run: Run) -> None:
     (only,) = added(run, "a")
-    run("delete", only, "wrong", code=1)
+    run("delete", only, "wrong", code=1)  # one wrong id, and none is deleted
     assert len(results(run("list", "--json"))) == 1
 
 
@@ -298,14 +288,11 @@ def test_an_empty_answer_says_whose_memories_it_looked_at(run: Run) -> None:
     assert run("search", "cat").stderr == "Nothing found for user_id 'default'.\n"
 
 
-def test_inference_runs_through_the_engine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = FakeEngine(facts={"My cat is called Tom.": "{}'s cat is called Tom"})
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
-    rows = results(run("add", "My cat is called Tom.", "--json"))
-    assert [(row["kind"], row["memory"]) for row in rows] == [
-        ("turn", "My cat is called Tom."),
-        ("fact", "User's cat is called Tom"),
-    ]
+def test_inference_runs_through_the_engine(run: Run, stand_in: StandIn) -> None:
+    stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
+    rows = results(run("add", CAT, "--json"))
+    told = [("turn", CAT), ("fact", "User's cat is called Tom")]
+    assert [(row["kind"], row["memory"]) for row in rows] == told
 
 
 # -- export and import ---------------------------------------------------------------------------
@@ -336,10 +323,8 @@ def test_an_export_takes_no_scope_and_nothing_is_imported(
     log, file = chat_log(home / "log.txt", 3), home / "out.jsonl"
     added(run, "one", "--db", str(home / "other.db"))
     run("export", str(file), "--db", str(home / "other.db"))
-    result = run("import", *option, str(log), str(file), code=2)
-    assert f"{file} is an export, which keeps its own users, agents and runs" in " ".join(
-        result.stderr.split()
-    )
+    told = " ".join(run("import", *option, str(log), str(file), code=2).stderr.split())
+    assert f"{file} is an export, which keeps its own users, agents and runs" in told
     assert results(run("list", "--json")) == []
 
 
@@ -370,6 +355,9 @@ def test_a_chat_log_is_imported_once_and_goes_on_where_it_grew(run: Run, tmp_pat
     assert [item["memory"] for item in items] == [f"turn {n}" for n in range(75)]
     assert items[0]["metadata"]["speaker"] == "Bo"
     assert "\tBo: turn 0\n" in run("list", "-k", "1").stdout
+    run("delete", "--all", "--yes")  # nothing that was deleted is brought back
+    (row,) = results(run("import", "--no-infer", str(file), "--json"))
+    assert row["imported"] == 0 and results(run("list", "--json")) == []
     # Another user's memory is another matter.
     (row,) = results(run("import", "--no-infer", str(file), "--user-id", "bo", "--json"))
     assert row["imported"] == 75
@@ -396,33 +384,20 @@ def test_an_import_that_was_stopped_goes_on(
     assert len(results(run("list", "--json"))) == 150
 
 
-def test_a_second_import_brings_back_nothing_that_was_deleted(run: Run, tmp_path: Path) -> None:
-    file = chat_log(tmp_path / "log.txt", 3)
-    run("import", "--no-infer", str(file))
-    run("delete", "--all", "--yes")
-    (row,) = results(run("import", "--no-infer", str(file), "--json"))
-    assert row["imported"] == 0 and results(run("list", "--json")) == []
-
-
 def test_locomo_is_imported_in_pairs_with_inference(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, stand_in: StandIn
 ) -> None:
-    turns = [
-        {"speaker": who, "dia_id": f"D1:{n}", "text": text}
-        for n, (who, text) in enumerate(
-            [("Nia", "I bought a red boat."), ("Omar", "Nice!"), ("Nia", "See you.")], 1
-        )
-    ]
+    said = [("Nia", "I bought a red boat."), ("Omar", "Nice!"), ("Nia", "See you.")]
     conversation = {
-        "speaker_a": "Nia",
-        "speaker_b": "Omar",
-        "session_1": turns,
-        "session_1_date_time": "1:56 pm on 8 May, 2023",
-    }
+        "speaker_a": "Nia", "speaker_b": "Omar", "session_1_date_time": "1:56 pm on 8 May, 2023",
+        "session_1": [
+            {"speaker": who, "dia_id": f"D1:{n}", "text": text}
+            for n, (who, text) in enumerate(said, 1)
+        ],
+    }  # fmt: skip
     file = tmp_path / "conv-0.json"
     file.write_text(json.dumps({"conversation": conversation, "qa": []}))
-    engine = FakeEngine(facts={"I bought a red boat.": "{} bought a red boat"})
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+    stand_in(FakeEngine(facts={"I bought a red boat.": "{} bought a red boat"}))
     (row,) = results(run("import", str(file), "--json"))
     assert (row["format"], row["imported"], row["memories"], row["pending"]) == ("locomo", 3, 4, 0)
     found = results(run("search", "red boat", "--json"))
@@ -435,13 +410,11 @@ def test_locomo_is_imported_in_pairs_with_inference(
 # -- reindex, doctor, models, config -------------------------------------------------------------
 
 
-def test_doctor_lists_pending_work_and_retries_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = FakeEngine(facts={"My cat is called Tom.": "{}'s cat is called Tom"})
+def test_doctor_lists_pending_work_and_retries_it(run: Run, stand_in: StandIn) -> None:
+    engine = FakeEngine(facts={CAT: "{}'s cat is called Tom"})
     engine.broken = True
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
-    result = run("add", "My cat is called Tom.")
+    stand_in(engine)
+    result = run("add", CAT)
     assert "1 piece of work left for later: see `edgemem doctor`." in result.stderr
     (report,) = results(run("doctor", "--json"))
     assert report["problems"] == [] and report["counts"]["pending"] == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ from fake_engine import FakeEngine
 
 from edgemem.config import load_settings, set_value, unset_value
 from edgemem.errors import ConfigError
-from edgemem.runtime.engine import Engine
 
 pytestmark = pytest.mark.models
 
@@ -30,9 +29,8 @@ def cloud(home: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def engine_stub(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeEngine(pieces=("Local ", "answer."))
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: fake))
+def engine_stub(home: Path, stand_in: Callable[[FakeEngine], None]) -> None:
+    stand_in(FakeEngine(pieces=("Local ", "answer.")))
 
 
 def remember(run: Run) -> None:
@@ -161,14 +159,11 @@ def test_a_bad_setting_is_refused_and_no_secret_repeated(
     assert not (home / "config.toml").exists()
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["https://api.example.com/v1/", "http://localhost:8080/v1", "http://192.168.1.7/v1",
-     "http://[::1]:80/v1"],
-)  # fmt: skip
-def test_good_addresses_are_taken(home: Path, url: str) -> None:
-    set_value("cloud.base_url", url)
-    assert load_settings().cloud.base_url == url.rstrip("/")
+def test_good_addresses_are_taken(home: Path) -> None:
+    for url in ("https://api.example.com/v1/", "http://localhost:8080/v1", "http://192.168.1.7/v1",
+                "http://[::1]:80/v1"):  # fmt: skip
+        set_value("cloud.base_url", url)
+        assert load_settings().cloud.base_url == url.rstrip("/")
 
 
 def test_settings_are_written_into_their_own_table(home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from edgemem.chat import Chat, Reply
 from edgemem.cli import demo
 from edgemem.memory import Memory
 from edgemem.results import to_utc
-from edgemem.runtime.engine import Engine
+
+StandIn = Callable[[FakeEngine], None]
 
 
 @pytest.mark.parametrize(
@@ -42,31 +44,28 @@ def test_peak_rss_is_in_megabytes() -> None:
     assert peak is None or 10 < peak < 100_000
 
 
+def talk(home: Path, *answers: list[str]) -> Path:
+    """A conversation of two messages, and the same question with each of these answers."""
+    messages = [
+        {"role": "user", "content": "My cat is called Tom."},
+        {"role": "assistant", "content": "Hello Tom!"},
+    ]
+    script = {
+        "sessions": [{"date": "2025-01-14T19:05:00+00:00", "messages": messages}],
+        "questions_date": "2025-06-02T09:00:00+00:00",
+        "questions": [{"question": "What is my cat called?", "answers": each} for each in answers],
+    }
+    file = home / "talk.json"
+    file.write_text(json.dumps(script))
+    return file
+
+
 @pytest.mark.models
 def test_the_demo_plays_and_answers_from_a_new_process(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
 ) -> None:
-    file = home / "talk.json"
-    sessions = [
-        {
-            "date": "2025-01-14T19:05:00+00:00",
-            "messages": [
-                {"role": "user", "content": "My cat is called Tom."},
-                {"role": "assistant", "content": "Hello Tom!"},
-            ],
-        }
-    ]
-    questions = [
-        {"question": "What is my cat called?", "answers": ["Tom"]},
-        {"question": "What is my cat called?", "answers": ["Otto", "Ida"]},
-    ]
-    file.write_text(
-        json.dumps(
-            {"sessions": sessions, "questions_date": "2025-06-02T09:00:00", "questions": questions}
-        )
-    )
-    engine = FakeEngine(pieces=("Tom",), facts={"My cat is called Tom.": "{}'s cat is called Tom"})
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: engine))
+    file = talk(home, ["Tom"], ["Otto", "Ida"])
+    stand_in(FakeEngine(pieces=("Tom",), facts={"My cat is called Tom.": "{}'s cat is called Tom"}))
     # The new process needs the stand-in too.
     child = home / "child.py"
     child.write_text(
@@ -103,17 +102,9 @@ def test_the_demo_plays_and_answers_from_a_new_process(
 
 @pytest.mark.models
 def test_questions_are_asked_on_the_conversations_date(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
 ) -> None:
-    file = home / "talk.json"
-    message = {"role": "user", "content": "My cat is called Tom."}
-    script = {
-        "sessions": [{"date": "2025-01-14T19:05:00+00:00", "messages": [message]}],
-        "questions_date": "2025-06-02T09:00:00+00:00",
-        "questions": [{"question": "What is my cat called?", "answers": ["Tom"]}],
-    }
-    file.write_text(json.dumps(script))
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: FakeEngine()))
+    stand_in(FakeEngine())
     send, asked = Chat.send, []
 
     def noted(self: Chat, text: str, **more: Any) -> Reply:
@@ -121,14 +112,14 @@ def test_questions_are_asked_on_the_conversations_date(
         return send(self, text, **more)
 
     monkeypatch.setattr(Chat, "send", noted)
-    run("demo-answer", "--conversation", str(file), "--db", str(home / "new.db"))
+    run("demo-answer", "--conversation", str(talk(home, ["Tom"])), "--db", str(home / "new.db"))
     assert asked == [("What is my cat called?", to_utc("2025-06-02T09:00:00+00:00"), False)]
 
 
 @pytest.mark.models
 def test_a_demo_whose_second_process_fails_says_so(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
 ) -> None:
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: FakeEngine()))
+    stand_in(FakeEngine())
     monkeypatch.setattr(demo.sys, "executable", "false")
     assert "The process that answers ended with code 1" in run("demo", code=1).stderr

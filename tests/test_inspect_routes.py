@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from inspectorkit import BERGEN, EVIL, OSLO, fact, filled
@@ -33,12 +32,6 @@ ERASING = ("/inspect/erase/preview", "/inspect/erase")
 def memory() -> Iterator[Memory]:
     with filled() as opened:
         yield opened
-
-
-@pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
-    with running(memory) as found:
-        yield found
 
 
 # -- the page's files ----------------------------------------------------------------------------
@@ -90,11 +83,6 @@ def test_all_else_asks_for_the_token(server: Running, path: str) -> None:
     method = "POST" if path in ERASING else "GET"
     assert server.call(method, path, token=None)[0] == 401
     assert server.call(method, path, token="another-token-of-tests")[0] == 401
-
-
-@pytest.mark.parametrize("path", ["/", "/inspect/overview"])
-def test_a_page_that_names_this_machine_its_own_way_is_refused(server: Running, path: str) -> None:
-    assert server.call("GET", path, Host="evil.example")[0] == 421
 
 
 @pytest.mark.parametrize("path", [*DATA, "/healthz", "/metrics", "/memories?user_id=ana", "/no"])
@@ -164,10 +152,10 @@ def test_a_memory_is_told_with_its_turns_history_and_what_replaced_it(
 
 
 def test_a_deleted_memory_is_still_told(server: Running, memory: Memory) -> None:
-    id = fact(memory, "cat")
-    assert server.ok("GET", f"/inspect/memories/{id}")["memory"]["deleted_at"] is None
-    memory.delete(id)
-    told = server.ok("GET", f"/inspect/memories/{id}")
+    path = f"/inspect/memories/{fact(memory, 'cat')}"
+    assert server.ok("GET", path)["memory"]["deleted_at"] is None
+    memory.delete(fact(memory, "cat"))
+    told = server.ok("GET", path)
     assert told["memory"]["deleted_at"] and told["history"][-1]["is_deleted"]
 
 
@@ -188,62 +176,24 @@ def test_what_was_sent_is_told_without_its_words(server: Running, memory: Memory
 # -- erasing -------------------------------------------------------------------------------------
 
 
-def test_what_an_erase_would_take_is_told_and_then_taken() -> None:
+def test_what_an_erase_would_take_is_told_and_then_taken_and_nothing_with_an_unknown_id() -> None:
     gone: list[str] = []
     with filled() as memory, running(memory, on_erase=gone.extend) as server:
         id, before = fact(memory, "harbour"), memory.store.counts()
-        shown = server.ok("POST", "/inspect/erase/preview", {"ids": [id]})
+        for path in ERASING:
+            status, _, told = server.call("POST", path, {"ids": [id, "none"]})
+            assert (status, told) == (404, {"detail": "there is no memory with the id 'none'"})
+        shown = server.ok("POST", ERASING[0], {"ids": [id]})
         wanted = {"Ana works at the harbour", "I work at the harbour."}
         assert {row["memory"] for row in shown["memories"]} == wanted
         assert [turn["content"] for turn in shown["turns"]] == ["I work at the harbour."]
         assert memory.store.counts() == before and gone == []
-        rows = server.ok("POST", "/inspect/erase", {"ids": [id]})["results"]
+        rows = server.ok("POST", ERASING[1], {"ids": [id]})["results"]
         assert {row["id"] for row in rows} == {row["id"] for row in shown["memories"]}
         assert gone == ["I work at the harbour."]
         assert not wanted & set(texts(memory.get_all()))
         assert server.call("GET", f"/inspect/memories/{id}")[0] == 404
         assert server.ok("GET", "/inspect/receipts")["results"][0]["sent_sha256"] is None
-
-
-def test_one_unknown_id_and_nothing_is_erased() -> None:
-    gone: list[str] = []
-    with filled() as memory, running(memory, on_erase=gone.extend) as server:
-        before = memory.store.counts()
-        for path in ERASING:
-            body = {"ids": [fact(memory, "cat"), "none"]}
-            status, _, told = server.call("POST", path, body)
-            assert (status, told) == (404, {"detail": "there is no memory with the id 'none'"})
-        assert memory.store.counts() == before and gone == []
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "message"),
-    [
-        ("/inspect/memories?limit=0", None, "limit is 0; give 1 to 200"),
-        ("/inspect/memories?limit=201", None, "limit is 201; give 1 to 200"),
-        ("/inspect/memories?limit=x", None, "limit is 'x'; it must be a whole number"),
-        ("/inspect/memories?offset=-1", None, "offset is -1; give 0 or more"),
-        (f"/inspect/memories?offset={2**63}", None, "give 0 or more"),
-        ("/inspect/memories?state=dead", None, "give one of live, past, deleted, all"),
-        ("/inspect/memories?kind=lie", None, "give one of fact, turn, summary, image"),
-        ("/inspect/erase", {"ids": []}, "ids is empty"),
-        ("/inspect/erase", {}, "ids is None; it must be a text or a list of texts"),
-        ("/inspect/erase/preview", {"ids": [1]}, "must be a text or a list of texts"),
-    ],
-)
-def test_what_cannot_be_asked_is_told_in_our_words(
-    server: Running, path: str, body: Any, message: str
-) -> None:
-    status, _, told = server.call("GET" if body is None else "POST", path, body)
-    assert status == 400 and message in told["detail"]
-
-
-def test_requests_are_counted_by_route_and_never_by_id(server: Running, memory: Memory) -> None:
-    server.ok("GET", f"/inspect/memories/{fact(memory, 'cat')}")
-    server.ok("GET", "/")
-    text = server.ok("GET", "/metrics")
-    assert 'route="/inspect/memories/{id}",status="200"} 1' in text
-    assert 'route="/",status="200"} 1' in text and fact(memory, "cat") not in text
 
 
 # -- the store's listings ------------------------------------------------------------------------

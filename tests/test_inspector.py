@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from inspectorkit import EVIL, fact, filled
 from memorykit import texts
-from serverkit import TOKEN, Running, running
+from serverkit import TOKEN, Running
 
 from edgemem import Memory
 
@@ -49,12 +49,6 @@ def chromium() -> Iterator[Any]:
 def memory() -> Iterator[Memory]:
     with filled() as opened:
         yield opened
-
-
-@pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
-    with running(memory) as found:
-        yield found
 
 
 @pytest.fixture

@@ -19,7 +19,11 @@ from edgemem import Memory
 from edgemem.server.mcp import mcp_server
 
 Talk = Callable[[Client], Awaitable[None]]
-ROOT = Path(__file__).parents[1]
+
+
+def environment(home: Path) -> dict[str, str]:
+    root = str(Path(__file__).parents[1])
+    return {**os.environ, "EDGEMEM_HOME": str(home), "PYTHONPATH": root}
 
 
 def talk(memory: Memory, conversation: Talk, **scope: str) -> None:
@@ -94,14 +98,16 @@ def test_a_call_without_a_scope_means_the_default_one_and_no_other() -> None:
 
 def test_errors_come_back_as_tool_errors_in_our_words() -> None:
     async def conversation(client: Client) -> None:
-        assert "no memory with the id 'x'" in await refusal(client, "get_memory", memory_id="x")
-        assert "no memory with the id 'x'" in await refusal(client, "delete_memory", memory_id="x")
-        assert "text is empty" in await refusal(client, "update_memory", memory_id="x", text=" ")
-        assert "top_k is 0" in await refusal(client, "search_memories", query="a", top_k=0)
-        assert "query is empty" in await refusal(client, "search_memories", query="")
-        filters = {"x": {"near": 1}}
-        assert "near" in await refusal(client, "get_memories", filters=filters)
-        assert "use reset" in await refusal(client, "delete_all_memories")
+        for tool, arguments, message in (
+            ("get_memory", {"memory_id": "x"}, "no memory with the id 'x'"),
+            ("delete_memory", {"memory_id": "x"}, "no memory with the id 'x'"),
+            ("update_memory", {"memory_id": "x", "text": " "}, "text is empty"),
+            ("search_memories", {"query": "a", "top_k": 0}, "top_k is 0"),
+            ("search_memories", {"query": ""}, "query is empty"),
+            ("get_memories", {"filters": {"x": {"near": 1}}}, "near"),
+            ("delete_all_memories", {}, "use reset"),
+        ):
+            assert message in await refusal(client, tool, **arguments)
 
     with quick() as memory:
         talk(memory, conversation)
@@ -110,12 +116,8 @@ def test_errors_come_back_as_tool_errors_in_our_words() -> None:
 @pytest.mark.models
 @pytest.mark.slow
 def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path: Path) -> None:
-    environment = {**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "edgemem", "mcp", "--user-id", "ana"],
-        env=environment,
-    )
+    command = ["-m", "edgemem", "mcp", "--user-id", "ana"]
+    server = StdioServerParameters(command=sys.executable, args=command, env=environment(tmp_path))
 
     async def run() -> None:
         async with Client(stdio_client(server)) as client:
@@ -134,12 +136,8 @@ def test_over_stdio_the_sdks_client_is_understood_and_the_file_keeps_it(tmp_path
 @pytest.mark.models
 def test_stdout_carries_nothing_but_the_protocol(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "edgemem", "mcp"],
-        input="no JSON\n",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-    )
+        [sys.executable, "-m", "edgemem", "mcp"], env=environment(tmp_path), input="no JSON\n",
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0
     assert all(line.startswith('{"jsonrpc"') for line in done.stdout.splitlines())

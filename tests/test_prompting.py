@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,10 +21,7 @@ UP, ENTER, BREAK = "\x1b[A", "\r", "\x1b\r"
 Words = list[tuple[str, str]]
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("empty_home")
 
 
 @pytest.fixture
@@ -50,19 +46,22 @@ def read(keyboard: PipeInput) -> Callable[[str], str]:
     return typing
 
 
-def test_enter_sends_and_alt_enter_begins_a_new_line(read: Callable[[str], str]) -> None:
-    assert read(f"one{ENTER}") == "one"
-    assert read(f"one{BREAK}  two{BREAK}{BREAK}three{ENTER}") == "one\n  two\n\nthree"
-
-
-def test_what_is_pasted_stays_one_message(read: Callable[[str], str]) -> None:
-    pasted = "\x1b[200~first\r\nsecond\rthird\n\tfourth\x1b[201~"
-    assert read(f"{pasted} and so on{ENTER}") == "first\nsecond\nthird\n\tfourth and so on"
-
-
-def test_lines_typed_ahead_are_read_one_by_one(read: Callable[[str], str]) -> None:
-    assert read(f"one{ENTER}two{ENTER}") == "one"
-    assert read("") == "two"
+@pytest.mark.parametrize(
+    ("keys", "messages"),
+    [
+        (f"one{ENTER}", ["one"]),
+        (f"one{BREAK}  two{BREAK}{BREAK}three{ENTER}", ["one\n  two\n\nthree"]),
+        # What is pasted stays one message.
+        (f"\x1b[200~first\r\nsecond\rthird\n\tfourth\x1b[201~ and so on{ENTER}",
+         ["first\nsecond\nthird\n\tfourth and so on"]),
+        # Lines that were typed ahead are read one by one.
+        (f"one{ENTER}two{ENTER}", ["one", "two"]),
+    ],
+)  # fmt: skip
+def test_enter_sends_and_alt_enter_begins_a_new_line(
+    read: Callable[[str], str], keys: str, messages: list[str]
+) -> None:
+    assert [read(keys if not number else "") for number in range(len(messages))] == messages
 
 
 def test_a_question_takes_up_what_was_typed_ahead(keyboard: PipeInput) -> None:

@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,9 @@ from edgemem.cli import tools
 from edgemem.cli.output import history_file, remember_typed
 from edgemem.errors import ConfigError
 from edgemem.server import app, serve
-from edgemem.server.asgi import require_safe
-from edgemem.server.guard import load_token, token_file
+from edgemem.server.asgi import load_token, require_safe, token_file
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("empty_home")
 
 
 # -- the token -----------------------------------------------------------------------------------
@@ -45,18 +42,20 @@ def test_the_token_is_made_once_and_is_its_owners_alone() -> None:
     assert load_token()[0] != token
 
 
-@pytest.mark.parametrize("text", ["", "short", "two words of a token", "ümläute-ümläute-ü"])
-def test_a_file_without_a_token_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        *((text, 0o600, "holds no token")
+          for text in ("", "short", "two words of a token", "ümläute-ümläute-ü")),
+        ("a-token-of-the-tests", 0o640, r"may be read by others \(mode 640\); delete it"),
+    ],
+)  # fmt: skip
+def test_a_file_without_a_token_or_that_others_may_read_is_refused(
+    text: str, mode: int, message: str
+) -> None:
     token_file().write_text(text, encoding="utf-8")
-    token_file().chmod(0o600)
-    with pytest.raises(ConfigError, match="holds no token"):
-        load_token()
-
-
-def test_a_token_that_others_may_read_is_refused() -> None:
-    load_token()
-    token_file().chmod(0o640)
-    with pytest.raises(ConfigError, match="may be read by others \\(mode 640\\); delete it"):
+    token_file().chmod(mode)
+    with pytest.raises(ConfigError, match=message):
         load_token()
 
 
@@ -72,13 +71,19 @@ def test_show_token_prints_it_alone(run: Run) -> None:
     assert run("serve", "--show-token").stdout == shown
 
 
-def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[dict[str, Any]] = []
-    monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What `serve` was asked for, each time that the command has started it."""
+    found: list[dict[str, Any]] = []
     monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
-    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: started.append(given))
+    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: found.append(given))
+    return found
+
+
+def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, started: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
     first = run("serve", "--queue", "3", "--allow-host", "memory.lan", "--allow-reset")
     token = token_file().read_text().strip()
     assert token in first.stderr and str(token_file()) in " ".join(first.stderr.split())
@@ -90,28 +95,28 @@ def test_at_a_terminal_the_token_is_shown_at_the_first_start_alone(
 
 
 def test_the_address_with_the_token_is_told_at_a_terminal_alone(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    started: list[dict[str, Any]],
+) -> None:  # fmt: skip
     url = "http://127.0.0.1:8765"
-    monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
-    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: given["on_ready"](url))
-    told = run("serve").stderr
+    run("serve")
     token = token_file().read_text().strip()
+    started[0]["on_ready"](url)
+    told = capsys.readouterr().err
     assert f"Listening on {url}." in told and token not in told
     monkeypatch.setattr(tools, "stderr_is_terminal", lambda: True)
-    shown = run("serve")
-    assert f"{url}/#token={token}" in shown.stderr and shown.stdout == ""
+    started[0]["on_ready"](url)
+    shown = capsys.readouterr()
+    assert f"{url}/#token={token}" in shown.err and shown.out == ""
 
 
 def test_what_the_page_erases_leaves_the_chats_prompt_too(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, started: list[dict[str, Any]]
 ) -> None:
     remember_typed("My password is xyzzy.")
     remember_typed("Hello.")
-    monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
-    said = ["My password is xyzzy."]
-    monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: given["on_erase"](said))
     run("serve")
+    started[0]["on_erase"](["My password is xyzzy."])
     assert history_file().read_text() == "Hello.\n"
 
 
@@ -125,17 +130,19 @@ def test_an_application_of_ones_own_takes_the_same_token() -> None:
 # -- where it may listen -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "memory.lan"])
-def test_beyond_loopback_wants_tls_or_a_clear_word(host: str) -> None:
-    with pytest.raises(ConfigError, match="--tls-cert and --tls-key, or --insecure"):
+@pytest.mark.parametrize(
+    ("host", "safe"),
+    [("0.0.0.0", False), ("::", False), ("192.168.0.7", False), ("memory.lan", False),
+     ("127.0.0.1", True), ("::1", True), ("localhost", True)],
+)  # fmt: skip
+def test_beyond_loopback_wants_tls_or_a_clear_word_and_half_of_tls_is_refused(
+    host: str, safe: bool
+) -> None:
+    wanted = nullcontext() if safe else pytest.raises(ConfigError, match="--tls-key, or --insecure")
+    with wanted:
         require_safe(host, None, None, insecure=False)
     require_safe(host, None, None, insecure=True)
     require_safe(host, "cert.pem", "key.pem", insecure=False)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_loopback_wants_nothing_but_half_of_tls_is_refused(host: str) -> None:
-    require_safe(host, None, None, insecure=False)
     with pytest.raises(ConfigError, match="both a certificate and its key"):
         require_safe(host, "cert.pem", None, insecure=True)
 
@@ -195,8 +202,7 @@ class Command:
         headers = {"Authorization": f"Bearer {self.token}"}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
-        text = response.read().decode()
-        return response.status, text
+        return response.status, response.read().decode()
 
     def end(self, kind: int) -> tuple[int, str, str]:
         self.process.send_signal(kind)
@@ -214,12 +220,9 @@ def test_it_serves_over_tls_and_ends_with_a_signal_having_lost_nothing(tmp_path:
     connection = http.client.HTTPSConnection("localhost", command.port, timeout=60, context=context)
     said = {"messages": "I live in Oslo.", "user_id": "ana", "infer": False}
     assert command.call(connection, "POST", "/memories", said)[0] == 200
-    chat = {
-        "model": "smollm2-135m-instruct-q4_1",
-        "messages": [{"role": "user", "content": "Where do I live?"}],
-        "user": "ana",
-        "stream": True,
-    }
+    asked = [{"role": "user", "content": "Where do I live?"}]
+    model = "smollm2-135m-instruct-q4_1"
+    chat = {"model": model, "messages": asked, "user": "ana", "stream": True}
     status, text = command.call(connection, "POST", "/v1/chat/completions", chat)
     assert status == 200 and "Oslo" in text and text.endswith("data: [DONE]\n\n")
     connection.close()  # TLS would wait for its word of farewell

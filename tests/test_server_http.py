@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +13,13 @@ from fake_engine import FakeEngine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memorykit import quick, texts
-from serverkit import HI, TOKEN, Running, SlowEngine, running, until
-from starlette.requests import Request
+from serverkit import HI, TOKEN, Running, answer_of, running, slowly, until
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.server import Limits
-from edgemem.server.guard import host_allowed, is_loopback
+from edgemem.server.asgi import host_allowed, is_loopback
 from edgemem.server.service import BUCKETS_S, Metrics
 
 CHAT = "/v1/chat/completions"
@@ -30,24 +27,12 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
+    limits = Limits(body_bytes=2000)
     with (
         quick(engine=FakeEngine()) as memory,
-        running(memory, limits=Limits(body_bytes=2000), hosts=["memory.lan"]) as found,
+        running(memory, limits=limits, hosts=["memory.lan"]) as found,
     ):
         yield found
-
-
-def answer_of(connection: socket.socket) -> bytes:
-    with connection:
-        data = b""
-        while some := connection.recv(65536):
-            data += some
-            if b"\r\n\r\n" in data and b"ontent-length: " in data:
-                head, _, body = data.partition(b"\r\n\r\n")
-                length = int(head.split(b"ontent-length: ")[1].split(b"\r\n")[0])
-                if len(body) >= length:
-                    return data
-        return data
 
 
 # -- who may call --------------------------------------------------------------------------------
@@ -68,12 +53,7 @@ def test_only_health_is_told_without_the_token(server: Running) -> None:
 def test_the_token_is_not_taken_twice_nor_under_another_scheme(server: Running) -> None:
     assert server.call("GET", "/metrics", token=None, Authorization=f"Basic {TOKEN}")[0] == 401
     assert server.call("GET", "/metrics", token=None, Authorization=f"bearer {TOKEN}")[0] == 200
-    twice = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + 2 * (
-        f"Authorization: Bearer {TOKEN}\r\n"
-    )
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    connection.sendall(f"{twice}\r\n".encode())
-    assert answer_of(connection).startswith(b"HTTP/1.1 401")
+    assert answer_of(server.send("GET /metrics", f"Authorization: Bearer {TOKEN}"))[0] == 401
 
 
 @pytest.mark.parametrize(
@@ -87,20 +67,16 @@ def test_the_token_is_not_taken_twice_nor_under_another_scheme(server: Running) 
 def test_a_page_that_names_this_machine_its_own_way_is_refused(
     server: Running, host: str, status: int
 ) -> None:
-    """DNS rebinding; also /healthz, which needs no token, does not tell it that we are here."""
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    head = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    connection.sendall(head.encode())
-    assert answer_of(connection).startswith(f"HTTP/1.1 {status}".encode())
+    """DNS rebinding; also what needs no token does not tell it that we are here."""
+    for path in ("/healthz", "/", "/inspect/overview"):
+        assert answer_of(server.send(f"GET {path}", host=host))[0] == status
 
 
 def test_beyond_loopback_any_address_may_be_called_but_no_name() -> None:
-    assert host_allowed("192.168.0.7:8765", (), anywhere=True)
-    assert host_allowed("[fe80::1]:8765", (), anywhere=True)
-    assert not host_allowed("evil.example:8765", (), anywhere=True)
-    assert [is_loopback(h) for h in ("127.8.8.8", "::1", "LOCALHOST", "0.0.0.0", "x")] == [
-        True, True, True, False, False,
-    ]  # fmt: skip
+    called = ("192.168.0.7:8765", "[fe80::1]:8765", "evil.example:8765")
+    assert [host_allowed(host, (), anywhere=True) for host in called] == [True, True, False]
+    hosts = ("127.8.8.8", "::1", "LOCALHOST", "0.0.0.0", "x")
+    assert [is_loopback(host) for host in hosts] == [True, True, True, False, False]
 
 
 @given(st.text())
@@ -114,13 +90,13 @@ def test_no_other_page_may_read_an_answer(server: Running) -> None:
     assert not [name for name in headers if name.startswith("access-control")]
 
 
-def test_more_routes_ask_for_the_token_too() -> None:
-    async def page(_request: Request) -> PlainTextResponse:
-        return PlainTextResponse("a page")
-
-    with quick() as memory, running(memory, routes=[Route("/page", page)]) as server:
-        assert server.call("GET", "/page", token=None)[0] == 401
-        assert server.call("GET", "/page")[2] == "a page"
+def test_more_routes_ask_for_the_token_too_and_the_callers_memory_stays_open() -> None:
+    page = Route("/page", lambda _request: PlainTextResponse("a page"))
+    with quick() as memory:
+        with running(memory, routes=[page]) as server:
+            assert server.call("GET", "/page", token=None)[0] == 401
+            assert server.call("GET", "/page")[2] == "a page"
+        assert not memory.closed
 
 
 # -- what is sent --------------------------------------------------------------------------------
@@ -160,28 +136,22 @@ def test_no_body_of_a_chat_makes_the_server_fail(server: Running, body: dict[str
         assert server.call("POST", CHAT, data)[0] in (200, 400, 404)
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(server: Running) -> None:
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-    connection.sendall(f"{head}Content-Length: 99999999999\r\n\r\n".encode())
-    told = answer_of(connection)
-    assert told.startswith(b"HTTP/1.1 413") and b"larger than 2,000 bytes" in told
-
-
-def test_so_is_one_that_does_not_say_how_large_it_is(server: Running) -> None:
-    connection = socket.create_connection(("127.0.0.1", server.port))
-    head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-    chunk = b"800\r\n" + b"x" * 0x800 + b"\r\n"
-    connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk)
-    assert answer_of(connection).startswith(b"HTTP/1.1 413")
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("Content-Length: 99999999999", b""),  # refused before it is read
+        ("Transfer-Encoding: chunked", b"800\r\n" + b"x" * 0x800 + b"\r\n"),  # how large, unsaid
+    ],
+)
+def test_a_body_that_is_too_large_is_refused(server: Running, header: str, body: bytes) -> None:
+    status, told = answer_of(server.send("POST /search", header, body=body))
+    assert status == 413 and "larger than 2,000 bytes" in told
 
 
 def test_a_body_that_never_comes_is_not_waited_for() -> None:
     with quick() as memory, running(memory, limits=Limits(receive_s=0.1)) as server:
-        connection = socket.create_connection(("127.0.0.1", server.port))
-        head = f"POST /search HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-        connection.sendall(f"{head}Content-Length: 10\r\n\r\n{{".encode())
-        assert answer_of(connection).startswith(b"HTTP/1.1 408")
+        connection = server.send("POST /search", "Content-Length: 10", body=b"{")
+        assert answer_of(connection)[0] == 408
 
 
 def test_what_is_not_offered_is_told_in_the_shape_of_its_neighbours(server: Running) -> None:
@@ -208,23 +178,19 @@ def test_limits_are_numbers_above_zero() -> None:
 
 
 def test_a_client_that_hangs_up_ends_the_answer_and_the_next_is_answered() -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as memory, running(memory) as server:
+    with slowly() as (server, slow, _):
         for stream in (True, False):
             before = slow.given
-            connection = server.begin(CHAT, {**HI, "stream": stream})
-            until(lambda before=before: slow.given > before)
-            if stream:
-                assert connection.recv(10)
-            connection.close()
+            with server.begin(CHAT, {**HI, "stream": stream}) as connection:
+                until(lambda before=before: slow.given > before)
+                assert not stream or connection.recv(10)
             until(lambda stream=stream: slow.ended == 2 - stream)
         slow.free.set()
         assert server.call("POST", CHAT, HI)[0] == 200
 
 
 def test_with_memory_what_was_said_and_begun_is_kept_when_the_client_hangs_up() -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as memory, running(memory) as server:
+    with slowly() as (server, slow, memory):
         said = [{"role": "user", "content": "I moved to Oslo."}]
         body = {**HI, "messages": said, "user": "ana", "stream": True}
         with server.begin(CHAT, body) as connection:
@@ -235,71 +201,60 @@ def test_with_memory_what_was_said_and_begun_is_kept_when_the_client_hangs_up() 
 
 
 def test_a_client_that_hangs_up_in_the_queue_leaves_it() -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as memory, running(memory) as server:
-        first = server.begin(CHAT, HI)
+    with slowly() as (server, slow, memory), server.begin(CHAT, HI):
         until(lambda: slow.given)
-        second = server.begin(CHAT, {**HI, "user": "ana"})
-        until(lambda: server.service.worker.waiting == 1)
-        second.close()
+        with server.begin(CHAT, {**HI, "user": "ana"}):
+            until(lambda: server.service.worker.waiting == 1)
         until(lambda: server.service.worker.waiting == 0)
         slow.free.set()
-        first.close()
         assert memory.store.counts()["turns"] == 0  # it was never told 200
 
 
 def test_a_client_that_does_not_read_stops_nobody_and_is_dropped() -> None:
-    big = SlowEngine(piece="x" * 200_000, most=100)  # more than the sockets take in
-    limits = Limits(send_s=0.3)
-    with quick(engine=big) as memory, running(memory, limits=limits) as server:
-        connection = server.begin(CHAT, {**HI, "stream": True})
+    more_than_sockets_take = {"piece": "x" * 200_000, "most": 100}
+    with (
+        slowly(Limits(send_s=0.3), **more_than_sockets_take) as (server, big, _),
+        server.begin(CHAT, {**HI, "stream": True}),
+    ):
         until(lambda: big.ended == 1)  # made to its end, or given up when nothing was taken in
         big.free.set()
         assert server.call("POST", CHAT, HI)[0] == 200
         until(lambda: 'completions",status="200"} 2' in server.call("GET", "/metrics")[2])
-        connection.close()
 
 
 def test_searching_does_not_wait_for_an_answer() -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as memory, running(memory) as server:
+    with slowly() as (server, slow, memory), server.begin(CHAT, HI):
         memory.add("I live in Oslo.", user_id="ana", infer=False)
-        connection = server.begin(CHAT, HI)
         until(lambda: slow.given)
-        found = server.call("POST", "/search", {"query": "Oslo", "user_id": "ana"})[2]
+        found = server.ok("POST", "/search", {"query": "Oslo", "user_id": "ana"})
         assert found["results"][0]["memory"] == "I live in Oslo."
-        stored = {"messages": "I like tea.", "user_id": "ana", "infer": False}
-        assert server.call("POST", "/memories", stored)[0] == 200
+        server.ok(
+            "POST", "/memories", {"messages": "I like tea.", "user_id": "ana", "infer": False}
+        )
         assert slow.ended == 0
         slow.free.set()
-        connection.close()
 
 
 def test_too_many_requests_at_a_time_are_refused() -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as memory, running(memory, limits=Limits(in_flight=1)) as server:
-        connection = server.begin(CHAT, HI)
+    with slowly(Limits(in_flight=1)) as (server, slow, _), server.begin(CHAT, HI):
         until(lambda: slow.given)
         status, headers, _ = server.call("GET", "/metrics")
         assert (status, headers["retry-after"]) == (429, "1")
         assert server.call("GET", "/healthz")[0] == 200
         slow.free.set()
-        connection.close()
 
 
 def test_stopping_ends_what_is_under_way_and_refuses_what_waits() -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as memory:
-        with running(memory) as server:
-            first = server.begin(CHAT, {**HI, "user": "ana"})
-            until(lambda: slow.given)
-            second = server.begin(CHAT, HI)
-            until(lambda: server.service.worker.waiting == 1)
-            server.service.worker.close()
-            assert b"503" in answer_of(second)[:20]
-            assert answer_of(first).startswith(b"HTTP/1.1 200")
-            assert server.call("POST", CHAT, HI)[0] == 503
-        assert texts(memory.get_all(user_id="ana")) == ["hi"]
+    with slowly() as (server, slow, memory):
+        first = server.begin(CHAT, {**HI, "user": "ana"})
+        until(lambda: slow.given)
+        second = server.begin(CHAT, HI)
+        until(lambda: server.service.worker.waiting == 1)
+        server.service.worker.close()
+        assert answer_of(second)[0] == 503
+        assert answer_of(first)[0] == 200
+        assert server.call("POST", CHAT, HI)[0] == 503
+        assert memory.store.counts()["turns"] == 2  # what was said, and the answer's beginning
 
 
 def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
@@ -308,30 +263,23 @@ def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
         quick(tmp_path / "m.db", engine=FakeEngine()) as memory,
         running(memory, limits=Limits(queue=8)) as server,
     ):
-        refused = 0
-        counting = threading.Lock()
+        refused = threading.Event()
 
         def one(number: int) -> str:
-            nonlocal refused
             text = f"My locker has the number {number}."
-            body = {
-                "model": "fake",
-                "messages": [{"role": "user", "content": text}],
-                "user": f"user{number % 7}",
-                "stream": True,
-            }
+            said = [{"role": "user", "content": text}]
+            body = {**HI, "messages": said, "user": f"user{number % 7}", "stream": True}
             while True:
                 status, headers, told = server.call("POST", CHAT, body)
                 if status == 200:
                     assert told.endswith("data: [DONE]\n\n")
                     return text
                 assert status == 429 and headers["retry-after"].isdigit()
-                with counting:
-                    refused += 1
+                refused.set()
 
         with ThreadPoolExecutor(100) as clients:
             accepted = set(clients.map(one, range(100)))
-        assert refused and len(accepted) == 100
+        assert refused.is_set() and len(accepted) == 100
         kept = {text for u in range(7) for text in texts(memory.get_all(user_id=f"user{u}"))}
         assert kept >= accepted
         assert server.service.worker.waiting == 0
@@ -341,11 +289,12 @@ def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
 
 
 def test_metrics_count_requests_by_route_and_never_by_id(server: Running) -> None:
-    server.call("GET", "/memories/secret-id")
-    server.call("GET", "/secret-path")
+    for path in ("/memories/secret-id", "/inspect/memories/secret-id", "/secret-path", "/"):
+        server.call("GET", path)
     status, headers, text = server.call("GET", "/metrics")
     assert status == 200 and headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert 'edgemem_requests_total{route="/memories/{id}",status="404"} ' in text
+    for route in ('"/memories/{id}",status="404"', '"/inspect/memories/{id}",status="404"', '"/"'):
+        assert f"edgemem_requests_total{{route={route}" in text
     assert "secret" not in text
     for name in ("queue_length 0", "queue_limit 16", "requests_in_flight 1", "pending 0"):
         assert f"\nedgemem_{name}\n" in text
@@ -363,10 +312,3 @@ def test_a_histograms_buckets_count_what_lies_below_them(seconds: list[float]) -
     assert int(lines['edgemem_queue_seconds_bucket{le="+Inf"}']) == len(seconds)
     assert int(lines["edgemem_queue_seconds_count"]) == len(seconds)
     assert float(lines["edgemem_queue_seconds_sum"]) == pytest.approx(sum(seconds), abs=1e-6)
-
-
-def test_a_memory_of_the_callers_own_stays_open(server: Running) -> None:
-    with quick() as memory:
-        with running(memory):
-            pass
-        assert isinstance(memory, Memory) and not memory.closed

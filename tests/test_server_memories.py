@@ -24,27 +24,18 @@ def memory() -> Iterator[Memory]:
         yield opened
 
 
-@pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
-    with running(memory) as found:
-        yield found
-
-
 def added(server: Running, text: str = "I live in Oslo.", user: str = "ana") -> str:
     body = {"messages": text, "user_id": user, "infer": False}
     return str(server.ok("POST", "/memories", body)["results"][0]["id"])
 
 
 def test_adding_infers_unless_told_not_to(server: Running) -> None:
-    message = {"role": "user", "content": CAT}
-    told = server.ok("POST", "/memories", {"messages": [message], "user_id": "ana"})
-    assert [(row["event"], row["kind"]) for row in told["results"]] == [
-        ("ADD", "turn"),
-        ("ADD", "fact"),
-    ]
+    said = {"messages": [{"role": "user", "content": CAT}], "user_id": "ana"}
+    rows = server.ok("POST", "/memories", said)["results"]
+    assert [(row["event"], row["kind"]) for row in rows] == [("ADD", "turn"), ("ADD", "fact")]
     body = {"messages": CAT, "agent_id": "bot", "infer": False, "metadata": {"a": 1}}
-    only = server.ok("POST", "/memories", body)["results"]
-    assert [row["kind"] for row in only] == ["turn"] and only[0]["metadata"] == {"a": 1}
+    (only,) = server.ok("POST", "/memories", body)["results"]
+    assert only["kind"] == "turn" and only["metadata"] == {"a": 1}
 
 
 def test_a_memory_is_got_changed_deleted_and_its_history_told(server: Running) -> None:
@@ -59,27 +50,15 @@ def test_a_memory_is_got_changed_deleted_and_its_history_told(server: Running) -
     assert events == ["ADD", "UPDATE", "DELETE"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "/memories/none", None), ("PUT", "/memories/none", {"text": "x"}),
-        ("DELETE", "/memories/none", None), ("GET", "/memories/none/history", None),
-    ],
-)  # fmt: skip
-def test_an_unknown_memory_is_not_found(server: Running, method: str, path: str, body: Any) -> None:
-    status, _, told = server.call(method, path, body)
-    assert (status, told) == (404, {"detail": "there is no memory with the id 'none'"})
-
-
 def test_lists_searches_and_deletes_keep_to_their_scope(server: Running, memory: Memory) -> None:
     added(server), added(server, "I like green tea."), added(server, "I live in Porto.", "ben")
     listed = server.ok("GET", "/memories?user_id=ana")["results"]
     assert [row["memory"] for row in listed] == ["I live in Oslo.", "I like green tea."]
     assert len(server.ok("GET", "/memories?user_id=ana&top_k=1")["results"]) == 1
     query = {"query": "Where do I live?", "user_id": "ana", "limit": 1, "explain": True}
-    found = server.ok("POST", "/search", query)["results"]
-    assert [row["memory"] for row in found] == ["I live in Oslo."]
-    assert sum(found[0]["parts"].values()) == pytest.approx(found[0]["score"])
+    (found,) = server.ok("POST", "/search", query)["results"]
+    assert found["memory"] == "I live in Oslo."
+    assert sum(found["parts"].values()) == pytest.approx(found["score"])
     assert server.ok("POST", "/search", {**query, "threshold": 1})["results"] == []
     by_filter = {"query": "live", "filters": {"user_id": "ben"}}
     assert [row["user_id"] for row in server.ok("POST", "/search", by_filter)["results"]] == ["ben"]
@@ -87,31 +66,59 @@ def test_lists_searches_and_deletes_keep_to_their_scope(server: Running, memory:
     assert texts(memory.get_all()) == ["I live in Porto."]
 
 
+NO_ID, NO_OWNER = "there is no memory with the id 'none'", "at least one of user_id"
+
+
 @pytest.mark.parametrize(
-    ("method", "path", "body", "message"),
+    ("method", "path", "body", "status", "message"),
     [
-        ("GET", "/memories", None, "at least one of user_id"),
-        ("DELETE", "/memories", None, "at least one of user_id"),
-        ("POST", "/search", {"query": "x"}, "at least one of user_id"),
-        ("GET", "/memories?user_id=a&top_k=all", None, "must be a whole number"),
-        ("GET", "/memories?user_id=a&top_k=-1", None, "top_k is -1"),
-        ("POST", "/memories", {"messages": "x"}, "at least one of user_id"),
-        ("POST", "/memories", {"user_id": "a"}, "messages is missing"),
-        ("POST", "/memories", {"user_id": "a", "messages": 5}, "messages must be a string"),
-        ("POST", "/memories", {"user_id": "a", "messages": [{"content": 1}]}, "must be a string"),
-        ("POST", "/memories", {"user_id": 5, "messages": "x"}, "user_id is 5; it must be text"),
-        ("POST", "/memories", {"user_id": "a", "messages": "x", "infer": "no"}, "true or false"),
-        ("POST", "/memories", {"user_id": "a", "messages": "x", "metadata": []}, "an object"),
-        ("POST", "/memories", {"user_id": "a", "messages": "\ud800"}, "surrogate"),
-        ("POST", "/search", {"query": "", "user_id": "a"}, "the query is empty"),
-        ("POST", "/search", {"query": "x", "user_id": "a", "filters": {"x": {"near": 1}}}, "near"),
+        ("GET", "/memories/none", None, 404, NO_ID),
+        ("PUT", "/memories/none", {"text": "x"}, 404, NO_ID),
+        ("DELETE", "/memories/none", None, 404, NO_ID),
+        ("GET", "/memories/none/history", None, 404, NO_ID),
+        ("GET", "/memories", None, 400, NO_OWNER),
+        ("DELETE", "/memories", None, 400, NO_OWNER),
+        ("POST", "/search", {"query": "x"}, 400, NO_OWNER),
+        ("GET", "/memories?user_id=a&top_k=all", None, 400, "must be a whole number"),
+        ("GET", "/memories?user_id=a&top_k=-1", None, 400, "top_k is -1"),
+        ("POST", "/memories", {"messages": "x"}, 400, NO_OWNER),
+        ("POST", "/memories", {"user_id": 5, "messages": "x"}, 400, "is 5; it must be text"),
+        ("POST", "/search", {"query": "", "user_id": "a"}, 400, "the query is empty"),
+        ("POST", "/search", {"query": "x", "user_id": "a", "filters": {"x": {"near": 1}}}, 400,
+         "near"),
+        *(
+            ("POST", "/memories", {"user_id": "a", **body}, 400, message)
+            for body, message in (
+                ({}, "messages is missing"),
+                ({"messages": 5}, "messages must be a string"),
+                ({"messages": [{"content": 1}]}, "must be a string"),
+                ({"messages": "x", "infer": "no"}, "true or false"),
+                ({"messages": "x", "metadata": []}, "an object"),
+                ({"messages": "\ud800"}, "surrogate"),
+            )
+        ),
+        *(
+            ("GET", f"/inspect/memories?{query}", None, 400, message)
+            for query, message in (
+                ("limit=0", "limit is 0; give 1 to 200"),
+                ("limit=201", "limit is 201; give 1 to 200"),
+                ("limit=x", "limit is 'x'; it must be a whole number"),
+                ("offset=-1", "offset is -1; give 0 or more"),
+                (f"offset={2**63}", "give 0 or more"),
+                ("state=dead", "give one of live, past, deleted, all"),
+                ("kind=lie", "give one of fact, turn, summary, image"),
+            )
+        ),
+        ("POST", "/inspect/erase", {"ids": []}, 400, "ids is empty"),
+        ("POST", "/inspect/erase", {}, 400, "ids is None; it must be a text or a list of texts"),
+        ("POST", "/inspect/erase/preview", {"ids": [1]}, 400, "must be a text or a list of texts"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_asked_is_told_in_our_words(
-    server: Running, method: str, path: str, body: Any, message: str
+    server: Running, method: str, path: str, body: Any, status: int, message: str
 ) -> None:
-    status, _, told = server.call(method, path, body)
-    assert status == 400 and message in told["detail"]
+    found, _, told = server.call(method, path, body)
+    assert found == status and message in told["detail"]
 
 
 def test_reset_is_off_unless_it_was_allowed(server: Running, memory: Memory) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import openai
 import pytest
 from fake_engine import FakeEngine
 from memorykit import quick, texts
-from serverkit import HI, TOKEN, Running, SlowEngine, running, until
+from serverkit import HI, TOKEN, Running, running, slowly, until
 
 from edgemem import Memory
+from edgemem.errors import ModelError
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+from edgemem.server import Limits
 
 CAT = "My cat is called Tom."
 
@@ -30,12 +33,6 @@ def fake() -> FakeEngine:
 def memory(fake: FakeEngine) -> Iterator[Memory]:
     with quick(engine=fake) as opened:
         yield opened
-
-
-@pytest.fixture
-def server(memory: Memory) -> Iterator[Running]:
-    with running(memory) as found:
-        yield found
 
 
 def ask(server: Running, text: str = "hi", **more: Any) -> Any:
@@ -80,13 +77,11 @@ def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(
 def test_what_was_said_before_in_the_request_is_shown_with_memory_too(
     server: Running, fake: FakeEngine
 ) -> None:
-    messages = [
-        {"role": "user", "content": "I am tired."},
-        {"role": "assistant", "content": "Sleep well."},
-        {"role": "user", "content": "Thank you."},
-    ]
+    said = ["I am tired.", "Sleep well.", "Thank you."]
+    roles = ("user", "assistant", "user")
+    messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
     ask(server, messages=messages, user="ana")
-    assert [m["content"] for m in fake.prompts[0][1]][1:] == [m["content"] for m in messages]
+    assert [message["content"] for message in fake.prompts[0][1]][1:] == said
 
 
 def test_a_stream_gives_pieces_then_the_reason_then_the_usage(server: Running) -> None:
@@ -100,11 +95,8 @@ def test_a_stream_gives_pieces_then_the_reason_then_the_usage(server: Running) -
     assert all(e.choices for e in ask(server, stream=True))
 
 
-def test_a_message_is_stored_before_the_stream_begins_and_its_facts_are_taken_later(
-    memory: Memory,
-) -> None:
-    slow = SlowEngine()
-    with quick(engine=slow) as other, running(other) as server:
+def test_a_message_is_stored_before_the_stream_begins_and_its_facts_are_taken_later() -> None:
+    with slowly() as (server, slow, other):
         stream = ask(server, CAT, user="ana", stream=True)
         assert texts(other.get_all(user_id="ana")) == [CAT]  # the model still speaks
         assert slow.ended == 0 and len(other.pending()) == 1
@@ -149,37 +141,27 @@ def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -
         ({"presence_penalty": 0.5}, "presence_penalty", "only 0"),
         ({"messages": []}, "messages", "at least one"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]", "role of system"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-            "messages[0].content",
-            "parts of the type text",
-        ),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+         "messages[0].content", "parts of the type text"),
         ({"max_tokens": "many"}, "max_tokens", "a whole number"),
         ({"temperature": True}, "temperature", "a number"),
         ({"stop": [1]}, "stop", "a list of texts"),
         ({"seed": -1}, "seed", "0 or more"),
         ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
         ({"user": "ana", "response_format": {"type": "json_object"}}, "response_format", "memory"),
-        (
-            {"user": "a", "messages": [{"role": "assistant", "content": "x"}]},
-            "messages",
-            "role user",
-        ),
+        ({"user": "a", "messages": [{"role": "assistant", "content": "x"}]}, "messages",
+         "role user"),
+        ({"user": " "}, None, "the user_id is empty"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_done_is_a_bad_request_that_names_the_field(
-    server: Running, more: dict[str, Any], param: str, message: str
+    server: Running, more: dict[str, Any], param: str | None, message: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         ask(server, **more)
     assert caught.value.param == param
     assert message in caught.value.message
     assert caught.value.type == "invalid_request_error"
-
-
-def test_an_empty_user_or_one_that_cannot_be_stored_is_refused(server: Running) -> None:
-    with pytest.raises(openai.BadRequestError, match="the user_id is empty"):
-        ask(server, user=" ")
 
 
 def test_an_unknown_model_is_not_found(server: Running) -> None:
@@ -198,61 +180,37 @@ def test_a_wrong_token_is_an_authentication_error(server: Running) -> None:
         server.client(api_key="no").models.list()
 
 
-def test_a_full_queue_is_a_rate_limit_that_says_when_to_try_again() -> None:
-    from edgemem.server import Limits
-
-    slow = SlowEngine()
-    with quick(engine=slow) as memory, running(memory, limits=Limits(queue=1)) as server:
-        connections = [server.begin("/v1/chat/completions", HI)]
+def test_a_full_queue_is_a_rate_limit_and_the_client_tries_again_by_itself() -> None:
+    chats = "/v1/chat/completions"
+    with slowly(Limits(queue=1)) as (server, slow, _), server.begin(chats, HI):
         until(lambda: slow.given)
-        connections.append(server.begin("/v1/chat/completions", HI))
-        until(lambda: server.service.worker.waiting == 1)
-        with pytest.raises(openai.RateLimitError, match="the queue is full") as caught:
-            ask(server)
-        assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
-        assert server.client().models.list().data  # what needs no engine still answers
-        slow.free.set()
-        assert ask(server, extra_headers={"x": "y"}).choices
-        for connection in connections:
-            connection.close()
+        with server.begin(chats, HI):
+            until(lambda: server.service.worker.waiting == 1)
+            with pytest.raises(openai.RateLimitError, match="the queue is full") as caught:
+                ask(server)
+            assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
+            assert server.client().models.list().data  # what needs no engine still answers
+            server.service.worker._mean_s = 0.1  # so that it is told to come back in one second
+            threading.Timer(0.5, slow.free.set).start()
+            client = server.client(max_retries=3)
+            assert client.chat.completions.create(**HI).choices  # type: ignore[call-overload]
 
 
-def test_the_client_waits_and_tries_again_by_itself() -> None:
-    from edgemem.server import Limits
-
-    slow = SlowEngine(most=100)
-    with quick(engine=slow) as memory, running(memory, limits=Limits(queue=1)) as server:
-        server.service.worker._mean_s = 0.1  # so that it is told to come back in one second
-        connections = [server.begin("/v1/chat/completions", HI) for _ in range(2)]
-        until(lambda: server.service.worker.waiting == 1)
-        client = server.client(max_retries=3)
-        assert client.chat.completions.create(**HI).choices  # type: ignore[call-overload]
-        for connection in connections:
-            connection.close()
-
-
-def test_an_error_in_the_middle_of_a_stream_reaches_the_client(
-    server: Running, fake: FakeEngine
+def test_an_error_in_the_middle_of_a_stream_reaches_the_client_and_a_fault_tells_no_text(
+    server: Running, fake: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from edgemem.errors import ModelError
+    def breaking(error: Exception) -> Callable[[], None]:
+        def broken() -> None:
+            raise error
 
-    def broken() -> None:
-        raise ModelError("the model gave no numbers")
+        return broken
 
-    fake.between = broken
+    fake.between = breaking(ModelError("the model gave no numbers"))
     with pytest.raises(openai.APIError, match="gave no numbers"):
         list(ask(server, stream=True))
     with pytest.raises(openai.InternalServerError, match="gave no numbers"):
         ask(server)
-
-
-def test_a_fault_of_ours_in_the_middle_of_a_stream_tells_no_text(
-    server: Running, fake: FakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken() -> None:
-        raise KeyError("a secret")
-
-    fake.between = broken
+    fake.between = breaking(KeyError("a secret"))
     with pytest.raises(openai.APIError, match="broke off") as caught:
         list(ask(server, stream=True))
     assert "secret" not in str(caught.value) and "an answer broke off" in caplog.text

@@ -11,80 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
-import click
-
-from edgemem.cli import admin, chatting, cloud, demo, memories, tools, training
-from edgemem.cli.output import one_line_errors
+# Each joins its commands to the group.
+from edgemem.cli import admin, chatting, demo, memories, tools  # noqa: F401
+from edgemem.cli.output import cli
 
 __all__ = ["cli", "main"]
-
-
-class _Group(click.Group):
-    """A group whose commands turn an error into one line and exit code 1."""
-
-    def make_context(self, *args: Any, **more: Any) -> click.Context:
-        with one_line_errors():  # --help and --version print from here
-            return super().make_context(*args, **more)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with one_line_errors():
-            return super().invoke(ctx)
-
-
-def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        admin.print_version()
-        ctx.exit()
-
-
-@click.group(
-    cls=_Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version, the models, the vector backend and the llama.cpp build.",
-)
-def cli() -> None:
-    """Private, long-term memory for small models on your own device.
-
-    Nothing leaves this machine, unless you set up a cloud. `edgemem demo` shows what it does;
-    `edgemem chat` talks with it.
-    """
-
-
-for _command in (
-    chatting.chat,
-    demo.demo,
-    demo.demo_answer,
-    memories.add,
-    memories.search,
-    memories.get,
-    memories.list_memories,
-    memories.update,
-    memories.delete,
-    memories.erase,
-    memories.history,
-    memories.export,
-    memories.import_files,
-    tools.compress,
-    admin.reindex,
-    admin.doctor,
-    admin.models,
-    admin.config,
-    cloud.cloud,
-    tools.profile,
-    tools.serve,
-    tools.mcp,
-    training.train,
-):
-    cli.add_command(_command)
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
-"""`reindex`, `doctor`, `models`, `config` and what `--version` prints."""
+"""`reindex`, `doctor`, `models`, `config`, `cloud`, and what `--version` prints."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,10 @@ import click
 
 from edgemem.cli.output import (
     change_line,
+    cli,
     db_option,
     json_option,
+    memory_option,
     note,
     one_line,
     open_memory,
@@ -21,23 +22,32 @@ from edgemem.cli.output import (
     print_json,
     print_result,
     progress,
+    scope_options,
     stderr_is_terminal,
     stdin_is_terminal,
+    wants_json,
     working,
 )
 from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
 from edgemem.errors import ConfigError, EdgememError, ModelError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgemem.memory import Memory
     from edgemem.runtime.models import Installed
     from edgemem.runtime.tune import Tuning
+    from edgemem.store.receipts import Receipt
 
-__all__ = ["config", "doctor", "models", "print_version", "reindex", "tune_first"]
+__all__ = ["tune_first"]
 
 
-def print_version() -> None:
+def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     """The version, the default models, the vector backend and llama.cpp's build."""
+    if not wanted or ctx.resilient_parsing:
+        return
     import edgemem
+    from edgemem import kernels
     from edgemem.runtime import machine
     from edgemem.runtime.models import installed
 
@@ -47,11 +57,20 @@ def print_version() -> None:
     for label, name in (("model", settings.model), ("embedder", settings.embedder)):
         state = source.get(name, "a file")
         click.echo(f"{label}: {name} ({'not installed' if state == 'missing' else state})")
-    from edgemem import kernels
-
     click.echo(f"vectors: {kernels.backend} ({kernels.backend_detail})")
     click.echo(f"llama.cpp: {_llama_build()}")
     click.echo(f"processor: {machine.summary()}")
+    ctx.exit()
+
+
+click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, the models, the vector backend and the llama.cpp build.",
+)(cli)
 
 
 def _llama_build() -> str:
@@ -63,57 +82,52 @@ def _llama_build() -> str:
         return f"not usable ({one_line(str(exc))}); reinstall llama-cpp-python"
 
 
-@click.command()
-@db_option
+@cli.command()
+@memory_option
 @json_option
-def reindex(db: str | None, as_json: bool) -> None:
+def reindex(memory: Memory) -> None:
     """Embed every memory anew, for instance after changing the embedder."""
-    with open_memory(db) as memory, progress("Embedding", None) as advance:
+    with progress("Embedding", None) as advance:
         count = memory.reindex(on_progress=advance)
-    print_result(as_json, {"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
+    print_result({"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
 
 
 _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 
 
-@click.command()
+@cli.command()
 @click.option("--retry", is_flag=True, help="Work off what is pending now.")
-@db_option
+@memory_option
 @json_option
-def doctor(retry: bool, db: str | None, as_json: bool) -> None:
+def doctor(retry: bool, memory: Memory) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
     The exit code is 1 if a problem was found.
     """
     from edgemem.runtime import machine
 
-    with open_memory(db) as memory:
-        changes = None
-        if retry:
-            with working("Working off what is pending …"):
-                changes = memory.process_pending(retry_now=True)
-        report: dict[str, Any] = dict(memory.doctor())
-        pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
-    report["processor"] = machine.summary()
-    report["pending"] = pending
+    changes = None
+    if retry:
+        with working("Working off what is pending …"):
+            changes = memory.process_pending(retry_now=True)
+    pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
+    report = {**memory.doctor(), "processor": machine.summary(), "pending": pending}
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
-    shown = json.loads(json.dumps(report, default=str))
-    lines = [*_report_lines(report), *map(change_line, changes or ())]
-    print_result(as_json, {"results": [shown]}, lines)
+    print_result({"results": [report]}, [*_report_lines(report), *map(change_line, changes or ())])
     pending_note(len(pending))
-    if report.get("problems"):
+    if report["problems"]:
         raise click.exceptions.Exit(1)
 
 
-def _report_lines(report: dict[str, Any]) -> Iterator[str]:
+def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for key, value in report.items():
         if key in ("problems", "pending", "retried"):
             continue
         if isinstance(value, dict):
             value = ", ".join(f"{name} {number}" for name, number in value.items())
         yield f"{key}\t{one_line(str(value))}"
-    for problem in report.get("problems") or ["none"]:
+    for problem in report["problems"] or ["none"]:
         yield f"problem\t{one_line(str(problem))}"
     for item in report["pending"]:
         tries = plural(item["attempts"], "failed try")
@@ -124,14 +138,14 @@ def _report_lines(report: dict[str, Any]) -> Iterator[str]:
 # -- models --------------------------------------------------------------------------------------
 
 
-@click.group()
+@cli.group()
 def models() -> None:
     """The models: which there are, where they lie, and whether they are whole."""
 
 
 @models.command("list")
 @json_option
-def models_list(as_json: bool) -> None:
+def models_list() -> None:
     """List the known models: name, kind, where from, size, licence, how it is used, what it is.
 
     A language model is used as `expert` (a set of experts fits it), `instruct` (it talks freely,
@@ -145,7 +159,7 @@ def models_list(as_json: bool) -> None:
         results.append(row.to_dict() | {"reader": used_as})
         about = [row.licence, used_as or "-", row.about]
         lines.append("\t".join([row.name, row.kind, row.source, size, *about]))
-    print_result(as_json, {"results": results}, lines)
+    print_result({"results": results}, lines)
 
 
 def _used_as(row: Installed) -> str | None:
@@ -166,18 +180,17 @@ def _used_as(row: Installed) -> str | None:
 @models.command("where")
 @click.argument("name", required=False)
 @json_option
-def models_where(name: str | None, as_json: bool) -> None:
+def models_where(name: str | None) -> None:
     """Print the path of a model's file; without NAME, the folder that you may put models in."""
     from edgemem.runtime.models import find, user_models_dir
 
-    path = user_models_dir() if name is None else find(name)
-    print_result(as_json, {"results": [{"name": name, "path": str(path)}]}, [str(path)])
+    _print_path(user_models_dir() if name is None else find(name), name=name)
 
 
 @models.command("verify")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @json_option
-def models_verify(names: tuple[str, ...], as_json: bool) -> None:
+def models_verify(names: tuple[str, ...]) -> None:
     """Check the sha256 of models (default: all that are installed and known)."""
     from edgemem.runtime.models import installed, manifest, verify
 
@@ -191,7 +204,7 @@ def models_verify(names: tuple[str, ...], as_json: bool) -> None:
             rows.append({"name": name, "ok": verify(name)})
             advance(done)
     lines = (f"{row['name']}\t{'ok' if row['ok'] else 'damaged'}" for row in rows)
-    print_result(as_json, {"results": rows}, lines)
+    print_result({"results": rows}, lines)
     if not all(row["ok"] for row in rows):
         note("Delete a damaged file (`edgemem models where NAME`) and install or pull it again.")
         raise click.exceptions.Exit(1)
@@ -200,24 +213,28 @@ def models_verify(names: tuple[str, ...], as_json: bool) -> None:
 @models.command("pull")
 @click.argument("name")
 @json_option
-def models_pull(name: str, as_json: bool) -> None:
+def models_pull(name: str) -> None:
     """Fetch a model into your models folder and check its sha256. This uses the network."""
     from edgemem.runtime.models import pull
 
     with progress("Fetching bytes", None) as advance:
         path = pull(name, advance)
-    print_result(as_json, {"results": [{"name": name, "path": str(path)}]}, [str(path)])
+    _print_path(path, name=name)
+
+
+def _print_path(path: Path, **more: str | None) -> None:
+    print_result({"results": [{**more, "path": str(path)}]}, [str(path)])
 
 
 @models.command("tune")
 @json_option
-def models_tune(as_json: bool) -> None:
+def models_tune() -> None:
     """Find the form and the threads that run the default model fastest here, and store them.
 
     Takes some seconds, and 150 MB in the cache folder. `edgemem config set tuned off` ends its use.
     """
     tuning = _tune()
-    if as_json:
+    if wants_json():
         print_json({"results": [{**asdict(tuning), "path": str(tuning.path)}]})
         return
     click.echo("form\tthreads\tprefill tokens/s\tdecode tokens/s")
@@ -259,60 +276,208 @@ def tune_first(settings: Settings) -> None:
 # -- config --------------------------------------------------------------------------------------
 
 
-@click.group()
+@cli.group()
 def config() -> None:
     """The settings, from config.toml and the environment (EDGEMEM_<KEY>)."""
 
 
-def _print_settings(values: dict[str, Any], as_json: bool) -> None:
+def _print_settings(values: Mapping[str, Any]) -> None:
     results = [{"key": key, "value": value} for key, value in values.items()]
-    lines = (f"{key}\t{'' if value is None else value}" for key, value in values.items())
-    print_result(as_json, {"results": results}, lines)
+    print_result({"results": results}, _rows(values))
+
+
+def _rows(values: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{key}\t{'' if value is None else value}" for key, value in values.items())
 
 
 @config.command("show")
 @json_option
-def config_show(as_json: bool) -> None:
+def config_show() -> None:
     """Show every setting that is in force."""
-    _print_settings(load_settings().to_dict(), as_json)
+    _print_settings(load_settings().to_dict())
 
 
 @config.command("get")
 @click.argument("key")
 @json_option
-def config_get(key: str, as_json: bool) -> None:
+def config_get(key: str) -> None:
     """Print one setting."""
     values = load_settings().to_dict()
     if key not in values:
         raise ConfigError(f"Unknown setting {key!r}. Allowed: {', '.join(values)}.")
     value = values[key]
-    results = [{"key": key, "value": value}]
-    print_result(as_json, {"results": results}, ["" if value is None else str(value)])
+    shown = "" if value is None else str(value)
+    print_result({"results": [{"key": key, "value": value}]}, [shown])
 
 
 @config.command("set")
 @click.argument("key")
 @click.argument("value")
 @json_option
-def config_set(key: str, value: str, as_json: bool) -> None:
+def config_set(key: str, value: str) -> None:
     """Write one setting to config.toml."""
     file = set_value(key, value)
     note(f"Written to {file}.")
-    _print_settings({key: load_settings(file).to_dict()[key]}, as_json)
+    _print_settings({key: load_settings(file).to_dict()[key]})
 
 
 @config.command("unset")
 @click.argument("key")
 @json_option
-def config_unset(key: str, as_json: bool) -> None:
+def config_unset(key: str) -> None:
     """Take one setting out of config.toml, so that its default holds again."""
     file = unset_value(key)
     note(f"Taken out of {file}.")
-    _print_settings({key: load_settings().to_dict()[key]}, as_json)
+    _print_settings({key: load_settings().to_dict()[key]})
 
 
 @config.command("path")
 @json_option
-def config_path(as_json: bool) -> None:
+def config_path() -> None:
     """Print the path of config.toml."""
-    print_result(as_json, {"results": [{"path": str(config_file())}]}, [str(config_file())])
+    _print_path(config_file())
+
+
+# -- cloud ---------------------------------------------------------------------------------------
+
+
+@cli.group()
+def cloud() -> None:
+    """The optional cloud: off until you set it up; each call leaves a receipt here."""
+
+
+@cloud.command("status")
+@db_option
+@json_option
+def cloud_status(db: str | None) -> None:
+    """Show the service, the prices, the budget and what this month has cost."""
+    from edgemem.cloud.governor import require_enabled, status
+
+    settings = load_settings()
+    require_enabled(settings.cloud)
+    with open_memory(db, settings) as memory:
+        found = status(memory.store, settings.cloud)
+    print_result({"results": [found]}, _rows(found))
+
+
+@cloud.command("receipts")
+@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
+@memory_option
+@json_option
+def cloud_receipts(last: int, memory: Memory) -> None:
+    """List the last calls: time, service, outcome, tokens, cost, hash of what was sent."""
+    from edgemem.store.receipts import receipts
+
+    found = receipts(memory.store, last)
+    results = [receipt.to_dict() for receipt in found]
+    remark = "Nothing was ever sent from this store."
+    print_result({"results": results}, map(_receipt_line, found), remark)
+
+
+def _receipt_line(receipt: Receipt) -> str:
+    tokens = f"{receipt.tokens_before}>{receipt.tokens_after} tokens"
+    cost = "no price" if receipt.cost is None else f"{receipt.cost:.6f}"
+    service = f"{receipt.endpoint} {receipt.model}"
+    memories = plural(len(receipt.memory_ids), "memory")
+    sha256 = (receipt.sent_sha256 or "hash erased")[:16]
+    columns = [receipt.created_at[:19], service, receipt.outcome, tokens, cost, memories, sha256]
+    return "\t".join(columns)
+
+
+@cloud.command("dry-run")
+@click.argument("message")
+@scope_options
+@db_option
+@json_option
+def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
+    """Print the exact request that MESSAGE would send to the cloud, and send nothing."""
+    from edgemem.cloud.governor import Governor, require_enabled
+    from edgemem.results import Scope
+    from edgemem.stages.intent import intent
+
+    settings = load_settings()
+    require_enabled(settings.cloud)
+    with open_memory(db, settings) as memory, Governor(memory) as governor:
+        asks = intent(memory.engine, memory.embedder, message).wants is not None
+        hits = memory.search(message, top_k=16, **scope) if asks else ()
+        outgoing = governor.prepare(message, hits, scope=Scope(**scope))
+    if wants_json():
+        row = {
+            "url": outgoing.request.url,
+            "body": outgoing.request.body.decode("utf-8"),
+            "sha256": outgoing.sha256,
+            "memory_ids": list(outgoing.memory_ids),
+            "tokens_before": outgoing.tokens_before,
+            "tokens_after": outgoing.tokens_after,
+            "cost_at_most": outgoing.cost_at_most,
+            "redacted": dict(outgoing.redacted.values),
+        }
+        print_json({"results": [row]})
+        return
+    click.echo(outgoing.request.shown())
+    for placeholder, value in outgoing.redacted.values.items():
+        note(f"{placeholder} stands for {value}, which stays here.")
+    cost = outgoing.cost_at_most
+    price = "at a price that is not known" if cost is None else f"for at most {cost:.6f}"
+    tokens = (
+        f"{outgoing.tokens_before} tokens of memories, {outgoing.tokens_after} after compression"
+    )
+    note(f"Nothing was sent. It would be {len(outgoing.request.body)} bytes ({tokens}), {price}.")
+
+
+@cloud.command("never-send")
+@click.option("--memory", "memories", multiple=True, metavar="ID", help="Mark this memory.")
+@click.option("--unmark", multiple=True, metavar="ID", help="Take the mark off this memory.")
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="TEXT",
+    help="Mark all that holds this keyword, or /regular expression/.",
+)
+@click.option(
+    "--remove", type=int, multiple=True, metavar="N", help="Drop the mark of this number."
+)
+@click.option("--user-id", metavar="ID", help="Mark all of this user.")
+@click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
+@click.option("--run-id", metavar="ID", help="Mark all of this run.")
+@memory_option
+@json_option
+def never_send(
+    memories: tuple[str, ...],
+    unmark: tuple[str, ...],
+    patterns: tuple[str, ...],
+    remove: tuple[int, ...],
+    memory: Memory,
+    **scope: str | None,
+) -> None:
+    """Mark what may never be sent, and list the marks.
+
+    With a marked memory stay the words it was taken from, and all that was taken from those.
+    """
+    from edgemem.config import checked
+    from edgemem.results import Scope
+    from edgemem.store import receipts as kept
+
+    # The same rules as in config.toml, so a wrong expression is refused here.
+    wanted = checked("never_send", list(patterns), "the call")
+    with memory.store.transaction() as tx:
+        for id in memories:
+            kept.set_never_send(tx, id, True)
+        for id in unmark:
+            kept.set_never_send(tx, id, False)
+        for pattern in wanted:
+            kept.add_mark(tx, pattern=pattern)
+        if any(value is not None for value in scope.values()):
+            kept.add_mark(tx, scope=Scope(**scope))
+        for number in remove:
+            kept.remove_mark(tx, number)
+    rows: list[dict[str, Any]] = [
+        {"id": mark.id, "pattern": mark.pattern, **asdict(mark.scope)}
+        for mark in kept.marks(memory.store)
+    ]
+    rows += [{"id": "config", "pattern": p} for p in memory.settings.cloud.never_send]
+    flagged = memory.get_all(filters={"never_send": True})
+    rows += [{"id": item.id, "memory": one_line(item.memory)} for item in flagged]
+    lines = ("\t".join(str(v) for v in row.values() if v is not None) for row in rows)
+    print_result({"results": rows}, lines, "Nothing is marked.")

@@ -19,24 +19,25 @@ import click
 
 from edgemem.cli.admin import tune_first
 from edgemem.cli.output import (
+    cli,
     db_option,
     erase_preview,
     experts_option,
     forget_typed,
     json_option,
     licence_note,
+    model_option,
     note,
     one_line,
     open_memory,
     pending_note,
     plural,
     remember_typed,
-    scope_kwargs,
     scope_options,
     settings_with,
-    show_preview,
     stdin_is_terminal,
     text_of,
+    wants_json,
     when,
     who,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
     from edgemem.results import MemoryItem
 
-__all__ = ["budget", "budget_lines", "chat", "status_parts"]
+__all__ = ["budget", "budget_lines", "status_parts"]
 
 PROMPT = "you> "
 CANDIDATES = 5
@@ -75,21 +76,13 @@ MEANINGS = {
 }
 
 
-@click.command()
-@click.option("--model", metavar="NAME", help="A model's name or file.  [default: setting `model`]")
+@cli.command()
+@model_option
 @experts_option
 @scope_options
 @db_option
 @json_option
-def chat(
-    model: str | None,
-    experts: str | None,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
-    db: str | None,
-    as_json: bool,
-) -> None:
+def chat(model: str | None, experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
 
     Piped in, each line is one message. With --json each answer, and each memory of a list, is
@@ -97,7 +90,6 @@ def chat(
     """
     settings = settings_with(model=model, experts=experts)
     licence_note(settings)
-    scope = scope_kwargs(settings, user_id, agent_id, run_id)
     tune_first(settings)
     with open_memory(db, settings) as memory:
         if stdin_is_terminal():
@@ -106,7 +98,7 @@ def chat(
         from edgemem.chat import Chat
 
         governor = _governor(memory)
-        session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, as_json)
+        session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, wants_json())
         if stdin_is_terminal():
             note("/help lists the commands. Ctrl-D leaves.")
         try:
@@ -293,12 +285,10 @@ class _Session:
             note("Nothing was erased.")
             return
         ids = [item.id for item in chosen]
-        items, turns = erase_preview(self.memory, ids)
-        show_preview(items, turns)
+        said = erase_preview(self.memory, ids)
         if self.ask("Erase it? [y/N] ").strip().lower() not in ("y", "yes"):
             note("Nothing was erased.")
             return
-        said = [turn.content for turn in turns]
         forget_typed(said)
         gone = self.memory.erase(ids)
         self.chat.forget(said)

@@ -16,6 +16,8 @@ import click
 
 from edgemem.cli.admin import tune_first
 from edgemem.cli.output import (
+    FILE,
+    cli,
     db_option,
     experts_option,
     json_option,
@@ -24,6 +26,7 @@ from edgemem.cli.output import (
     open_memory,
     print_json,
     settings_with,
+    wants_json,
     when,
 )
 from edgemem.pipeline.importers import Demo, read_demo
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
     from edgemem.results import AddResults
 
-__all__ = ["demo", "demo_answer", "is_right", "normalised", "peak_rss_mb"]
+__all__ = ["answer_questions", "is_right", "normalised", "peak_rss_mb", "play"]
 
 _SIGNS = {
     "ADD": ("+", "green", "added"),
@@ -44,19 +47,19 @@ _SIGNS = {
 
 conversation_option = click.option(
     "--conversation",
-    type=click.Path(exists=True, dir_okay=False),
+    type=FILE,
     default=str(Path(__file__).parent.parent / "data" / "demo.json"),
     metavar="FILE",
     help="Play another conversation, in the format of edgemem/data/demo.json.",
 )
 
 
-@click.command()
+@cli.command()
 @conversation_option
 @click.option("--db", metavar="FILE", help="Keep the store in this new file.  [default: discard]")
 @experts_option
 @json_option
-def demo(conversation: str, db: str | None, experts: str | None, as_json: bool) -> None:
+def demo(conversation: str, db: str | None, experts: str | None) -> None:
     """Play a conversation of several weeks, then answer questions about it from a new process.
 
     Shows what was taken from each pair of messages, which memories were added, changed or
@@ -70,7 +73,7 @@ def demo(conversation: str, db: str | None, experts: str | None, as_json: bool) 
             f"{db} is not a new file. Give --db one that does not exist yet: invented memories "
             "must not mix with yours, and a second process reads it."
         )
-    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    console = Console(stderr=wants_json(), highlight=False, soft_wrap=True)
     settings = settings_with(experts=experts)
     licence_note(settings)
     tune_first(settings)
@@ -90,7 +93,7 @@ def demo(conversation: str, db: str | None, experts: str | None, as_json: bool) 
     }
     memory_used = f" · peak RSS {summary['peak_rss_mb']} MB" if peaks else ""
     console.print(f"\n[bold]{right} of {len(rows)} answers right[/] · {seconds:.0f} s{memory_used}")
-    if as_json:
+    if wants_json():
         print_json({"summary": summary, "rows": rows})
 
 
@@ -206,7 +209,7 @@ def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
     )
 
 
-@click.command("demo-answer", hidden=True)
+@cli.command("demo-answer", hidden=True)
 @conversation_option
 @db_option
 @experts_option

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemem.cli.output import (
+    FILE,
+    JSON,
     change_line,
+    cli,
     db_option,
     erase_preview,
     experts_option,
     forget_typed,
     item_line,
-    json_object,
     json_option,
     licence_note,
+    memory_option,
     no_memory,
     note,
     one_line,
@@ -29,13 +32,13 @@ from edgemem.cli.output import (
     print_result,
     progress,
     read_text,
-    scope_kwargs,
     scope_options,
     settings_with,
-    show_preview,
     stdin_is_terminal,
+    wants_json,
     who,
     working,
+    yes_option,
 )
 from edgemem.errors import InputError, StoreLocked
 from edgemem.pipeline import importers
@@ -43,21 +46,12 @@ from edgemem.pipeline import importers
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = [
-    "add",
-    "delete",
-    "erase",
-    "export",
-    "get",
-    "history",
-    "import_files",
-    "list_memories",
-    "search",
-    "update",
-]
+__all__ = ["IMPORT_ID"]
+
+id_argument = click.argument("memory_id", metavar="ID")
 
 
-@click.command()
+@cli.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--no-infer", is_flag=True, help="Store as given: no model, no facts taken.")
 @experts_option
@@ -65,9 +59,7 @@ __all__ = [
 @click.option("--name", help="The speaker's name.")
 @click.option("--timestamp", metavar="TIME", help="When it was said, ISO-8601.  [default: now]")
 @click.option("--expires-at", metavar="TIME", help="When it stops to be recalled, ISO-8601.")
-@click.option(
-    "--metadata", metavar="JSON", callback=json_object, help="A JSON object to store with it."
-)
+@click.option("--metadata", type=JSON, help="A JSON object to store with it.")
 @scope_options
 @db_option
 @json_option
@@ -77,14 +69,9 @@ def add(
     experts: str | None,
     role: str,
     name: str | None,
-    timestamp: str | None,
-    expires_at: str | None,
-    metadata: dict[str, Any] | None,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
     db: str | None,
-    as_json: bool,
+    scope: dict[str, Any],
+    **given: Any,
 ) -> None:
     """Remember each TEXT as one message; without TEXT, all of standard input as one.
 
@@ -100,154 +87,96 @@ def add(
     if not no_infer:
         licence_note(settings)
     with open_memory(db, settings) as memory, working("Remembering …"):
-        changes = memory.add(
-            messages,
-            metadata=metadata,
-            timestamp=timestamp,
-            expires_at=expires_at,
-            infer=not no_infer,
-            **scope_kwargs(settings, user_id, agent_id, run_id),
-        )
-    print_result(as_json, changes.to_dict(), map(change_line, changes))
+        changes = memory.add(messages, infer=not no_infer, **scope, **given)
+    print_result(changes.to_dict(), map(change_line, changes))
     pending_note(changes.pending)
 
 
-@click.command()
+@cli.command()
 @click.argument("query", nargs=-1, required=True)
 @click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: setting `top_k`]")
 @click.option("--threshold", type=float, help="Leave out lower scores.")
-@click.option(
-    "--filters",
-    metavar="JSON",
-    callback=json_object,
-    help="""Such as '{"city": {"in": ["Oslo"]}}'.""",
-)
+@click.option("--filters", type=JSON, help="""Such as '{"city": {"in": ["Oslo"]}}'.""")
 @click.option("--explain", is_flag=True, help="Show the parts that make up each score.")
 @scope_options
-@db_option
+@memory_option
 @json_option
 def search(
     query: tuple[str, ...],
     top_k: int | None,
-    threshold: float | None,
-    filters: dict[str, Any] | None,
-    explain: bool,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
-    db: str | None,
-    as_json: bool,
+    memory: Memory,
+    scope: dict[str, Any],
+    **given: Any,
 ) -> None:
     """Find the memories that fit QUERY best.
 
     Prints id, score, time (UTC) and text, and with --explain the score's parts.
     """
-    settings = settings_with()
-    scope = scope_kwargs(settings, user_id, agent_id, run_id)
-    with open_memory(db, settings) as memory:
-        hits = memory.search(
-            " ".join(query),
-            filters=filters,
-            top_k=settings.top_k if top_k is None else top_k,
-            threshold=threshold,
-            explain=explain,
-            **scope,
-        )
-    print_result(as_json, hits.to_dict(), map(item_line, hits), f"Nothing found for {who(scope)}.")
+    top_k = memory.settings.top_k if top_k is None else top_k
+    hits = memory.search(" ".join(query), top_k=top_k, **scope, **given)
+    print_result(hits.to_dict(), map(item_line, hits), f"Nothing found for {who(scope)}.")
 
 
-@click.command()
-@click.argument("memory_id", metavar="ID")
-@db_option
+@cli.command()
+@id_argument
+@memory_option
 @json_option
-def get(memory_id: str, db: str | None, as_json: bool) -> None:
+def get(memory_id: str, memory: Memory) -> None:
     """Show one memory, and what was said that it was taken from."""
-    with open_memory(db) as memory:
-        item = memory.get(memory_id)
-        if item is None:
-            raise no_memory(memory_id)
-        turns = [] if as_json else memory.source_turns(memory_id)
+    item = memory.get(memory_id)
+    if item is None:
+        raise no_memory(memory_id)
     shown = item.to_dict()
     lines = [
         f"{key}\t{value if key == 'memory' else one_line(str(value))}"
         for key, value in shown.items()
         if value not in (None, {}, [])
     ]
-    for turn in turns:
+    for turn in [] if wants_json() else memory.source_turns(memory_id):
         said = f"{turn.timestamp[:16].replace('T', ' ')} {turn.name or turn.role}: {turn.content}"
         lines.append(f"said\t{one_line(said)}")
-    print_result(as_json, {"results": [shown]}, lines)
+    print_result({"results": [shown]}, lines)
 
 
-@click.command("list")
-@click.option(
-    "--filters", metavar="JSON", callback=json_object, help="""Such as '{"kind": "fact"}'."""
-)
+@cli.command("list")
+@click.option("--filters", type=JSON, help="""Such as '{"kind": "fact"}'.""")
 @click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: all]")
 @scope_options
-@db_option
+@memory_option
 @json_option
-def list_memories(
-    filters: dict[str, Any] | None,
-    top_k: int | None,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
-    db: str | None,
-    as_json: bool,
-) -> None:
+def list_memories(memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, oldest first: id, time (UTC), text."""
-    settings = settings_with()
-    scope = scope_kwargs(settings, user_id, agent_id, run_id)
-    with open_memory(db, settings) as memory:
-        items = memory.get_all(filters=filters, top_k=top_k, **scope)
-    print_result(as_json, items.to_dict(), map(item_line, items), f"No memories of {who(scope)}.")
+    items = memory.get_all(**scope, **given)
+    print_result(items.to_dict(), map(item_line, items), f"No memories of {who(scope)}.")
 
 
-@click.command()
-@click.argument("memory_id", metavar="ID")
+@cli.command()
+@id_argument
 @click.argument("text")
-@click.option(
-    "--metadata",
-    metavar="JSON",
-    callback=json_object,
-    help="A JSON object in place of the present one.",
-)
-@db_option
+@click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
+@memory_option
 @json_option
-def update(
-    memory_id: str, text: str, metadata: dict[str, Any] | None, db: str | None, as_json: bool
-) -> None:
+def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
     """Replace the text of a memory; its history keeps the old one."""
-    with open_memory(db) as memory:
-        change = memory.update(memory_id, text, metadata=metadata)
-    print_result(as_json, {"results": [change.to_dict()]}, [change_line(change)])
+    change = memory.update(memory_id, text, metadata=metadata)
+    print_result({"results": [change.to_dict()]}, [change_line(change)])
 
 
-@click.command()
+@cli.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All memories of the user, agent or run.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@yes_option
 @scope_options
 @db_option
 @json_option
 def delete(
-    ids: tuple[str, ...],
-    everything: bool,
-    yes: bool,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
-    db: str | None,
-    as_json: bool,
+    ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
 ) -> None:
     """Take memories out of every answer; their history is kept. See also `erase`."""
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")
-    settings = settings_with()
-    with open_memory(db, settings) as memory:
+    with open_memory(db) as memory:
         if everything:
-            scope = scope_kwargs(settings, user_id, agent_id, run_id)
             count = len(memory.get_all(**scope))
             if count and not yes:
                 question = f"Delete {plural(count, 'memory')} of {who(scope)}?"
@@ -258,41 +187,36 @@ def delete(
                 if memory.get(memory_id) is None:
                     raise no_memory(memory_id)
             changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
-    results = [change.to_dict() for change in changes]
-    print_result(as_json, {"results": results}, map(change_line, changes))
+    print_result({"results": [change.to_dict() for change in changes]}, map(change_line, changes))
 
 
-@click.command()
+@cli.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@db_option
+@yes_option
+@memory_option
 @json_option
-def erase(ids: tuple[str, ...], yes: bool, db: str | None, as_json: bool) -> None:
+def erase(ids: tuple[str, ...], yes: bool, memory: Memory) -> None:
     """Remove memories for good, with all that came from the same words.
 
     What was said, every memory taken from it, and their history are wiped from the files; with it
     goes what a chat asked and answered. Prints the ids that went.
     """
-    with open_memory(db) as memory:
-        items, turns = erase_preview(memory, ids)
-        if not yes:
-            show_preview(items, turns)
-            click.confirm("Erase it?", abort=True, err=True)
-        forget_typed([turn.content for turn in turns])
-        with working("Erasing …"):
-            gone = memory.erase(list(ids))
-    results = [{"id": memory_id, "event": "ERASE"} for memory_id in gone]
-    print_result(as_json, {"results": results}, gone)
+    said = erase_preview(memory, ids, shown=not yes)
+    if not yes:
+        click.confirm("Erase it?", abort=True, err=True)
+    forget_typed(said)
+    with working("Erasing …"):
+        gone = memory.erase(ids)
+    print_result({"results": [{"id": memory_id, "event": "ERASE"} for memory_id in gone]}, gone)
 
 
-@click.command()
-@click.argument("memory_id", metavar="ID")
-@db_option
+@cli.command()
+@id_argument
+@memory_option
 @json_option
-def history(memory_id: str, db: str | None, as_json: bool) -> None:
+def history(memory_id: str, memory: Memory) -> None:
     """Show what became of a memory, oldest first: time, event, old and new text."""
-    with open_memory(db) as memory:
-        rows = memory.history(memory_id)
+    rows = memory.history(memory_id)
     if not rows:
         raise no_memory(memory_id)
     lines = []
@@ -300,7 +224,7 @@ def history(memory_id: str, db: str | None, as_json: bool) -> None:
         time = (row["updated_at"] or row["created_at"] or "")[:19].replace("T", " ")
         old, new = row["old_memory"] or "", row["new_memory"] or ""
         lines.append("\t".join([time, row["event"], one_line(old), one_line(new)]))
-    print_result(as_json, {"results": rows}, lines)
+    print_result({"results": rows}, lines)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -309,33 +233,26 @@ IMPORT_ID = "import_id"
 """The key of a turn's metadata that tells a second import that it is there already."""
 
 
-@click.command()
+@cli.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
-@db_option
+@memory_option
 @json_option
-def export(file: str, db: str | None, as_json: bool) -> None:
+def export(file: str, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
     """
-    with open_memory(db) as memory:
-        if file == "-":
-            memory.export_jsonl(sys.stdout)
-            return
-        with working("Exporting …"):
-            count = memory.export_jsonl(Path(file))
-    rows = {"results": [{"file": file, "rows": count}]}
-    print_result(as_json, rows, remark=f"{plural(count, 'row')} written to {file}.")
+    if file == "-":
+        memory.export_jsonl(sys.stdout)
+        return
+    with working("Exporting …"):
+        count = memory.export_jsonl(Path(file))
+    remark = f"{plural(count, 'row')} written to {file}."
+    print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
 
 
-@click.command("import")
-@click.argument(
-    "paths",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE...",
-)
+@cli.command("import")
+@click.argument("paths", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @click.option(
     "--format",
     "shape",
@@ -354,11 +271,8 @@ def import_files(
     shape: str,
     no_infer: bool,
     experts: str | None,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
+    scope: dict[str, Any],
     db: str | None,
-    as_json: bool,
 ) -> None:
     """Read conversations, or an export, into the store.
 
@@ -368,9 +282,9 @@ def import_files(
     settings = settings_with(experts=experts)
     if not no_infer:
         licence_note(settings)
-    scope = scope_kwargs(settings, user_id, agent_id, run_id)
     shapes = [importers.detect_format(path) if shape == "auto" else shape for path in paths]
-    if "edgemem" in shapes and (no_infer or (user_id, agent_id, run_id) != (None, None, None)):
+    given = click.get_current_context().params
+    if "edgemem" in shapes and (no_infer or any(given[key] is not None for key in scope)):
         raise click.UsageError(
             f"{paths[shapes.index('edgemem')]} is an export, which keeps its own users, agents and "
             "runs and is stored as it is. Leave out --user-id, --agent-id, --run-id and --no-infer."
@@ -387,7 +301,7 @@ def import_files(
             unit = "row" if found == "edgemem" else "turn"
             note(f"{path}: {plural(row['imported'], unit)} imported{skipped}.")
             pending_note(row["pending"])
-    print_result(as_json, {"results": rows})
+    print_result({"results": rows})
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:

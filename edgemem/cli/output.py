@@ -1,4 +1,4 @@
-"""What the commands share: options, opening the store, printing, and the file of what was typed.
+"""What the commands share: the group, options, the store, printing, the file of what was typed.
 
 Knows no command.
 """
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -23,25 +24,28 @@ from edgemem.results import Change, Hit, MemoryItem
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
-    from edgemem.store import StoredTurn
 
 __all__ = [
+    "FILE",
+    "JSON",
     "MOST_LINES",
     "Advance",
+    "Group",
     "change_line",
+    "cli",
     "db_option",
     "erase_preview",
     "experts_option",
     "forget_typed",
     "history_file",
     "item_line",
-    "json_object",
     "json_option",
     "licence_note",
+    "memory_option",
+    "model_option",
     "no_memory",
     "note",
     "one_line",
-    "one_line_errors",
     "open_memory",
     "pending_note",
     "plural",
@@ -50,20 +54,20 @@ __all__ = [
     "progress",
     "read_text",
     "remember_typed",
-    "scope_kwargs",
     "scope_options",
     "settings_with",
-    "show_preview",
     "stderr_is_terminal",
     "stdin_is_terminal",
     "text_of",
     "typed_before",
+    "wants_json",
     "when",
     "who",
     "working",
+    "yes_option",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = Callable[..., None]
 PREVIEWED = 10  # memories, and turns, that an erase shows one by one before it asks
 
 
@@ -73,55 +77,135 @@ class Advance(Protocol):
     def __call__(self, done: int, of: int | None = None, /) -> None: ...
 
 
+# -- the group -----------------------------------------------------------------------------------
+
+
+class Group(click.Group):
+    """A group whose commands turn an error into one line and exit code 1."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with _one_line_errors():  # --help and --version print from here
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _one_line_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn an EdgememError, or output that is refused, into click's one line and exit code 1.
+
+    A reader that has gone (EPIPE) is left to click, which ends without a word.
+    """
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except EdgememError as exc:
+        raise click.ClickException(one_line(str(exc))) from exc
+    except OSError as exc:
+        if exc.errno == errno.EPIPE:
+            raise
+        why = one_line(str(exc.strerror or exc))
+        if exc.filename is None:  # a stream has none
+            raise click.ClickException(f"Cannot write the output: {why}.") from exc
+        raise click.ClickException(f"Cannot use {exc.filename}: {why}.") from exc
+
+
+@click.group(
+    cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+def cli() -> None:
+    """Private, long-term memory for small models on your own device.
+
+    Nothing leaves this machine, unless you set up a cloud. `edgemem demo` shows what it does;
+    `edgemem chat` talks with it.
+    """
+
+
 # -- options -------------------------------------------------------------------------------------
 
 
-def json_object(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> dict[str, Any] | None:
-    """The callback of an option whose value is a JSON object."""
-    if value is None:
-        return None
-    example = """give an object such as '{"city": "Oslo"}'."""
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError) as exc:
-        raise click.BadParameter(f"{value!r} is not JSON ({exc}); {example}") from exc
-    if not isinstance(parsed, dict):
-        raise click.BadParameter(f"{value!r} is JSON, but no object; {example}")
-    return parsed
+class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new versions alone
+    """An option's value that is a JSON object."""
 
+    name = "json"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        example = """give an object such as '{"city": "Oslo"}'."""
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError) as exc:
+            self.fail(f"{value!r} is not JSON ({exc}); {example}", param, ctx)
+        if not isinstance(parsed, dict):
+            self.fail(f"{value!r} is JSON, but no object; {example}", param, ctx)
+        return parsed
+
+
+JSON = _JsonObject()
+FILE = click.Path(exists=True, dir_okay=False)
 
 db_option = click.option(
     "--db", metavar="FILE", help="The store's file.  [default: the setting `db`]"
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+model_option = click.option(
+    "--model", metavar="NAME", help="A model's name or file.  [default: setting `model`]"
+)
 experts_option = click.option(
     "--experts",
     metavar="NAME",
     help="The model's experts: a set's name or folder, or none.  [default: setting `experts`]",
 )
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
-def scope_options(command: F) -> F:
-    """--user-id, --agent-id and --run-id."""
-    for decorate in (
-        click.option("--run-id", metavar="ID", help="Only this run."),
-        click.option("--agent-id", metavar="ID", help="Only this agent."),
-        click.option(
-            "--user-id", metavar="ID", help="Whose memories.  [default: the setting `user_id`]"
-        ),
-    ):
-        command = decorate(command)
-    return command
+def _keep_json(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    ctx.meta["edgemem.json"] = wanted
 
 
-def scope_kwargs(
-    settings: Settings, user_id: str | None, agent_id: str | None, run_id: str | None
-) -> dict[str, Any]:
-    """The scope as `Memory`'s methods take it."""
-    user = settings.user_id if user_id is None else user_id
-    return {"user_id": user, "agent_id": agent_id, "run_id": run_id}
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_keep_json, help="Print JSON."
+)
+
+
+def wants_json() -> bool:
+    """Whether the command that runs was given --json."""
+    return bool(click.get_current_context().meta.get("edgemem.json"))
+
+
+def memory_option(command: Command) -> Command:
+    """--db; the command is given the open `memory`."""
+
+    @db_option
+    @wraps(command)
+    def opened(*args: Any, db: str | None, **given: Any) -> None:
+        with open_memory(db) as memory:
+            command(*args, memory=memory, **given)
+
+    return opened
+
+
+def scope_options(command: Command) -> Command:
+    """--user-id, --agent-id and --run-id; the command is given `scope`, as `Memory` takes it."""
+
+    @click.option(
+        "--user-id", metavar="ID", help="Whose memories.  [default: the setting `user_id`]"
+    )
+    @click.option("--agent-id", metavar="ID", help="Only this agent.")
+    @click.option("--run-id", metavar="ID", help="Only this run.")
+    @wraps(command)
+    def scoped(*args: Any, user_id: str | None, **given: Any) -> None:
+        scope = {
+            "user_id": load_settings().user_id if user_id is None else user_id,
+            "agent_id": given.pop("agent_id"),
+            "run_id": given.pop("run_id"),
+        }
+        command(*args, scope=scope, **given)
+
+    return scoped
 
 
 def who(scope: Mapping[str, Any]) -> str:
@@ -158,27 +242,6 @@ def open_memory(db: str | None, settings: Settings | None = None) -> Iterator[Me
 
 
 # -- stderr --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Turn an EdgememError, or output that is refused, into click's one line and exit code 1.
-
-    A reader that has gone (EPIPE) is left to click, which ends without a word.
-    """
-    try:
-        yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except EdgememError as exc:
-        raise click.ClickException(one_line(str(exc))) from exc
-    except OSError as exc:
-        if exc.errno == errno.EPIPE:
-            raise
-        why = one_line(str(exc.strerror or exc))
-        if exc.filename is None:  # a stream has none
-            raise click.ClickException(f"Cannot write the output: {why}.") from exc
-        raise click.ClickException(f"Cannot use {exc.filename}: {why}.") from exc
 
 
 def note(text: str) -> None:
@@ -228,11 +291,9 @@ def print_json(value: Mapping[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def print_result(
-    as_json: bool, value: Mapping[str, Any], lines: Iterable[str] = (), remark: str = ""
-) -> None:
-    """Print a value as JSON, or else lines for a person. remark: noted if there are no lines."""
-    if as_json:
+def print_result(value: Mapping[str, Any], lines: Iterable[str] = (), remark: str = "") -> None:
+    """Print lines for a person, or with --json the value. remark: noted if there are no lines."""
+    if wants_json():
         print_json(value)
         return
     empty = True
@@ -291,30 +352,30 @@ def no_memory(memory_id: str) -> StoreError:
     )
 
 
-def erase_preview(memory: Memory, ids: Sequence[str]) -> tuple[list[MemoryItem], list[StoredTurn]]:
-    """What `Memory.erase` would take away: all memories, deleted ones too, and all turns.
+def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> list[str]:
+    """What was said in the turns that `Memory.erase` would take away.
 
-    Raises StoreError on an unknown id.
+    shown: tell on stderr what would go, deleted memories too: the first of the memories and of the
+    turns, and how many more. Raises StoreError on an unknown id.
     """
     turn_ids, memory_ids = memory.store.erase_extent(ids)
     for memory_id in ids:
         if memory_id not in memory_ids:
             raise no_memory(memory_id)
-    items = memory.store.get(memory_ids, include_deleted=True)
-    return list(items.values()), list(memory.store.turns(turn_ids).values())
+    items = memory.store.get(memory_ids, include_deleted=True).values()
+    turns = memory.store.turns(turn_ids).values()
+    if shown:
+        note("This would go for good:")
+        _first("memory", [f"memory {item.memory}" for item in items])
+        _first("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in turns])
+    return [turn.content for turn in turns]
 
 
-def show_preview(items: Sequence[MemoryItem], turns: Sequence[StoredTurn]) -> None:
-    """What would go, on stderr: the first of the memories and of the turns, and how many more."""
-    note("This would go for good:")
-    for noun, lines in (
-        ("memory", [f"memory {item.memory}" for item in items]),
-        ("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in turns]),
-    ):
-        for line in lines[:PREVIEWED]:
-            note(f"  {line}")
-        if len(lines) > PREVIEWED:
-            note(f"  and {plural(len(lines) - PREVIEWED, noun)} more")
+def _first(noun: str, lines: Sequence[str]) -> None:
+    for line in lines[:PREVIEWED]:
+        note(f"  {line}")
+    if len(lines) > PREVIEWED:
+        note(f"  and {plural(len(lines) - PREVIEWED, noun)} more")
 
 
 # -- stdin ---------------------------------------------------------------------------------------
@@ -363,7 +424,8 @@ def remember_typed(text: str) -> None:
     """Add an input to the file. A folder that refuses is no error."""
     with suppress(OSError, UnicodeEncodeError):
         history_file().parent.mkdir(parents=True, exist_ok=True)
-        with open(history_file(), "a", encoding="utf-8", opener=_private) as file:
+        private = partial(os.open, mode=0o600)
+        with open(history_file(), "a", encoding="utf-8", opener=private) as file:
             file.write(_BREAK.join(text.splitlines()) + "\n")
 
 
@@ -402,7 +464,3 @@ def _write_typed(lines: list[str]) -> None:
         file.flush()
         os.fsync(file.fileno())
         file.truncate(len(data))
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

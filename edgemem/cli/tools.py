@@ -1,43 +1,50 @@
-"""`compress`, `profile`, `serve` and `mcp`: each hands its options to another room."""
+"""`compress`, `profile`, `serve`, `mcp` and `train`: each hands its options to another room."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from edgemem.cli.output import (
+    FILE,
+    cli,
     db_option,
     experts_option,
     forget_typed,
     json_option,
     licence_note,
+    model_option,
     note,
     open_memory,
     plural,
     print_json,
     read_text,
-    scope_kwargs,
     scope_options,
     settings_with,
     stderr_is_terminal,
+    wants_json,
     working,
 )
-from edgemem.config import require
+from edgemem.config import load_settings, require
+from edgemem.training.examples import STAGES, Stage
 
 if TYPE_CHECKING:
     from edgemem.compression.compress import Tokenize
     from edgemem.profile.report import Profile
+    from edgemem.training.trainer import Progress
 
-__all__ = ["compress", "mcp", "print_struck", "profile", "serve"]
-
-FILE = click.Path(exists=True, dir_okay=False)
+__all__ = ["print_struck"]
 
 
-@click.command()
+@cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @click.option("--rate", type=float, metavar="SHARE", help="Keep at most this share of the tokens.")
 @click.option("--target-token", type=int, metavar="N", help="Keep at most so many tokens.")
@@ -65,7 +72,6 @@ def compress(
     keep: tuple[str, ...],
     tokenizer: str | None,
     show: bool,
-    as_json: bool,
 ) -> None:
     """Shorten FILE, or standard input, to what tells most within a budget of tokens.
 
@@ -80,14 +86,13 @@ def compress(
 
     if rate is not None and target_token is not None:
         raise click.UsageError("Give --rate or --target-token, not both.")
-    if show and as_json:
+    if show and wants_json():
         raise click.UsageError("Give --show or --json, not both.")
     text = read_text(file)
-    settings = settings_with()
-    if tokenizer == "estimate":
-        count: Tokenize | None = estimated_tokens
-    else:
-        count = file_tokenizer(tokenizer) if tokenizer is not None else None
+    settings = load_settings()
+    count: Tokenize | None = None
+    if tokenizer is not None:
+        count = estimated_tokens if tokenizer == "estimate" else file_tokenizer(tokenizer)
     with ExitStack() as opened:
         opened.enter_context(working("Compressing …"))
         engine = None
@@ -111,7 +116,7 @@ def compress(
             embedder=Embedder.load(settings.embedder) if question.strip() else None,
             tokenizer=count,
         )
-    if as_json:
+    if wants_json():
         print_json(found.to_dict())
         return
     if show:
@@ -137,7 +142,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
     Console(highlight=False).print(shown, soft_wrap=True)
 
 
-@click.command()
+@cli.command()
 @click.option(
     "--budget",
     "budgets",
@@ -146,7 +151,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
     help="Does it fit 1GB-ram, 8GB-vram, …? If not, what to turn down. Repeatable.",
 )
 @click.option("--rounds", type=int, default=5, show_default=True, help="Of each stage.")
-@click.option("--model", metavar="NAME", help="A model's name or file.  [default: setting `model`]")
+@model_option
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
 @click.option(
     "--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write a page with plots."
@@ -158,7 +163,6 @@ def profile(
     model: str | None,
     memory_limit: str | None,
     html: str | None,
-    as_json: bool,
 ) -> None:
     """Does it fit, and how fast is it, on this device?
 
@@ -173,7 +177,7 @@ def profile(
         found = run(settings=settings, budgets=budgets, rounds=rounds)
     if html is not None:
         _write_page(Path(html), found)
-    if as_json:
+    if wants_json():
         print_json(found.to_dict())
     else:
         _print_profile(found)
@@ -240,7 +244,7 @@ def _print_profile(found: Profile) -> None:
         console.print(f"[bold]{'✓' if verdict.fits else '✗'}[/] {verdict.sentence()}")
 
 
-@click.command()
+@cli.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: a free one."
@@ -257,22 +261,16 @@ def _print_profile(found: Profile) -> None:
     help="Requests that may wait for the model; more get 429.",
 )  # fmt: skip
 @click.option("--show-token", is_flag=True, help="Print the token that every call needs, and end.")
-@click.option("--model", metavar="NAME", help="A model's name or file.  [default: setting `model`]")
+@model_option
 @experts_option
 @db_option
 def serve(
-    host: str,
-    port: int,
-    tls_cert: str | None,
-    tls_key: str | None,
-    insecure: bool,
-    hosts: tuple[str, ...],
-    allow_reset: bool,
     queue: int,
     show_token: bool,
     model: str | None,
     experts: str | None,
     db: str | None,
+    **where: Any,
 ) -> None:
     """Answer for other programs: OpenAI's API, mem0's routes, /lora-adapters, /metrics.
 
@@ -283,14 +281,13 @@ def serve(
     require("serve")
     from edgemem.server import Limits
     from edgemem.server import serve as run
-    from edgemem.server.asgi import require_safe
-    from edgemem.server.guard import load_token, token_file
+    from edgemem.server.asgi import load_token, require_safe, token_file
 
     token, made = load_token()
     if show_token:
         click.echo(token)
         return
-    require_safe(host, tls_cert, tls_key, insecure=insecure)
+    require_safe(where["host"], where["tls_cert"], where["tls_key"], insecure=where["insecure"])
 
     def ready(url: str) -> None:
         if stderr_is_terminal():  # and in no log, for the token is in it
@@ -309,31 +306,19 @@ def serve(
         memory.engine, memory.index  # noqa: B018
         run(
             memory,
-            host=host,
-            port=port,
             token=token,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            insecure=insecure,
-            hosts=hosts,
-            allow_reset=allow_reset,
             on_erase=forget_typed,
             limits=Limits(queue=queue),
             on_ready=ready,
+            **where,
         )
 
 
-@click.command()
+@cli.command()
 @experts_option
 @scope_options
 @db_option
-def mcp(
-    experts: str | None,
-    user_id: str | None,
-    agent_id: str | None,
-    run_id: str | None,
-    db: str | None,
-) -> None:
+def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
     """Serve the memory to a program that speaks MCP, over standard input and output.
 
     The program starts this itself; tell it the command `edgemem mcp`.
@@ -343,6 +328,198 @@ def mcp(
 
     settings = settings_with(experts=experts)
     licence_note(settings)
-    scope: dict[str, Any] = scope_kwargs(settings, user_id, agent_id, run_id)
     with open_memory(db, settings) as memory:
         mcp_server(memory, **scope).run()
+
+
+# -- train ---------------------------------------------------------------------------------------
+
+PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW = click.Path(dir_okay=False, path_type=Path)
+base_option = click.option(
+    "--model", help="The base model: a name of the manifest, or the path of a GGUF."
+)
+
+
+@cli.group()
+def train() -> None:
+    """Train the stages' experts from files of examples."""
+
+
+@train.command("run")
+@click.argument("stage", type=click.Choice(STAGES))
+@click.option("--data", type=PATH, multiple=True, required=True, help="Examples (JSON lines).")
+@click.option(
+    "--valid",
+    type=PATH,
+    multiple=True,
+    help="Validation examples; without it, a tenth of the groups of --data.",
+)
+@click.option("--out", type=NEW, required=True, help="The adapter file to write (.gguf).")
+@base_option
+@click.option(
+    "--layers",
+    type=click.Choice(["qv", "all"]),
+    help="That get an adapter: queries and values, or all linear ones.  [default: all for "
+    "generation, else qv]",
+)
+@click.option("--minutes", type=float, help="End after this time, and plan the schedule so.")
+@click.option("--epochs", type=int, default=50, show_default=True, help="Most passes.")
+@click.option("--lr", type=float, default=1e-3, show_default=True, help="Highest learning rate.")
+@click.option("--batch", type=int, default=8, show_default=True, help="Examples of a step.")
+@click.option("--rank", type=int, default=8, show_default=True, help="Rank; alpha is twice it.")
+@click.option(
+    "--dropout", type=float, default=0.1, show_default=True, help="Of an adapter's input."
+)
+@click.option("--every", type=int, default=25, show_default=True, help="Steps between validations.")
+@click.option(
+    "--patience",
+    type=int,
+    default=8,
+    show_default=True,
+    help="End after so many validations without a better loss.",
+)
+@click.option(
+    "--valid-examples", type=click.IntRange(1), default=64, show_default=True,
+    help="Most examples that a validation reads, drawn at random.",
+)  # fmt: skip
+@click.option("--init", type=PATH, help="Begin from this adapter; it may have fewer layers.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--precision",
+    type=click.Choice(["auto", "bfloat16", "float32"]),
+    default="auto",
+    show_default=True,
+)
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint beside --out.")
+@json_option
+def train_run(
+    stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
+    init: Path | None, resume: bool, **plan: Any,
+) -> None:  # fmt: skip
+    """Train the expert of STAGE; the best adapter so far is always in --out.
+
+    Examples of other stages are left out. At its end, a record of how it was made lies beside it.
+    """
+    from edgemem.runtime.models import find, known_sha256
+    from edgemem.training import adapters, examples, trainer
+
+    learn = [e for e in examples.read(data) if e.stage == stage]
+    judge = [e for e in examples.read(valid) if e.stage == stage]
+    if not judge:
+        learn, judge = trainer.split(learn, plan["seed"])
+    planned = trainer.Plan(**plan, alpha=2.0 * plan["rank"])
+    base = find(model or load_settings().model)
+    with _shown() as report:
+        outcome = trainer.train(
+            stage, base, learn, judge, out, planned, init=init, resume=resume, report=report
+        )
+    made = {"stage": stage, "out": str(out), **asdict(planned), **asdict(outcome)}
+    how = {
+        "out": out.name,
+        "base_sha256": known_sha256(base),
+        "targets": trainer.targets(stage, planned),
+        "command": _typed(click.get_current_context()),
+    }
+    adapters.write_record(out, made | how)
+    if wants_json():
+        print_json(made)
+        return
+    click.echo(
+        f"{out}: {outcome.bytes / 1e6:.1f} MB, validation loss {outcome.first_loss:.3f} -> "
+        f"{outcome.best_loss:.3f} in {outcome.steps} steps, {outcome.epochs:.2f} epochs, "
+        f"{outcome.elapsed_s / 60:.1f} minutes ({outcome.tokens_per_s:.0f} tokens/s); "
+        f"ended by {outcome.ended}"
+    )
+
+
+def _typed(context: click.Context) -> str:
+    """The command as it was given, files by their names alone."""
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        flags = [] if isinstance(parameter, click.Argument) else [max(parameter.opts, key=len)]
+        if isinstance(parameter, click.Option) and parameter.is_flag:
+            words += flags
+            continue
+        value = context.params[name]
+        for item in value if isinstance(value, tuple) else (value,):
+            file = isinstance(item, Path) or name == "model"
+            words += [*flags, Path(item).name if file else str(item)]
+    return shlex.join(words)
+
+
+@train.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("adapters", nargs=-1, required=True, type=PATH, metavar="ADAPTER...")
+@click.option("--licence", required=True, help="SPDX name; that of the training data allows it.")
+@click.option("--data", required=True, help="What it was trained on, in words.")
+@click.option("--also-for", multiple=True, metavar="SHA256", help="Another form of the base model.")
+@click.option("--scores", type=PATH, help="What `python -m corpus eval` printed as JSON.")
+def combine(
+    folder: Path, adapters: tuple[Path, ...], licence: str, data: str,
+    also_for: tuple[str, ...], scores: Path | None,
+) -> None:  # fmt: skip
+    """Make FOLDER a set of experts of trained ADAPTERs, for `--experts FOLDER`."""
+    from edgemem.training.adapters import combine as combined
+
+    made = combined(folder, adapters, licence=licence, data=data, also_for=also_for, scores=scores)
+    stages = ", ".join(expert.stage for expert in made.adapters)
+    click.echo(f"{made.name}: {stages}; use it with --experts {folder}{os.sep}")
+
+
+@train.command()
+@click.argument("adapters", nargs=-1, required=True, type=PATH, metavar="ADAPTER...")
+@click.option(
+    "--out", required=True, type=NEW, metavar="FILE",
+    help="The adapter to write; how it was made goes beside it.",
+)  # fmt: skip
+@click.option("--weight", type=click.FloatRange(0, min_open=True), help="Of each.  [default: 1/n]")
+@base_option
+@json_option
+@click.pass_context
+def merge(
+    context: click.Context, adapters: tuple[Path, ...], out: Path, weight: float | None,
+    model: str | None,
+) -> None:  # fmt: skip
+    """Add up ADAPTERs of one stage, such as one and what went on from it.
+
+    Their sum, cut to the rank that each has, often answers better than the last of them.
+    """
+    from edgemem.runtime.models import find
+    from edgemem.training.adapters import merge as merged
+
+    base = find(model or load_settings().model)
+    size = merged(adapters, out, base, weight or 1 / len(adapters), _typed(context))
+    if wants_json():
+        print_json({"out": str(out), "adapters": len(adapters), "bytes": size})
+        return
+    click.echo(f"{out}: {plural(len(adapters), 'adapter')} in one of {size:,} bytes")
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Progress], None]]:
+    """A progress line on a terminal; else a line on stderr for each validation."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("the base model", total=1.0)
+
+        def report(now: Progress) -> None:
+            line = (
+                f"step {now.step}, epoch {now.epoch:.2f}, loss {now.loss:.3f}, validation "
+                f"{now.valid_loss:.3f} (best {now.best_loss:.3f}), {now.tokens_per_s:.0f} "
+                f"tokens/s, {now.left_s / 60:.0f} min left"
+            )
+            bar.update(task, completed=now.done, description=line)
+            if now.validated and not console.is_terminal:
+                note(line)
+
+        yield report

@@ -12,7 +12,7 @@ with every call, so it needs no cookie, and no other page can use it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -22,8 +22,16 @@ from starlette.routing import Route
 
 from edgemem.memory import Memory
 from edgemem.results import MemoryItem, Scope
-from edgemem.server.refusals import Refusal, field, json_object, strings, whole
-from edgemem.server.service import Service, service_of
+from edgemem.server.service import (
+    Refusal,
+    Service,
+    field,
+    json_object,
+    service_of,
+    strings,
+    whole,
+    wrong,
+)
 from edgemem.store.receipts import receipts
 from edgemem.store.store import Browsed, browse, owners, replacements
 
@@ -36,22 +44,29 @@ _SHOWN = 50  # on a page of the inspector, unless asked for more
 _MOST = 200  # there
 
 
-def _from_store(
-    ask: Callable[[Service, dict[str, Any]], Any],
-) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers with what `ask` gives, as JSON, from a thread of the store.
+Ask = Callable[[Service, dict[str, Any]], Any]
 
-    ask is given the fields of the body (POST, PUT) or of the query, and those of the path.
+ROUTES: list[Route] = []
+
+
+def _from_store(method: str, path: str) -> Callable[[Ask], Ask]:
+    """A route that answers with what a function gives, as JSON, from a thread of the store.
+
+    The function is given the fields of the body (POST, PUT) or of the query, and those of the path.
     """
 
-    async def endpoint(request: Request) -> Response:
-        with_body = request.method in ("POST", "PUT")
-        given = await json_object(request) if with_body else dict(request.query_params)
-        given |= request.path_params
-        service = service_of(request)
-        return JSONResponse(await service.apart(lambda: ask(service, given)))
+    def register(ask: Ask) -> Ask:
+        async def endpoint(request: Request) -> Response:
+            with_body = request.method in ("POST", "PUT")
+            given = await json_object(request) if with_body else dict(request.query_params)
+            given |= request.path_params
+            service = service_of(request)
+            return JSONResponse(await service.apart(lambda: ask(service, given)))
 
-    return endpoint
+        ROUTES.append(Route(path, endpoint, methods=[method]))
+        return ask
+
+    return register
 
 
 # -- mem0's routes ---------------------------------------------------------------------------------
@@ -83,7 +98,10 @@ async def _add(request: Request) -> Response:
     return JSONResponse(await service.apart(work))
 
 
-@_from_store
+ROUTES.append(Route("/memories", _add, methods=["POST"]))
+
+
+@_from_store("GET", "/memories")
 def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories?user_id=…: the memories of a scope, oldest first."""
     scope = _scope(given)
@@ -91,7 +109,7 @@ def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return service.memory.get_all(**scope, top_k=top_k).to_dict()
 
 
-@_from_store
+@_from_store("POST", "/search")
 def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /search: query, whose memories, filters, top_k, threshold, explain."""
     filters = field(given, "filters", dict)
@@ -107,13 +125,13 @@ def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return hits.to_dict()
 
 
-@_from_store
+@_from_store("GET", "/memories/{id}")
 def _get(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories/{id}."""
     return _existing(service, given["id"]).to_dict()
 
 
-@_from_store
+@_from_store("PUT", "/memories/{id}")
 def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """PUT /memories/{id}: a new text, and metadata in place of the old if given."""
     text = field(given, "text", str)
@@ -124,21 +142,21 @@ def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"message": "Memory updated successfully!"}
 
 
-@_from_store
+@_from_store("DELETE", "/memories/{id}")
 def _delete(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories/{id}: taken out of every answer, its history kept."""
     service.memory.delete(_existing(service, given["id"]).id)
     return {"message": "Memory deleted successfully"}
 
 
-@_from_store
+@_from_store("DELETE", "/memories")
 def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """DELETE /memories?user_id=…: every memory of a scope."""
     service.memory.delete_all(**_scope(given))
     return {"message": "All relevant memories deleted"}
 
 
-@_from_store
+@_from_store("GET", "/memories/{id}/history")
 def _history(service: Service, given: dict[str, Any]) -> list[dict[str, Any]]:
     """GET /memories/{id}/history: what became of a memory, deleted ones too."""
     rows = service.memory.history(given["id"])
@@ -158,6 +176,9 @@ async def _reset(request: Request) -> Response:
         )
     await service.apart(service.memory.reset)
     return JSONResponse({"message": "All memories reset"})
+
+
+ROUTES.append(Route("/reset", _reset, methods=["POST"]))
 
 
 def _existing(service: Service, id: str) -> MemoryItem:
@@ -181,7 +202,7 @@ def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
 # -- what the inspector asks for -------------------------------------------------------------------
 
 
-@_from_store
+@_from_store("GET", "/inspect/overview")
 def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/overview: how many there are, whose, and which cloud is set up."""
     memory = service.memory
@@ -196,13 +217,13 @@ def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@_from_store
+@_from_store("GET", "/inspect/memories")
 def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/memories?user_id=…&kind=…&state=…&limit=…&offset=…: the latest first."""
     limit = whole(given.get("limit") or str(_SHOWN), "limit")
     offset = whole(given.get("offset") or "0", "offset")
     if not 1 <= limit <= _MOST:
-        raise Refusal(f"limit is {limit}; give 1 to {_MOST}", param="limit")
+        raise wrong("limit", limit, f"give 1 to {_MOST}")
     found = browse(
         service.memory.store,
         Scope(*(given.get(name) or None for name in ("user_id", "agent_id", "run_id"))),
@@ -214,7 +235,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"results": _with_ties(service.memory, found[:limit]), "more": len(found) > limit}
 
 
-@_from_store
+@_from_store("GET", "/inspect/memories/{id}")
 def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/memories/{id}: a memory, deleted ones too, its turns and its history."""
     memory, id = service.memory, given["id"]
@@ -228,7 +249,7 @@ def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@_from_store
+@_from_store("GET", "/inspect/pending")
 def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/pending: the turns from which no facts were taken yet, and why."""
     waiting = service.memory.pending()
@@ -246,14 +267,14 @@ def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     return {"results": rows, "total": len(waiting)}
 
 
-@_from_store
+@_from_store("GET", "/inspect/receipts")
 def _receipts(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/receipts: the last calls of the cloud, the latest first."""
     rows = reversed(receipts(service.memory.store, _MOST))
     return {"results": [row.to_dict() for row in rows]}
 
 
-@_from_store
+@_from_store("POST", "/inspect/erase/preview")
 def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase/preview: {"ids": […]}; all that would go with them. Changes nothing."""
     memory = service.memory
@@ -262,7 +283,7 @@ def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return {"memories": [item.to_dict() for item in items], "turns": _turns(memory, turns)}
 
 
-@_from_store
+@_from_store("POST", "/inspect/erase")
 def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """POST /inspect/erase: {"ids": […]}; they and all that goes with them, for good."""
     memory = service.memory
@@ -345,24 +366,4 @@ def _file(path: str, name: str) -> Route:
 
 _FILES = (_file("/", "index.html"), *(_file(f"/page/{name}", name) for name in _NAMES))
 PATHS = frozenset(route.path for route in _FILES)
-
-
-ROUTES = (
-    Route("/memories", _add, methods=["POST"]),
-    Route("/memories", _get_all, methods=["GET"]),
-    Route("/memories", _delete_all, methods=["DELETE"]),
-    Route("/memories/{id}", _get, methods=["GET"]),
-    Route("/memories/{id}", _update, methods=["PUT"]),
-    Route("/memories/{id}", _delete, methods=["DELETE"]),
-    Route("/memories/{id}/history", _history, methods=["GET"]),
-    Route("/search", _search, methods=["POST"]),
-    Route("/reset", _reset, methods=["POST"]),
-    Route("/inspect/overview", _overview),
-    Route("/inspect/memories", _browsed),
-    Route("/inspect/memories/{id}", _inspected),
-    Route("/inspect/pending", _pending),
-    Route("/inspect/receipts", _receipts),
-    Route("/inspect/erase/preview", _preview, methods=["POST"]),
-    Route("/inspect/erase", _erase, methods=["POST"]),
-    *_FILES,
-)
+ROUTES += _FILES

@@ -35,8 +35,19 @@ from edgemem.chat import Chat
 from edgemem.errors import EdgememError
 from edgemem.results import Message, utc_now
 from edgemem.runtime.generation import Generation, Options
-from edgemem.server.refusals import Refusal, field, json_object, json_value, refusal_of, strings
-from edgemem.server.service import Job, Service, service_of, unless_gone
+from edgemem.server.service import (
+    Job,
+    Refusal,
+    Service,
+    field,
+    json_object,
+    json_value,
+    refusal_of,
+    service_of,
+    strings,
+    unless_gone,
+    wrong,
+)
 
 __all__ = ["ROUTES"]
 
@@ -83,7 +94,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         value = body.get(name)
         if value is not None and value not in fine:
             only = f"only {fine[0]!r} is allowed here" if fine else "this server cannot do it"
-            raise Refusal(f"{name} is {value!r:.80}; {only}, or leave it out", param=name)
+            raise wrong(name, value, f"{only}, or leave it out")
     user = field(body, "user", str)
     schema = _schema(field(body, "response_format", dict))
     if user is not None and schema is not None:
@@ -99,7 +110,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     limit = field(body, "max_tokens", int) if limit is None else limit
     seed = field(body, "seed", int)
     if seed is not None and seed < 0:
-        raise Refusal(f"seed is {seed}; it must be 0 or more", param="seed")
+        raise wrong("seed", seed, "it must be 0 or more")
     model = field(body, "model", str)
     if not model:
         raise Refusal("model is missing; GET /v1/models lists the models", param="model")
@@ -347,10 +358,8 @@ async def _model(request: Request) -> Response:
 
 async def _listed(service: Service) -> list[dict[str, Any]]:
     names = await service.apart(lambda: (service.memory.engine.name, service.embedder_name()))
-    now = int(time.time())
-    return [
-        {"id": name, "object": "model", "created": now, "owned_by": "edgemem"} for name in names
-    ]
+    common = {"object": "model", "created": int(time.time()), "owned_by": "edgemem"}
+    return [{"id": name, **common} for name in names]
 
 
 async def _embeddings(request: Request) -> Response:
@@ -360,10 +369,7 @@ async def _embeddings(request: Request) -> Response:
     texts = strings(body.get("input"), "input")
     encoding = field(body, "encoding_format", str, "float")
     if encoding not in ("float", "base64"):
-        raise Refusal(
-            f"encoding_format is {encoding!r:.80}; it must be float or base64",
-            param="encoding_format",
-        )
+        raise wrong("encoding_format", encoding, "it must be float or base64")
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
         raise Refusal(
             f"input has {len(texts)} texts; it must have 1 to {_MOST_TEXTS}, none of them empty",
@@ -376,11 +382,8 @@ async def _embeddings(request: Request) -> Response:
         if name not in (embedder.model_id, short, service.memory.settings.embedder):
             raise _no_model(name, f"for this call there is {short!r} (GET /v1/models)")
         if dimensions not in (None, embedder.dim):
-            raise Refusal(
-                f"dimensions is {dimensions}; this model's vectors have {embedder.dim}: give that, "
-                "or leave it out",
-                param="dimensions",
-            )
+            rule = f"this model's vectors have {embedder.dim}: give that, or leave it out"
+            raise wrong("dimensions", dimensions, rule)
         vectors = embedder.embed(texts)
         rows: Sequence[Any] = vectors.tolist()
         if encoding == "base64":

@@ -1,14 +1,17 @@
-"""A Memory as the routes use it: the engine's queue, threads for all else, what is counted.
+"""What the routes share: a Memory behind the engine's queue, threads for all else, what is counted,
+what a call is refused with, and JSON checked on the way in.
 
 An answer belongs to the thread that began it and one runs at a time, so one thread does all the
 engine's work, in order. What a job gives waits in the event loop that asked, one answer at most, so
 a reader that is slow or gone never holds the engine up. While nothing waits, the thread takes facts
-from stored turns.
+from stored turns. Errors on paths below /v1/ have OpenAI's shape, all others mem0's
+`{"detail": …}`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 import time
@@ -17,26 +20,41 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast, overload
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import Receive
 
-from edgemem.errors import EdgememError, InputError
+from edgemem.errors import (
+    AdapterError,
+    ContextOverflow,
+    EdgememError,
+    InputError,
+    StoreFull,
+    StoreLocked,
+)
 from edgemem.memory import Memory
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
-from edgemem.server.refusals import Refusal
 
 __all__ = [
     "BUCKETS_S",
     "Job",
     "Limits",
     "Metrics",
+    "Refusal",
     "Service",
     "Worker",
+    "field",
+    "json_object",
+    "json_value",
+    "refusal_of",
     "service_of",
+    "strings",
     "unless_gone",
+    "whole",
+    "wrong",
 ]
 
 T = TypeVar("T")
@@ -45,6 +63,127 @@ _IDLE_S = 0.5  # how long nothing must wait before `idle` is called
 _LONGEST_WAIT_S = 60
 _STORE_THREADS = 4
 _RETRY_S = 60.0  # until the next look at what is pending, if nothing is due
+
+
+# -- what a call is refused with -----------------------------------------------------------------
+
+_TYPES = {429: "rate_limit_error", 500: "server_error", 503: "server_error", 507: "server_error"}
+_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
+
+
+class Refusal(Exception):
+    """A call that is answered with an error. param: the field at fault; retry_after_s: when to try
+    again."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param = status, param
+        self.code = code or _CODES.get(status)
+        self.retry_after_s = retry_after_s
+
+    def body(self, path: str) -> dict[str, Any]:
+        """The JSON to answer with on a path."""
+        message = str(self)
+        if not path.startswith("/v1/"):
+            return {"detail": message}
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self, path: str) -> JSONResponse:
+        """The answer on a path."""
+        headers = {}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(self.retry_after_s)
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        return JSONResponse(self.body(path), self.status, headers)
+
+
+def refusal_of(error: Refusal | EdgememError) -> Refusal:
+    """What an error of ours is answered with."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, ContextOverflow):
+        return Refusal(str(error), code="context_length_exceeded")
+    if isinstance(error, InputError | AdapterError):
+        return Refusal(str(error))
+    if isinstance(error, StoreLocked):
+        return Refusal(str(error), 503, retry_after_s=5)
+    return Refusal(str(error), 507 if isinstance(error, StoreFull) else 500)
+
+
+# -- what a call brings --------------------------------------------------------------------------
+
+_NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+_NAMES |= {list: "a list", dict: "an object"}
+
+
+def wrong(name: str, value: object, rule: str) -> Refusal:
+    """What a field is refused with: what was given, and what is allowed."""
+    return Refusal(f"{name} is {value!r:.80}; {rule}", param=name)
+
+
+async def json_value(request: Request) -> Any:
+    """The body as JSON. Raises Refusal."""
+    try:
+        return json.loads(await request.body(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as exc:
+        raise Refusal(f"the body is not JSON ({exc}); send an object in UTF-8") from exc
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """The body as a JSON object. Raises Refusal."""
+    value = await json_value(request)
+    if not isinstance(value, dict):
+        raise Refusal(f"the body is {type(value).__name__}; it must be a JSON object")
+    return value
+
+
+@overload
+def field(body: Mapping[str, Any], name: str, kind: type[T]) -> T | None: ...
+@overload
+def field(body: Mapping[str, Any], name: str, kind: type[T], default: T) -> T: ...
+def field(body: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T | None:
+    """A field of a JSON object, of one kind; null is as good as absent. Raises Refusal."""
+    value = body.get(name)
+    if value is None:
+        return default
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return value  # type: ignore[return-value]  # JSON's 1 is as good as 1.0
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise wrong(name, value, f"it must be {_NAMES[kind]}")
+    return value
+
+
+def strings(value: object, name: str) -> list[str]:
+    """A text or a list of texts as a list. Raises Refusal on anything else."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise wrong(name, value, "it must be a text or a list of texts")
+    return texts
+
+
+def whole(text: str, name: str) -> int:
+    """A number from a URL. Raises Refusal on anything else."""
+    try:
+        return int(text)
+    except ValueError as exc:
+        raise wrong(name, text, "it must be a whole number") from exc
+
+
+# -- how much is taken on ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
