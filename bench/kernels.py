@@ -51,15 +51,16 @@ def cases(n: int, rows: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[
 
     of: dict[str, Callable[[], tuple[Any, ...]]] = {
         "scan_topk": lambda: (rows, query, K, None),
-        "scan_topk_i8": lambda: (quantized, scales, query, K),
+        "scan_topk_i8": lambda: (quantized, query, K, None, scales),
         "dots": lambda: (rows, positions(), queries),
-        "dots_i8": lambda: (quantized, scales, positions(), queries),
+        "dots_i8": lambda: (quantized, positions(), queries, scales),
         "quantize_i8": lambda: (rows,),
         "metric_query": lambda: (query, metric.mean, metric.inverse_diagonal, metric.A.T),
         "rank": lambda: (features, weights, 0.0, K),
     }
     for name, arguments in of.items():
-        native, plain = getattr(kernels, name), getattr(reference, name)
+        kernel = name.removesuffix("_i8") if name != "quantize_i8" else name
+        native, plain = getattr(kernels, kernel), getattr(reference, kernel)
         yield name, partial(apply, native, arguments), partial(apply, plain, arguments)
 
 
@@ -90,7 +91,7 @@ def recall(rows: np.ndarray, queries: np.ndarray) -> dict[str, float]:
     for query in queries:
         exact = kernels.scan_topk(rows, query, K)[0]
         for survivors in SURVIVORS:
-            best, _ = kernels.scan_topk_i8(quantized, scales, query, K, survivors=survivors)
+            best, _ = kernels.scan_topk(quantized, query, K, None, scales, survivors=survivors)
             found[survivors] += len(np.intersect1d(exact, best))
     return {str(survivors): same / K / len(queries) for survivors, same in found.items()}
 

@@ -158,7 +158,7 @@ REFUSED = {
     ),
     "float64": (with_tensor(A, kind=28), rf"{A} is of type F64; llama\.cpp can run F32, F16"),
     "integers": (with_tensor(B, kind=26), f"{B} is of type I32"),
-    "a type of tomorrow": (with_tensor(B, kind=16), f"{B} is of type number 16"),
+    "a type of tomorrow": (with_tensor(B, kind=16), f"{B} is of type IQ2_XXS"),
     "rows that are no blocks": (
         adapter_bytes([(n, 8, ne, bytes(9000)) for n, _, ne, _ in ONE_LAYER]),
         f"{B} has rows of 8, and Q8_0 has blocks of 32",

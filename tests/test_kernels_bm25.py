@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem import kernels
 from edgemem.kernels import Bm25Query
-from tests.kernelkit import every_way, needs_native
+from tests.kernelkit import every_way
 
 every_bm25 = every_way("bm25", "bm25")
 
@@ -155,90 +154,6 @@ def test_an_average_of_the_whole_store_may_be_given(bm25):
     assert idf == pytest.approx([math.log(1 + 0.5 / 3.5)]) and (scores > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"docs": np.zeros(3, np.int64)}, "docs must be a 1-d int32 array, not 1-d int64"),
-        ({"counts": np.ones(2, np.uint16)}, "counts has 2 entries for 3 postings"),
-        ({"counts": np.ones(6, np.uint16)[::2]}, "counts must be C-contiguous"),
-        ({"sizes": np.ones(2, np.int64)}, "sizes has 2 entries for 1 terms"),
-        ({"starts": [0]}, "starts must be a 1-d int64 array, not list"),
-        ({"allowed": np.ones(3, np.bool_)}, "allowed has 3 entries for 4 documents"),
-        ({"lengths": np.ones(5, np.int32)}, "scores has 4 entries for 5 documents"),
-        ({"starts": np.array([-1])}, "a term has 3 postings from -1 on; there are 3 in all"),
-        ({"starts": np.array([1])}, "a term has 3 postings from 1 on; there are 3 in all"),
-        ({"sizes": np.array([-1])}, "a term has -1 postings from 0 on; there are 3 in all"),
-        ({"sizes": np.array([2**63 - 1])}, "a term has 9223372036854775807 postings from 0 on"),
-        ({"n_allowed": -1}, "n_allowed is -1; it must be 0 to 2147483647"),
-        ({"average_length": 0.0}, "average_length is 0.0; it must be 1e-09 to 2147483647"),
-        ({"average_length": math.nan}, "average_length is nan; it must be"),
-        ({"k1": -0.1}, "k1 is -0.1; it must be 0 to 1000"),
-        ({"b": 1.5}, "b is 1.5; it must be 0 to 1"),
-    ],
-)
-def test_wrong_input_is_refused_before_anything_is_written(change, message):
-    query = replace(packed([{0: 1, 1: 1, 3: 1}], [1, 2, 3, 4]), **change)
-    dense = np.full(4, 7, np.float32)
-    with pytest.raises(ValueError) as error:
-        kernels.bm25(query, 2, dense)
-    assert str(error.value).startswith(message)
-    assert dense.tolist() == [7, 7, 7, 7]
-
-
-@every_bm25
-@pytest.mark.parametrize("docs", [[0, 1, 4], [-1, 1, 3]])
-def test_a_document_that_is_not_there_is_refused_before_anything_is_written(bm25, docs):
-    query, dense = packed([{0: 1, 1: 1, 3: 1}], [1, 2, 3, 4]), np.full(4, 7, np.float32)
-    with pytest.raises(ValueError, match="a position lies outside its buffer"):
-        bm25(replace(query, docs=np.array(docs, np.int32)), 2, dense)
-    assert dense.tolist() == [7, 7, 7, 7]
-
-
 @every_bm25
 def test_a_k_beyond_all_bounds_gives_all(bm25):
     assert bm25(packed([{0: 1}], [1]), 2**70, np.empty(1, np.float32))[0].tolist() == [0]
-
-
-def test_a_wrong_k_or_a_wrong_place_for_the_scores_is_refused():
-    query, dense = packed([{0: 1}], [1]), np.empty(1, np.float32)
-    with pytest.raises(ValueError, match="k is 0; it must be 1 or more"):
-        kernels.bm25(query, 0, dense)
-    dense.flags.writeable = False
-    with pytest.raises(ValueError, match="scores is read-only"):
-        kernels.bm25(query, 1, dense)
-
-
-@needs_native
-def test_the_native_module_checks_its_buffers_itself():
-    from edgemem import _native
-
-    docs, counts = np.zeros(1, np.int32), np.ones(1, np.uint16)
-    one, idf, lengths = np.ones(1, np.int64), np.empty(1), np.ones(1, np.int32)
-    dense, top, best = np.empty(1, np.float32), np.empty(1, np.int64), np.empty(1, np.float32)
-
-    def call(starts=one * 0, counts=counts, average=1.0, top=top):
-        return _native.bm25(
-            docs,
-            counts,
-            starts,
-            one,
-            lengths,
-            None,
-            1,
-            average,
-            1.2,
-            0.75,
-            1,
-            idf,
-            dense,
-            top,
-            best,
-        )
-
-    assert call() == 1
-    for wrong in ({"counts": np.ones(2, np.uint16)}, {"top": np.empty(0, np.int64)}):
-        with pytest.raises(ValueError, match="do not fit"):
-            call(**wrong)
-    for wrong in ({"starts": one}, {"starts": one * -1}, {"average": math.nan}):
-        with pytest.raises(ValueError, match="outside its"):
-            call(**wrong)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from edgemem import kernels
 from edgemem.kernels import Bm25Query
-from tests.kernelkit import DIMS, every_way, needs_native, whole_numbers
+from tests.kernelkit import DIMS, every_way, whole_numbers
 
 every_similarities = every_way("similarities", "similarities")
-every_similarities_i8 = every_way("similarities_i8", "similarities")
 every_beside = every_way("beside", "beside")
 every_word_features = every_way("word_features", "word_features")
 
@@ -79,13 +78,13 @@ def test_any_chains_give_the_defined_similarities(similarities, data):
     assert found.tolist() == nearness(rows, of, wanted, *given_)
 
 
-@every_similarities_i8
+@every_similarities
 def test_int8_rows_count_with_their_scales(similarities):
     floats = np.random.default_rng(1).standard_normal((40, 33)).astype(np.float32)
     rows, scales = kernels.quantize_i8(floats)
     first, next, of = chains(np.random.default_rng(2), 40, 15)
     wanted, given_ = np.arange(15)[:, None], (1, floats[0].copy(), 0.5, 2.0, 20.0)
-    found = similarities(rows, scales, first, next, wanted, *given_)
+    found = similarities(rows, first, next, wanted, *given_, scales)
     exact = nearness(rows * scales[:, None].astype(np.float64), of, wanted, *given_)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
 
@@ -158,41 +157,6 @@ def test_turns_stand_beside_each_other_and_facts_beside_their_turns(beside):
     assert beside(ints(), place, before, after, speaker, allowed).shape == (0, 7)
 
 
-MEMORIES = {
-    "proposals": ints(1),
-    "place": ints(0, 1, 2),
-    "before": ints(0, 0, 1),
-    "after": ints(0, 2, 0),
-    "speaker": np.ones(3, np.int32),
-    "allowed": np.array([False, True, True]),
-}
-
-
-@pytest.mark.parametrize("backend", ["numpy", pytest.param("native", marks=needs_native)])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"proposals": np.ones(1, np.int32)}, "proposals must be a 1-d int64 array"),
-        ({"before": ints(0)}, "before has 1 entries for 3 memories"),
-        ({"speaker": ints(0, 1, 2)}, "speaker must be a 1-d int32 array, not 1-d int64"),
-        ({"allowed": np.ones(3, np.bool_)}, "memory 0 is nobody: allowed[0] must be there, and"),
-        ({"proposals": ints(3)}, "proposals are 3 to 3; allowed are 0 to 2"),
-        ({"proposals": ints(-1)}, "proposals are -1 to -1; allowed are 0 to 2"),
-        ({"place": ints(0, 3, 2)}, "place are 0 to 3; allowed are 0 to 2"),
-        ({"before": ints(0, -1, 1)}, "before are -1 to 1; allowed are 0 to 2"),
-        ({"after": ints(0, 9, 0)}, "after are 0 to 9; allowed are 0 to 2"),
-    ],
-)
-def test_wrong_memories_are_refused(monkeypatch, backend, change, message):
-    if backend == "numpy":
-        monkeypatch.setattr(kernels, "_native", None)
-    found = kernels.beside(**MEMORIES)
-    assert found.tolist() == [[1, 0, 0, 0, 2, 0, 0], [2, 0, 0, 1, 0, 0, 0]]
-    with pytest.raises(ValueError) as error:
-        kernels.beside(**{**MEMORIES, **change})
-    assert str(error.value).startswith(message)
-
-
 # What their words say
 
 
@@ -259,101 +223,3 @@ def test_any_words_give_the_defined_features(word_features, data):
     assert found.dtype == np.float32 and found.shape == (m, 6)
     expected = said_of(around, session, slot, terms, lengths, idf, scores, timed, max_length)
     np.testing.assert_allclose(found, np.reshape(expected, (m, 6)), rtol=1e-5, atol=1e-6)
-
-
-ONE = {
-    "around": ints(1, 0, 0, 0, 0, 0, 0)[None],
-    "session": ints(0, 1),
-    "slot": np.array([-1, 0], np.int32),
-    "query": asked([{0}], [3]),
-    "idf": np.ones(1),
-    "scores": np.full(1, 2, np.float32),
-    "timed": np.ones(1, np.bool_),
-    "max_length": 64,
-}
-
-
-@pytest.mark.parametrize("backend", ["numpy", pytest.param("native", marks=needs_native)])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"around": ints(1)}, "around must be a 2-d int64 array, not 1-d int64"),
-        ({"around": ints(1, 2)[None]}, "around has 2 columns; 7 are needed"),
-        ({"session": np.ones(2)}, "session must be a 1-d int64 array, not 1-d float64"),
-        ({"slot": ints(-1, 0)}, "slot must be a 1-d int32 array, not 1-d int64"),
-        ({"idf": np.ones(2)}, "idf has 2 entries for 1 terms"),
-        ({"scores": np.ones(2, np.float32)}, "scores has 2 entries for 1 documents"),
-        ({"timed": np.ones(2, np.bool_)}, "timed has 2 entries for 1 documents"),
-        ({"max_length": -1}, "max_length is -1; it must be 0 or more"),
-        ({"session": ints(0)}, "candidates are 1 to 1; allowed are 0 to 0"),
-        ({"around": ints(-1, *[0] * 6)[None]}, "candidates are -1 to -1; allowed are 0 to 1"),
-        ({"slot": np.array([-1, 1], np.int32)}, "slots are -1 to 1; allowed are -1 to 0"),
-        ({"slot": np.array([-1, -2], np.int32)}, "slots are -2 to -1; allowed are -1 to 0"),
-    ],
-)
-def test_wrong_words_are_refused(monkeypatch, backend, change, message):
-    if backend == "numpy":
-        monkeypatch.setattr(kernels, "_native", None)
-    found = kernels.word_features(**ONE)
-    assert found.tolist() == [[2, 0, 1, 2, np.log1p(np.float32(3)), 1]]
-    with pytest.raises(ValueError) as error:
-        kernels.word_features(**{**ONE, **change})
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize("backend", ["numpy", pytest.param("native", marks=needs_native)])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rows": np.ones((3, 4))}, "rows must be a 2-d float32 array, not 2-d float64"),
-        ({"first": ints(0).astype(np.int32)}, "first must be a 1-d int64 array, not 1-d int32"),
-        ({"next": ints(0)}, "next has 1 entries for 3 rows"),
-        ({"wanted": [[0]]}, "wanted must be a 2-d int64 array, not list"),
-        ({"columns": 0}, "columns is 0; it must be 1 or more"),
-        ({"columns": 3}, "columns is 3; wanted has 2"),
-        ({"scale": 0.0}, "scale is 0.0, limit 9.0; they must be above 0, and 0 or more"),
-        ({"scale": math.nan}, "scale is nan, limit 9.0"),
-        ({"limit": -1.0}, "scale is 1.0, limit -1.0"),
-        ({"query": np.ones(5, np.float32)}, "query has 5 numbers, rows have 4"),
-    ],
-)
-def test_wrong_chains_are_refused(monkeypatch, backend, change, message):
-    if backend == "numpy":
-        monkeypatch.setattr(kernels, "_native", None)
-    right = {"rows": np.ones((3, 4), np.float32), "query": np.ones(4, np.float32)}
-    right |= {"first": ints(0), "next": ints(1, -1, -1), "wanted": ints(0, 0)[None]}
-    right |= {"columns": 1, "offset": 0.0, "scale": 1.0, "limit": 9.0}
-    assert kernels.similarities(**right).tolist() == [[4]]
-    with pytest.raises(ValueError) as error:
-        kernels.similarities(**{**right, **change})
-    assert str(error.value).startswith(message)
-
-
-@needs_native
-def test_the_native_module_checks_its_buffers_itself():
-    from edgemem import _native
-
-    columns = [MEMORIES[name] for name in ("place", "before", "after", "speaker", "allowed")]
-    room, bytes_ = np.empty((3, 7), np.int64), np.empty(3, np.uint8)
-    assert _native.beside(ints(1), *columns, bytes_, room) == 2
-    for small in ((bytes_[:2], room), (bytes_, room[:2])):
-        with pytest.raises(ValueError, match="do not fit"):
-            _native.beside(ints(1, 2), *columns, *small)
-    rows, one = np.ones((2, 3), np.float32), np.empty((1, 1), np.float32)
-    for next, query, out in (
-        (ints(-1), rows[0], one),
-        (ints(-1, -1), one[0], one),
-        (ints(-1, -1), rows[0], one[:0]),
-        (ints(-1, -1), rows[0], np.empty((1, 2), np.float32)),
-    ):
-        with pytest.raises(ValueError, match="do not fit"):
-            _native.similarities(rows, ints(0), next, ints(0)[None], query, 0.0, 1.0, 1.0, 0, out)
-    query = ONE["query"]
-    postings = [query.docs, query.starts, query.sizes]
-    given_ = [ONE["around"], ONE["session"], ONE["slot"], *postings, ONE["idf"], ONE["scores"]]
-    out = np.empty((1, 6), np.float32)
-    for order, having in ((ints(0), bytes_), (ints(0, 0), bytes_[:2])):
-        with pytest.raises(ValueError, match="do not fit"):
-            _native.word_features(*given_, query.lengths, None, 9, order, having, out)
-    _native.word_features(*given_, query.lengths, None, 9, ints(0, 0), bytes_, out)
-    assert out[0, 0] == 2

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem import kernels
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.metric import fit as numpy_metric
 from tests.kernelkit import DIMS, NATIVE, every_way, needs_native
@@ -305,35 +304,3 @@ def test_a_row_has_the_same_norm_whichever_row_is_beside_it(isa):
 def test_the_native_module_refuses_what_no_metric_can_be_fitted_with(c, tau):
     with pytest.raises(ValueError, match="a parameter outside its range"):
         native_fit(0)(embeddings(0, 20, 4), c, tau, 3)
-
-
-@pytest.mark.parametrize(
-    ("place", "part", "message"),
-    [
-        (0, np.ones(5, np.float32), "mean has 5 numbers, rows have 4"),
-        (1, np.ones(3, np.float32), "inverse_diagonal has 3 numbers, rows have 4"),
-        (2, np.ones((1, 3), np.float32), "directions have 3 numbers, rows have 4"),
-        (2, np.ones((4, 1), np.float32).T[:, ::1].astype(np.float64), "directions must be a 2-d"),
-        (2, np.ones((4, 2), np.float32).T, "directions must be C-contiguous"),
-    ],
-)
-def test_a_metric_that_does_not_fit_is_refused(place, part, message):
-    rows, (_, *metric) = fitted(0, 20, 4)
-    metric[place] = part
-    with pytest.raises(ValueError) as error:
-        kernels.metric_query(rows[0], *metric)
-    assert str(error.value).startswith(message)
-
-
-@needs_native
-def test_the_native_module_checks_its_buffers_itself():
-    from edgemem import _native
-
-    rows, mean = np.ones((3, 4), np.float32), np.ones(4, np.float32)
-    directions, workspace = np.empty((2, 4), np.float32), np.empty(10)
-    with pytest.raises(ValueError, match="do not fit"):
-        _native.metric_fit(rows, 3.0, 0.9, 0, workspace, mean, mean, directions)
-    with pytest.raises(ValueError, match="do not fit"):
-        _native.metric_query(mean, mean, mean, directions, 0, mean[:2], mean)
-    with pytest.raises(ValueError, match="do not fit"):
-        _native.metric_norms(rows, mean, mean, directions, 0, mean, mean[:3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.training.packing import Row, Tokens, pack, rows
+from edgemem.training.examples import Row, Tokens, pack, rows
 
 ids = st.integers(0, 3)  # few, so that prompts often begin alike
 prompts = st.lists(ids, min_size=1, max_size=8).map(tuple)

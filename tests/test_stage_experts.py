@@ -126,47 +126,52 @@ def test_a_date_that_the_expert_left_out_is_put_at_the_end_of_its_fact():
     assert fact.text == "Ana ran a race on 7 May 2023"
 
 
-def test_what_the_messages_do_not_say_is_no_fact():
-    engine = Expert(facts("Ana's favourite colour is blue", "Ana", "Ana owns a boat"))
-    found = extraction.extract(engine, [said("I bought a boat.")])
-    assert [fact.text for fact in found] == ["Ana owns a boat"]
-
-
-def test_what_was_said_before_is_no_fact_of_a_message():
-    engine = Expert(facts(), facts("Tom's boat is red and fast", "Ana likes Tom's fast boat"))
-    messages = [said("I own a boat, red and fast.", "Tom"), said("I like that it is so fast.")]
-    found = extraction.extract(engine, messages)
-    assert [fact.text for fact in found] == ["Ana likes Tom's fast boat"]
-
-
-def test_a_number_that_nobody_said_is_made_up():
-    engine = Expert(facts("Ana bought a boat in 1990", "Ana bought a boat with 2 masts"))
-    found = extraction.extract(engine, [said("I bought a boat, it has 2 masts.")])
-    assert [fact.text for fact in found] == ["Ana bought a boat with 2 masts"]
+BOAT = said("I own a boat, red and fast.", "Tom")
+VET = [said("Biscuit weighs nine kilos now, says the vet. My mum took him there.")]
+BOUGHT, MASTS = [said("I bought a boat.")], [said("I bought a boat, it has 2 masts.")]
+FAST = [BOAT, said("I like that it is so fast.")]
+SAILED = [said("How was it?", "Tom"), said("We sailed all day. Boats are wonderful.")]
+PROUD = [said("Hello?", "Tom"), said("You have run a race, I am proud of you.")]
+PETS = [said("Do you have pets?", "Tom"), said("I have two black cats.")]
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("messages", "told", "kept"),
     [
-        ("Ana's cat Biscuit weighs nine kilos", "Biscuit weighs nine kilos"),
-        ("Ana's brother Biscuit's kilos are nine", "Biscuit's kilos are nine"),
-        ("Ana's son weighs nine kilos", None),
-        ("Ana and her son saw that he weighs nine kilos", None),
-        ("Biscuit weighs nine kilos, says Mira", None),
-        ("Ana's vet says nine kilos", "Ana's vet says nine kilos"),
-        ("Ana's mother took Biscuit to the vet", "Ana's mother took Biscuit to the vet"),
+        # What the messages do not say is no fact, nor what was said before them.
+        (BOUGHT, "Ana's favourite colour is blue", None),
+        (BOUGHT, "Ana", None),
+        (BOUGHT, "Ana owns a boat", ...),
+        (FAST, "Tom's boat is red and fast", None),
+        (FAST, "Ana likes Tom's fast boat", ...),
+        # A number that nobody said is made up.
+        (MASTS, "Ana bought a boat in 1990", None),
+        (MASTS, "Ana bought a boat with 2 masts", ...),
+        # So is a relation or a name that nothing shown tells.
+        (VET, "Ana's cat Biscuit weighs nine kilos", "Biscuit weighs nine kilos"),
+        (VET, "Ana's brother Biscuit's kilos are nine", "Biscuit's kilos are nine"),
+        (VET, "Ana's son weighs nine kilos", None),
+        (VET, "Ana and her son saw that he weighs nine kilos", None),
+        (VET, "Biscuit weighs nine kilos, says Mira", None),
+        (VET, "Ana's vet says nine kilos", ...),
+        (VET, "Ana's mother took Biscuit to the vet", ...),
+        # What one says of oneself is no fact about the other.
+        (PETS, "Tom has two cats", "Ana has two cats"),
+        (PETS, "Tom's two cats are black", "Ana's two cats are black"),
+        (PETS, "Tom knows that Ana has two cats", ...),
+        (PETS, "Tomas has two cats", ...),
+        # A sentence without "I" is of who speaks of themselves around it.
+        (SAILED, "Tom finds boats wonderful", "Ana finds boats wonderful"),
+        # What one says of the other stays about the other.
+        (PROUD, "Tom has run a race", ...),
     ],
 )
-def test_a_relation_or_name_that_nothing_shown_tells_is_made_up(told, kept):
-    messages = [said("Biscuit weighs nine kilos now, says the vet. My mum took him there.")]
-    found = extraction.extract(Expert(facts(told)), messages)
+def test_what_an_expert_tells_is_a_fact_of_whom_it_was_said_or_none(messages, told, kept):
+    nothing = [facts()] if messages[0] is BOAT else []  # each message is read by itself
+    found = extraction.extract(Expert(*nothing, facts(told)), messages)
+    kept = told if kept is ... else kept
     assert [fact.text for fact in found] == ([kept] if kept else [])
-
-
-def test_a_sentence_without_i_is_of_who_speaks_of_themselves_around_it():
-    messages = [said("How was it?", "Tom"), said("We sailed all day. Boats are wonderful.")]
-    (fact,) = extraction.extract(Expert(facts("Tom finds boats wonderful")), messages)
-    assert fact.text == "Ana finds boats wonderful"
+    assert not found or found[0].source == len(messages) - 1
 
 
 def test_an_answer_to_a_question_is_read_with_it():
@@ -174,27 +179,6 @@ def test_an_answer_to_a_question_is_read_with_it():
     messages = [said("How long have you lived in Oslo?", "Tom"), said("Four years now.")]
     (fact,) = extraction.extract(engine, messages)
     assert fact.source == 1
-
-
-@pytest.mark.parametrize(
-    ("told", "of_whom"),
-    [
-        ("Tom has two cats", "Ana has two cats"),
-        ("Tom's two cats are black", "Ana's two cats are black"),
-        ("Tom knows that Ana has two cats", "Tom knows that Ana has two cats"),
-        ("Tomas has two cats", "Tomas has two cats"),
-    ],
-)
-def test_what_one_says_of_oneself_is_no_fact_about_the_other(told, of_whom):
-    messages = [said("Do you have pets?", "Tom"), said("I have two black cats.")]
-    (fact,) = extraction.extract(Expert(facts(told)), messages)
-    assert (fact.text, fact.source) == (of_whom, 1)
-
-
-def test_what_one_says_of_the_other_stays_about_the_other():
-    messages = [said("Hello?", "Tom"), said("You have run a race, I am proud of you.")]
-    (fact,) = extraction.extract(Expert(facts("Tom has run a race")), messages)
-    assert fact.text == "Tom has run a race"
 
 
 def test_a_fact_cites_the_messages_before_that_lent_it_words():
@@ -207,19 +191,20 @@ def test_a_fact_cites_the_messages_before_that_lent_it_words():
     assert (boat.source, boat.also) == (1, ())
 
 
-def test_questions_alone_are_not_read():
-    assert extraction.extract(Expert(), [said("How are you?"), said("And you?", "Tom")]) == []
-
-
-@pytest.mark.parametrize("text", ["I'm vegan.", "Great, I smoke!", "We won."])
-def test_a_short_sentence_about_oneself_is_read(text):
-    engine = Expert(facts())
-    extraction.extract(engine, [said(text)])
-    assert len(engine.calls) == 1
-
-
-def test_a_message_without_a_sentence_that_may_hold_a_fact_is_not_read():
-    assert extraction.extract(Expert(), [said("Nice."), said("Great, you did it!", "Tom")]) == []
+@pytest.mark.parametrize(
+    ("texts", "calls"),
+    [
+        (["I'm vegan."], 1),
+        (["Great, I smoke!"], 1),
+        (["We won."], 1),
+        (["How are you?", "And you?"], 0),
+        (["Nice.", "Great, you did it!"], 0),
+    ],
+)
+def test_only_a_message_with_a_sentence_that_may_hold_a_fact_is_read(texts, calls):
+    engine = Expert(*[facts()] * calls)
+    messages = [said(text, name) for text, name in zip(texts, ("Ana", "Tom"), strict=False)]
+    assert extraction.extract(engine, messages) == [] and len(engine.calls) == calls
 
 
 def test_a_long_message_is_read_in_portions_of_whole_sentences():
@@ -364,14 +349,10 @@ def test_an_expert_is_shown_the_instruction_the_memories_and_the_question():
         "\nTom asks: Who barks?\nAnswer:"
     )
     assert "within" not in options
+    # It refuses only if that is probable.
+    assert options["fork"] == (f" {NOT_KNOWN}", " Yes", generation.SURE)
     # What is kept in a file for other processes holds nothing that somebody said.
     assert engine.warmed == [("generation", f"{generation.EXPERT_PROMPT}\n\n")]
-
-
-def test_an_expert_refuses_only_if_that_is_probable():
-    engine, _ = answer(" Rex")
-    ((_, options),) = engine.calls
-    assert options["fork"] == (f" {NOT_KNOWN}", " Yes", generation.SURE)
 
 
 @pytest.mark.parametrize(
@@ -382,12 +363,6 @@ def test_an_experts_refusal_is_told_in_our_words(pieces):
     _, stream = answer(*pieces)
     assert list(stream) == [NOTHING_FOUND]
     assert stream.result.text == NOTHING_FOUND
-
-
-@pytest.mark.parametrize("text", [" No", " Not", " Not kn", " Not known to Ana", " Nothing", "No."])
-def test_an_answer_that_only_begins_like_a_refusal_is_told_as_it_is(text):
-    _, stream = answer(*text)
-    assert "".join(stream) == text
 
 
 @pytest.mark.parametrize(
@@ -402,6 +377,9 @@ def test_an_answer_that_only_begins_like_a_refusal_is_told_as_it_is(text):
         (" 7 May, 2023", " 7 May, 2023"),
         (" Rex,", " Rex"),
         (" Rex, 🙂, 🙂", " Rex, 🙂, 🙂"),
+        # What only begins like a refusal is told as it is.
+        *((text, text) for text in (" No", " Not", " Not kn", " Nothing", "No.")),
+        (" Not known to Ana", " Not known to Ana"),
     ],
 )
 def test_an_answer_ends_where_it_begins_again_or_names_what_nobody_said(written, told):

@@ -18,8 +18,7 @@ from edgemem.runtime import llama
 from edgemem.runtime.models import find
 from edgemem.training import adapters, lora, trainer
 from edgemem.training import examples as files
-from edgemem.training.examples import Example
-from edgemem.training.packing import Tokens, pack, tokenized
+from edgemem.training.examples import Example, Tokens, pack, tokenized
 
 torch: Any = pytest.importorskip("torch", reason="needs edgemem-runtime[train]")
 pytest.importorskip("transformers", reason="needs edgemem-runtime[train]")

@@ -16,8 +16,7 @@ from edgemem import config
 from edgemem.errors import ConfigError, InputError
 from edgemem.training import examples as files
 from edgemem.training import trainer
-from edgemem.training.examples import Example
-from edgemem.training.packing import MAX_TOKENS, tokenized
+from edgemem.training.examples import MAX_TOKENS, Example, tokenized
 
 PLAN = trainer.Plan()
 BASE = Path(__file__).parent / "fixtures" / "lora-v1-base.gguf"

@@ -22,8 +22,7 @@ from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.stages.reading import readings
 from edgemem.training import examples as files
-from edgemem.training.examples import Example
-from edgemem.training.packing import tokenized
+from edgemem.training.examples import Example, tokenized
 
 TALK = """\
 # Mara (she), Joel (he)

@@ -26,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 from edgemem.errors import ModelError
 from edgemem.kernels import layers as kernels
 from edgemem.kernels.layers import EVERY_KEY, GELU, SILU
-from edgemem.runtime.tensors import Tensors
+from edgemem.runtime.llama import Tensors
 
 __all__ = ["FAMILIES", "Shape", "Weights", "times"]
 

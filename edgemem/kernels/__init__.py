@@ -28,7 +28,14 @@ from numpy.typing import NDArray
 from edgemem.errors import ConfigError
 from edgemem.kernels import checks, reference
 from edgemem.kernels.checks import AROUND, MAX_DIM_I8
-from edgemem.kernels.reference import BoolArray, ByteArray, DoubleArray, FloatArray, IntArray
+from edgemem.kernels.reference import (
+    BoolArray,
+    ByteArray,
+    DoubleArray,
+    FloatArray,
+    IntArray,
+    Rows,
+)
 
 __all__ = [
     "ABI_VERSION",
@@ -41,16 +48,13 @@ __all__ = [
     "beside",
     "bm25",
     "dots",
-    "dots_i8",
     "kernel",
     "metric_query",
     "native_module",
     "quantize_i8",
     "rank",
     "scan_topk",
-    "scan_topk_i8",
     "similarities",
-    "similarities_i8",
     "word_features",
 ]
 
@@ -143,62 +147,29 @@ def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
 
 @kernel(reference.scan_topk, checks.scan_topk)
 def scan_topk(
-    rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None = None
-) -> tuple[IntArray, FloatArray]:
-    """The k rows with the largest inner product with `query`, best first.
-
-    rows: (n, d) float32; query: (d,) float32; mask: (n,) bool, a row counts where it is True (None:
-    all). Returns positions (m,) int64 and scores (m,) float32, m = min(k, rows that count). Equal
-    scores: lower position first. A row whose inner product is NaN scores -inf. Cost O(n·d).
-    """
-    positions, scores = _room(k, len(rows))
-    found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
-    return positions[:found], scores[:found]
-
-
-@kernel(reference.dots, checks.dots)
-def dots(rows: FloatArray, positions: IntArray, queries: FloatArray) -> FloatArray:
-    """The inner products of some rows with each query: what a re-ranker needs of its candidates.
-
-    rows: (n, d) float32; positions: (m,) int64, each 0 <= p < n, in any order, repeated or not;
-    queries: (q, d) float32, q >= 1. Returns (m, q) float32; a NaN stays one. Cost O(m·q·d).
-    """
-    out = np.empty((len(positions), len(queries)), np.float32)
-    _native.dots(rows, positions, queries, isa, out)
-    return out
-
-
-@kernel(reference.quantize_i8, checks.quantize_i8)
-def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
-    """Rows as 8-bit whole numbers, number ≈ scale · int8: a quarter of the memory.
-
-    rows: (n, d) float32, d <= MAX_DIM_I8. Returns (n, d) int8 in -127..127, rounded with halves to
-    even, and scales (n,) float32, the largest magnitude of each row / 127. A row of zeros (or whose
-    scale would be 0 in float32) gets scale 0 and zeros; one that holds a NaN or an infinity scale
-    NaN and zeros, and scores -inf in `scan_topk_i8`.
-    """
-    quantized, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
-    _native.quantize_i8(rows, quantized, scales)
-    return quantized, scales
-
-
-@kernel(reference.scan_topk_i8, checks.scan_topk_i8)
-def scan_topk_i8(
-    rows: ByteArray,
-    scales: FloatArray,
+    rows: Rows,
     query: FloatArray,
     k: int,
     mask: BoolArray | None = None,
+    scales: FloatArray | None = None,
     *,
     survivors: int | None = None,
 ) -> tuple[IntArray, FloatArray]:
-    """`scan_topk` over int8 rows: a scan in whole numbers, then its best again in floats.
+    """The k rows with the largest inner product with `query`, best first.
 
-    rows, scales: (n, d) int8 and (n,) float32, of `quantize_i8`; query: (d,) float32; mask: (n,)
-    bool or None. survivors: how many the first scan, with the query in int8 too, keeps for the
-    second, which scores them by scale · (query · row): >= k (None: 4 k). Returns positions and
-    scores as `scan_topk` does. A query that is not finite makes all first scores -inf.
+    rows: (n, d) float32, or int8 with their scales (n,) float32, of `quantize_i8`; query: (d,)
+    float32; mask: (n,) bool, a row counts where it is True (None: all). Returns positions (m,)
+    int64 and scores (m,) float32, m = min(k, rows that count). Equal scores: lower position first.
+    A row whose inner product is NaN scores -inf. Cost O(n·d).
+
+    Of int8 rows a first scan is in whole numbers, with the query in int8 too; it keeps `survivors`
+    >= k rows (None: 4 k) for a second, which scores them by scale · (query · row). A query that is
+    not finite makes all first scores -inf.
     """
+    if scales is None:
+        positions, scores = _room(k, len(rows))
+        found = _native.scan_topk(rows, query, mask, len(scores) or 1, isa, positions, scores)
+        return positions[:found], scores[:found]
     survivors = 4 * k if survivors is None else survivors
     checks.check_count("survivors", survivors, k)
     quantized, scale = quantize_i8(query[None])
@@ -209,17 +180,36 @@ def scan_topk_i8(
     return best[0][:found], best[1][:found]
 
 
-@kernel(reference.dots_i8, checks.dots_i8)
-def dots_i8(
-    rows: ByteArray, scales: FloatArray, positions: IntArray, queries: FloatArray
+@kernel(reference.dots, checks.dots)
+def dots(
+    rows: Rows, positions: IntArray, queries: FloatArray, scales: FloatArray | None = None
 ) -> FloatArray:
-    """`dots` over int8 rows: scale · (row · query), (m, q) float32.
+    """The inner products of some rows with each query: what a re-ranker needs of its candidates.
 
-    rows, scales: (n, d) int8 and (n,) float32, of `quantize_i8`; the rest as for `dots`.
+    rows: (n, d) float32, or int8 with their scales, as for `scan_topk`; positions: (m,) int64, each
+    0 <= p < n, in any order, repeated or not; queries: (q, d) float32, q >= 1. Returns (m, q)
+    float32; a NaN stays one. Cost O(m·q·d).
     """
     out = np.empty((len(positions), len(queries)), np.float32)
-    _native.dots_i8(rows, scales, positions, queries, isa, out)
+    if scales is None:
+        _native.dots(rows, positions, queries, isa, out)
+    else:
+        _native.dots_i8(rows, scales, positions, queries, isa, out)
     return out
+
+
+@kernel(reference.quantize_i8, checks.quantize_i8)
+def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
+    """Rows as 8-bit whole numbers, number ≈ scale · int8: a quarter of the memory.
+
+    rows: (n, d) float32, d <= MAX_DIM_I8. Returns (n, d) int8 in -127..127, rounded with halves to
+    even, and scales (n,) float32, the largest magnitude of each row / 127. A row of zeros (or whose
+    scale would be 0 in float32) gets scale 0 and zeros; one that holds a NaN or an infinity scale
+    NaN and zeros, and scores -inf in `scan_topk`.
+    """
+    quantized, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
+    _native.quantize_i8(rows, quantized, scales)
+    return quantized, scales
 
 
 @kernel(reference.metric_query, checks.metric_query)
@@ -304,7 +294,7 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
 
 @kernel(reference.similarities, checks.similarities)
 def similarities(
-    rows: FloatArray,
+    rows: Rows,
     first: IntArray,
     next: IntArray,
     wanted: IntArray,
@@ -313,42 +303,24 @@ def similarities(
     offset: float,
     scale: float,
     limit: float,
+    scales: FloatArray | None = None,
 ) -> FloatArray:
     """How near each memory is to a query: (p + offset) · scale, kept within ±limit.
 
     p: the largest inner product of its rows with the query; a memory may have several. rows: (n, d)
-    float32. first: (g,) int64, the row that a memory's chain begins with, by its number; next: (n,)
-    int64, the row after each in its chain. Row numbers ascend along a chain; the first that does
-    not, or that is no row (-1), ends it. wanted: (m, w) int64, memories; columns: how many of its
-    columns, 1 to w. query: (d,) float32. scale: > 0. limit: >= 0. Returns (m, columns) float32; 0
-    for a memory without rows. A product that is NaN is passed over. Cost O(rows met · d).
+    float32, or int8 with their scales, as for `scan_topk`. first: (g,) int64, the row that a
+    memory's chain begins with, by its number; next: (n,) int64, the row after each in its chain.
+    Row numbers ascend along a chain; the first that does not, or that is no row (-1), ends it.
+    wanted: (m, w) int64, memories; columns: how many of its columns, 1 to w. query: (d,) float32.
+    scale: > 0. limit: >= 0. Returns (m, columns) float32; 0 for a memory without rows. A product
+    that is NaN is passed over. Cost O(rows met · d).
     """
     out = np.empty((len(wanted), columns), np.float32)
-    _native.similarities(rows, first, next, wanted, query, offset, scale, limit, isa, out)
-    return out
-
-
-@kernel(reference.similarities_i8, checks.similarities_i8)
-def similarities_i8(
-    rows: ByteArray,
-    scales: FloatArray,
-    first: IntArray,
-    next: IntArray,
-    wanted: IntArray,
-    columns: int,
-    query: FloatArray,
-    offset: float,
-    scale: float,
-    limit: float,
-) -> FloatArray:
-    """`similarities` over int8 rows, a product times the scale of its row.
-
-    rows, scales: (n, d) int8 and (n,) float32, of `quantize_i8`; the rest as there.
-    """
-    out = np.empty((len(wanted), columns), np.float32)
-    _native.similarities_i8(
-        rows, scales, first, next, wanted, query, offset, scale, limit, isa, out
-    )
+    given = first, next, wanted, query, offset, scale, limit, isa, out
+    if scales is None:
+        _native.similarities(rows, *given)
+    else:
+        _native.similarities_i8(rows, scales, *given)
     return out
 
 

@@ -21,7 +21,6 @@ __all__ = [
     "bm25",
     "check_count",
     "dots",
-    "dots_i8",
     "gated",
     "gated_backward",
     "metric_query",
@@ -32,9 +31,7 @@ __all__ = [
     "rms_norm",
     "rms_norm_backward",
     "scan_topk",
-    "scan_topk_i8",
     "similarities",
-    "similarities_i8",
     "softmax_backward",
     "softmax_causal",
     "word_features",
@@ -63,8 +60,14 @@ def check_rows(name: str, rows: Any, dtype: type = np.float32) -> None:
     check_array(name, rows, dtype, 2)
     if rows.shape[1] < 1:
         raise ValueError(f"{name} have 0 columns; at least 1 is needed")
-    if dtype is np.int8:
+
+
+def check_table(rows: Any, scales: Any) -> None:
+    """Rows of float32, or of int8 with their scales."""
+    check_rows("rows", rows, np.float32 if scales is None else np.int8)
+    if scales is not None:
         check_dim_i8(rows)
+        check_entries("scales", scales, np.float32, len(rows))
 
 
 def check_dim_i8(rows: Any) -> None:
@@ -99,64 +102,36 @@ def check_count(name: str, count: Any, least: int = 1) -> None:
 
 def check_inside(name: str, numbers: Any, low: int, end: int) -> None:
     if numbers.size and not low <= numbers.min() <= numbers.max() < end:
-        raise ValueError(
-            f"{name} are {numbers.min()} to {numbers.max()}; allowed are {low} to {end - 1}"
-        )
+        allowed = f"allowed are {low} to {end - 1}" if end > low else "none is allowed"
+        raise ValueError(f"{name} are {numbers.min()} to {numbers.max()}; {allowed}")
 
 
-def check_gather(rows: Any, positions: Any, queries: Any) -> None:
+def scan_topk(
+    rows: Any, query: Any, k: Any, mask: Any = None, scales: Any = None, *, survivors: Any = None
+) -> None:
+    check_table(rows, scales)
+    check_numbers("query", query, rows.shape[1])
+    if mask is not None:
+        check_entries("mask", mask, np.bool_, len(rows))
+    check_count("k", k)
+    if survivors is not None:
+        check_count("survivors", survivors, k)
+
+
+def dots(rows: Any, positions: Any, queries: Any, scales: Any = None) -> None:
+    check_table(rows, scales)
     check_array("positions", positions, np.int64, 1)
     check_rows("queries", queries)
     if len(queries) < 1 or queries.shape[1] != rows.shape[1]:
         raise ValueError(
             f"queries have shape {queries.shape}; at least one row of {rows.shape[1]} is needed"
         )
-    if len(positions) and (positions.min() < 0 or positions.max() >= len(rows)):
-        raise ValueError(
-            f"positions are {positions.min()} to {positions.max()}; there are {len(rows)} rows, "
-            "counted from 0"
-        )
-
-
-def scan_topk(rows: Any, query: Any, k: Any, mask: Any = None) -> None:
-    check_rows("rows", rows)
-    _check_scan(rows, query, k, mask)
-
-
-def _check_scan(rows: Any, query: Any, k: Any, mask: Any) -> None:
-    check_numbers("query", query, rows.shape[1])
-    if mask is not None:
-        check_entries("mask", mask, np.bool_, len(rows))
-    check_count("k", k)
-
-
-def dots(rows: Any, positions: Any, queries: Any) -> None:
-    check_rows("rows", rows)
-    check_gather(rows, positions, queries)
+    check_inside("positions", positions, 0, len(rows))
 
 
 def quantize_i8(rows: Any) -> None:
     check_rows("rows", rows)
     check_dim_i8(rows)
-
-
-def scan_topk_i8(
-    rows: Any, scales: Any, query: Any, k: Any, mask: Any = None, *, survivors: Any = None
-) -> None:
-    _check_rows_i8(rows, scales)
-    _check_scan(rows, query, k, mask)
-    if survivors is not None:
-        check_count("survivors", survivors, k)
-
-
-def dots_i8(rows: Any, scales: Any, positions: Any, queries: Any) -> None:
-    _check_rows_i8(rows, scales)
-    check_gather(rows, positions, queries)
-
-
-def _check_rows_i8(rows: Any, scales: Any) -> None:
-    check_rows("rows", rows, np.int8)
-    check_entries("scales", scales, np.float32, len(rows))
 
 
 def metric_query(query: Any, mean: Any, inverse_diagonal: Any, directions: Any) -> None:
@@ -205,18 +180,10 @@ def bm25(query: Bm25Query, k: Any, scores: Any) -> None:
 
 
 def similarities(
-    rows: Any,
-    first: Any,
-    next: Any,
-    wanted: Any,
-    columns: Any,
-    query: Any,
-    offset: float,
-    scale: float,
-    limit: float,
-    dtype: type = np.float32,
-) -> None:
-    check_rows("rows", rows, dtype)
+    rows: Any, first: Any, next: Any, wanted: Any, columns: Any, query: Any, offset: float,
+    scale: float, limit: float, scales: Any = None,
+) -> None:  # fmt: skip
+    check_table(rows, scales)
     check_array("first", first, np.int64, 1)
     check_entries("next", next, np.int64, len(rows))
     check_array("wanted", wanted, np.int64, 2)
@@ -226,22 +193,6 @@ def similarities(
     check_numbers("query", query, rows.shape[1])
     if not (scale > 0 and limit >= 0):
         raise ValueError(f"scale is {scale}, limit {limit}; they must be above 0, and 0 or more")
-
-
-def similarities_i8(
-    rows: Any,
-    scales: Any,
-    first: Any,
-    next: Any,
-    wanted: Any,
-    columns: Any,
-    query: Any,
-    offset: float,
-    scale: float,
-    limit: float,
-) -> None:
-    _check_rows_i8(rows, scales)
-    similarities(rows, first, next, wanted, columns, query, offset, scale, limit, np.int8)
 
 
 def beside(proposals: Any, place: Any, before: Any, after: Any, speaker: Any, allowed: Any) -> None:
@@ -254,22 +205,15 @@ def beside(proposals: Any, place: Any, before: Any, after: Any, speaker: Any, al
     check_entries("allowed", allowed, np.bool_, n, "memories")
     if not n or allowed[0]:
         raise ValueError("memory 0 is nobody: allowed[0] must be there, and False")
-    check_inside("proposals", proposals, 0, n)
-    check_inside("place", place, 0, n)
-    check_inside("before", before, 0, n)
-    check_inside("after", after, 0, n)
+    columns = {"proposals": proposals, "place": place, "before": before, "after": after}
+    for name, column in columns.items():
+        check_inside(name, column, 0, n)
 
 
 def word_features(
-    around: Any,
-    session: Any,
-    slot: Any,
-    query: Bm25Query,
-    idf: Any,
-    scores: Any,
-    timed: Any,
+    around: Any, session: Any, slot: Any, query: Bm25Query, idf: Any, scores: Any, timed: Any,
     max_length: Any,
-) -> None:
+) -> None:  # fmt: skip
     check_array("around", around, np.int64, 2)
     if around.shape[1] != AROUND:
         raise ValueError(f"around has {around.shape[1]} columns; {AROUND} are needed")

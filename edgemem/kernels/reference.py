@@ -24,7 +24,6 @@ __all__ = [
     "beside",
     "bm25",
     "dots",
-    "dots_i8",
     "gated",
     "gated_backward",
     "metric_query",
@@ -37,9 +36,7 @@ __all__ = [
     "rms_norm",
     "rms_norm_backward",
     "scan_topk",
-    "scan_topk_i8",
     "similarities",
-    "similarities_i8",
     "softmax_backward",
     "softmax_causal",
     "word_features",
@@ -52,6 +49,7 @@ IntArray = NDArray[np.int64]
 ByteArray = NDArray[np.int8]
 BoolArray = NDArray[np.bool_]
 HalfArray = NDArray[np.uint16]
+Rows = FloatArray | ByteArray
 
 BLOCK = 4096
 """Rows converted at once, so that the copy stays small."""
@@ -72,24 +70,50 @@ _ROOT = np.float32(np.sqrt(2 / np.pi))
 
 
 def scan_topk(
-    rows: FloatArray, query: FloatArray, k: int, mask: BoolArray | None = None
+    rows: Rows,
+    query: FloatArray,
+    k: int,
+    mask: BoolArray | None = None,
+    scales: FloatArray | None = None,
+    *,
+    survivors: int | None = None,
 ) -> tuple[IntArray, FloatArray]:
+    positions = np.arange(len(rows)) if mask is None else np.flatnonzero(mask)
     with np.errstate(over="ignore", invalid="ignore"):
-        if mask is None:
-            positions, scores = np.arange(len(rows)), rows @ query
+        if scales is not None:
+            first = _products_i8(rows, positions, scales, query)
+            kept, _ = _best(positions, first, 4 * k if survivors is None else survivors)
+            kept.sort()
+            return _best(kept, dots(rows, kept, query[None], scales)[:, 0], k)
+        # Copying a few rows is cheaper than multiplying them all; most rows, the other way.
+        if 4 * len(positions) < len(rows):
+            scores = rows[positions] @ query
         else:
-            positions = np.flatnonzero(mask)
-            # Copying a few rows is cheaper than multiplying them all; most rows, the other way.
-            if 4 * len(positions) < len(rows):
-                scores = rows[positions] @ query
-            else:
-                scores = (rows @ query)[positions]
+            scores = (rows @ query)[positions]
     return _best(positions, scores, k)
 
 
-def dots(rows: FloatArray, positions: IntArray, queries: FloatArray) -> FloatArray:
+def _products_i8(
+    rows: Rows, positions: IntArray, scales: FloatArray, query: FloatArray
+) -> FloatArray:
+    """Of some rows with the query in int8, in whole numbers, times both scales."""
+    quantized, scale = quantize_i8(query[None])
+    products = np.empty(len(positions), np.float32)
+    # Whole numbers are exact in a float32 up to 2^24, and BLAS has no integers.
+    dtype = np.float32 if len(query) * 128 * 128 <= 2**24 else np.float64
+    for start in range(0, len(positions), BLOCK):
+        block = slice(start, start + BLOCK)
+        products[block] = rows[positions[block]].astype(dtype) @ quantized[0].astype(dtype)
+    scaled: FloatArray = products * (scales[positions] * scale[0])
+    return scaled
+
+
+def dots(
+    rows: Rows, positions: IntArray, queries: FloatArray, scales: FloatArray | None = None
+) -> FloatArray:
     with np.errstate(over="ignore", invalid="ignore"):
-        return rows[positions] @ queries.T
+        products = rows[positions].astype(np.float32, copy=False) @ queries.T
+        return products if scales is None else products * scales[positions, None]
 
 
 def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
@@ -103,39 +127,6 @@ def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
         numbers = np.rint(rows[block] / scales[block, None])
         quantized[block] = np.clip(numbers, -127, 127)
     return quantized, scales
-
-
-def scan_topk_i8(
-    rows: ByteArray,
-    scales: FloatArray,
-    query: FloatArray,
-    k: int,
-    mask: BoolArray | None = None,
-    *,
-    survivors: int | None = None,
-) -> tuple[IntArray, FloatArray]:
-    survivors = 4 * k if survivors is None else survivors
-    quantized, scale = quantize_i8(query[None])
-    positions = np.arange(len(rows)) if mask is None else np.flatnonzero(mask)
-    products = np.empty(len(positions), np.float32)
-    # Whole numbers are exact in a float32 up to 2^24, and BLAS has no integers.
-    dtype = np.float32 if len(query) * 128 * 128 <= 2**24 else np.float64
-    for start in range(0, len(positions), BLOCK):
-        block = slice(start, start + BLOCK)
-        products[block] = rows[positions[block]].astype(dtype) @ quantized[0].astype(dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        kept, _ = _best(positions, products * (scales[positions] * scale[0]), survivors)
-        kept.sort()
-        scores = dots_i8(rows, scales, kept, query[None])[:, 0]
-    return _best(kept, scores, k)
-
-
-def dots_i8(
-    rows: ByteArray, scales: FloatArray, positions: IntArray, queries: FloatArray
-) -> FloatArray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        products = rows[positions].astype(np.float32) @ queries.T
-        return products * scales[positions, None]
 
 
 def metric_query(
@@ -200,38 +191,17 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
 
 
 def similarities(
-    rows: FloatArray,
-    first: IntArray,
-    next: IntArray,
-    wanted: IntArray,
-    columns: int,
-    query: FloatArray,
-    offset: float,
-    scale: float,
-    limit: float,
-) -> FloatArray:
+    rows: Rows, first: IntArray, next: IntArray, wanted: IntArray, columns: int,
+    query: FloatArray, offset: float, scale: float, limit: float,
+    scales: FloatArray | None = None,
+) -> FloatArray:  # fmt: skip
     positions, owners = _chained(len(rows), first, next, wanted[:, :columns].ravel())
-    products = dots(rows, positions, query[None])[:, 0]
-    best = _scaled_best(products, owners, len(wanted) * columns, offset, scale, limit)
-    return best.reshape(-1, columns)
-
-
-def similarities_i8(
-    rows: ByteArray,
-    scales: FloatArray,
-    first: IntArray,
-    next: IntArray,
-    wanted: IntArray,
-    columns: int,
-    query: FloatArray,
-    offset: float,
-    scale: float,
-    limit: float,
-) -> FloatArray:
-    positions, owners = _chained(len(rows), first, next, wanted[:, :columns].ravel())
-    products = dots_i8(rows, scales, positions, query[None])[:, 0]
-    best = _scaled_best(products, owners, len(wanted) * columns, offset, scale, limit)
-    return best.reshape(-1, columns)
+    products = dots(rows, positions, query[None], scales)[:, 0]
+    best = np.full(len(wanted) * columns, -np.inf, np.float32)
+    np.fmax.at(best, owners, products)
+    scaled = np.clip((best + np.float32(offset)) * np.float32(scale), -limit, limit)
+    nearness: FloatArray = np.where(np.isneginf(best), 0, scaled).astype(np.float32)
+    return nearness.reshape(-1, columns)
 
 
 def _chained(
@@ -247,15 +217,6 @@ def _chained(
         owners.append(of)
         at = next[before]
     return np.concatenate(positions), np.concatenate(owners)
-
-
-def _scaled_best(
-    products: FloatArray, owners: IntArray, m: int, offset: float, scale: float, limit: float
-) -> FloatArray:
-    best = np.full(m, -np.inf, np.float32)
-    np.fmax.at(best, owners, products)
-    scaled = np.clip((best + np.float32(offset)) * np.float32(scale), -limit, limit)
-    return np.where(np.isneginf(best), 0, scaled).astype(np.float32)
 
 
 def beside(

@@ -21,12 +21,9 @@ from numpy.typing import NDArray
 
 from edgemem.kernels import (
     dots,
-    dots_i8,
     quantize_i8,
     scan_topk,
-    scan_topk_i8,
     similarities,
-    similarities_i8,
 )
 
 if TYPE_CHECKING:
@@ -164,16 +161,12 @@ class Rows:
     def topk(
         self, query: FloatArray, k: int, mask: BoolArray | None
     ) -> tuple[IntArray, FloatArray]:
-        """As `kernels.scan_topk`, or `scan_topk_i8`."""
-        if self.scales is None:
-            return scan_topk(self.rows, query, k, mask)
-        return scan_topk_i8(self.rows, self.scales, query, k, mask)
+        """As `kernels.scan_topk`."""
+        return scan_topk(self.rows, query, k, mask, self.scales)
 
     def dots(self, positions: IntArray, queries: FloatArray) -> FloatArray:
-        """As `kernels.dots`, or `dots_i8`."""
-        if self.scales is None:
-            return dots(self.rows, positions, queries)
-        return dots_i8(self.rows, self.scales, positions, queries)
+        """As `kernels.dots`."""
+        return dots(self.rows, positions, queries, self.scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +204,9 @@ class View:
         limit: float = np.inf,
     ) -> FloatArray:
         """As `kernels.similarities`, of the memories (m, w) with these numbers."""
+        rows, scales = self.rows.rows, self.rows.scales
         given = self._first, self._next, memories, columns, query, offset, scale, limit
-        if self.rows.scales is None:
-            return similarities(self.rows.rows, *given)
-        return similarities_i8(self.rows.rows, self.rows.scales, *given)
+        return similarities(rows, *given, scales)
 
 
 class VectorTable:

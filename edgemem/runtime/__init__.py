@@ -5,8 +5,9 @@ stage is for. Importing this package loads no model library. From the files to t
 
     machine      cores, caches, and whether llama.cpp computes rightly here
     models       which there are and where they lie
-    gguf         what a model's file says of itself; tensors: its weights as float32
-    llama        llama.cpp, loaded; vocabulary: texts and chats to tokens
+    gguf         what a model's file says of itself
+    llama        llama.cpp, loaded, and a file's weights as float32
+    vocabulary   texts and chats to tokens
     generation   one answer: its options, its next token, its text
     prefixes     the KV cache that stages share; adapters: their LoRA; experts: sets of these
     engine       one loaded model; tune: the form and the threads that are fastest for it

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -225,29 +225,8 @@ def _last(wanted: tuple[int, ...], tokens: Sequence[int]) -> int:
 # -- whether llama.cpp can run a file --------------------------------------------------------------
 
 
-class _Type(NamedTuple):
-    """How a tensor type is laid out: `items` weights in `size` bytes, of whose words of type
-    `word` the first `floats` are floats with these exponent bits."""
-
-    name: str
-    items: int
-    size: int
-    word: str
-    exponent: int
-    floats: int = 1
-
-
-_TYPES = {
-    0: _Type("F32", 1, 4, "<u4", 0x7F80_0000),
-    1: _Type("F16", 1, 2, "<u2", 0x7C00),
-    30: _Type("BF16", 1, 2, "<u2", 0x7F80),
-    2: _Type("Q4_0", 32, 18, "<u2", 0x7C00),
-    3: _Type("Q4_1", 32, 20, "<u2", 0x7C00, 2),
-    6: _Type("Q5_0", 32, 22, "<u2", 0x7C00),
-    7: _Type("Q5_1", 32, 24, "<u2", 0x7C00, 2),
-    8: _Type("Q8_0", 32, 34, "<u2", 0x7C00),
-}
-_OTHER_TYPES = {24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
+# Types that llama.cpp can multiply by: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+_TYPES = (0, 1, 30, 2, 3, 6, 7, 8)
 
 
 def check_adapter(file: Path, data: Buffer, base_name: str, base: Header) -> None:
@@ -331,18 +310,17 @@ def _padded(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _wrong_data(tensor: Tensor, data: Buffer) -> str:
-    kind = _TYPES.get(tensor.type)
-    allowed = ", ".join(t.name for t in _TYPES.values())
-    if kind is None:
-        name = _OTHER_TYPES.get(tensor.type, f"number {tensor.type}")
-        return f"is of type {name}; llama.cpp can run {allowed}"
+    kind = llama.tensor_type(tensor.type)
+    if kind is None or tensor.type not in _TYPES:
+        name = kind.name if kind else f"number {tensor.type}"
+        allowed = [known.name for n in _TYPES if (known := llama.tensor_type(n))]
+        return f"is of type {name}; llama.cpp can run {', '.join(allowed)}"
     if tensor.shape[0] % kind.items:
         return f"has rows of {tensor.shape[0]}, and {kind.name} has blocks of {kind.items}"
-    blocks = math.prod(tensor.shape) // kind.items
-    if tensor.start + blocks * kind.size > len(data):
-        return f"ends at byte {tensor.start + blocks * kind.size}, the file at {len(data)}"
-    words = np.frombuffer(data, kind.word, blocks * kind.size // int(kind.word[-1]), tensor.start)
-    floats = words.reshape(blocks, -1)[:, : kind.floats]
-    if ((floats & kind.exponent) == kind.exponent).any():
-        return "has weights that are no finite numbers"
-    return ""
+    weights = math.prod(tensor.shape)
+    size = weights // kind.items * kind.size
+    if tensor.start + size > len(data):
+        return f"ends at byte {tensor.start + size}, the file at {len(data)}"
+    unpacked = np.empty(weights, np.float32)
+    kind.unpack(np.frombuffer(data, np.uint8, size, tensor.start), unpacked)
+    return "" if np.isfinite(unpacked).all() else "has weights that are no finite numbers"

@@ -1,7 +1,7 @@
 """llama.cpp as a library: loaded once, quiet, its refusals turned into our errors.
 
-The only importer of llama_cpp. It makes models, contexts, chat templates and grammars, and tells
-what a model will take in memory before it is loaded.
+The only importer of llama_cpp. It makes models, contexts, chat templates and grammars, tells what a
+model will take in memory before it is loaded, and unpacks a file's tensors to float32.
 """
 
 from __future__ import annotations
@@ -13,16 +13,23 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemem.budget import Choice
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import machine
-from edgemem.runtime.gguf import Header, check_header, read_header, read_only
+from edgemem.runtime.gguf import Header, Tensor, check_header, read_header, read_only
 
 __all__ = [
+    "TensorType",
+    "Tensors",
     "build_info",
     "chat_formatter",
     "compressor_bytes",
@@ -35,6 +42,7 @@ __all__ = [
     "library",
     "open_model",
     "open_vocabulary",
+    "tensor_type",
     "try_out",
 ]
 
@@ -46,6 +54,9 @@ _BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
 _F16, _F32 = 2, 4
 _TOKEN_BYTES, _MERGE_BYTES = 160, 170  # of llama.cpp's tables
 _KEPT_STATES = 8  # arrays of each token's state that a pass keeps in every layer, about
+_ADVICE = "check it with `edgemem models verify`, or pull it again"
+
+FloatArray = NDArray[np.float32]
 
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
@@ -124,10 +135,7 @@ def open_model(
     model_params.use_extra_bufts = extra_buffers
     model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
     if not model:
-        raise ModelError(
-            f"{file} cannot be loaded as a GGUF model ({last_errors()}); "
-            "check it with `edgemem models verify`, or pull it again"
-        )
+        raise ModelError(f"{file} cannot be loaded as a GGUF model ({last_errors()}); {_ADVICE}")
     params = lib.llama_context_default_params()
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
@@ -194,10 +202,7 @@ def open_vocabulary(file: Path) -> Any:
     params.vocab_only = True
     model = lib.llama_model_load_from_file(os.fsencode(file), params)
     if not model:
-        raise ModelError(
-            f"the vocabulary of {file} cannot be read ({last_errors()}); check it "
-            "with `edgemem models verify`, or pull it again"
-        )
+        raise ModelError(f"the vocabulary of {file} cannot be read ({last_errors()}); {_ADVICE}")
     return model
 
 
@@ -310,3 +315,139 @@ def _numbers(header: Header, name: str, default: int | None = None) -> tuple[int
     if not numbers or not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
         raise ValueError(f"its {name} is {value!r}")
     return tuple(n for n in numbers if isinstance(n, int))
+
+
+# -- what a file's tensors hold --------------------------------------------------------------------
+# ggml's own functions unpack them: the types that llama.cpp runs are the types that are read here.
+
+
+class _Traits(ctypes.Structure):
+    """The beginning of ggml_type_traits, in ggml.h."""
+
+    _fields_ = (
+        ("type_name", ctypes.c_char_p),
+        ("blck_size", ctypes.c_int64),
+        ("blck_size_interleave", ctypes.c_int64),
+        ("type_size", ctypes.c_size_t),
+        ("is_quantized", ctypes.c_bool),
+        ("to_float", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)),
+    )
+
+
+class TensorType(NamedTuple):
+    """How ggml lays out a type: `items` weights in `size` bytes."""
+
+    name: str
+    items: int
+    size: int
+    to_float: Any  # None: float32 already, or without a float form
+
+    def unpack(self, packed: NDArray[np.uint8], out: FloatArray) -> None:
+        """Whole blocks as float32. out: of as many weights as they hold.
+
+        Raises ValueError if out is not C-contiguous, unless it only is to be copied into.
+        """
+        if self.name == "F32":
+            out[...] = packed.view(np.float32).reshape(out.shape)
+        elif out.flags.c_contiguous:
+            self.to_float(packed.ctypes.data, out.ctypes.data, out.size)
+        else:
+            raise ValueError("out must be C-contiguous")
+
+
+@lru_cache
+def tensor_type(number: int) -> TensorType | None:
+    """ggml's type of that number; None if the llama.cpp that is installed does not know it."""
+    lib = ggml()
+    traits_of, name_of = lib["ggml_get_type_traits"], lib["ggml_type_name"]
+    traits_of.restype, traits_of.argtypes = ctypes.POINTER(_Traits), [ctypes.c_int]
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.c_int]
+    if not 0 <= number < library().GGML_TYPE_COUNT:  # ggml reads beyond its table
+        return None
+    traits = traits_of(number).contents
+    # The struct is llama.cpp's own business; were it to change, its first fields would tell.
+    if traits.type_name != name_of(number) or traits.blck_size < 1:
+        return None
+    name = traits.type_name.decode().upper()
+    return TensorType(name, traits.blck_size, traits.type_size, traits.to_float or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where a tensor's rows lie: shape (rows, columns); offset in bytes."""
+
+    shape: tuple[int, int]
+    offset: int
+    row_bytes: int
+    type: TensorType
+
+
+class Tensors:
+    """An open GGUF file. settings: its scalars and strings by key. shapes: (rows, columns) by name;
+    a vector has one row. The file is mapped, not read: where llama.cpp has it open too, the pages
+    are the same. Close it when done; several threads may read."""
+
+    def __init__(self, path: Path) -> None:
+        check_header(path)
+        data = read_only(path)
+        try:
+            header = read_header(data)
+        except ValueError as exc:
+            raise ModelError(f"{path} cannot be read as a GGUF model ({exc}); {_ADVICE}") from exc
+        self.path = path
+        self.settings: dict[str, int | float | str | bool] = {
+            key: entry.value
+            for key, entry in header.values.items()
+            if isinstance(entry.value, int | float | str)
+        }
+        self._rows = {name: _rows(path, t) for name, t in header.tensors.items()}
+        self._data: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)
+        for name, rows in self._rows.items():
+            if rows.offset + rows.shape[0] * rows.row_bytes > len(data):
+                raise ModelError(
+                    f"{path} is damaged: it ends before its tensor {name} does; {_ADVICE}"
+                )
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, int]]:
+        return {name: rows.shape for name, rows in self._rows.items()}
+
+    def read(self, name: str, out: FloatArray, start: int = 0) -> None:
+        """Unpack rows of a tensor, from `start` on, as many as fit into out (rows, columns).
+
+        Raises ModelError when closed, KeyError and ValueError on what there is not.
+        """
+        held, data = self._rows[name], self._data
+        if data is None:
+            raise ModelError(f"{self.path.name} is closed; open it again")
+        rows, columns = out.shape
+        if columns != held.shape[1] or start < 0 or start + rows > held.shape[0]:
+            raise ValueError(f"{name} has shape {held.shape}, not rows {start} on of {out.shape}")
+        begin = held.offset + start * held.row_bytes
+        held.type.unpack(data[begin : begin + rows * held.row_bytes], out)
+
+    def close(self) -> None:
+        self._data = None
+
+    def __enter__(self) -> Tensors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _rows(path: Path, tensor: Tensor) -> _Rows:
+    """How a tensor's rows lie. Raises ModelError on a type that cannot be unpacked."""
+    kind, columns = tensor_type(tensor.type), tensor.shape[0]
+    if kind is None or columns % kind.items:
+        raise ModelError(
+            f"{path}: the type of its tensor {tensor.name} cannot be unpacked with this "
+            "llama-cpp-python; install the version that edgemem-runtime asks for"
+        )
+    if kind.name != "F32" and kind.to_float is None:
+        raise ModelError(
+            f"{path}: its tensor {tensor.name} is of type {kind.name}, which has no float form; "
+            "use a GGUF of another quantisation"
+        )
+    row_bytes = columns // kind.items * kind.size
+    return _Rows((prod(tensor.shape[1:]), columns), tensor.start, row_bytes, kind)

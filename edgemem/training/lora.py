@@ -17,7 +17,7 @@ from typing import Any
 
 from edgemem.config import require
 from edgemem.errors import ConfigError, ModelError
-from edgemem.training.packing import Row
+from edgemem.training.examples import Row
 
 __all__ = ["ALL_LINEAR", "QV", "add_lora", "load_base", "logits", "loss_sum"]
 

@@ -22,8 +22,7 @@ import numpy as np
 from edgemem.config import require
 from edgemem.errors import AdapterError, InputError
 from edgemem.training import adapters, lora
-from edgemem.training.examples import Example, Stage
-from edgemem.training.packing import Row, Tokens, rows, tokenized
+from edgemem.training.examples import Example, Row, Stage, Tokens, rows, tokenized
 
 __all__ = ["LAYERS", "Outcome", "Plan", "Progress", "learning_rate", "split", "targets", "train"]
 
