@@ -238,11 +238,8 @@ def _locomo_time(text: object, where: str, number: int) -> datetime:
 def _locomo_turn(
     turn: Any, start: datetime, position: int, session: int, sample_id: str, where: str
 ) -> dict[str, Any]:
-    speaker, text, dia_id = (
-        (turn.get("speaker"), turn.get("text"), turn.get("dia_id"))
-        if isinstance(turn, Mapping)
-        else (None, None, None)
-    )
+    given = turn if isinstance(turn, Mapping) else {}
+    speaker, text, dia_id = (given.get(key) for key in ("speaker", "text", "dia_id"))
     if not (isinstance(speaker, str) and isinstance(text, str) and isinstance(dia_id, str)):
         raise InputError(
             f"{where}: turn {position + 1} of session_{session} lacks one of the texts "
@@ -347,7 +344,7 @@ def _chat_message(name: str, time: str | None, content: str) -> dict[str, Any]:
 
 def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None]:
     """The time of each head, in the order of day and month that suits them all best."""
-    best: tuple[int, list[str | None]] | None = None
+    readings: list[list[str | None]] = []
     wrong = ""
     halves = any(head and head["half"] for head in heads)
     for day_first in (not halves, halves):
@@ -356,18 +353,20 @@ def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None
             try:
                 times.append(None if head is None else _time(head, day_first))
             except ValueError:
-                wrong = wrong or f"line {number} of {where} begins with a time that is none: " + (
-                    head[0][:40] if head else ""
+                begins = head[0][:40] if head else ""
+                wrong = (
+                    wrong or f"line {number} of {where} begins with a time that is none: {begins}"
                 )
                 break
-        if len(times) == len(heads):
-            known = [time for time in times if time is not None]
-            backwards = sum(a > b for a, b in pairwise(known))
-            if best is None or backwards < best[0]:
-                best = backwards, times
-    if best is None:
+        else:
+            readings.append(times)
+    if not readings:
         raise InputError(f"{wrong}. Correct the line.")
-    return best[1]
+    return min(readings, key=_steps_back)
+
+
+def _steps_back(times: Sequence[str | None]) -> int:
+    return sum(a > b for a, b in pairwise(time for time in times if time is not None))
 
 
 def _time(head: re.Match[str], day_first: bool) -> str:
