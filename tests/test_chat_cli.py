@@ -71,21 +71,13 @@ def test_piped_in_only_answers_are_on_stdout(home: Path) -> None:
     assert not typed.history_file().exists()
 
 
-def test_json_gives_one_line_for_each_answer(home: Path) -> None:
-    remember(home, CAT)
-    line = chat(ASKED, args=("--json",)).stdout
-    assert line.count("\n") == 1
-    answer = json.loads(line)
-    assert answer["reply"] == "It is Tom." and answer["found"]
-    assert answer["results"][0]["memory"] == CAT
-    assert answer["timings"]["recall_ms"] > 0
-
-
-def test_json_gives_one_line_for_each_memory_of_a_list(home: Path) -> None:
+def test_json_gives_one_line_for_each_answer_and_each_memory_of_a_list(home: Path) -> None:
     (tom,) = remember(home, CAT)
     lines = (ASKED, "/why", "/memories cat", "/forget cat", "1", "n", "/help")
     answer, *listed = map(json.loads, chat(*lines, args=("--json",)).stdout.splitlines())
-    assert answer["results"] == [listed[0]]
+    assert answer["reply"] == "It is Tom." and answer["found"]
+    assert answer["results"] == [listed[0]] and listed[0]["memory"] == CAT
+    assert answer["timings"]["recall_ms"] > 0
     assert [item["id"] for item in listed] == [tom, tom, tom]
     assert listed[0]["score"] > 0 and listed[0]["parts"]
 

@@ -73,14 +73,18 @@ def test_the_status_is_below_and_the_answer_above_the_prompt() -> None:
         leave(terminal)
 
 
-def test_a_slash_shows_the_commands_and_tab_completes_them() -> None:
-    with Terminal(CHILD, "chat") as terminal:
+@pytest.mark.parametrize("no_colour", ["", "1"])
+def test_a_slash_shows_the_commands_in_colour_unless_told_not_to_and_tab_completes_them(
+    no_colour: str,
+) -> None:
+    with Terminal(CHILD, "chat", NO_COLOR=no_colour) as terminal:
         at_the_prompt(terminal)
         terminal.type("/")
         for command, meaning in MEANINGS.items():
             terminal.wait_until(
                 lambda c=command, m=meaning: any(c in x and m in x for x in terminal.lines)  # type: ignore[misc]
             )
+        assert bool(COLOURS.search(terminal.raw)) == (not no_colour)
         terminal.type("b")
         terminal.wait_until(lambda: not any(MEANINGS["/why"] in x for x in terminal.lines))
         terminal.type("\t")
@@ -181,12 +185,3 @@ def test_a_terminal_that_does_not_tell_where_its_cursor_is_gets_no_status() -> N
             terminal.wait_until(lambda: terminal.current == PROMPT.strip())
         leave(terminal)
         assert not any("memories" in line or "WARNING" in line for line in terminal.lines)
-
-
-@pytest.mark.parametrize("no_colour", ["", "1"])
-def test_no_color_is_obeyed(no_colour: str) -> None:
-    with Terminal(CHILD, "chat", NO_COLOR=no_colour) as terminal:
-        at_the_prompt(terminal)
-        terminal.type("/")
-        terminal.wait_for(MEANINGS["/why"])
-        assert bool(COLOURS.search(terminal.raw)) == (not no_colour)

@@ -233,12 +233,15 @@ def test_characters_that_steer_a_terminal_are_not_printed(run: Run) -> None:
     assert results(run("list", "--json"))[0]["memory"] == "red \x1b[31malert\x07"
 
 
-def test_scopes_and_the_settings_user_keep_people_apart(run: Run) -> None:
+def test_scopes_and_the_settings_user_keep_people_apart_and_are_named(run: Run) -> None:
     added(run, "ada's", "--user-id", "ada", "--agent-id", "helper", "--run-id", "r1")
     added(run, "mine")
     run("config", "set", "user_id", "ada")
     assert [row["memory"] for row in results(run("list", "--json"))] == ["ada's"]
     assert results(run("list", "--run-id", "r2", "--json")) == []
+    scope = ("--user-id", "bo", "--run-id", "r1")
+    assert run("list", *scope).stderr == "No memories of user_id 'bo', run_id 'r1'.\n"
+    assert run("search", "cat", *scope).stderr == "Nothing found for user_id 'bo', run_id 'r1'.\n"
     assert [r["memory"] for r in results(run("list", "--user-id", "default", "--json"))] == ["mine"]
 
 
@@ -280,12 +283,6 @@ def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:
     assert shown[0] == "This would go for good:"
     assert shown[11] == "  and 4 memories more" and shown[22] == "  and 4 turns more"
     assert history_file().read_text() == ""
-
-
-def test_an_empty_answer_says_whose_memories_it_looked_at(run: Run) -> None:
-    scope = ("--user-id", "bo", "--run-id", "r1")
-    assert run("list", *scope).stderr == "No memories of user_id 'bo', run_id 'r1'.\n"
-    assert run("search", "cat").stderr == "Nothing found for user_id 'default'.\n"
 
 
 def test_inference_runs_through_the_engine(run: Run, stand_in: StandIn) -> None:
