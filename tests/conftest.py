@@ -10,9 +10,10 @@ import pytest
 from clikit import Run, invoke
 
 from edgemem import Memory
-from edgemem.runtime import experts, machine, tune
+from edgemem.runtime import experts, generation, machine, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.prefixes import Prefixes
 
 if TYPE_CHECKING:
     from serverkit import Running
@@ -60,6 +61,34 @@ def small() -> Iterator[Engine]:
 def embedder() -> Embedder:
     """The bundled embedder, loaded once."""
     return Embedder.load(n_threads=2)
+
+
+@pytest.fixture
+def logits_seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The logits of every choice of a token, in order."""
+    seen: list[bytes] = []
+    pick = generation.pick
+
+    def chosen(logits: Any, **how: Any) -> int:
+        seen.append(logits.tobytes())
+        return pick(logits, **how)
+
+    monkeypatch.setattr(generation, "pick", chosen)
+    return seen
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each decode computed."""
+    counts: list[int] = []
+    decode = Prefixes.decode
+
+    def counted(self: Prefixes, tokens: Any, *more: Any) -> Any:
+        counts.append(len(tokens))
+        return decode(self, tokens, *more)
+
+    monkeypatch.setattr(Prefixes, "decode", counted)
+    return counts
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import edgemem.runtime.generation as generation_module
 from bench.random_adapters import ALL_LINEAR, adapter_bytes, alora, random_tensors, write_adapter
 from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime.engine import Adapter, Engine
@@ -22,13 +21,11 @@ LONG = "The Lisbon office opens at nine. " * 6
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("adapters")
-    found = {
+    return {
         "one": write_adapter(folder / "one.gguf", 1),
         "two": write_adapter(folder / "two.gguf", 2),
         "all": write_adapter(folder / "all.gguf", 3, targets=ALL_LINEAR, size=0.02),
-        "late": folder / "late.gguf",
     }
-    return found
 
 
 @pytest.fixture
@@ -38,19 +35,6 @@ def engine(files):
         found = engine.load_adapter("one", files["one"])
         assert engine.adapters() == (found,)
         yield engine
-
-
-@pytest.fixture
-def logits_seen(monkeypatch):
-    """The logits of every choice, in order."""
-    seen = []
-    chosen = generation_module.pick
-    monkeypatch.setattr(
-        generation_module,
-        "pick",
-        lambda logits, **how: seen.append(logits.tobytes()) or chosen(logits, **how),
-    )
-    return seen
 
 
 def first_logits(engine, seen, stage, prompt=LONG + "Then"):
@@ -65,6 +49,16 @@ def cold_logits(engine, seen, stage, prompt=LONG + "Then"):
     found, done = first_logits(engine, seen, stage, prompt)
     assert done.cached_tokens == 0
     return found
+
+
+def all_cold(engine, seen, sets, prompts):
+    """By the number of a set and a prompt: the logits of a cold engine."""
+    cold = {}
+    for i, scales in enumerate(sets):
+        engine.bind("cold", scales)
+        for prompt in prompts:
+            cold[i, prompt] = cold_logits(engine, seen, "cold", prompt)
+    return cold
 
 
 # -- loading and binding ---------------------------------------------------------------------
@@ -239,11 +233,7 @@ def test_interleaved_stages_adapters_and_prompts_give_cold_logits_to_the_bit(
         engine.load_adapter(name, files[name])
     sets = [{}, {"one": 1.0}, {"one": 0.5}, {"two": 1.0}, {"one": 1.0, "two": 0.5}, {"all": 1.0}]
     prompts = [LONG + "Ana", LONG + "Tom: yes", STORY, LONG[:90] + "Then", "1 2"]
-    cold = {}
-    for i, scales in enumerate(sets):
-        engine.bind("cold", scales)
-        for prompt in prompts:
-            cold[i, prompt] = cold_logits(engine, logits_seen, "cold", prompt)
+    cold = all_cold(engine, logits_seen, sets, prompts)
     assert len(set(cold.values())) == len(cold)
     chance = random.Random(5)
     bound, cached = dict.fromkeys(("a", "b", "c"), 0), 0
@@ -313,11 +303,7 @@ def test_activated_adapters_interleave_with_others_to_the_bit(
     engine.load_adapter("late", file)
     prompts = [LONG + "Then go: it", LONG + "Then go:", "Now:", "Now go: it", " go: it"]
     sets = [{}, {"late": 1.0}, {"late": 1.0, "one": 0.5}]
-    cold = {}
-    for i, scales in enumerate(sets):
-        engine.bind("cold", scales)
-        for prompt in prompts:
-            cold[i, prompt] = cold_logits(engine, logits_seen, "cold", prompt)
+    cold = all_cold(engine, logits_seen, sets, prompts)
     for i, scales in enumerate(sets):
         engine.bind(str(i), scales)
     chance = random.Random(3)

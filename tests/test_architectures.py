@@ -20,7 +20,6 @@ from edgemem.errors import ModelError
 from edgemem.inputs import THOUGHT_TAGS, without_thoughts
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.generation import held_back
-from edgemem.runtime.prefixes import Prefixes
 
 HEAD = "The office in Lisbon opens at nine. " * 4
 SHORT = "Be brief. "  # whose tokens a sliding window can hold
@@ -35,32 +34,6 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def engine(file: Path) -> Iterator[Engine]:
     with Engine.load(file, n_threads=1, n_ctx=1024) as loaded:
         yield loaded
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The logits of every choice, in order."""
-    logits: list[bytes] = []
-    chosen = generation_module.pick
-    monkeypatch.setattr(
-        generation_module,
-        "pick",
-        lambda values, **how: logits.append(values.tobytes()) or chosen(values, **how),
-    )
-    return logits
-
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tokens each decode computed."""
-    counts: list[int] = []
-    decode = Prefixes.decode
-    monkeypatch.setattr(
-        Prefixes,
-        "decode",
-        lambda self, tokens, *more: counts.append(len(tokens)) or decode(self, tokens, *more),
-    )
-    return counts
 
 
 def user(text: str) -> list[dict[str, str]]:
@@ -82,23 +55,23 @@ PROMPTS = [
 ]  # fmt: skip
 
 
-def answers(engine: Engine, seen: list[bytes], number: int) -> tuple[str, list[bytes], int]:
+def answers(engine: Engine, logits_seen: list[bytes], number: int) -> tuple[str, list[bytes], int]:
     stage, prompt = PROMPTS[number]
-    seen.clear()
+    logits_seen.clear()
     done = engine.generate(prompt, max_tokens=4, stage=stage)
-    return done.text, list(seen), done.cached_tokens
+    return done.text, list(logits_seen), done.cached_tokens
 
 
 @pytest.mark.parametrize("prefix_bytes", [64_000_000, 0])
 def test_stages_that_take_turns_have_a_cold_engines_logits(
-    file: Path, seen: list[bytes], prefix_bytes: int
+    file: Path, logits_seen: list[bytes], prefix_bytes: int
 ) -> None:
     """Prompts grow, shrink, part in the middle; beginnings are computed ahead in between."""
     cold = []
     with Engine.load(file, n_threads=1, n_ctx=1024) as engine:
         for number in range(len(PROMPTS)):
             engine.drop_prefixes()
-            *found, cached = answers(engine, seen, number)
+            *found, cached = answers(engine, logits_seen, number)
             assert cached == 0
             cold.append(found)
     cached = 0
@@ -107,34 +80,36 @@ def test_stages_that_take_turns_have_a_cold_engines_logits(
         for number in [*range(len(PROMPTS)), *(chance.randrange(len(PROMPTS)) for _ in range(40))]:
             if chance.random() < 0.3:
                 engine.warm(chance.choice("abc"), chance.choice([HEAD, SHORT]))
-            *found, reused = answers(engine, seen, number)
+            *found, reused = answers(engine, logits_seen, number)
             assert found == cold[number]
             cached += reused
     assert cached > 0
 
 
-def test_a_beginning_computed_ahead_is_reused_to_the_bit(engine: Engine, seen: list[bytes]) -> None:
+def test_a_beginning_computed_ahead_is_reused_to_the_bit(
+    engine: Engine, logits_seen: list[bytes]
+) -> None:
     """By every prompt that goes on from it, whatever the stage or another one did meanwhile."""
     prompts = [HEAD + end for end in ("Where?", "When does it open?")]
     cold = []
     for prompt in prompts:
         engine.drop_prefixes()
-        seen.clear()
+        logits_seen.clear()
         engine.generate(prompt, max_tokens=4)
-        cold.append(list(seen))
+        cold.append(list(logits_seen))
     engine.drop_prefixes()
     held = engine.warm("a", HEAD)
     for prompt, logits in zip(prompts * 2, cold * 2, strict=True):
-        seen.clear()
+        logits_seen.clear()
         done = engine.generate(prompt, max_tokens=4, stage="a")
-        assert seen == logits
+        assert logits_seen == logits
         assert held - 2 <= done.cached_tokens < done.prompt_tokens
         engine.generate("Once upon a time", max_tokens=4, stage="b")
 
 
 @pytest.mark.parametrize("text", [HEAD, SHORT])
 def test_a_beginning_in_a_file_gives_another_process_the_same_logits(
-    file: Path, tmp_path: Path, seen: list[bytes], decoded: list[int], text: str
+    file: Path, tmp_path: Path, logits_seen: list[bytes], decoded: list[int], text: str
 ) -> None:
     prompts = [text + "Where?", text + "When does it open? " * 6, text[:-7]]
     found: list[list[bytes]] = []
@@ -148,9 +123,9 @@ def test_a_beginning_in_a_file_gives_another_process_the_same_logits(
             for prompt in prompts:
                 if folder is None:
                     engine.drop_prefixes()
-                seen.clear()
+                logits_seen.clear()
                 done = engine.generate(prompt, max_tokens=3, stage="a")
-                logits += seen
+                logits += logits_seen
                 if folder is not None and prompt == prompts[0]:
                     assert done.cached_tokens >= held - 2
             found.append(logits)
@@ -172,10 +147,10 @@ def test_no_state_is_kept_that_llama_cpp_would_bring_back_in_part(engine: Engine
     assert not prefixes.restore(tokens[: WINDOW + 1], prefixes.state())
 
 
-def test_a_refused_cut_is_never_trusted(engine: Engine, seen: list[bytes]) -> None:
+def test_a_refused_cut_is_never_trusted(engine: Engine, logits_seen: list[bytes]) -> None:
     """llama.cpp may say that a tail is gone which is not, or keep one that it was to remove."""
     engine.generate(PROMPTS[0][1], max_tokens=4)
-    expected = list(seen)
+    expected = list(logits_seen)
     lib, cuts = engine._lib, []
 
     class Refusing:
@@ -192,9 +167,9 @@ def test_a_refused_cut_is_never_trusted(engine: Engine, seen: list[bytes]) -> No
     for answer in (False, True):
         engine.generate(PROMPTS[1][1], max_tokens=4)
         engine._prefixes._lib = Refusing(answer)
-        seen.clear()
+        logits_seen.clear()
         assert engine.generate(PROMPTS[0][1], max_tokens=4).cached_tokens == 0
-        assert seen == expected
+        assert logits_seen == expected
         engine._prefixes._lib = lib
     assert {True, False} <= set(cuts)
 

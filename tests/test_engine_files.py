@@ -69,6 +69,9 @@ def test_a_folder_is_no_model(tmp_path):
         Engine.load(tmp_path)
 
 
+KEYS = b"GGUF" + struct.pack("<IQQ", 3, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -78,11 +81,8 @@ def test_a_folder_is_no_model(tmp_path):
         (b"GGUF", "cannot be loaded"),
         (b"GGUF" + b"\xff" * 400, "cannot be loaded"),
         (b"GGUF" + b"\0" * 400, "cannot be loaded"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**63), "cannot be loaded"),
-        (
-            b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a\x63",
-            "cannot be loaded",
-        ),
+        (KEYS + struct.pack("<Q", 2**63), "cannot be loaded"),
+        (KEYS + struct.pack("<Q", 1) + b"a\x63", "cannot be loaded"),
     ],
 )
 def test_what_is_no_gguf_is_refused(tmp_path, content, message):
@@ -114,7 +114,7 @@ def test_a_header_that_aborts_llama_cpp_is_refused_before_it_can(
 def test_no_damaged_file_ends_the_process(tmp_path, data):
     """In a process of its own. All are refused but the one with noise in its weights."""
     head = data.index(b"tokenizer.ggml.tokens")
-    kinds = {
+    contents = {
         "half": data[: len(data) // 2],
         "short": data[:-1],
         "head": data[:head],
@@ -129,8 +129,8 @@ def test_no_damaged_file_ends_the_process(tmp_path, data):
         "heads": with_value(data, b"llama.attention.head_count", "<I", 0),
         "noise": data[:-2_000_000] + bytes(range(256)) * 7812 + data[-128:],
     }
-    files = {name: tmp_path / f"{name}.gguf" for name in kinds}
-    for name, content in kinds.items():
+    files = {name: tmp_path / f"{name}.gguf" for name in contents}
+    for name, content in contents.items():
         files[name].write_bytes(content)
     noise = files.pop("noise")
     refused = finished(child(LOAD, *files.values())).splitlines()
@@ -176,14 +176,9 @@ def test_a_template_that_refuses_the_system_role_gets_its_text_in_the_next_turn(
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"n_ctx": 0},
-        {"n_ctx": 2**32 + 64},
-        {"n_threads": 0},
-        {"n_threads": -1},
-        {"n_threads_batch": 0},
-    ],
-)
+    [{"n_ctx": 0}, {"n_ctx": 2**32 + 64}, {"n_threads": 0}, {"n_threads": -1},
+     {"n_threads_batch": 0}],
+)  # fmt: skip
 def test_a_bad_number_is_named(options):
     with pytest.raises(InputError, match=next(iter(options))):
         Engine.load(**options)

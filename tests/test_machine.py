@@ -60,24 +60,25 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Children:
     return stand_in
 
 
-def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_known", {})
+@pytest.fixture
+def another_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.setattr(machine, "_known", {})
 
 
-def test_a_model_is_tried_once_and_never_again(model, children, monkeypatch):
+def test_a_model_is_tried_once_and_never_again(model, children, another_process):
     started = children(LIVE)
     assert extra_buffers(model) and extra_buffers(model)
-    another_process(monkeypatch)
+    another_process()
     assert extra_buffers(model) and started == [True]
     assert summary() == "computes as llama.cpp was compiled"
 
 
 @pytest.mark.parametrize("death", [DIE, ILLEGAL])
-def test_a_child_that_dies_turns_extra_buffers_off(model, children, monkeypatch, caplog, death):
+def test_a_child_that_dies_turns_extra_buffers_off(model, children, another_process, caplog, death):
     started = children(death)
     assert not extra_buffers(model)
     assert "pip install --force-reinstall" in caplog.text and "llama-cpp-python==" in caplog.text
-    another_process(monkeypatch)
+    another_process()
     caplog.clear()
     assert not extra_buffers(model) and started == [True, False] and not caplog.text
     assert "without repacked weights" in summary() and "pip install" in summary()
@@ -92,14 +93,14 @@ def test_a_model_that_kills_both_children_is_refused_each_time(model, children):
 
 
 def test_on_amx_the_advice_compiles_without_it(model, children, monkeypatch):
-    monkeypatch.setattr(machine, "_processor", lambda: ("Xeon", "fpu amx_tile avx2"))
+    monkeypatch.setattr(machine, "processor", lambda: ("Xeon", "fpu amx_tile avx2"))
     children(DIE)
     assert not extra_buffers(model)
     assert "CMAKE_ARGS=" in summary() and "-mno-amx-tile" in summary()
 
 
 @pytest.mark.parametrize("end", ["import sys; sys.exit(1)", STOPPED])
-def test_a_child_that_ends_for_another_reason_teaches_nothing(model, children, monkeypatch, end):
+def test_a_child_that_ends_for_another_reason_teaches_nothing(model, children, end):
     started = children(end)
     assert extra_buffers(model) and extra_buffers(model) and started == [True, True]
     assert "not yet tried" in summary()
@@ -124,20 +125,20 @@ def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):
     extra_buffers(model, 1)
     model.write_bytes(model.read_bytes() + b"x")
     extra_buffers(model)
-    monkeypatch.setattr(machine, "_processor", lambda: ("Xeon", "fpu"))
+    monkeypatch.setattr(machine, "processor", lambda: ("Xeon", "fpu"))
     machine._machine.cache_clear()
     extra_buffers(model)
     assert len(started) == 4
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a b": 3}', "\x00"])
-def test_a_damaged_file_of_verdicts_is_written_anew(model, children, monkeypatch, text):
+def test_a_damaged_file_of_verdicts_is_written_anew(model, children, another_process, text):
     file = Path(os.environ["EDGEMEM_HOME"]) / "processor.json"
     file.parent.mkdir()
     file.write_text(text)
     started = children(LIVE)
     assert extra_buffers(model)
-    another_process(monkeypatch)
+    another_process()
     assert extra_buffers(model) and started == [True]
     assert list(json.loads(file.read_text()).values()) == [True]
     assert os.listdir(file.parent) == [file.name]

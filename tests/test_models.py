@@ -93,16 +93,11 @@ def test_the_settings_name_the_default_models():
     assert models.entry(models.DEFAULT_EMBEDDER).kind == "onnx"
 
 
-def test_the_files_that_lie_in_the_repository_are_the_manifests():
+@pytest.mark.models
+def test_the_models_that_lie_here_are_the_manifests():
     bundled = [e.name for e in models.manifest().values() if e.bundled]
     assert bundled == ["minilm-l6-v2-tokenizer"]
-    assert all(models.verify(name) for name in bundled)
-
-
-@pytest.mark.models
-def test_the_default_models_are_whole():
-    assert models.verify(models.DEFAULT_LLM)
-    assert models.verify(models.DEFAULT_EMBEDDER)
+    assert all(map(models.verify, [*bundled, models.DEFAULT_LLM, models.DEFAULT_EMBEDDER]))
 
 
 @pytest.mark.models
@@ -115,16 +110,9 @@ def test_finding_a_model_does_not_import_the_package_that_carries_it():
     assert out.stdout.strip() == "[]"
 
 
-def test_a_path_is_found(tmp_path):
-    file = tmp_path / "any.gguf"
-    file.write_bytes(b"GGUF")
-    assert models.find(file) == file
-    assert models.find(str(file)) == file
-
-
-def test_a_file_in_the_users_folder_is_found_by_its_name(home):
+def test_a_path_or_the_name_of_a_file_in_the_users_folder_is_found(home):
     file = place(home, name="qwen.gguf")
-    assert models.find("qwen.gguf") == file
+    assert models.find(file) == models.find(str(file)) == models.find("qwen.gguf") == file
     row = next(r for r in models.installed() if r.name == "qwen.gguf")
     assert (row.source, row.kind, row.licence) == ("user", "gguf", "unknown")
     assert row.to_dict()["path"] == str(file)
@@ -172,21 +160,13 @@ def test_the_users_file_comes_before_the_packages(own, home, tmp_path, monkeypat
     assert models.installed()[0].source == "user"
 
 
-def test_a_file_of_the_wrong_size_is_refused(own, home):
+def test_a_damaged_file_is_refused_by_its_size_and_fails_verification(own, home):
     own()
-    file = place(home, WEIGHTS[:-1])
+    place(home, WEIGHTS[:-1])
     with pytest.raises(ModelError, match=r"is damaged: it has 6999 bytes, and toy has 7000"):
         models.find("toy")
-    assert models.verify("toy") is False
-    assert file.exists()
-
-
-def test_one_changed_byte_fails_verification(own, home):
-    own()
-    place(home, WEIGHTS[:-1] + b"x")
-    assert models.verify("toy") is False
-    place(home)
-    assert models.verify("toy") is True
+    for content, whole in ((WEIGHTS[:-1], False), (WEIGHTS[:-1] + b"x", False), (WEIGHTS, True)):
+        assert place(home, content).exists() and models.verify("toy") is whole
 
 
 def test_pull_fetches_checks_and_reports_progress(own, home, server):
@@ -208,28 +188,22 @@ def test_pull_replaces_a_damaged_file_and_keeps_a_whole_one(own, home, server):
     assert models.pull("toy").read_bytes() == WEIGHTS
 
 
-@pytest.mark.parametrize("path", ["cut", "long"])
-def test_pull_keeps_nothing_that_is_not_the_model(own, home, server, path):
-    own(f'url = "{server}/{path}"')
-    with pytest.raises(ModelError, match="What was fetched for toy is not it"):
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("{server}/cut", "What was fetched for toy is not it"),
+        ("{server}/long", "What was fetched for toy is not it"),
+        ("{server}/gone", "Could not fetch toy from http"),
+        ("http://127.0.0.1:1/model", "Could not fetch toy from http"),
+        ("", "no address for toy.*place the file as"),
+        ("file:///etc/hostname", "no address for toy.*place the file as"),
+    ],
+)
+def test_what_cannot_be_pulled_is_said_and_nothing_is_kept(own, home, server, url, message):
+    own(f'url = "{url.format(server=server)}"')
+    with pytest.raises(ModelError, match=message):
         models.pull("toy")
-    assert list((home / "models").iterdir()) == []
-
-
-def test_pull_of_an_address_that_does_not_answer(own, home, server):
-    for url in (f"{server}/gone", "http://127.0.0.1:1/model"):
-        folder = own(f'url = "{url}"')
-        with pytest.raises(ModelError, match="Could not fetch toy from http"):
-            models.pull("toy")
-        assert folder.exists()
-        assert list((home / "models").iterdir()) == []
-
-
-@pytest.mark.parametrize("url", ["", "file:///etc/hostname"])
-def test_pull_without_a_web_address_says_how_to_place_the_file(own, home, url):
-    own(f'url = "{url}"')
-    with pytest.raises(ModelError, match=r"no address for toy.*place the file as"):
-        models.pull("toy")
+    assert not list((home / "models").glob("*"))
 
 
 def test_pull_joins_the_parts_that_packages_carry(own, home, tmp_path, monkeypatch):

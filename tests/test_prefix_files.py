@@ -6,43 +6,16 @@ import json
 
 import pytest
 
-import edgemem.runtime.generation as generation_module
 from bench.random_adapters import write_adapter
 from edgemem import cachefile
 from edgemem.errors import ContextOverflow
 from edgemem.runtime import prefixes
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.prefixes import Prefixes
 
 pytestmark = pytest.mark.models
 
 HEAD = "The Lisbon office opens at nine. " * 6
 PROMPT = HEAD + "Who opens it? Ana"
-
-
-@pytest.fixture
-def decoded(monkeypatch):
-    """How many tokens each decode computed."""
-    seen = []
-    decode = Prefixes.decode
-    monkeypatch.setattr(
-        Prefixes,
-        "decode",
-        lambda self, tokens, *a: seen.append(len(tokens)) or decode(self, tokens, *a),
-    )
-    return seen
-
-
-@pytest.fixture
-def logits_seen(monkeypatch):
-    seen = []
-    chosen = generation_module.pick
-    monkeypatch.setattr(
-        generation_module,
-        "pick",
-        lambda logits, **how: seen.append(logits.tobytes()) or chosen(logits, **how),
-    )
-    return seen
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +76,8 @@ def test_another_process_reads_what_one_has_computed_to_the_bit(
 
 def test_another_text_adapter_or_scale_reads_no_file_of_another(adapters, tmp_path, decoded):
     with loaded(adapters) as engine:
-        for number, (text, scales) in enumerate(
-            [
-                (HEAD, {}),
-                (HEAD, {"0": 1.0}),
-                (HEAD, {"0": 0.5}),
-                (HEAD, {"1": 1.0}),
-                ("x" + HEAD, {}),
-            ],
-            start=1,
-        ):
+        asked = [(HEAD, {}), (HEAD, {"0": 1.0}), (HEAD, {"0": 0.5}), (HEAD, {"1": 1.0})]
+        for number, (text, scales) in enumerate([*asked, ("x" + HEAD, {})], start=1):
             engine.drop_prefixes()
             decoded.clear()
             engine.bind("a", scales)
@@ -141,13 +106,8 @@ def test_a_damaged_or_foreign_file_is_passed_over_and_written_anew(tmp_path, dec
         of_another["of"]["build"] = "llama.cpp of tomorrow"
         cachefile.publish(*_copied(file, whole), of_another)
         foreign = stamp.read_bytes()
-        for data, text in (
-            (changed, label),
-            (whole[:-1], label),
-            (b"", label),
-            (whole, b"{}"),
-            (whole, foreign),
-        ):
+        labelled = [(changed, label), (whole[:-1], label), (b"", label)]
+        for data, text in (*labelled, (whole, b"{}"), (whole, foreign)):
             file.write_bytes(data)
             stamp.write_bytes(text)
             engine.drop_prefixes()

@@ -116,9 +116,22 @@ def test_llama_cpp_computes_what_was_trained(base: Path, tmp_path: Path) -> None
     assert np.abs(llama_logits(base, tokens) - ours).max() > 1.0
 
 
-def test_an_expert_learns_and_the_best_adapter_is_in_the_file(base: Path, tmp_path: Path) -> None:
-    out = tmp_path / "a.gguf"
-    outcome = trainer.train("extraction", base, examples(24), examples(8, "v"), out, PLAN)
+@pytest.fixture(scope="module")
+def learned(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, trainer.Outcome]:
+    """An adapter of queries and values, trained to the end of PLAN."""
+    out = tmp_path_factory.mktemp("learned") / "a.gguf"
+    return out, trainer.train("extraction", base, *data(), out, PLAN)
+
+
+def data(count: int = 24, stage: Any = "extraction") -> tuple[list[Example], list[Example]]:
+    """To learn from, and to be judged by."""
+    return examples(count, stage=stage), examples(count // 3, "v", stage=stage)
+
+
+def test_an_expert_learns_and_the_best_adapter_is_in_the_file(
+    learned: tuple[Path, trainer.Outcome],
+) -> None:
+    out, outcome = learned
     assert outcome.best_loss < 0.7 * outcome.first_loss
     assert (outcome.ended, outcome.steps, outcome.epochs) == ("epochs", 36, 6.0)
     tensors, alpha = adapters.read(out, shape=SHAPE)
@@ -131,30 +144,25 @@ def test_the_same_seed_gives_the_same_file(base: Path, tmp_path: Path) -> None:
     plan = replace(PLAN, epochs=1)
     files = [tmp_path / f"{n}.gguf" for n in range(3)]
     for file, seed in zip(files, (0, 0, 1), strict=True):
-        data = examples(12), examples(4, "v")
-        trainer.train("generation", base, *_of("generation", *data), file, replace(plan, seed=seed))
+        given = data(12, "generation")
+        trainer.train("generation", base, *given, file, replace(plan, seed=seed))
     one, again, other = (f.read_bytes() for f in files)
     assert one == again != other
 
 
-def _of(stage: Any, *data: list[Example]) -> list[list[Example]]:
-    return [[replace(e, stage=stage) for e in each] for each in data]
-
-
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base: Path, tmp_path: Path) -> None:
-    data = examples(12), examples(4, "v")
     whole, stopped = tmp_path / "whole.gguf", tmp_path / "stopped.gguf"
-    wanted = trainer.train("extraction", base, *data, whole, PLAN)
+    wanted = trainer.train("extraction", base, *data(12), whole, PLAN)
 
     def stop(now: trainer.Progress) -> None:
         if now.step == 10:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trainer.train("extraction", base, *data, stopped, PLAN, report=stop)
+        trainer.train("extraction", base, *data(12), stopped, PLAN, report=stop)
     steps: list[int] = []
     got = trainer.train(
-        "extraction", base, *data, stopped, PLAN, resume=True,
+        "extraction", base, *data(12), stopped, PLAN, resume=True,
         report=lambda now: steps.append(now.step),
     )  # fmt: skip
     assert steps[0] == 9  # the checkpoint was of step 8
@@ -164,64 +172,55 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base: Path, tmp_pa
 
 def test_other_data_is_not_resumed(base: Path, tmp_path: Path) -> None:
     out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
-    trainer.train("extraction", base, examples(12), examples(4, "v"), out, plan)
+    trainer.train("extraction", base, *data(12), out, plan)
     with pytest.raises(InputError, match="other data or settings; give the same ones, or leave"):
-        trainer.train(
-            "extraction", base, examples(11), examples(4, "v"), out, plan, resume=True
-        )  # fmt: skip
+        trainer.train("extraction", base, *data(13), out, plan, resume=True)
 
 
-def test_training_begins_from_an_adapter(base: Path, tmp_path: Path) -> None:
-    first, second = tmp_path / "1.gguf", tmp_path / "2.gguf"
-    data = examples(24), examples(8, "v")
-    before = trainer.train("extraction", base, *data, first, PLAN)
-    after = trainer.train(
-        "extraction", base, *data, second, replace(PLAN, epochs=1, alpha=32.0), init=first
-    )
-    assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)  # float16 in between
-    with pytest.raises(AdapterError, match=r"lora_A \(8, 32\), where this expert has \(4, 32\)"):
-        trainer.train(
-            "extraction", base, *data, second, replace(PLAN, rank=4), init=first
-        )  # fmt: skip
-
-
-def test_an_expert_of_more_layers_begins_where_one_of_fewer_ended(
-    base: Path, tmp_path: Path
+@pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"layers": "all"}])
+def test_training_begins_where_an_adapter_of_as_many_layers_or_fewer_ended(
+    base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome], changes: dict[str, Any]
 ) -> None:
-    first, second = tmp_path / "1.gguf", tmp_path / "2.gguf"
-    data = examples(24), examples(8, "v")
-    before = trainer.train("extraction", base, *data, first, PLAN)
-    wide = replace(PLAN, epochs=1, layers="all")
-    after = trainer.train("extraction", base, *data, second, wide, init=first)
-    assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)
-    assert second.stat().st_size > 2 * first.stat().st_size
-    with pytest.raises(AdapterError, match="no such layer; give an adapter of the same base"):
-        trainer.train("extraction", base, *data, first, replace(PLAN, epochs=1), init=second)
-    with pytest.raises(InputError, match="layers is 'most'; allowed: qv, all"):
-        trainer.train("extraction", base, *data, first, replace(PLAN, layers="most"))
+    first, before = learned
+    out, plan = tmp_path / "2.gguf", replace(PLAN, epochs=1, **changes)
+    after = trainer.train("extraction", base, *data(), out, plan, init=first)
+    assert after.first_loss == pytest.approx(before.best_loss, abs=0.01)  # float16 in between
+    if "layers" not in changes:
+        return
+    assert out.stat().st_size > 2 * first.stat().st_size
+    for wrong, init, error, message in (
+        ({"rank": 4}, first, AdapterError, r"lora_A \(8, 32\), where this expert has \(4, 32\)"),
+        ({}, out, AdapterError, "no such layer; give an adapter of the same base"),
+        ({"layers": "most"}, None, InputError, "layers is 'most'; allowed: qv, all"),
+    ):
+        with pytest.raises(error, match=message):
+            trainer.train(
+                "extraction", base, *data(), tmp_path / "3.gguf", replace(PLAN, **wrong), init=init
+            )
 
 
-def test_it_ends_when_validation_gets_no_better(base: Path, tmp_path: Path) -> None:
-    plan = replace(PLAN, lr=1e-12, every=1, patience=2)
-    data = examples(24), examples(8, "v")
-    outcome = trainer.train("extraction", base, *data, tmp_path / "a.gguf", plan)
-    assert outcome.ended == "patience" and outcome.steps < 36
-
-
-def test_it_ends_when_its_time_is_over(base: Path, tmp_path: Path) -> None:
-    plan = replace(PLAN, epochs=50, minutes=1e-6)
-    data = examples(24), examples(8, "v")
-    outcome = trainer.train("extraction", base, *data, tmp_path / "a.gguf", plan)
-    assert (outcome.ended, outcome.steps) == ("minutes", 1)
+@pytest.mark.parametrize(
+    ("changes", "ended", "most"),
+    [
+        ({"lr": 1e-12, "every": 1, "patience": 2}, "patience", 35),
+        ({"epochs": 50, "minutes": 1e-6}, "minutes", 1),
+    ],
+)
+def test_it_ends_when_validation_gets_no_better_or_its_time_is_over(
+    base: Path, tmp_path: Path, changes: dict[str, Any], ended: str, most: int
+) -> None:
+    plan = replace(PLAN, **changes)
+    outcome = trainer.train("extraction", base, *data(), tmp_path / "a.gguf", plan)
+    assert outcome.ended == ended and 1 <= outcome.steps <= most
 
 
 def test_the_command_writes_an_adapter_and_says_how_it_went(
     base: Path, tmp_path: Path, run: Run
 ) -> None:
-    data, out = tmp_path / "d.jsonl", tmp_path / "a.gguf"
-    files.write(data, examples(24))
+    lines, out = tmp_path / "d.jsonl", tmp_path / "a.gguf"
+    files.write(lines, examples(24))
     result = run(
-        "train", "run", "extraction", "--data", str(data), "--out", str(out), "--model", str(base),
+        "train", "run", "extraction", "--data", str(lines), "--out", str(out), "--model", str(base),
         "--epochs", "2", "--every", "2", "--valid-examples", "5", "--threads", "1", "--json",
     )  # fmt: skip
     said = json.loads(result.stdout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgemem.errors import InputError
-from edgemem.runtime import gguf, llama, models, vocabulary
-from edgemem.runtime.vocabulary import Vocabulary
+from edgemem.runtime import gguf, models, vocabulary
+from edgemem.runtime.vocabulary import Vocabulary, vocabulary_of
 
 NORMAL_TO_ADDED = struct.pack("<i", 4)
 
@@ -53,16 +52,10 @@ def _texts(header: bytearray) -> list[bytes]:
     return out
 
 
-def opened(path: Path) -> Iterator[Vocabulary]:
-    lib = llama.library()
-    model = llama.open_vocabulary(path)
-    yield Vocabulary(lib, model, path.name)
-    lib.llama_model_free(model)
-
-
 @pytest.fixture(scope="module", params=sorted(p.decode() for p in vocabulary._SPACE_BEGINS))
 def words(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
-    yield from opened(words_alone(tmp_path_factory.mktemp("words"), request.param))
+    with vocabulary_of(words_alone(tmp_path_factory.mktemp("words"), request.param)) as found:
+        yield found
 
 
 PIECES = st.sampled_from(
@@ -114,7 +107,7 @@ def test_the_character_that_is_half_a_pair_is_that_of_the_text(words: Vocabulary
 def test_a_text_is_asked_about_whole_where_a_token_may_go_past_a_space(
     tmp_path: Path, pattern: str, added: str, apart: bool
 ) -> None:
-    for words in opened(words_alone(tmp_path, pattern, added)):
+    with vocabulary_of(words_alone(tmp_path, pattern, added)) as words:
         assert words._apart == apart
         text = "two <gh stars> and <gh-stars> more"
         assert words.tokenize(text) == words._tokens(text)

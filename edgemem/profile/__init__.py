@@ -2,7 +2,7 @@
 
 `profile` asks fresh processes, whose own memory it does not add to, and puts together what they
 say; `answer` is their end of the pipe. `measure` knows the parts of a Memory and the system,
-`report` numbers and names, `page` a report and SVG. The processes begin in this file, so it imports
+`report` numbers, names and a page. The processes begin in this file, so it imports
 for each kind of work only what that needs: one of them measures how long importing takes.
 """
 
@@ -84,24 +84,8 @@ def profile(
             )
     cold.sort(key=lambda marks: marks.get("first token", float("inf")))
     marks = cold[(len(cold) - 1) // 2]
-    made = report.Profile(
-        parts=tuple(report.Part(**part) for part in found["parts"]),
-        rss_mb=_mb(found["memory"]["rss"]),
-        pss_mb=_mb(found["memory"]["pss"]),
-        peak_rss_mb=_mb(found["memory"]["peak_rss"]),
-        stages=tuple(
-            report.Timing(**{**row, "times_ms": tuple(row["times_ms"])}) for row in found["stages"]
-        ),
-        cold_start_s={name: round(at, 3) for name, at in marks.items()},
-        growth=tuple(report.Growth(**row) for row in grown),
-        gpus=found["gpus"],
-        joules=found["joules"],
-        verdicts=(),
-        plan=found["plan"],
-        model=found["model"],
-        machine=found["machine"],
-        versions=found["versions"],
-        backend=found["backend"],
+    made = report.Profile.of(
+        found["profile"], {name: round(at, 3) for name, at in marks.items()}, grown
     )
     predict = admission.predict(settings, found["counts"], found["dim"])
     choice = Choice(
@@ -152,10 +136,6 @@ def _ask(kind: str, **asked: Any) -> Any:
     if "error" in answer:
         raise ModelError(f"nothing was profiled: {answer['error']}")
     return answer["answer"]
-
-
-def _mb(size: int | None) -> float | None:
-    return None if size is None else size / 1e6
 
 
 # -- in the processes ------------------------------------------------------------------------------

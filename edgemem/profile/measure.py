@@ -132,21 +132,23 @@ def work(
             _reported(run, memory, mappings, scorer)
         after = energy_joules()
         return {
-            "parts": [asdict(part) for part in run.parts],
-            "stages": [asdict(timing) for timing in run.stages],
-            "memory": held,
+            "profile": {
+                "parts": [asdict(part) for part in run.parts],
+                "stages": [asdict(timing) for timing in run.stages],
+                **{f"{name}_mb": _mb(size) for name, size in held.items()},
+                "gpus": gpus(),
+                "joules": joules_between(joules, after) if joules and after else None,
+                "plan": None if memory.plan is None else memory.plan.to_dict(),
+                "model": memory.engine.name,
+                "machine": machine(),
+                "versions": versions(),
+                "backend": kernels.backend,
+            },
             "reserved": memory.engine.memory(),
-            "gpus": gpus(),
-            "joules": joules_between(joules, after) if joules and after else None,
-            "plan": None if memory.plan is None else memory.plan.to_dict(),
             "n_ctx": memory.engine.n_ctx,
             "vectors": memory.index.vectors.dtype,
             "counts": memory.store.counts(),
             "dim": memory.embedder.dim,
-            "model": memory.engine.name,
-            "backend": kernels.backend,
-            "machine": machine(),
-            "versions": versions(),
         }
 
 
@@ -326,6 +328,10 @@ def _each(call: Callable[[str], object], inputs: list[str]) -> Callable[[], obje
     return lambda: call(next(turn))
 
 
+def _mb(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
+
+
 def _ms(began: float) -> float:
     return round((time.perf_counter() - began) * 1e3, 4)
 
@@ -474,12 +480,11 @@ def machine() -> dict[str, Any]:
     total = None
     with suppress(AttributeError, ValueError, OSError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "processor": _processor(),
-        "cores": len(affinity(0)) if affinity is not None else os.cpu_count(),
+        "processor": this_machine.processor()[0],
+        "cores": this_machine.cores(),
         "memory_mb": total,
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
     }
@@ -496,14 +501,6 @@ def versions() -> dict[str, str | None]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
-
-
-def _processor() -> str | None:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or None
 
 
 def gpus() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import InputError, ModelError, ModelNotFound
+from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
 from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
@@ -133,14 +133,7 @@ class Embedder:
     def _encode(self, text: str) -> Any:
         if not isinstance(text, str):
             raise TypeError(f"a text must be a string, not {type(text).__name__}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as exc:
-            raise InputError(
-                f"The text has half of a surrogate pair at character {exc.start} "
-                f"({text[exc.start]!r}), which is no character. Remove it, or decode the input "
-                "with errors='replace'."
-            ) from exc
+        utf8(text)
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def _windows(self, text: str) -> list[list[int]]:

@@ -125,17 +125,11 @@ def open_model(
     extra_buffers: whether weights are repacked; None asks a child process what this machine
     survives (machine.py). Raises ModelError, naming the file and the cause.
     """
-    check_header(file)
     if extra_buffers is None:
+        check_header(file)
         extra_buffers = machine.extra_buffers(file, n_gpu_layers)
     lib = library()
-    forget_errors()
-    model_params = lib.llama_model_default_params()
-    model_params.n_gpu_layers = n_gpu_layers
-    model_params.use_extra_bufts = extra_buffers
-    model = lib.llama_model_load_from_file(os.fsencode(file), model_params)
-    if not model:
-        raise ModelError(f"{file} cannot be loaded as a GGUF model ({last_errors()}); {_ADVICE}")
+    model = _load(file, n_gpu_layers=n_gpu_layers, use_extra_bufts=extra_buffers)
     params = lib.llama_context_default_params()
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
@@ -195,14 +189,20 @@ def counted_buffers() -> Iterator[dict[str, int]]:
 
 def open_vocabulary(file: Path) -> Any:
     """A model without its weights, for its tokenizer. Raises ModelError as `open_model` does."""
+    return _load(file, vocab_only=True)
+
+
+def _load(file: Path, **settings: object) -> Any:
+    """A model with these of llama_model_params."""
     check_header(file)
     lib = library()
     forget_errors()
     params = lib.llama_model_default_params()
-    params.vocab_only = True
+    for name, value in settings.items():
+        setattr(params, name, value)
     model = lib.llama_model_load_from_file(os.fsencode(file), params)
     if not model:
-        raise ModelError(f"the vocabulary of {file} cannot be read ({last_errors()}); {_ADVICE}")
+        raise ModelError(f"{file} cannot be loaded as a GGUF model ({last_errors()}); {_ADVICE}")
     return model
 
 

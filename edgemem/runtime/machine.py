@@ -32,7 +32,15 @@ from typing import Any
 from edgemem.config import cache_dir
 from edgemem.errors import ModelError
 
-__all__ = ["cores", "extra_buffers", "give_back", "read_cached", "summary", "write_cached"]
+__all__ = [
+    "cores",
+    "extra_buffers",
+    "give_back",
+    "processor",
+    "read_cached",
+    "summary",
+    "write_cached",
+]
 
 TIMEOUT_S = 60.0
 _FILE = "processor.json"
@@ -134,7 +142,7 @@ def _try(file: Path, n_gpu_layers: int) -> bool | None:
         return False
     raise ModelError(
         f"llama.cpp dies ({killer}) when it computes {file} on this processor "
-        f"({_processor()[0]}): it was compiled for another one, or with a fault, or the file is "
+        f"({processor()[0]}): it was compiled for another one, or with a fault, or the file is "
         f"damaged. Compile it again: {_reinstall()}; or check the file with `edgemem models verify`"
     )
 
@@ -176,7 +184,7 @@ def _machine() -> str:
     folder = Path(spec.origin).parent / "lib" if spec and spec.origin else Path()
     files = sorted(f for f in folder.glob("*") if f.is_file())
     parts = [f"{f.name} {f.stat().st_size} {f.stat().st_mtime_ns}" for f in files]
-    return _digest([*parts, *_processor()])
+    return _digest([*parts, *processor()])
 
 
 def _form(file: Path, n_gpu_layers: int) -> str:
@@ -191,7 +199,7 @@ def _form(file: Path, n_gpu_layers: int) -> str:
         ) from exc
 
 
-def _processor() -> tuple[str, str]:
+def processor() -> tuple[str, str]:
     """Its name and what it can do."""
     with suppress(OSError, KeyError):
         first = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0]
@@ -202,7 +210,7 @@ def _processor() -> tuple[str, str]:
 
 def _reinstall() -> str:
     """A line that compiles llama-cpp-python anew, for a Unix shell."""
-    amx = "amx_tile" in _processor()[1].split()
+    amx = "amx_tile" in processor()[1].split()
     flags = "".join(f"-DCMAKE_{lang}_FLAGS='{_NO_AMX}' " for lang in ("C", "CXX")).strip()
     return (f'CMAKE_ARGS="{flags}" ' if amx else "") + (
         "pip install --force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python "

@@ -12,9 +12,10 @@ import importlib.util
 import os
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class ModelEntry:
     tokenizer: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Installed:
     """One row of `edgemem models list`. source: bundled, package, user or missing."""
 
@@ -168,36 +169,17 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
 
 def installed() -> list[Installed]:
     """What the manifest knows and where it lies, then other files in the user's models folder."""
-    rows = []
     known = manifest().values()
-    for model in known:
-        path, source = _locate(model)
-        rows.append(
-            Installed(
-                name=model.name,
-                kind=model.kind,
-                source=source,
-                path=path,
-                size_bytes=model.size_bytes,
-                licence=model.licence,
-                about=model.about,
-            )
-        )
+    rows = []
+    for m in known:
+        path, source = _locate(m)
+        rows.append(Installed(m.name, m.kind, source, path, m.size_bytes, m.licence, m.about))
     ours = {model.file for model in known}
     folder = user_models_dir()
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_file() and path.suffix in (".gguf", ".onnx") and path.name not in ours:
-            rows.append(
-                Installed(
-                    name=path.name,
-                    kind=path.suffix[1:],
-                    source="user",
-                    path=path,
-                    size_bytes=path.stat().st_size,
-                    licence="unknown",
-                    about="placed by you",
-                )
-            )
+            kind, size = path.suffix[1:], path.stat().st_size
+            rows.append(Installed(path.name, kind, "user", path, size, "unknown", "placed by you"))
     return rows
 
 
@@ -254,6 +236,7 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     """
     # Imported here: every process imports this module, and this call alone needs them.
     import urllib.error
+    import urllib.request
     from http.client import HTTPException
 
     model = entry(name)
@@ -263,9 +246,9 @@ def pull(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     target = user_models_dir() / model.file
     pieces = [_in_package(part) for part in model.parts]
     if pieces and None not in pieces:
-        blocks = _read_pieces([p for p in pieces if p is not None])
+        blocks = _blocks(partial(p.open, "rb") for p in pieces if p is not None)
     elif model.url.startswith(("https://", "http://")):
-        blocks = _download(model.url)
+        blocks = _blocks([partial(urllib.request.urlopen, model.url, timeout=_TIMEOUT_S)])
     else:
         raise ModelError(f"The manifest has no address for {name}. {_how_to_get(model)}")
     try:
@@ -316,17 +299,10 @@ def _store(
         Path(temporary).unlink(missing_ok=True)
 
 
-def _download(url: str) -> Iterator[bytes]:
-    import urllib.request
-
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
-        while block := reply.read(_BLOCK_BYTES):
-            yield block
-
-
-def _read_pieces(paths: list[Path]) -> Iterator[bytes]:
-    for path in paths:
-        with path.open("rb") as file:
+def _blocks(opens: Iterable[Callable[[], Any]]) -> Iterator[bytes]:
+    """What files hold, one after the other, each opened when its turn comes."""
+    for open_one in opens:
+        with open_one() as file:
             while block := file.read(_BLOCK_BYTES):
                 yield block
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from edgemem.errors import InputError, ModelError
 from edgemem.inputs import THOUGHT_TAGS, utf8
 from edgemem.runtime import llama
 
-__all__ = ["CLOSED", "Prompt", "Tokenizer", "Vocabulary"]
+__all__ = ["CLOSED", "Prompt", "Tokenizer", "Vocabulary", "vocabulary_of"]
 
 Prompt = str | Sequence[Mapping[str, str]]
 
@@ -57,6 +57,12 @@ class Vocabulary:
         self._words: dict[str, list[int]] = {}
         tags = {tag: self._tokens(tag, special=True) for tag in THOUGHT_TAGS}
         self._tags = {found[0]: tag.encode() for tag, found in tags.items() if len(found) == 1}
+
+    @property
+    def end_of_turn(self) -> int:
+        """The token that ends an answer to a plain text."""
+        end = int(self._lib.llama_vocab_eot(self.handle))
+        return end if end >= 0 else int(self._lib.llama_vocab_eos(self.handle))
 
     @property
     def has_chat_template(self) -> bool:
@@ -284,6 +290,20 @@ class Vocabulary:
         return f"{text.rstrip()}\n\n{closed}\n\n" if text.rstrip().endswith(opened) else str(text)
 
 
+@contextmanager
+def vocabulary_of(path: Path) -> Iterator[Vocabulary]:
+    """That of a GGUF file, without the weights. Raises ModelError if it cannot be read."""
+    lib, model = llama.library(), llama.open_vocabulary(path)
+    try:
+        vocabulary = Vocabulary(lib, model, path.name)
+        try:
+            yield vocabulary
+        finally:
+            vocabulary.close()
+    finally:
+        lib.llama_model_free(model)
+
+
 class Tokenizer:
     """The vocabulary of a GGUF file without its weights, which waits for no engine.
 
@@ -292,9 +312,8 @@ class Tokenizer:
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError if the file cannot be read."""
-        self._lib = llama.library()
-        self._model = llama.open_vocabulary(path)
-        self._vocabulary = Vocabulary(self._lib, self._model, path.name)
+        self._open = ExitStack()
+        self._vocabulary = self._open.enter_context(vocabulary_of(path))
         self._lock = threading.Lock()
 
     def tokenize(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
@@ -310,10 +329,7 @@ class Tokenizer:
     def close(self) -> None:
         """A second time does nothing."""
         with self._lock:
-            if self._model is not None:
-                self._vocabulary.close()
-                self._lib.llama_model_free(self._model)
-                self._model = None
+            self._open.close()
 
     def __enter__(self) -> Tokenizer:
         return self

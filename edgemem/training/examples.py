@@ -131,19 +131,10 @@ def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
     They are tokenized apart, for the engine never sees them joined. Raises ModelError when base is
     no model with a vocabulary, InputError on an example of more than MAX_TOKENS.
     """
-    from edgemem.runtime import llama
-    from edgemem.runtime.vocabulary import Vocabulary
+    from edgemem.runtime.vocabulary import vocabulary_of
 
-    lib, model = llama.library(), llama.open_vocabulary(base)
-    try:
-        vocabulary = Vocabulary(lib, model, base.stem)
-        end = lib.llama_vocab_eot(vocabulary.handle)
-        if end < 0:
-            end = lib.llama_vocab_eos(vocabulary.handle)
-        found = [_tokens(vocabulary, example, end) for example in examples]
-        vocabulary.close()
-    finally:
-        lib.llama_model_free(model)
+    with vocabulary_of(base) as vocabulary:
+        found = [_tokens(vocabulary, example) for example in examples]
     for example, tokens in zip(examples, found, strict=True):
         if len(tokens) > MAX_TOKENS:
             raise InputError(
@@ -153,11 +144,11 @@ def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
     return found
 
 
-def _tokens(vocabulary: Vocabulary, example: Example, end: int) -> Tokens:
-    """end: the token that ends an answer to a plain text; a chat's template has its own."""
-    if isinstance(example.prompt, str):
+def _tokens(vocabulary: Vocabulary, example: Example) -> Tokens:
+    if isinstance(example.prompt, str):  # a chat's template ends an answer in a way of its own
         prompt = vocabulary.prompt_tokens(example.prompt)
-        return Tokens(tuple(prompt), (*vocabulary.tokenize(example.target), end))
+        target = *vocabulary.tokenize(example.target), vocabulary.end_of_turn
+        return Tokens(tuple(prompt), target)
     chat = [*example.prompt, {"role": "assistant", "content": example.target}]
     tokens = vocabulary.prompt_tokens(chat)
     answers = []
