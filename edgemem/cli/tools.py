@@ -42,11 +42,6 @@ FILE = click.Path(exists=True, dir_okay=False)
 @click.option("--rate", type=float, metavar="SHARE", help="Keep at most this share of the tokens.")
 @click.option("--target-token", type=int, metavar="N", help="Keep at most so many tokens.")
 @click.option("--question", metavar="TEXT", default="", help="What the text is to answer.")
-@click.option(
-    "--exact",
-    is_flag=True,
-    help="Weigh each word by the model's gradients beside a question: slow.",
-)
 @click.option("--keep", metavar="TEXT", multiple=True, help="Words that survive. Repeatable.")
 @click.option(
     "--tokenizer",
@@ -61,7 +56,6 @@ def compress(
     rate: float | None,
     target_token: int | None,
     question: str,
-    exact: bool,
     keep: tuple[str, ...],
     tokenizer: str | None,
     show: bool,
@@ -91,7 +85,7 @@ def compress(
     with ExitStack() as opened:
         opened.enter_context(working("Compressing …"))
         engine = None
-        if count is None or exact or not question.strip():
+        if count is None or not question.strip():
             engine = opened.enter_context(
                 Engine.load(
                     settings.model,
@@ -107,7 +101,6 @@ def compress(
             rate=0.5 if rate is None and target_token is None else rate,
             keep=keep,
             engine=engine,
-            exact=exact,
             embedder=Embedder.load(settings.embedder) if question.strip() else None,
             tokenizer=count,
         )

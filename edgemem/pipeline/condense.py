@@ -1,32 +1,22 @@
 """What memories tell about a question, within a budget of tokens: context for a model of your own.
 
-A look-up and a selection: no text is embedded, and no model is asked. Which turns matter is what
-the search found out, which sentences of them the question's words say, and which words of these
-the sensitivities that `ahead.py` stored, where it has come so far.
+A selection: no text is embedded, and no model is asked. Which turns matter is what the search found
+out, and which sentences of them the question's words say.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.compress import (
-    Compressed,
-    Scores,
-    Span,
-    budget_of,
-    compress,
-    joined,
-    relevance,
-)
+from edgemem.compression.compress import Compressed, Span, compress, relevance
 from edgemem.compression.layout import estimated_tokens
-from edgemem.pipeline.recall import Passage, note_head, passages
+from edgemem.pipeline.recall import note_head, passages
 from edgemem.results import Hit
 
 if TYPE_CHECKING:
@@ -61,39 +51,18 @@ def condense(
     estimate counts the tokens by default. Left out is what `recall` leaves out. Raises InputError
     as `compress_prompt`, StoreError.
     """
-    started = time.perf_counter()
     found = passages(memory, question, hits, most=len(hits))
     found.sort(key=lambda passage: passage.when or "")
-    heads = [note_head(p.when, p.speaker, said=p.said) for p in found]
-    # Each space for itself, so that the stored places of tokens stay right.
-    bodies = [_OTHER_SPACE.sub(" ", p.text) for p in found]
-    lines = [head + body for head, body in zip(heads, bodies, strict=True)]
-    tokens = tokenizer("\n".join(lines))
+    lines = [
+        note_head(p.when, p.speaker, said=p.said) + _OTHER_SPACE.sub(" ", p.text) for p in found
+    ]
     near = np.array([passage.hit.score for passage in found], np.float32)
     context = compress(
         lines,
-        _stored_scores(memory, found, heads, lines),
         tokenizer,
-        budget_of(target_token, rate, len(tokens)),
-        tokens=tokens,
+        target_token=target_token,
+        rate=rate,
         relevance=lambda layout: relevance(layout, question, turns=near),
         keep=keep,
     )
-    return Condensed(
-        replace(context, seconds=time.perf_counter() - started), tuple(p.hit for p in found)
-    )
-
-
-def _stored_scores(
-    memory: Memory, found: Sequence[Passage], heads: Sequence[str], lines: Sequence[str]
-) -> Scores:
-    """The scores of the lines' tokens, as far as they were made ahead of time."""
-    stored = memory.store.sensitivities([p.turn for p in found if p.turn is not None])
-    parts, start = [], 0
-    for passage, head, line in zip(found, heads, lines, strict=True):
-        known = stored.get(passage.turn or "")
-        if known is not None and known.offsets[:, 1].max(initial=0) <= len(passage.text):
-            offsets = known.offsets.astype(np.int64)
-            parts.append((start + len(head), Scores(offsets, known.values, "fisher")))
-        start += len(line) + 1
-    return joined(parts)
+    return Condensed(context, tuple(passage.hit for passage in found))

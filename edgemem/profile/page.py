@@ -20,7 +20,6 @@ _LEFT, _RIGHT = 90, 150  # room for the names and the figures of a row
 _ROW = 26
 _COLOURS = {
     "weights": "#2563c9",
-    "compressor": "#7a5a3a",
     "embedder": "#7c4fc4",
     "libraries": "#5d6673",
     "kv": "#0b7f75",

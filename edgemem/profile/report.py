@@ -237,7 +237,7 @@ def verdict(
     none runs it, by what it would hold with every layer there.
     """
     told = predict(choice)
-    shrinks = {"kv", "compute", "prefixes", "index", "compressor"}
+    shrinks = {"kv", "compute", "prefixes", "index"}
     if budget.kind == "ram":
         measured = {part.name: part.mb * 1e6 for part in profile.parts}
         rest = (profile.unexplained_mb or 0.0) * 1e6
