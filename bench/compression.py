@@ -1,73 +1,66 @@
 """Does a compressed context keep the answer?
 
-    python -m bench.compression --data DIR --json OUT [--full] [--questions 120]
-        [--conversations 3] [--seed 0] [--workers 2] [--methods M …] [--default M]
+    python -m bench.compression --data DIR --json OUT [--model FILE] [--budgets 50 33 20 10]
+        [--questions 24] [--read 24] [--methods M …] [--scorer FILE] [--drafter FILE] [--seed 0]
 
 LoCoMo's questions, each with a context (bench/contexts.py) that is compressed by each method
-(bench/compressors.py) and read by a small model, which sees the prompt of CoreMem's appendix E.
-The default run: gold contexts, 50 % and 33 %, SmolLM2, what ships beside its ablations and rivals.
---full adds the other methods, retrieved contexts with 1000, 500 and 250 tokens, 67 %, and Gemma 3
-270M as a second reader.
+(bench/compressors.py) to so many percent of its tokens and read by a model (bench/reading.py). It
+sees the prompt of CoreMem's appendix E.
 
-What is done is kept in OUT.parts, a case at a time, and the turns with their sensitivities in
-OUT.db, so that a run that was stopped goes on; delete both to begin anew. --workers: processes that
-take the cases in turns, with the cores shared among them. The figures of texts are the same for any
-number of them; ms is of a machine with that much to do.
+--model: the reader; --scorer: the model of the Fisher scores and of -log p; --drafter: the model
+whose answers the draft's loss is of (default: the reader). Files or names of the manifest; by
+default the bundled model. --questions: how many are compressed; --read: how many of these, from the
+first on, are read. What the models say is kept in OUT.parts, so that a run that was stopped goes on
+and a later one with other methods begins where it ended; the turns are kept in OUT.db.
 
 gap_kept: Σ[log p(answer | question, compressed) - log p(answer | question)] over the same with the
 full context, 1 where nothing is lost. answer_words_kept: of the answer's words that the context
-has. default_minus, default_words_minus: what --default keeps more than this method, of the one and
+has. default_minus, default_words_minus: what `question` keeps more than this method, of the one and
 of the other. All intervals (`_ci`) are of 95 %, paired bootstraps over questions. entities_kept: of
-the names, numbers and dates of the evidence. f1: of the reader's answer. ratio: origin over
-compressed tokens. exceeds: contexts above the budget. ms_p50 and cpu_s_per_1000_tokens: of the
-compression, scores made for this context included, what is stored ahead of time not. lookup_ms: of
-`edgemem.pipeline.condense` over memories of 2,000 tokens, half of them kept, counted as the model
-counts and (lookup_estimate_ms) by the estimate that is its default.
+the names, numbers and dates of the evidence. exceeds: contexts above the budget. weights: of each
+kind of Fisher score beside the question, by the conversation that was left out when it was fitted.
+ms_p50: of the compression, scores excluded.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from itertools import count
-from multiprocessing import get_context
+from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress, track
+from rich.progress import track
 
 from bench import report
-from bench.compressors import METHODS, OURS
-from bench.contexts import Case, cases, store
-from bench.reading import N_CTX, READERS, Item, Key, Task, measured, start
-from bench.sensitivity import measure
-from edgemem.compression.compress import Tokenize
-from edgemem.compression.layout import estimated_tokens
-from edgemem.compression.sensitivity import Scorer
+from bench.compressors import KINDS, METHODS, Job, with_feature
+from bench.contexts import Case, cases, hits, store
+from bench.reading import Kept, draft, read, score
+from edgemem.language import content_words, words
 from edgemem.memory import Memory
-from edgemem.pipeline.ahead import score_window
-from edgemem.pipeline.condense import condense
 from edgemem.pipeline.importers import read_locomo
-from edgemem.runtime import models
 from edgemem.runtime.engine import Engine
-from edgemem.store.store import backlog
 
-DEFAULT = "ours_question"
-ONLY_FULL = ("random_sentences", "ours_exact", "ours_product")
-ABLATIONS = ("ours_fisher", "ours_information", "ours_product")
-LOOKUP_TOKENS = 2000
-LOOKUP_QUESTIONS, LOOKUP_ROUNDS = 20, 5
-LIMIT_TOKENS = 512
+DEFAULT = "question"
+NEEDS = {
+    "llmlingua": "information",
+    **{f"{name}_{kind}": kind for name in ("fdtd", "question") for kind in KINDS},
+    "fdtd": "context",
+}
+"""The scores that a method takes."""
+WEIGHTS = (0.0, 0.03, 0.06, 0.1, 0.2, 0.4, 0.8)
+N_CTX = 4096
 BOOTSTRAPS = 2000
+_ENTITY = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][\w'’]+|\d[\d.,:]*(?<![.,:])")
 _console = Console(stderr=True)
 
 
@@ -75,208 +68,199 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--json", required=True)
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--questions", type=int, default=120, metavar="N")
-    parser.add_argument("--conversations", type=int, default=3, metavar="N")
+    parser.add_argument("--model", help="the reader")
+    parser.add_argument("--scorer", help="the model of the scores")
+    parser.add_argument("--drafter", help="the model of the drafts (default: the reader)")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[50, 33, 20, 10], metavar="%")
+    parser.add_argument("--questions", type=int, default=24, metavar="N")
+    parser.add_argument("--read", type=int, metavar="N", help="(default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=min(2, _cores()), metavar="N")
-    parser.add_argument("--methods", nargs="*", choices=METHODS, help="only these")
-    parser.add_argument("--default", choices=METHODS, default=DEFAULT)
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     options = parser.parse_args(arguments)
-    paths = sorted(options.data.glob("*.json"))[: options.conversations]
+    paths = sorted(options.data.glob("*.json"))
     if not paths:
         raise SystemExit(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
     files = [read_locomo(path) for path in paths]
-    methods = options.methods or [m for m in METHODS if options.full or m not in ONLY_FULL]
-    budgets = {"gold": ["67%", "50%", "33%"] if options.full else ["50%", "33%"]}
-    if options.full:
-        budgets["retrieved"] = ["67%", "50%", "33%", "1000", "500", "250"]
-    readers = list(READERS) if options.full else list(READERS)[:1]
-    for reader in readers:
-        models.find(READERS[reader] or models.DEFAULT_LLM)  # now, and not after the scoring
-    parts, db = Path(f"{options.json}.parts"), Path(f"{options.json}.db")
-    parts.parent.mkdir(parents=True, exist_ok=True)
+    drawn = cases(files, options.questions, options.seed)
+    Path(options.json).parent.mkdir(parents=True, exist_ok=True)
+    kept = Kept(Path(f"{options.json}.parts"))
     started = time.perf_counter()
-    with Memory(db) as memory:
-        store(memory, files)
-        drawn = {
-            context: cases(files, options.questions, options.seed, held)
-            for context, held in (("gold", None), ("retrieved", memory))
-            if context in budgets
-        }
-        if "ours_lookup" in methods:
-            _score_ahead(memory)
-    tasks = []
-    for context, of_context in drawn.items():
-        asked = [(m, b) for b in budgets[context] for m in methods]
-        wanted = [(r, m, b) for r in readers for m, b in [("none", ""), ("full", ""), *asked]]
-        for case in of_context:
-            tasks.append(Task(case, tuple((context, r, case.id, m, b) for r, m, b in wanted)))
-    items = _measured(tasks, parts, options.workers, (db, readers))
-    rows = _rows({key: items[key] for task in tasks for key in task.keys}, options.default)
-    lookups: dict[str, list[float]] = {}
-    if "ours_lookup" in methods:
-        some = drawn["gold"][:LOOKUP_QUESTIONS]
-        with Memory(db) as memory, Engine.load(n_ctx=N_CTX) as engine:
-            lookups["lookup"] = _lookup_ms(memory, some, engine.token_offsets)
-            lookups["lookup_estimate"] = _lookup_ms(memory, some, estimated_tokens)
+    with ExitStack() as stack:
+        memory = stack.enter_context(Memory(Path(f"{options.json}.db")))
+        if "lookup" in options.methods:
+            store(memory, files)
+        reader = stack.enter_context(Engine.load(options.model, n_ctx=N_CTX))
+        jobs = _jobs(options, kept, drawn, reader, memory, stack)
+        fitted = {kind: _fit(jobs, kind, options.budgets) for kind in _kinds(options.methods)}
+        jobs = [replace(job, weights={k: w[job.case.file.sample_id] for k, w in fitted.items()})
+                for job in jobs]  # fmt: skip
+        items = _items(jobs, options, kept, reader)
+    rows = _rows(items, DEFAULT)
     summary = {
-        "n": options.questions,
+        "reader": reader.path.name,
+        "n": len(drawn),
+        "read": len(drawn) if options.read is None else min(options.read, len(drawn)),
         "conversations": [file.sample_id for file in files],
-        "default": options.default,
-        **_summary(rows),
-        "lookup_tokens": LOOKUP_TOKENS,
-        **{
-            f"{name}_ms_p{p}": round(report.percentile(times, p), 2)
-            for name, times in lookups.items()
-            for p in (50, 95)
-        },
-        "exact_over_gemm_limit": round(
-            measure(None, LIMIT_TOKENS, min(2, _cores()), 3)["ratio"], 2
-        ),
-        "workers": options.workers,
+        "tokens_mean": round(float(np.mean([len(job.tokens) for job in jobs]))),
+        "weights": fitted,
+        "budget_violations": sum(row["exceeds"] for row in rows if row["method"] != "governor"),
         "seconds": round(time.perf_counter() - started),
     }
     report.write(options.json, summary, rows)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _kinds(methods: Iterable[str]) -> list[str]:
+    """The kinds of scores that some methods take beside the question."""
+    return [kind for kind in KINDS if f"question_{kind}" in methods]
 
 
-def _score_ahead(memory: Memory) -> None:
-    """What an open store does while nothing else is done."""
-    todo = backlog(memory.store)["missing"]
-    if not todo:
-        return
-    with Scorer.load() as scorer, Progress(console=_console) as bar:
-        task = bar.add_task("scoring turns ahead of time", total=todo)
-        while scored := score_window(memory.store, scorer):
-            bar.advance(task, scored)
+def _jobs(
+    options: argparse.Namespace,
+    kept: Kept,
+    drawn: Sequence[Case],
+    reader: Engine,
+    memory: Memory,
+    stack: ExitStack,
+) -> list[Job]:
+    """Each case with the scores that the methods take."""
+    needed = {NEEDS[method] for method in options.methods if method in NEEDS}
+    engine = stack.enter_context(Engine.load(options.scorer, n_ctx=N_CTX))
+    drafter = reader
+    if options.drafter and "draft" in needed:
+        drafter = stack.enter_context(Engine.load(options.drafter, n_ctx=N_CTX))
+    embed = lru_cache(maxsize=None)(memory.embedder.embed)
+    embedder: Any = SimpleNamespace(embed=lambda texts: embed(tuple(texts)))
+    jobs = []
+    for case in track(drawn, "scores", console=_console):
+        said = {"question": case.question}
+        if "draft" in needed:
+            said["draft"] = draft(kept, drafter, case) or case.question
+        text = "\n".join(case.lines)
+        jobs.append(
+            Job(
+                case=case,
+                budget=0,
+                tokens=reader.token_offsets(text),
+                tokenizer=reader.token_offsets,
+                embedder=embedder,
+                memory=memory,
+                hits=hits(memory, case) if "lookup" in options.methods else (),
+                scores={k: score(kept, engine, case, k, said.get(k, "")) for k in needed},
+            )
+        )
+    return jobs
 
 
-def _measured(
-    tasks: Sequence[Task], parts: Path, workers: int, opened: tuple[Any, ...]
-) -> dict[Key, Item]:
-    """The items of all tasks' keys: those of the parts file, and the others, which go into it."""
-    items = _read_parts(parts)
-    left = [replace(t, keys=tuple(k for k in t.keys if k not in items)) for t in tasks]
-    left = [task for task in left if task.keys]
-    if not left:
-        return items
-    threads = max(1, _cores() // workers)
-    processes = ProcessPoolExecutor(workers, get_context("spawn"), start, (*opened, threads))
-    with processes as pool, parts.open("a", encoding="utf-8") as log:
-        done = as_completed([pool.submit(measured, task) for task in left])
-        try:
-            for future in track(done, "questions", total=len(left), console=_console):
-                found = future.result()
-                items.update(found)
-                log.writelines(json.dumps([key, item]) + "\n" for key, item in found)
-                log.flush()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+def _fit(jobs: Sequence[Job], kind: str, budgets: Sequence[int]) -> dict[str, float]:
+    """The weight of a kind of score for each conversation, by the answers' words that the others'
+    contexts keep over all budgets; the smallest of the best."""
+    kept = np.full((len(WEIGHTS), len(jobs)), np.nan)
+    for j, job in enumerate(track(jobs, f"weight of {kind}", console=_console)):
+        for w, weight in enumerate(WEIGHTS):
+            shares = [
+                _judged(job.case, with_feature(_at(job, budget), kind, weight))["answer_words"]
+                for budget in budgets
+            ]
+            kept[w, j] = np.nan if None in shares else np.mean(np.array(shares, np.float64))
+    of = np.array([job.case.file.sample_id for job in jobs])
+    return {
+        name: WEIGHTS[int(np.argmax(np.nan_to_num(np.nanmean(kept[:, of != name], axis=1))))]
+        for name in dict.fromkeys(of.tolist())
+    }
+
+
+def _at(job: Job, percent: int) -> Job:
+    return replace(job, budget=len(job.tokens) * percent // 100)
+
+
+Item = dict[str, Any]
+Items = dict[tuple[str, str], dict[str, Item]]
+"""By method and budget, then by case."""
+
+
+def _items(jobs: Sequence[Job], options: argparse.Namespace, kept: Kept, reader: Engine) -> Items:
+    """What is measured of each context. log_p: nan where it is not read."""
+    asked = [
+        ("none", 0),
+        ("full", 100),
+        *((m, b) for b in options.budgets for m in options.methods),
+    ]
+    items: Items = defaultdict(dict)
+    for number, job in enumerate(track(jobs, "contexts", console=_console)):
+        case, made = job.case, {}
+        for method, budget in asked:
+            at = _at(job, budget)
+            begun = time.perf_counter()
+            text = None if method == "none" else job.text
+            if method in METHODS:
+                text = METHODS[method](at)
+            ms = (time.perf_counter() - begun) * 1e3
+            made[method, budget] = text
+            counted = 0 if text is None else len(job.tokenizer(text))
+            items[method, str(budget)][case.id] = {
+                **(_judged(case, text) if text is not None else {}),
+                "log_p": np.nan,
+                "tokens": counted,
+                "exceeds": counted > at.budget,
+                "ms": ms,
+            }
+        if options.read is None or number < options.read:
+            found = read(kept, reader, case, set(made.values()))
+            for (method, budget), text in made.items():
+                items[method, str(budget)][case.id]["log_p"] = found[text]
     return items
 
 
-def _rows(items: dict[Key, Item], default: str) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str, str, str], dict[str, Item]] = defaultdict(dict)
-    for (context, reader, case, method, budget), item in items.items():
-        groups[context, reader, method, budget][case] = item
+def _judged(case: Case, text: str) -> Item:
+    lines = zip(case.lines, case.evidence, strict=True)
+    evidence = " ".join(line for line, told in lines if told)
+    said = set(words(text))
+    answer_words = set(content_words(case.answer)) & set(words("\n".join(case.lines)))
+    entities = set(_ENTITY.findall(f". {text}")) | said
+    return {
+        "answer_words": _share(answer_words, said),
+        "entities": _share(set(_ENTITY.findall(evidence)), entities),
+    }
+
+
+def _share(wanted: set[str], found: set[str]) -> float | None:
+    return len(wanted & found) / len(wanted) if wanted else None
+
+
+def _rows(items: Mapping[tuple[str, str], Mapping[str, Item]], default: str) -> list[Item]:
+    base = _column(items["none", "0"].values(), "log_p")
+    room = _column(items["full", "100"].values(), "log_p") - base
+    drawn = np.random.default_rng(0).integers(len(base), size=(BOOTSTRAPS, len(base)))
     rows = []
-    for (context, reader, method, budget), group in groups.items():
+    for (method, budget), of in items.items():
         if method == "none":
             continue
-        base = _column(groups[context, reader, "none", ""].values(), "log_p")
-        full = groups[context, reader, "full", ""].values()
-        gain, room = (_column(of, "log_p") - base for of in (group.values(), full))
-        answer_words = _column(group.values(), "answer_words")
-        others = groups.get((context, reader, default, budget), {}).values()
-        more_gain, more_words = gain * np.nan, answer_words * np.nan
-        if others:
-            more_gain = _column(others, "log_p") - base - gain
-            more_words = _column(others, "answer_words") - answer_words
-        drawn = np.random.default_rng(0).integers(len(gain), size=(BOOTSTRAPS, len(gain)))
-        room_drawn = room[drawn].sum(axis=1)
+        group = list(of.values())
+        gain, kept = _column(group, "log_p") - base, _column(group, "answer_words")
+        more_gain, more_words = gain * np.nan, kept * np.nan
+        if others := items.get((default, budget)):
+            more_gain = _column(others.values(), "log_p") - base - gain
+            more_words = _column(others.values(), "answer_words") - kept
         rows.append(
             {
                 "method": method,
                 "budget": budget,
-                "context": context,
-                "reader": reader,
                 "n": len(group),
-                "gap_kept": _rounded(gain.sum() / room.sum()),
-                "gap_kept_ci": _interval(gain[drawn].sum(axis=1) / room_drawn),
-                "default_minus": _rounded(more_gain.sum() / room.sum()),
-                "default_minus_ci": _interval(more_gain[drawn].sum(axis=1) / room_drawn),
-                "answer_words_kept": _mean(answer_words),
-                "answer_words_kept_ci": _interval(_means(answer_words[drawn])),
-                "default_words_minus": _mean(more_words),
-                "default_words_minus_ci": _interval(_means(more_words[drawn])),
-                "entities_kept": _mean(_column(group.values(), "entities")),
-                "f1": _mean(_column(group.values(), "f1")),
-                "f1_full": _mean(_column(full, "f1")),
-                "ratio": _mean([i["origin"] / max(1, i["tokens"]) for i in group.values()]),
-                "exceeds": sum(i["tokens"] > i["most"] for i in group.values()),
-                "ms_p50": round(report.percentile([i["ms"] for i in group.values()], 50), 2),
-                "cpu_s_per_1000_tokens": round(
-                    1e3
-                    * sum(i["cpu_s"] for i in group.values())
-                    / sum(i["origin"] for i in group.values()),
-                    3,
-                ),
+                "gap_kept": _ratio(gain, room),
+                "gap_kept_ci": _interval(gain[drawn], room[drawn]),
+                "default_minus": _ratio(more_gain, room),
+                "default_minus_ci": _interval(more_gain[drawn], room[drawn]),
+                "answer_words_kept": _ratio(kept),
+                "answer_words_kept_ci": _interval(kept[drawn]),
+                "default_words_minus": _ratio(more_words),
+                "default_words_minus_ci": _interval(more_words[drawn]),
+                "entities_kept": _ratio(_column(group, "entities")),
+                "tokens_mean": round(float(np.mean([item["tokens"] for item in group]))),
+                "exceeds": sum(bool(item["exceeds"]) for item in group),
+                "ms_p50": round(report.percentile([item["ms"] for item in group], 50), 2),
             }
         )
     return rows
-
-
-def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """budget_violations: contexts of ours above the budget, over all rows."""
-    at_half = {
-        r["method"]: r["gap_kept"]
-        for r in rows
-        if (r["budget"], r["context"], r["reader"]) == ("50%", "gold", "smollm2")
-    }
-    ours = {m: gap for m, gap in at_half.items() if m in OURS and m not in ABLATIONS}
-    return {
-        "budget_violations": sum(r["exceeds"] for r in rows if r["method"] in OURS),
-        "best_ours_50": max(ours.values(), default=None),
-        "best_ours_50_method": max(ours, key=lambda m: ours[m], default=None),
-        "top_sentences_50": at_half.get("top_sentences"),
-    }
-
-
-def _lookup_ms(memory: Memory, drawn: Sequence[Case], tokenizer: Tokenize) -> list[float]:
-    """Times of condensing 2,000 tokens of memories that a search found to half of them."""
-    spent = []
-    for case in drawn:
-        found = memory.search(
-            case.question, user_id=case.file.sample_id, top_k=len(case.file.messages)
-        )
-        for most in count(10):
-            whole = condense(memory, case.question, found[:most], rate=1.0, tokenizer=tokenizer)
-            if whole.context.origin_tokens >= LOOKUP_TOKENS or most > len(found):
-                break
-        for _ in range(LOOKUP_ROUNDS):
-            started = time.perf_counter()
-            condense(memory, case.question, found[:most], rate=0.5, tokenizer=tokenizer)
-            spent.append((time.perf_counter() - started) * 1e3)
-    return spent
-
-
-def _read_parts(path: Path) -> dict[Key, Item]:
-    """What an earlier run has done; a line that it was stopped in is left out."""
-    items: dict[Key, Item] = {}
-    if path.exists():
-        text = path.read_text(encoding="utf-8")
-        whole, _, cut = text.rpartition("\n")
-        if cut:
-            path.write_text(f"{whole}\n" if whole else "", encoding="utf-8")
-        for line in whole.splitlines():
-            key, item = json.loads(line)
-            items[tuple(key)] = item
-    return items
 
 
 def _column(items: Iterable[Item], name: str) -> NDArray[np.float64]:
@@ -284,26 +268,26 @@ def _column(items: Iterable[Item], name: str) -> NDArray[np.float64]:
     return np.array([item[name] for item in items], np.float64)
 
 
-def _means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each row, without its nans; nan if it has nothing else."""
+def _ratio(values: NDArray[np.float64], over: NDArray[np.float64] | None = None) -> float | None:
+    """The sum of the values that are numbers over that of `over`, or their mean; None: of none."""
+    found = _ratios(values[None], None if over is None else over[None])[0]
+    return None if np.isnan(found) else round(float(found), 3)
+
+
+def _interval(
+    values: NDArray[np.float64], over: NDArray[np.float64] | None = None
+) -> list[float] | None:
+    """95 % of the ratios of rows of values that were drawn."""
+    found = _ratios(values, over)
+    found = found[~np.isnan(found)]
+    return [round(float(v), 3) for v in np.percentile(found, [2.5, 97.5])] if len(found) else None
+
+
+def _ratios(values: NDArray[np.float64], over: NDArray[np.float64] | None) -> NDArray[np.float64]:
     known = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    known = np.asarray(values, np.float64)
-    known = known[~np.isnan(known)]
-    return round(float(known.mean()), 4) if len(known) else None
-
-
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 3)
-
-
-def _interval(values: NDArray[np.float64]) -> list[float] | None:
-    known = values[~np.isnan(values)]
-    return [round(float(v), 3) for v in np.percentile(known, [2.5, 97.5])] if len(known) else None
+    below = known if over is None else np.where(known, over, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(known, values, 0).sum(axis=1) / below.sum(axis=1)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
 """The ways to compress that bench.compression compares: ours, the paper's, and the plain rivals.
 
-Each takes a Job and gives a text; all but the paper's Algorithm 2 and the governor, which counts by
-itself, stay within the budget, counted as the reader counts. Heads of turns (date and speaker) go
-with what is kept of a turn, except where a method knows nothing of turns.
+Each takes a Job and gives a text within the budget, counted as the reader counts; only the governor
+counts by itself. Heads of turns (date and speaker) go with what is kept of a turn.
 
-Three ways ship: `ours_question` is `compress_prompt`, `governor` what the cloud's governor does
-before it sends, `ours_lookup` is `condense`, from what a search and the store know.
+What ships: `question` is `compress_prompt`, `governor` is what the cloud's governor does before it
+sends, `lookup` is `condense`. The others ask whether something else would keep more.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,51 +18,47 @@ from numpy.typing import NDArray
 from bench.contexts import Case
 from edgemem.cloud.governor import by_relevance
 from edgemem.compression.compress import (
-    GAP,
     Scores,
-    Selection,
     compress,
     compress_prompt,
     final_scores,
-    pool,
+    means,
     relevance,
     select,
-    sentence_means,
     sentence_texts,
-    turn_decay,
-    unit_means,
     within,
 )
-from edgemem.compression.layout import Layout, estimated_tokens, lay_out, masks
+from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.memory import Memory
 from edgemem.pipeline.condense import condense
 from edgemem.results import Hit
 from edgemem.runtime.embedder import Embedder
 
-__all__ = ["METHODS", "OURS", "Job"]
+__all__ = ["KINDS", "METHODS", "Job"]
 
-PAPER_PRUNE = 0.5  # the paper does not say how much of a sentence's middle goes
-
-TEMPERATURE = 0.3  # of nearness, where it is multiplied by scores
+KINDS = ("context", "question", "draft")
+"""Whose loss a Fisher score is of: the context's own, the question's, the reader's own answer's."""
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Job:
-    """One context to compress. tokens: of the whole text, as the reader counts. exact: scores of
-    the text's tokens, made for it; information: -log p of them. memory: holds the turns, and scores
-    of them that were made earlier; hits: the turns as a search found them."""
+    """One context to compress. tokens: of the whole text, as the reader counts. scores: Fisher
+    scores of the text's tokens by KINDS, and "information": -log p of them. weights: of each kind
+    beside the question. memory: holds the turns; hits: the turns as a search found them.
+    """
 
     case: Case
     budget: int
     tokens: IntArray
     tokenizer: Callable[[str], IntArray]
     embedder: Embedder
-    exact: Callable[[], Scores]
-    information: Callable[[], Scores]
     memory: Memory
     hits: Sequence[Hit]
+    scores: Mapping[str, Scores] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -77,27 +71,21 @@ def truncation(job: Job) -> str:
     return _within(job, layout, lambda aim: np.cumsum(costs) <= aim)
 
 
-def random_sentences(job: Job) -> str:
-    layout, costs = _layout(job)
-    draw = np.random.default_rng(random.Random(job.case.id).getrandbits(32))
-    order = draw.random(len(layout.turn)).astype(np.float32)
-    return _ranked(job, layout, costs, order)
-
-
 def top_sentences(job: Job) -> str:
-    """By the cosine of a sentence, and who says it, with the question: the rival to beat."""
+    """By the cosine of a sentence, and who says it, with the question."""
     layout, costs = _layout(job)
     bodies, speakers = sentence_texts(layout)
     said = [f"{speakers[t]} {b}" for t, b in zip(layout.turn.tolist(), bodies, strict=True)]
     vectors = job.embedder.embed([job.case.question, *said])
-    return _ranked(job, layout, costs, 1 + vectors[1:] @ vectors[0])
+    order, same = 1 + vectors[1:] @ vectors[0], np.ones(len(layout.starts), np.float32)
+    return _within(job, layout, lambda aim: select(layout, same, costs, aim, relevance=order))
 
 
-def self_information(job: Job) -> str:
-    """Words of the highest -log p, wherever they are (SelectiveContext, words for phrases)."""
+def llmlingua(job: Job) -> str:
+    """Words of the highest -log p, wherever they are: LLMLingua's, words in the place of tokens."""
     layout, costs = _layout(job)
-    scores = job.information()
-    worth = unit_means(scores.values, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
+    scores = job.scores["information"]
+    worth = means(scores.values, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
     order = np.argsort(-worth, kind="stable")
 
     def choose(aim: int) -> NDArray[np.bool_]:
@@ -108,48 +96,23 @@ def self_information(job: Job) -> str:
     return _within(job, layout, choose)
 
 
-def fdtd_alg2(job: Job) -> str:
-    """Algorithm 2 as printed: the top B tokens of all, gaps filled beyond the budget."""
-    scores, text = job.exact(), job.text
-    offsets, n = scores.offsets, len(scores.values)
-    layout = lay_out(text)
-    decay = turn_decay(layout.turn)[layout.sentence][layout.unit_of(offsets[:, 1])]
-    final = pool(scores.values, np.zeros(n, np.int64)) * masks(text, offsets) * decay
-    share = job.budget / len(job.tokens)
-    kept = np.sort(np.argsort(-final, kind="stable")[: int(share * n)])
-    filled = np.zeros(n, bool)
-    filled[kept] = True
-    for a, b in zip(kept[:-1].tolist(), kept[1:].tolist(), strict=True):
-        if b - a <= GAP:
-            filled[a:b] = True
-    return "".join(text[a:b] for a, b in offsets[filled].tolist())
+def fdtd(job: Job) -> str:
+    """CoreMem 3.3: sentences by their mean Fisher score of the context's own loss."""
+    return _by_scores(job, "context")
 
 
-def fdtd_paper(job: Job) -> str:
-    """3.3: sentences by their mean score after pruning, the budget kept."""
-    layout, costs = _layout(job)
-    worth = final_scores(layout, job.exact())
-    return _within(job, layout, lambda aim: select(layout, worth, costs, aim, prune=PAPER_PRUNE))
+def fdtd_question(job: Job) -> str:
+    """The same with the question's loss."""
+    return _by_scores(job, "question")
 
 
-def ours_exact(job: Job) -> str:
-    """Ours, of a context whose question is not known."""
-    return _ours(job, job.exact(), None)
+def fdtd_draft(job: Job) -> str:
+    """The same with the loss of the reader's own answer from the whole context."""
+    return _by_scores(job, "draft")
 
 
-def ours_lookup(job: Job) -> str:
-    """What ships for memories: what a search found and what is stored of it, nothing computed."""
-    return condense(
-        job.memory,
-        job.case.question,
-        job.hits,
-        target_token=job.budget,
-        tokenizer=job.tokenizer,
-    ).context.compressed_prompt
-
-
-def ours_question(job: Job) -> str:
-    """The default: sentences by their nearness to the question."""
+def question(job: Job) -> str:
+    """The default: sentences by the question."""
     return compress_prompt(
         job.text,
         job.case.question,
@@ -159,77 +122,96 @@ def ours_question(job: Job) -> str:
     ).compressed_prompt
 
 
+def question_context(job: Job) -> str:
+    """Sentences by the question, and by `fdtd`'s scores as one more feature."""
+    return with_feature(job, "context", job.weights["context"])
+
+
+def question_question(job: Job) -> str:
+    """Sentences by the question, and by `fdtd_question`'s scores as one more feature."""
+    return with_feature(job, "question", job.weights["question"])
+
+
+def question_draft(job: Job) -> str:
+    """Sentences by the question, and by `fdtd_draft`'s scores as one more feature."""
+    return with_feature(job, "draft", job.weights["draft"])
+
+
+def lookup(job: Job) -> str:
+    """What ships for memories: what a search found, nothing computed."""
+    return condense(
+        job.memory,
+        job.case.question,
+        job.hits,
+        target_token=job.budget,
+        tokenizer=job.tokenizer,
+    ).context.compressed_prompt
+
+
 def governor(job: Job) -> str:
     """What the cloud's governor sends, were nothing private in it: the same share, by its own upper
-    estimate of tokens, and no scores."""
+    estimate of tokens."""
     estimate = len(estimated_tokens(job.text)) * job.budget // len(job.tokens)
     return by_relevance(job)(job.text, job.case.question, estimate)  # of a memory the embedder
-
-
-def ours_fisher(job: Job) -> str:
-    """With exact=True: sentences by the question, the words of the last one by the Fisher score."""
-    return _ours(job, job.exact(), lambda layout: _relevance(job, layout))
-
-
-def ours_product(job: Job) -> str:
-    """Nearness to the question times the tokens' Fisher scores."""
-    return _product(job, job.exact())
-
-
-def ours_information(job: Job) -> str:
-    """The same with -log p in the place of the Fisher score."""
-    return _product(job, job.information())
 
 
 METHODS: dict[str, Callable[[Job], str]] = {
     method.__name__: method
     for method in (
         truncation,
-        random_sentences,
+        llmlingua,
+        fdtd,
+        fdtd_question,
+        fdtd_draft,
+        question,
+        question_context,
+        question_question,
+        question_draft,
         top_sentences,
-        self_information,
-        fdtd_paper,
-        ours_exact,
-        ours_lookup,
-        ours_question,
+        lookup,
         governor,
-        fdtd_alg2,
-        ours_fisher,
-        ours_product,
-        ours_information,
     )
 }
-OURS = tuple(name for name in METHODS if name.startswith("ours_"))
 
 
-def _ours(job: Job, scores: Scores, near: Callable[[Layout], NDArray[np.float32]] | None) -> str:
+def with_feature(job: Job, kind: str, weight: float) -> str:
+    """Sentences by the question, and weight times how far the logarithm of a sentence's mean Fisher
+    score is from the others', in standard deviations."""
+    scores = job.scores[kind]
+
+    def near(layout: Layout) -> FloatArray:
+        costs = _costs(job, layout) * ~layout.head
+        worth = means(final_scores(layout, scores), layout.sentence, len(layout.turn), costs)
+        logs = np.log(np.maximum(worth, 1e-12))
+        standard = (logs - logs.mean()) / max(float(logs.std()), 1e-6)
+        found: FloatArray = relevance(layout, job.case.question, job.embedder) + weight * standard
+        return found
+
+    return _compressed(job, scores, near)
+
+
+def _by_scores(job: Job, kind: str) -> str:
+    return _compressed(job, job.scores[kind], None)
+
+
+def _compressed(job: Job, scores: Scores, near: Callable[[Layout], FloatArray] | None) -> str:
     return compress(
-        [job.text], scores, job.tokenizer, job.budget, tokens=job.tokens, relevance=near
+        [job.text],
+        job.tokenizer,
+        target_token=job.budget,
+        scorer=lambda _: scores,
+        relevance=near,
     ).compressed_prompt
-
-
-def _product(job: Job, scores: Scores) -> str:
-    layout, costs = _layout(job)
-    worth = final_scores(layout, scores, decay=False)
-    near = np.exp(_relevance(job, layout) / TEMPERATURE)
-    order = near * sentence_means(layout, worth, np.where(layout.head, 0, costs))
-    return _within(job, layout, lambda aim: select(layout, worth, costs, aim, relevance=order))
-
-
-def _relevance(job: Job, layout: Layout) -> NDArray[np.float32]:
-    return relevance(layout, job.case.question, job.embedder)
 
 
 def _layout(job: Job) -> tuple[Layout, IntArray]:
     layout = lay_out(job.text)
-    return layout, np.bincount(layout.unit_of(job.tokens[:, 1]), minlength=len(layout.starts))
+    return layout, _costs(job, layout)
 
 
-def _ranked(job: Job, layout: Layout, costs: IntArray, order: NDArray[np.float32]) -> str:
-    same = np.ones(len(layout.starts), np.float32)
-    return _within(job, layout, lambda aim: select(layout, same, costs, aim, relevance=order))
+def _costs(job: Job, layout: Layout) -> IntArray:
+    return np.bincount(layout.unit_of(job.tokens[:, 1]), minlength=len(layout.starts))
 
 
 def _within(job: Job, layout: Layout, choose: Callable[[int], NDArray[np.bool_]]) -> str:
-    selection: Selection = within(layout, job.tokenizer, job.budget, choose)
-    return selection.text
+    return within(layout, job.tokenizer, job.budget, choose)[1]

@@ -1,8 +1,8 @@
 """Contexts of LoCoMo's questions: what bench.compression compresses, and what a store knows of it.
 
-`gold`: a question's evidence turns among eight random turns of the same conversation. `retrieved`:
-the turns that a search finds. Both in order of time, a line each: "[8 May 2023] Ana: words".
-Knows LoCoMo's files and a Memory that holds their turns; no method and no reader.
+A context is a question's evidence among random turns of the same conversation, in order of time, a
+line each: "[8 May 2023] Ana: words". Knows LoCoMo's files and a Memory that holds their turns; no
+method and no reader.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from bench.questions import CATEGORIES, evidence, ingest
@@ -21,8 +22,7 @@ from edgemem.results import Hit
 
 __all__ = ["Case", "cases", "hits", "store"]
 
-DISTRACTORS = 8
-TOP_K = 30
+CHARACTERS = 2200  # of what is said: about 600 tokens with the heads
 
 
 @dataclass(frozen=True)
@@ -52,39 +52,32 @@ def body(message: dict[str, Any]) -> str:
     return " ".join(message["content"].split())
 
 
-def cases(
-    files: Sequence[LocomoFile], n: int, seed: int, memory: Memory | None = None
-) -> list[Case]:
-    """n answerable questions, as many of each file, drawn at random; of a `memory`, which holds the
-    files' turns by sample_id, the turns it finds are the context, and else it is gold."""
+def cases(files: Sequence[LocomoFile], n: int, seed: int) -> list[Case]:
+    """n answerable questions drawn at random, the files in turns."""
+    of_files = [_cases(file, -(-n // len(files)), seed) for file in files]
+    return [case for turn in zip_longest(*of_files) for case in turn if case is not None][:n]
+
+
+def _cases(file: LocomoFile, n: int, seed: int) -> list[Case]:
+    rng = random.Random(f"{seed} {file.sample_id}")
+    place = {m["metadata"]["dia_id"]: i for i, m in enumerate(file.messages)}
+    asked = [
+        (i, q)
+        for i, q in enumerate(file.qa)
+        if q["category"] in CATEGORIES and evidence(q, set(place))
+    ]
     found = []
-    for number, file in enumerate(files):
-        rng = random.Random(f"{seed} {file.sample_id}")
-        place = {m["metadata"]["dia_id"]: i for i, m in enumerate(file.messages)}
-        asked = [
-            (i, q)
-            for i, q in enumerate(file.qa)
-            if q["category"] in CATEGORIES and evidence(q, set(place))
-        ]
-        share = n // len(files) + (number < n % len(files))
-        for i, q in sorted(rng.sample(asked, min(share, len(asked))), key=lambda a: a[0]):
-            gold = {place[id] for id in evidence(q, set(place))}
-            if memory is None:
-                rest = [t for t in range(len(file.messages)) if t not in gold]
-                turns = sorted(gold | set(rng.sample(rest, DISTRACTORS)))
-            else:
-                found_hits = memory.search(q["question"], user_id=file.sample_id, top_k=TOP_K)
-                turns = sorted({place[hit.metadata["dia_id"]] for hit in found_hits})
-            found.append(
-                Case(
-                    f"{file.sample_id}/{i}",
-                    file,
-                    q["question"],
-                    str(q["answer"]),
-                    tuple(turns),
-                    tuple(t in gold for t in turns),
-                )
-            )
+    for i, q in rng.sample(asked, min(n, len(asked))):
+        gold = {place[id] for id in evidence(q, set(place))}
+        turns = set(gold)
+        for turn in rng.sample(range(len(file.messages)), len(file.messages)):
+            if sum(len(body(file.messages[t])) for t in turns) >= CHARACTERS:
+                break
+            turns.add(turn)
+        order = tuple(sorted(turns))
+        told = tuple(t in gold for t in order)
+        id = f"{file.sample_id}/{i}"
+        found.append(Case(id, file, q["question"], str(q["answer"]), order, told))
     return found
 
 

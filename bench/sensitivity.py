@@ -24,29 +24,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from bench import report
-from edgemem.compression.sensitivity import Scorer
-from edgemem.compression.weights import Shape, Weights
+from edgemem.compression.fisher import Model, sensitivity
 from edgemem.runtime import llama, models
 
 OUTPUT_ROWS = 4096
 
 
-def products(shape: Shape) -> list[tuple[int, int, float]]:
+def products(shape: Model, ffn: int) -> list[tuple[int, int, float]]:
     """(rows, columns, how often) of the matrices that a token passes through in one direction."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return [
         (queries + 2 * keys, shape.dim, shape.layers),
         (shape.dim, queries, shape.layers),
-        (2 * shape.ffn, shape.dim, shape.layers),
-        (shape.dim, shape.ffn, shape.layers),
+        (2 * ffn, shape.dim, shape.layers),
+        (shape.dim, ffn, shape.layers),
         (OUTPUT_ROWS, shape.dim, shape.vocabulary / OUTPUT_ROWS),
     ]
 
 
-def flops(shape: Shape, n: int) -> float:
-    return sum(4.0 * n * rows * columns * often for rows, columns, often in products(shape))
+def flops(matrices: list[tuple[int, int, float]], n: int) -> float:
+    return sum(4.0 * n * rows * columns * often for rows, columns, often in matrices)
 
 
 def limit(matrices: list[tuple[int, int, float]], n: int, threads: int) -> tuple[float, float]:
@@ -87,22 +87,21 @@ def timed(call: Callable[[], Any]) -> tuple[float, float]:
 def measure(path: str | None, n: int, threads: int, repeats: int) -> dict[str, Any]:
     file = models.find(path or models.DEFAULT_LLM)
     tokens = np.random.default_rng(n).integers(0, 40_000, n).tolist()
-    weights = Weights(file, threads)
-    with Scorer(weights) as scorer:
-        matrices, shape = products(weights.shape), weights.shape
-        scorer.sensitivity(tokens[:32])
+    with Model(file, threads) as model:
+        matrices = products(model, len(model.tensor("blk.0.ffn_up.weight")))
+        sensitivity(model, tokens[:32])
         rows, columns, _ = matrices[2]
         trial = [(rows, columns, 5.0)]
         by_blas = limit(trial, n, 1)[0]
-        with weights.one_blas_thread():
+        with threadpool_limits(1, "blas"):
             by_rows = limit(trial, n, threads)[0]
         turns = []
         for turn in range(repeats):
             print(f"{n} tokens: {turn + 1} of {repeats}", file=sys.stderr)
-            with weights.one_blas_thread():
+            with threadpool_limits(1, "blas"):
                 split = limit(matrices, n, threads)
             quicker = limit(matrices, n, 1)[0] if by_blas < by_rows else split[0]
-            exact = timed(lambda: scorer.sensitivity(tokens, window=max(2, n), overlap=0))
+            exact = timed(lambda: sensitivity(model, tokens))
             turns.append((exact[0], quicker, exact[1], split[1]))
     wall, limits, cpu, limit_cpu = np.array(turns).T
     return {
@@ -115,8 +114,8 @@ def measure(path: str | None, n: int, threads: int, repeats: int) -> dict[str, A
         "cpu_seconds": float(np.median(cpu)),
         "gemm_limit_cpu_seconds": float(np.median(limit_cpu)),
         "cpu_ratio": float(np.median(cpu / limit_cpu)),
-        "gflops": flops(shape, n) / float(np.median(wall)) / 1e9,
-        "gemm_limit_gflops": flops(shape, n) / float(np.median(limits)) / 1e9,
+        "gflops": flops(matrices, n) / float(np.median(wall)) / 1e9,
+        "gemm_limit_gflops": flops(matrices, n) / float(np.median(limits)) / 1e9,
     }
 
 
@@ -129,8 +128,8 @@ def peak_extra_rss_mb(path: str | None, n: int, threads: int) -> float:
 def _peak(path: str | None, n: int, threads: int) -> float:
     llama.ggml()
     before = report.peak_rss_mb() or 0.0
-    with Scorer.load(path, threads=threads) as scorer:
-        scorer.sensitivity([1 + i % 1000 for i in range(n)], window=max(2, n), overlap=0)
+    with Model(models.find(path or models.DEFAULT_LLM), threads) as model:
+        sensitivity(model, [1 + i % 1000 for i in range(n)])
     return (report.peak_rss_mb() or 0.0) - before
 
 

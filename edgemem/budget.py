@@ -25,13 +25,11 @@ Predict = Callable[["Choice"], Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What can be turned down. n_ctx: tokens; vectors: how a search holds them; compressor:
-    whether Fisher scores are worked out beside the model; prefix_bytes: for the KV of stages that
-    do not run."""
+    """What can be turned down. n_ctx: tokens; vectors: how a search holds them; prefix_bytes: for
+    the KV of stages that do not run."""
 
     n_ctx: int
     vectors: Literal["float32", "int8"] = "int8"
-    compressor: bool = False
     prefix_bytes: int = 0
 
 
@@ -75,8 +73,8 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     """The choice, or the first one down the ladder, whose parts fit the limit together.
 
     The ladder: the window is halved, down to 512 tokens (KV and working buffers shrink with it);
-    then vectors are held in int8; then the compressor is not loaded; then only the prefix of the
-    stage that runs is kept. A rung that would save nothing is passed over.
+    then vectors are held in int8; then only the prefix of the stage that runs is kept. A rung that
+    would save nothing is passed over.
     predict: bytes of each part under a choice.
     Raises MemoryBudgetExceeded, which lists the parts, when the last rung does not fit either;
     InputError if limit_bytes < 1.
@@ -84,7 +82,7 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     if limit_bytes < 1:
         raise InputError(f"the memory limit is {limit_bytes} bytes; it must be at least 1")
     parts, turned_down = predict(choice), list[str]()
-    for rung in (_half_window, _int8, _no_compressor, _one_prefix):
+    for rung in (_half_window, _int8, _one_prefix):
         while sum(parts.values()) > limit_bytes and (found := rung(choice)) is not None:
             name, smaller = found
             left = predict(smaller)
@@ -114,10 +112,6 @@ def _int8(choice: Choice) -> tuple[str, Choice] | None:
     if choice.vectors == "int8":
         return None
     return "vectors int8", replace(choice, vectors="int8")
-
-
-def _no_compressor(choice: Choice) -> tuple[str, Choice] | None:
-    return ("no compressor", replace(choice, compressor=False)) if choice.compressor else None
 
 
 def _one_prefix(choice: Choice) -> tuple[str, Choice] | None:

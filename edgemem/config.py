@@ -91,7 +91,9 @@ class CloudSettings:
     api_key_env: the environment variable that holds the key; none for a service without keys.
     monthly_budget: of a calendar month (UTC), in the price table's currency; None: no limit.
     timeout_s: for a whole call, its retries included. max_tokens: of an answer; max_tokens_name:
-    what the service calls that. context_tokens: above it, memories are compressed to it. ask_when:
+    what the service calls that. context_tokens: above it, memories are compressed to it.
+    compression: by what, `question` (the sentences that are near to it) or `fdtd` (those that the
+    local model's gradients say most of, which takes seconds). ask_when:
     patterns of messages that go to the cloud by themselves; min_confidence: so do questions whose
     best memory scores below it. never_send: patterns of what may not leave. names: redacted besides
     those that the store knows. second_price: what a second of waiting is worth, to tell whether
@@ -107,6 +109,7 @@ class CloudSettings:
     max_tokens: int = 512
     max_tokens_name: str = "max_tokens"
     context_tokens: int = 1000
+    compression: Literal["question", "fdtd"] = "question"
     min_confidence: float = 0.0
     second_price: float = 0.001
     ask_when: tuple[str, ...] = ()
@@ -131,13 +134,11 @@ class Settings:
     context_turns: earlier turns shown to a model without experts when it takes facts from a new one
     (an expert is shown two). top_k: memories per search. vectors: how a search holds them in
     memory, `float32` or `int8`; int8 takes about an eighth of the memory of float32 with its HNSW
-    graph, and finds nearly the same. The store keeps float32 either way. ahead_percent: how much of
-    one processor an open store may use, while nothing else is done, to work out which words of what
-    was said matter (compressing them is then a lookup); 0: none. tuned: `on` uses the default model
-    as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and `demo` do so at
-    their first start; `off` does neither. memory_limit: what all that is loaded may take in memory,
-    such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud: the `[cloud]`
-    table.
+    graph, and finds nearly the same. The store keeps float32 either way. tuned: `on` uses the
+    default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
+    `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
+    take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud:
+    the `[cloud]` table.
     """
 
     db: Path
@@ -152,7 +153,6 @@ class Settings:
     context_turns: int = 0
     top_k: int = 10
     vectors: Literal["float32", "int8"] = "float32"
-    ahead_percent: int = 0
     tuned: Literal["on", "off"] = "on"
     memory_limit: str = NO_LIMIT
     cloud: CloudSettings = field(default_factory=CloudSettings)
@@ -179,7 +179,6 @@ _NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
     "n_gpu_layers": (int, -1, 10_000),
     "context_turns": (int, 0, 1000),
     "top_k": (int, 1, 10_000),
-    "ahead_percent": (int, 0, 100),
     "cloud.monthly_budget": (float, 0, 1_000_000),
     "cloud.timeout_s": (float, 1, 600),
     "cloud.max_retries": (int, 0, 5),
@@ -192,9 +191,11 @@ _CHOICES = {
     "reader": ("auto", "expert", "instruct", "quote"),
     "vectors": ("float32", "int8"),
     "tuned": ("on", "off"),
+    "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
 }
 _TEXT_LISTS = frozenset({"cloud.ask_when", "cloud.never_send", "cloud.names"})
+_RETIRED = frozenset({"ahead_percent"})  # what older files may still have; it does nothing
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[^\s?#]*)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != _TABLE)
@@ -397,7 +398,7 @@ def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
         ) from exc
     except OSError as exc:
         raise ConfigError(f"Cannot read the settings file {file}: {exc.strerror}.") from exc
-    values = _flat(values)
+    values = {key: value for key, value in _flat(values).items() if key not in _RETIRED}
     for key, value in values.items():
         _checked(key, value, str(file))
     return values

@@ -16,20 +16,20 @@ needs_native = pytest.mark.skipif(
 DIMS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 384, 385]
 
 # These have one loop for all instruction sets.
-ONE_LOOP = ["beside", "bm25", "pack_bf16", "product_bf16", "quantize_i8", "rank", "word_features"]
+ONE_LOOP = ["beside", "bm25", "quantize_i8", "rank", "word_features"]
 
-BF16 = ["pack_bf16", "product_bf16"]
 NATIVE = kernels.native_module()
 
 
 def every_way(name, argument):
     """Run a test with the kernel `name` as each version of it, given as `argument`."""
     isas = {"native": 0} if name in ONE_LOOP else {"native-best": 0, "native-scalar": 1}
-    lacking = pytest.mark.skipif(not layers.HAS_BF16, reason="no bfloat16 here")
-    mark = lacking if name in BF16 else needs_native
     ways = [
         pytest.param(numpy(name), id="numpy"),
-        *(pytest.param(native(name, isa), id=label, marks=mark) for label, isa in isas.items()),
+        *(
+            pytest.param(native(name, isa), id=label, marks=needs_native)
+            for label, isa in isas.items()
+        ),
     ]
     return pytest.mark.parametrize(argument, ways)
 

@@ -28,7 +28,7 @@ from edgemem.retrieval.search import Memories
 from edgemem.runtime import llama, models
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 
-WANTED = Choice(n_ctx=2048, vectors="float32", compressor=True, prefix_bytes=64)
+WANTED = Choice(n_ctx=2048, vectors="float32", prefix_bytes=64)
 
 
 def parts(choice: Choice) -> dict[str, int]:
@@ -37,7 +37,6 @@ def parts(choice: Choice) -> dict[str, int]:
         "weights": 100,
         "kv": choice.n_ctx // 2,
         "index": 400 if choice.vectors == "float32" else 100,
-        "compressor": 300 if choice.compressor else 0,
         "prefixes": choice.prefix_bytes,
     }
 
@@ -79,13 +78,12 @@ def test_what_fits_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("limit", "turned_down"),
     [
-        (1887, ["n_ctx 1024"]),
-        (1376, ["n_ctx 1024"]),
-        (1375, ["n_ctx 1024", "n_ctx 512"]),
-        (1119, ["n_ctx 1024", "n_ctx 512", "vectors int8"]),
-        (819, ["n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor"]),
-        (519, ["n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor", "one prefix"]),
-        (456, ["n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor", "one prefix"]),
+        (1587, ["n_ctx 1024"]),
+        (1076, ["n_ctx 1024"]),
+        (1075, ["n_ctx 1024", "n_ctx 512"]),
+        (819, ["n_ctx 1024", "n_ctx 512", "vectors int8"]),
+        (519, ["n_ctx 1024", "n_ctx 512", "vectors int8", "one prefix"]),
+        (456, ["n_ctx 1024", "n_ctx 512", "vectors int8", "one prefix"]),
     ],
 )
 def test_one_rung_after_the_other_is_taken_until_it_fits(limit, turned_down):
@@ -100,7 +98,7 @@ def test_when_nothing_helps_the_error_lists_the_parts():
             **parts(c), "weights": 98_000_000, "prefixes": c.prefix_bytes
         }, 50_000_000)  # fmt: skip
     assert str(caught.value) == (
-        "the memory limit is 50 MB, but with n_ctx 1024, n_ctx 512, vectors int8, no compressor, "
+        "the memory limit is 50 MB, but with n_ctx 1024, n_ctx 512, vectors int8, "
         "one prefix it takes 98 MB: weights 98 MB, kv 0 MB, index 0 MB; raise the limit "
         "(memory_limit), or use a smaller model"
     )
@@ -108,9 +106,9 @@ def test_when_nothing_helps_the_error_lists_the_parts():
 
 
 def test_a_rung_that_saves_nothing_is_passed_over():
-    plan = admit(WANTED, lambda c: {**parts(c), "kv": 1024, "index": 100}, 1300)
-    assert list(plan.turned_down) == ["no compressor"]
-    assert plan.choice == replace(WANTED, compressor=False)
+    plan = admit(WANTED, lambda c: {**parts(c), "kv": 1024, "index": 100}, 1250)
+    assert list(plan.turned_down) == ["one prefix"]
+    assert plan.choice == replace(WANTED, prefix_bytes=0)
 
 
 def test_a_window_below_512_is_never_made_larger():
@@ -119,12 +117,11 @@ def test_a_window_below_512_is_never_made_larger():
 
 
 @given(
-    st.integers(64, 100_000), st.booleans(), st.booleans(), st.integers(0, 10**6),
-    st.integers(1, 10**6),
+    st.integers(64, 100_000), st.booleans(), st.integers(0, 10**6), st.integers(1, 10**6)
 )  # fmt: skip
-def test_a_plan_fits_or_everything_was_turned_down(n_ctx, int8, compressor, prefix_bytes, limit):
+def test_a_plan_fits_or_everything_was_turned_down(n_ctx, int8, prefix_bytes, limit):
     vectors = "int8" if int8 else "float32"
-    wanted = Choice(n_ctx=n_ctx, vectors=vectors, compressor=compressor, prefix_bytes=prefix_bytes)
+    wanted = Choice(n_ctx=n_ctx, vectors=vectors, prefix_bytes=prefix_bytes)
     smallest = Choice(n_ctx=min(n_ctx, 512))
     try:
         plan = admit(wanted, parts, limit)
@@ -240,16 +237,6 @@ def test_memory_that_cannot_fit_is_not_opened(model, tmp_path):
         quick(tmp_path / "s.db", memory_limit_bytes=50_000_000)
     with quick(tmp_path / "s.db") as memory:  # nothing holds the file
         assert memory.plan is None and memory.doctor()["memory_limit"] is None
-
-
-def test_the_compressor_is_left_out_before_the_prefixes(model):
-    settings = replace(load_settings(), ahead_percent=50)
-    ahead = llama.compressor_bytes(model, 512)
-    with quick(settings=settings, memory_limit_bytes=needed(model, 2048) + ahead) as memory:
-        assert memory.plan.turned_down == () and memory._parts._ahead is not None
-    with quick(settings=settings, memory_limit_bytes=needed(model, 512)) as memory:
-        assert memory.plan.turned_down == ("n_ctx 1024", "n_ctx 512", "no compressor")
-        assert memory._parts._ahead is None
 
 
 def test_a_given_engine_is_counted_and_left_alone(model):

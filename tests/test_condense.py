@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from fake_engine import FakeEngine
 from memorykit import quick
@@ -11,7 +10,6 @@ from edgemem.compression.layout import estimated_tokens
 from edgemem.errors import InputError
 from edgemem.memory import Memory
 from edgemem.pipeline.condense import Condensed, condense
-from edgemem.store.store import put
 
 SAID = (
     "My sister Ingrid moved to Leeds.\nShe teaches chemistry there.",
@@ -62,24 +60,6 @@ def test_each_span_is_of_the_memory_that_it_was_taken_from(memory: Memory) -> No
         line = f"On x May 2024, Ada: {' '.join(found.hits[span.source].memory.split())}"
         kept = line[span.start : span.end]
         assert kept.removeprefix("On x May 2024,").strip() in found.context.compressed_prompt
-
-
-def test_words_that_were_scored_ahead_of_time_decide_within_a_sentence(memory: Memory) -> None:
-    text = "Ada keeps one two three four five six seven eight nine ten words of no weight."
-    (change,) = memory.add(
-        [{"role": "user", "content": text, "name": "Ada"}], user_id="ada", infer=False
-    )
-    (turn,) = memory.source_turns(change.id)
-    offsets = estimated_tokens(text).astype(np.int32)
-    for wanted, lost in (("two", "nine"), ("nine", "five")):
-        weights = np.full(len(offsets), 0.1, np.float32)
-        weights[[text[a:b].strip() == wanted for a, b in offsets.tolist()]] = 5.0
-        with memory.store.transaction() as tx:
-            assert put(tx, turn.id, text, offsets, weights, "m")
-        hits = [h for h in memory.search(text, user_id="ada") if h.id == change.id]
-        found = condense(memory, "Which words?", hits, rate=0.85).context
-        assert found.method == "fisher"
-        assert wanted in found.compressed_prompt and lost not in found.compressed_prompt
 
 
 def test_nothing_found_is_an_empty_context(memory: Memory) -> None:

@@ -100,6 +100,15 @@ def test_settings_become_json(home):
     assert out["n_threads"] is None
 
 
+def test_a_setting_that_older_versions_had_is_passed_over(home):
+    write(home, "ahead_percent = 25\ntop_k = 7\n")
+    assert load_settings().top_k == 7
+    set_value("top_k", 8)
+    assert (home / "config.toml").read_text().splitlines()[-1] == "top_k = 8"
+    with pytest.raises(ConfigError, match="Unknown setting 'ahead_percent' in the call"):
+        set_value("ahead_percent", 5)
+
+
 def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
     write(home, "topk = 5\n")
     with pytest.raises(ConfigError) as caught:
@@ -107,10 +116,10 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
         "experts, reader, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
-        "ahead_percent, tuned, memory_limit, cloud.base_url, cloud.model, cloud.api_key_env, "
+        "tuned, memory_limit, cloud.base_url, cloud.model, cloud.api_key_env, "
         "cloud.monthly_budget, cloud.timeout_s, cloud.max_retries, cloud.max_tokens, "
-        "cloud.max_tokens_name, cloud.context_tokens, cloud.min_confidence, cloud.second_price, "
-        "cloud.ask_when, "
+        "cloud.max_tokens_name, cloud.context_tokens, cloud.compression, cloud.min_confidence, "
+        "cloud.second_price, cloud.ask_when, "
         "cloud.never_send, cloud.names. Correct or remove it."
     )
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cloudkit import Service, answer, service, sleep
 from fake_engine import FakeEngine
@@ -16,11 +17,20 @@ from memorykit import bytes_beside, quick
 from edgemem.chat import Chat
 from edgemem.cloud import governor as governing
 from edgemem.cloud.governor import Governor, Outgoing, Price, compression_pays, load_prices
+from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
 from edgemem.config import CloudSettings
-from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
+from edgemem.errors import (
+    CloudDisabled,
+    CloudError,
+    CloudRejected,
+    ConfigError,
+    ModelNotFound,
+    StoreError,
+)
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
+from edgemem.runtime.engine import Engine
 from edgemem.store.receipts import Receipt, receipts
 
 ADA = Scope("ada")
@@ -177,16 +187,76 @@ def test_a_long_context_is_compressed_after_it_was_redacted(cloud: Service, memo
 
 
 def test_what_the_question_asks_for_survives_compression(cloud: Service, memory: Memory) -> None:
-    for number in range(8):
-        said = f"The weather was grey on day {number}. I had soup for lunch, it was fine."
-        memory.add(said, user_id="ada", infer=False)
     opened = Governor(memory, cloud.settings(context_tokens=60))
-    outgoing = opened.prepare("Where does my sister Ingrid live?", hits(memory), scope=ADA)
+    asked = "Where does my sister Ingrid live?"
+    outgoing = opened.prepare(asked, long_memories(memory), scope=ADA)
     assert outgoing.tokens_before > 150 and outgoing.tokens_after <= 60
     sent = outgoing.parameters["messages"][1]["content"]
     restored = outgoing.redacted.restore(sent)
     assert "On 1 May 2024" in sent and "12 Mill Road" in restored and "Ingrid Lund" not in sent
     assert restored.count("soup") < 4
+
+
+def long_memories(memory: Memory) -> list[Hit]:
+    for number in range(8):
+        said = f"The weather was grey on day {number}. I had soup for lunch, it was fine."
+        memory.add(said, user_id="ada", infer=False)
+    return hits(memory)
+
+
+@pytest.mark.parametrize(
+    ("compression", "limited", "model", "scored"),
+    [
+        ("question", False, True, False),
+        ("fdtd", False, True, True),
+        ("fdtd", True, True, False),  # no room for the model once more
+        ("fdtd", False, False, False),
+    ],
+)
+def test_the_setting_says_by_what_memories_are_compressed(
+    cloud: Service,
+    memory: Memory,
+    monkeypatch: pytest.MonkeyPatch,
+    compression: str,
+    limited: bool,
+    model: bool,
+    scored: bool,
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def fdtd(engine: object, text: str, question: str) -> Scores:
+        """The words of day 3 are worth most."""
+        asked.append((text, question))
+        offsets, day = estimated_tokens(text), text.index("day 3")
+        near = (offsets[:, 0] > day - 30) & (offsets[:, 0] < day + 40)
+        return Scores(offsets, 1 + 9 * near.astype(np.float32), "made up")
+
+    def engine(_: Memory) -> FakeEngine:
+        if not model:
+            raise ModelNotFound("there is no model")
+        return FakeEngine()
+
+    monkeypatch.setattr("edgemem.compression.compress.fdtd", fdtd)
+    monkeypatch.setattr(Memory, "engine", property(engine))
+    monkeypatch.setattr(Memory, "plan", object() if limited else None)
+    settings = cloud.settings(context_tokens=64, compression=compression)
+    outgoing = Governor(memory, settings).prepare(
+        "Where does my sister Ingrid live?", long_memories(memory), scope=ADA
+    )
+    assert outgoing.tokens_before > 150 and outgoing.tokens_after <= 64
+    sent = outgoing.parameters["messages"][1]["content"]
+    assert ("on day 3" in sent) == scored and ("Mill Road" in sent or "STREET" in sent) != scored
+    assert len(asked) == scored
+    assert all("Ingrid" not in text + question for text, question in asked)
+
+
+@pytest.mark.models
+def test_fdtd_by_the_models_own_gradients_keeps_the_budget(cloud: Service, engine: Engine) -> None:
+    with quick(engine=engine) as memory:
+        settings = cloud.settings(context_tokens=64, compression="fdtd")
+        found = Governor(memory, settings).ask("What weather?", long_memories(memory), scope=ADA)
+        assert found.receipt.tokens_before > 150 and 0 < found.receipt.tokens_after <= 64
+        assert found.receipt.compress_s > 0 and "On " in cloud.messages()
 
 
 def test_compression_is_skipped_when_it_does_not_pay() -> None:

@@ -176,78 +176,6 @@ def test_the_gradient_of_a_norm_is_the_slope_of_the_norm(kernel, size):
     np.testing.assert_allclose(((dx - 1) * direction).sum(axis=1), slope, rtol=1e-3, atol=1e-3)
 
 
-# -- products in bfloat16 --------------------------------------------------------------------
-
-
-def bf16_slowly(numbers):
-    """To eight binary digits, to nearest, halves to even."""
-    fraction, exponent = np.frexp(numbers.astype(np.float64))
-    return np.ldexp(np.round(fraction * 256), exponent - 8)
-
-
-def packed_by(kernel, matrix):
-    packed = np.full(layers.packed_shape(*matrix.shape), 0xABCD, np.uint16)
-    kernel(matrix, 0, len(matrix), packed)
-    return packed
-
-
-@ways("pack_bf16")
-@pytest.mark.parametrize("columns", SIZES)
-@pytest.mark.parametrize("k", [1, 2, 7, 33])
-def test_a_packed_matrix_has_its_rounded_numbers_in_panels_of_pairs(kernel, k, columns):
-    matrix = normal(columns, k, columns)
-    matrix.flat[0] = np.float32(1 + 2**-8)  # halfway: to the even 1
-    packed = packed_by(kernel, matrix)
-    expected = np.zeros((2 * packed.shape[1], 16 * packed.shape[0]))
-    expected[:k, :columns] = bf16_slowly(matrix)
-    for row, column in np.ndindex(expected.shape):
-        half = packed[column // 16, row // 2, column % 16, row % 2]
-        assert (np.uint32(half) << 16).view(np.float32) == expected[row, column]
-
-
-@ways("pack_bf16")
-def test_rows_packed_a_few_at_a_time_are_those_packed_at_once(kernel):
-    matrix = normal(1, 11, 37)
-    at_once, packed = packed_by(kernel, matrix), packed_by(kernel, np.zeros_like(matrix))
-    for start, end in ((4, 10), (0, 4), (10, 11), (6, 6)):
-        kernel(matrix[start:end].copy(), start, 11, packed)
-    assert (packed == at_once).all()
-
-
-@ways("product_bf16")
-@pytest.mark.parametrize("k", [*SIZES, 255, 256, 257, 513])
-@pytest.mark.parametrize("n", [1, 7, 8, 9, 129])
-def test_a_product_of_bfloat16_is_that_of_the_rounded_numbers(kernel, n, k):
-    for columns in (1, 15, 16, 17, 48, 49, 95):
-        x, matrix = normal(k, n, k), normal(n, k, columns)
-        packed = packed_by(reference.pack_bf16, matrix)
-        out, added = np.full((n, columns), np.nan, np.float32), normal(2, n, columns)
-        expected = bf16_slowly(x) @ bf16_slowly(matrix)
-        sums = expected + added
-        kernel(x, packed, False, out)
-        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6 * k)
-        kernel(x, packed, True, added)
-        np.testing.assert_allclose(added, sums, rtol=1e-5, atol=1e-6 * k)
-
-
-@ways("product_bf16")
-def test_no_row_of_a_product_depends_on_the_others(kernel):
-    x, packed = normal(1, 21, 40), packed_by(reference.pack_bf16, normal(2, 40, 50))
-    whole, part = np.empty((21, 50), np.float32), np.empty((5, 50), np.float32)
-    kernel(x, packed, False, whole)
-    kernel(x[13:18].copy(), packed, False, part)
-    np.testing.assert_allclose(part, whole[13:18], rtol=1e-6, atol=1e-6)
-
-
-@ways("product_bf16")
-def test_a_number_that_is_none_spoils_its_row_alone(kernel):
-    x, packed = normal(1, 9, 40), packed_by(reference.pack_bf16, normal(2, 40, 50))
-    x[3, 39] = np.nan
-    out = np.empty((9, 50), np.float32)
-    kernel(x, packed, False, out)
-    assert np.isnan(out[3]).all() and np.isfinite(np.delete(out, 3, axis=0)).all()
-
-
 # -- what is refused -------------------------------------------------------------------------
 
 
@@ -281,15 +209,3 @@ def test_arrays_that_do_not_fit_each_other_are_refused():
         layers.rms_norm(gate_up, weight, 1e-5, gate_up, inverse, halves)
     with pytest.raises(ValueError, match=r"halves has shape \(1, 6\); \(2, 6\) is needed"):
         layers.rms_norm_backward(gate_up, halves[:1], np.zeros(6, np.float32), inverse, gate_up)
-
-
-def test_packed_arrays_that_do_not_fit_are_refused():
-    rows, packed = np.zeros((4, 20), np.float32), np.zeros((2, 3, 16, 2), np.uint16)
-    for start, count, k in ((1, 2, 6), (0, 3, 6), (4, 4, 6)):
-        with pytest.raises(ValueError, match=f"rows {start} to {start + count} are given of 6;"):
-            layers.pack_bf16(rows[:count].copy(), start, k, packed)
-    with pytest.raises(ValueError, match=r"a matrix of 7 by 20 needs \(2, 4, 16, 2\)"):
-        layers.pack_bf16(rows, 0, 7, packed)
-    with pytest.raises(ValueError, match="out has 3 rows, x has 4"):
-        x, out = np.zeros((4, 6), np.float32), np.zeros((3, 20), np.float32)
-        layers.product_bf16(x, packed, False, out)

@@ -35,7 +35,7 @@ PARTS = (
     Part(name="kv", mb=48.0, basis="reported"),
     Part(name="compute", mb=24.0, basis="grown"),
     Part(name="index", mb=20.0, basis="reported"),
-    Part(name="compressor", mb=100.0, basis="reported"),
+    Part(name="embedder", mb=100.0, basis="reported"),
     Part(name="prefixes", mb=8.0, basis="reported"),
 )
 MADE = Profile(
@@ -63,7 +63,7 @@ MADE = Profile(
     backend="native",
 )
 RESERVED = {"weights": 100_000_000, "kv": 48_000_000, "compute": 52_000_000, "adapters": 0}
-CHOICE = Choice(n_ctx=2048, vectors="float32", compressor=True, prefix_bytes=64_000_000)
+CHOICE = Choice(n_ctx=2048, vectors="float32", prefix_bytes=64_000_000)
 
 
 def told(choice: Choice) -> dict[str, int]:
@@ -71,7 +71,6 @@ def told(choice: Choice) -> dict[str, int]:
         "kv": choice.n_ctx * 1000,
         "compute": choice.n_ctx * 100 + 51_200,
         "index": 40 if choice.vectors == "float32" else 10,
-        "compressor": 7 if choice.compressor else 0,
         "prefixes": choice.prefix_bytes,
     }
 
@@ -145,7 +144,7 @@ def test_a_budget_that_is_enough():
         ("399MB-ram", ("n_ctx 1024",), 366.4),
         ("360MB-ram", ("n_ctx 1024", "n_ctx 512"), 349.6),
         ("340MB-ram", ("n_ctx 1024", "n_ctx 512", "vectors int8"), 334.6),
-        ("300MB-ram", ("n_ctx 1024", "n_ctx 512", "vectors int8", "no compressor"), 234.6),
+        ("330MB-ram", ("n_ctx 1024", "n_ctx 512", "vectors int8", "one prefix"), 326.6),
     ],
 )
 def test_what_to_turn_down_follows_the_ladder(budget, turn_down, then):
@@ -208,7 +207,7 @@ def test_the_page_shows_what_the_profile_says():
 
     page = Text()
     page.feed(render(replace(MADE, verdicts=VERDICTS)))
-    for expected in ("no GPU", "not reported", "1.25 s", "400 MB", "not explained", "compressor"):
+    for expected in ("no GPU", "not reported", "1.25 s", "400 MB", "not explained", "embedder"):
         assert expected in page.said
     assert "skipped: no <adapters> & none" in page.said
     assert all(found.sentence() in page.said for found in VERDICTS)

@@ -134,13 +134,6 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
             ("carol", None), (None, "boat*")
         ]  # fmt: skip
         assert receipts.marked_texts(store) == ["My card ends in 42.", "My card ends in 7."]
-        known = store.sensitivities(["turn-1", "turn-2"])["turn-1"]
-        assert known.model == "model-1"
-        assert [said["said-1"].memory[a:b] for a, b in known.offsets.tolist()] == [
-            "I", " moved", " to", " Oslo"
-        ]  # fmt: skip
-        np.testing.assert_allclose(known.values, [0, 1, 4, 9], rtol=1e-6)
-        assert list(store.sensitivities(["turn-2"])) == []  # of words that were edited
         add(store, memory("new", vectors=unit(1, dim=4)))
         assert store.erase(["said-1"]) == ["said-1", "fact-1"]
         assert [r.memory_ids for r in receipts.receipts(store)] == [(), ()]

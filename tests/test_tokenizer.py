@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.compression.layout import code_points, estimated_tokens, is_space
+from edgemem.compression.layout import estimated_tokens
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
 from edgemem.runtime.embedder import file_tokenizer
@@ -55,11 +55,6 @@ def test_the_estimate_is_what_a_pattern_finds(text: str) -> None:
     bytes_of = [1 if text[b - 1].isascii() else len(text[b - 1].encode()) for _, b in found]
     wanted = [span for span, n in zip(found, bytes_of, strict=True) for _ in range(n)]
     assert estimated_tokens(text).tolist() == [list(span) for span in wanted]
-
-
-def test_every_space_of_unicode_is_one() -> None:
-    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
-    assert is_space(code_points(text)).tolist() == [c.isspace() for c in text]
 
 
 @pytest.mark.models

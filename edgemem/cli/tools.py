@@ -49,11 +49,6 @@ __all__ = ["print_struck"]
 @click.option("--rate", type=float, metavar="SHARE", help="Keep at most this share of the tokens.")
 @click.option("--target-token", type=int, metavar="N", help="Keep at most so many tokens.")
 @click.option("--question", metavar="TEXT", default="", help="What the text is to answer.")
-@click.option(
-    "--exact",
-    is_flag=True,
-    help="Weigh each word by the model's gradients beside a question: slow.",
-)
 @click.option("--keep", metavar="TEXT", multiple=True, help="Words that survive. Repeatable.")
 @click.option(
     "--tokenizer",
@@ -68,7 +63,6 @@ def compress(
     rate: float | None,
     target_token: int | None,
     question: str,
-    exact: bool,
     keep: tuple[str, ...],
     tokenizer: str | None,
     show: bool,
@@ -96,7 +90,7 @@ def compress(
     with ExitStack() as opened:
         opened.enter_context(working("Compressing …"))
         engine = None
-        if count is None or exact or not question.strip():
+        if count is None or not question.strip():
             engine = opened.enter_context(
                 Engine.load(
                     settings.model,
@@ -112,7 +106,6 @@ def compress(
             rate=0.5 if rate is None and target_token is None else rate,
             keep=keep,
             engine=engine,
-            exact=exact,
             embedder=Embedder.load(settings.embedder) if question.strip() else None,
             tokenizer=count,
         )

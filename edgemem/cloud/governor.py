@@ -25,7 +25,14 @@ from edgemem.cloud.never import Guard, guard, matches
 from edgemem.cloud.redact import People, Redacted, redact
 from edgemem.compression.layout import estimated_tokens
 from edgemem.config import CloudSettings, config_dir
-from edgemem.errors import CloudDisabled, CloudError, CloudRejected, ConfigError, StoreError
+from edgemem.errors import (
+    CloudDisabled,
+    CloudError,
+    CloudRejected,
+    ConfigError,
+    ModelError,
+    StoreError,
+)
 from edgemem.results import Hit, Scope, to_utc, utc_now
 from edgemem.stages.evidence import head, plain
 from edgemem.store import Store, receipts
@@ -41,6 +48,7 @@ __all__ = [
     "Mode",
     "Outgoing",
     "Price",
+    "by_gradients",
     "by_relevance",
     "compression_pays",
     "load_prices",
@@ -109,21 +117,37 @@ def require_enabled(settings: CloudSettings) -> None:
 
 
 def by_relevance(memory: Memory) -> Compress:
-    """Whole sentences, and parts of them, that have most to do with the question.
-
-    Placeholders are in no model's training, and what the store knows of its texts' tokens ahead of
-    time does not hold for redacted ones, so no scores of tokens are taken.
-    """
+    """Whole sentences, and parts of them, that have most to do with the question."""
 
     def compressed(context: str, question: str, target_tokens: int) -> str:
-        from edgemem.compression.compress import Scores, compress, relevance
+        from edgemem.compression.compress import compress, relevance
 
         return compress(
             [context],
-            Scores.none(),
             estimated_tokens,
-            target_tokens,
+            target_token=target_tokens,
             relevance=lambda layout: relevance(layout, question, memory.embedder),
+        ).compressed_prompt
+
+    return compressed
+
+
+def by_gradients(memory: Memory) -> Compress:
+    """CoreMem's FDTD: sentences by how much the memory's own model's loss of the question depends
+    on their words. Without a local model as `by_relevance`."""
+
+    def compressed(context: str, question: str, target_tokens: int) -> str:
+        from edgemem.compression.compress import compress, fdtd
+
+        try:
+            engine = memory.engine
+        except ModelError:
+            return by_relevance(memory)(context, question, target_tokens)
+        return compress(
+            [context],
+            estimated_tokens,
+            target_token=target_tokens,
+            scorer=lambda text: fdtd(engine, text, question),
         ).compressed_prompt
 
     return compressed
@@ -150,8 +174,9 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
 class Governor:
     """Stands between a Memory and the cloud. Safe to call from several threads; close it when done.
 
-    settings: None takes the memory's own. compress: None keeps the sentences near to the question
-    (`by_relevance`). on_show: called with each request before it is sent; if it raises, nothing is.
+    settings: None takes the memory's own. compress: None is as `cloud.compression` says,
+    but under a memory limit always `by_relevance`, which maps no model once more. on_show: called
+    with each request before it is sent; if it raises, nothing is.
     Raises CloudDisabled if no cloud is configured or its key is missing.
     """
 
@@ -166,7 +191,8 @@ class Governor:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
-        self._compress = compress or by_relevance(memory)
+        gradients = self.settings.compression == "fdtd" and memory.plan is None
+        self._compress = compress or (by_gradients if gradients else by_relevance)(memory)
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)

@@ -1,5 +1,4 @@
 """Making a context smaller: which of its tokens matter, and which are kept.
 
-layout.py knows characters; weights.py and backprop.py know a transformer's arithmetic and no text.
-Nothing here knows a store, a memory or the network.
+layout.py knows characters; fisher.py knows a transformer's arithmetic; neither knows a store.
 """

@@ -1,5 +1,4 @@
-"""A context in, the part of it that fits a budget out: `compress_prompt`, and `compress` without
-models.
+"""A context in, the part of it that fits a budget out: `compress_prompt`, or `compress`.
 
 Below them, in the order they are used: what a token is worth (`Scores`, S_final), what a sentence
 has to do with a question (`relevance`), and which units are kept (`select`, `within`).
@@ -13,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,33 +24,10 @@ from edgemem.errors import InputError, ModelError
 from edgemem.language import STOP_WORDS, asks, content_words, same_word, words
 
 if TYPE_CHECKING:
-    from edgemem.compression.sensitivity import Scorer
     from edgemem.runtime.embedder import Embedder
     from edgemem.runtime.engine import Engine
 
-__all__ = [
-    "Compressed",
-    "Scores",
-    "Selection",
-    "Span",
-    "Tokenize",
-    "budget_of",
-    "compress",
-    "compress_prompt",
-    "final_scores",
-    "fisher",
-    "join",
-    "joined",
-    "pool",
-    "relevance",
-    "select",
-    "self_information",
-    "sentence_means",
-    "sentence_texts",
-    "turn_decay",
-    "unit_means",
-    "within",
-]
+__all__ = ["Compressed", "Scores", "Span", "Tokenize", "compress", "compress_prompt", "fdtd"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -63,9 +39,7 @@ Tokenize = Callable[[str], IntArray]
 KERNEL = 5
 ENDS = 3  # tokens at either end of a sentence that are never pruned
 SHORT = 8  # tokens of a sentence that is not pruned at all
-GAP = 3  # units
 SQUEEZED = 0.5  # share of a sentence's middle that must fit, or else it is left out
-OLDEST = 0.6  # M_decay of the oldest turn; the most recent has 1.0
 
 # Chosen by the answers' words that were kept, on LoCoMo's eight conversations (bench/LOG.md).
 _SENTENCE, _TURN = 1.5, 0.5  # of cosines
@@ -110,16 +84,8 @@ class Compressed:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; each span is [source, start, end]."""
-        return {
-            "compressed_prompt": self.compressed_prompt,
-            "origin_tokens": self.origin_tokens,
-            "compressed_tokens": self.compressed_tokens,
-            "ratio": self.ratio,
-            "rate": self.rate,
-            "spans": [[s.source, s.start, s.end] for s in self.spans],
-            "method": self.method,
-            "seconds": self.seconds,
-        }
+        spans = [[s.source, s.start, s.end] for s in self.spans]
+        return {**asdict(self), "spans": spans, "ratio": self.ratio, "rate": self.rate}
 
 
 def compress_prompt(
@@ -132,7 +98,6 @@ def compress_prompt(
     engine: Engine | None = None,
     embedder: Embedder | None = None,
     scorer: Callable[[str], Scores] | None = None,
-    exact: bool = False,
     tokenizer: Tokenize | None = None,
 ) -> Compressed:
     """The part of a context that tells most, in its order, within a budget of tokens.
@@ -142,101 +107,78 @@ def compress_prompt(
     tokens of the result, and rate, their share of the context's, above 0 and at most 1. keep: texts
     that survive wherever they stand, or spans. engine, embedder: None loads the default ones for
     this call alone. scorer: what tokens are worth. None: where there is a question, its nearness
-    alone decides, which keeps as much and takes a twentieth of the time (bench/LOG.md); without
-    one, or with `exact`, the exact Fisher score under the engine's model, or -log p where its
-    gradient is not known here. tokenizer: how the receiving model cuts a text
-    (runtime/embedder.py); None is the engine's way.
+    alone decides; without one, `fdtd` does under the engine's model. tokenizer: how the receiving
+    model cuts a text (runtime/embedder.py); None is the engine's way.
     Raises InputError on a bad budget, a `keep` that is not there or exceeds the budget, or half of
     a surrogate pair; ModelNotFound, ModelError.
     """
-    started = time.perf_counter()
-    texts = [context] if isinstance(context, str) else list(context)
-    joined = "\n".join(texts)
-    exact = exact or not question.strip()
+    asked = bool(question.strip())
     with ExitStack() as loaded:
-        if engine is None and (tokenizer is None or (scorer is None and exact)):
+        if engine is None and (tokenizer is None or (scorer is None and not asked)):
             from edgemem.runtime.engine import Engine
 
             engine = loaded.enter_context(Engine.load())
-        if tokenizer is None:
-            assert engine is not None
-            tokenizer = engine.token_offsets
-        tokens = tokenizer(joined)
-        budget = budget_of(target_token, rate, len(tokens))
-        scores, near = Scores.none(), None
-        if len(tokens) > budget:
-            if scorer is not None:
-                scores = scorer(joined)
-            elif exact:
-                assert engine is not None
-                scores = _exact(engine, joined)
-            if question.strip():
-                if embedder is None:
-                    from edgemem.runtime.embedder import Embedder
+        if engine is not None:
+            tokenizer = tokenizer or engine.token_offsets
+            scorer = scorer or (None if asked else partial(fdtd, engine))
+        assert tokenizer is not None
 
-                    embedder = Embedder.load()
-                near = partial(relevance, question=question, embedder=embedder)
-        found = compress(texts, scores, tokenizer, budget, tokens=tokens, relevance=near, keep=keep)
-    return replace(found, seconds=time.perf_counter() - started)
+        def near(layout: Layout) -> FloatArray:
+            from edgemem.runtime.embedder import Embedder
+
+            return relevance(layout, question, embedder or Embedder.load())
+
+        return compress(
+            [context] if isinstance(context, str) else list(context),
+            tokenizer,
+            target_token=target_token,
+            rate=rate,
+            scorer=scorer,
+            relevance=near if asked else None,
+            keep=keep,
+        )
 
 
 def compress(
     texts: Sequence[str],
-    scores: Scores,
     tokenizer: Tokenize,
-    budget: int,
     *,
-    tokens: IntArray | None = None,
+    target_token: int | None = None,
+    rate: float | None = None,
+    scorer: Callable[[str], Scores] | None = None,
     relevance: Callable[[Layout], FloatArray] | None = None,
     keep: Sequence[str | Span] = (),
-    prune: float = 0.0,
 ) -> Compressed:
-    """`compress_prompt` without models: scores are given, and nothing is embedded.
+    """`compress_prompt` of texts, which are joined by line ends, without models of its own.
 
-    texts: they are joined by line ends; scores: of the tokens of that. tokens: what `tokenizer`
-    says of it, if that is known. relevance: gives (s,) of a layout's sentences. relevance, prune:
-    see `select`.
-    Raises InputError as `compress_prompt`.
+    scorer: what the joined text's tokens are worth; None: all the same. relevance: gives (s,) of a
+    layout's sentences; see `select`. Neither is asked where all fits. Raises InputError as
+    `compress_prompt`.
     """
     started = time.perf_counter()
     text = "\n".join(texts)
-    tokens = tokenizer(text) if tokens is None else tokens
+    tokens = tokenizer(text)
+    budget = budget_of(target_token, rate, len(tokens))
     starts = np.cumsum([0, *(len(t) + 1 for t in texts)])
     wanted = _wanted(text, texts, starts, keep)
-    if len(tokens) <= budget:
-        spans = tuple(Span(i, 0, len(t)) for i, t in enumerate(texts) if t)
-        spent = time.perf_counter() - started
-        return Compressed(text, len(tokens), len(tokens), spans, "none", spent)
-    layout = lay_out(text, whole=wanted)
-    costs = np.bincount(layout.unit_of(tokens[:, 1]), minlength=len(layout.starts))
-    worth = final_scores(layout, scores, decay=relevance is None)
-    near = None if relevance is None else relevance(layout)
-    kept = layout.units_over(wanted)
-    found = within(
-        layout,
-        tokenizer,
-        budget,
-        lambda aim: select(layout, worth, costs, aim, relevance=near, keep=kept, prune=prune),
-    )
-    return Compressed(
-        found.text,
-        len(tokens),
-        found.tokens,
-        _spans(layout, found.kept, starts),
-        scores.method,
-        time.perf_counter() - started,
-    )
-
-
-def _exact(engine: Engine, text: str) -> Scores:
-    from edgemem.compression.sensitivity import Scorer
-
-    try:
-        scorer = Scorer.load(engine.path)
-    except ModelError:  # a family without a gradient here: the engine has read the file itself
-        return self_information(engine, text)
-    with scorer:
-        return fisher(scorer, engine, text)
+    spans = tuple(Span(i, 0, len(t)) for i, t in enumerate(texts) if t)
+    shorter, left, method = text, len(tokens), "none"
+    if len(tokens) > budget:
+        scores = None if scorer is None else scorer(text)
+        method = "none" if scores is None else scores.method
+        layout = lay_out(text, whole=wanted)
+        costs = np.bincount(layout.unit_of(tokens[:, 1]), minlength=len(layout.starts))
+        choose = partial(
+            select,
+            layout,
+            final_scores(layout, scores),
+            costs,
+            relevance=None if relevance is None else relevance(layout),
+            keep=layout.units_over(wanted),
+        )
+        units, shorter, left = within(layout, tokenizer, budget, choose)
+        spans = _spans(layout, units, starts)
+    return Compressed(shorter, len(tokens), left, spans, method, time.perf_counter() - started)
 
 
 def budget_of(target_token: int | None, rate: float | None, tokens: int) -> int:
@@ -273,20 +215,15 @@ def _wanted(
             base = int(starts[item.source])
             found.append((base + item.start, base + item.end))
             continue
-        places = [m.span() for m in _words(item).finditer(text)] if item.strip() else []
+        before, after = (r"\b" if item[i : i + 1 or None].isalnum() else "" for i in (0, -1))
+        whole_words = re.finditer(f"{before}{re.escape(item)}{after}", text)
+        places = [m.span() for m in whole_words] if item.strip() else []
         if not places:
             raise InputError(
                 f"keep has {item!r:.80}, which the context does not say; give its words"
             )
         found += places
     return found
-
-
-def _words(item: str) -> re.Pattern[str]:
-    """A text as whole words: "Mel" is not in "Melanie"."""
-    before = r"(?<!\w)" if item[0].isalnum() else ""
-    after = r"(?!\w)" if item[-1].isalnum() else ""
-    return re.compile(f"{before}{re.escape(item)}{after}")
 
 
 def _spans(layout: Layout, kept: BoolArray, starts: IntArray) -> tuple[Span, ...]:
@@ -312,19 +249,22 @@ class Scores:
     values: FloatArray
     method: str
 
-    @classmethod
-    def none(cls) -> Scores:
-        """Of no token."""
-        return cls(np.empty((0, 2), np.int64), np.empty(0, np.float32), "none")
 
+def fdtd(engine: Engine, text: str, question: str = "") -> Scores:
+    """What each token of a text is worth to a model: S(x_i), the Fisher score of CoreMem eq. 3.
 
-def fisher(scorer: Scorer, engine: Engine, text: str) -> Scores:
-    """S(x_i) of each token of a text, exact. engine: of the same model, for its tokens. Errors
-    as `Scorer.sensitivity` and `Engine.tokenize`; a text without tokens has none."""
-    tokens = engine.tokenize(text)
-    if not tokens:
-        return Scores.none()
-    return Scores(engine.token_offsets(text), scorer.sensitivity(tokens).scores, "fisher")
+    question: the loss is that of the question after the text; without one, that of the text itself.
+    Under the engine's own model, mapped once more for this call; -log p where its gradient is not
+    known here. Errors as `fisher`.
+    """
+    from edgemem.compression.fisher import Model, fisher
+
+    try:
+        model = Model(engine.path)
+    except ModelError:  # a family without a gradient here: the engine has read the file itself
+        return self_information(engine, text)
+    with model:
+        return fisher(model, engine, text, question)
 
 
 def self_information(engine: Engine, text: str) -> Scores:
@@ -333,37 +273,18 @@ def self_information(engine: Engine, text: str) -> Scores:
     return Scores(engine.token_offsets(text), -engine.text_log_probs(text), "self_information")
 
 
-def joined(parts: Sequence[tuple[int, Scores]]) -> Scores:
-    """The scores of a text of which parts were scored, such as turns when they were stored.
-
-    parts: where each part begins in the text, ascending, and its scores. What stands between the
-    parts has no score.
-    """
-    if not parts:
-        return Scores.none()
-    return Scores(
-        np.concatenate([start + s.offsets for start, s in parts]),
-        np.concatenate([s.values for _, s in parts]),
-        parts[0][1].method,
-    )
-
-
-def final_scores(layout: Layout, scores: Scores, *, decay: bool = True) -> FloatArray:
+def final_scores(layout: Layout, scores: Scores | None) -> FloatArray:
     """S_final of eq. 4 for each unit of a layout: (u,) float32. Without scores all units have 1.
 
-    Pooled over five tokens within a turn, times the masks, averaged over a unit's tokens, times the
-    turn's decay. decay: M_decay; what a question asks for may be of any age.
-    Source: CoreMem eq. 4 and Algorithm 2, lines 10 and 11; departs from them in the edges of the
-    pooling, and in whole words.
+    Pooled over five tokens, times the masks, averaged over a unit's tokens.
+    Source: CoreMem eq. 4 and Algorithm 2, lines 10 and 11; departs from them in whole words, and
+    has no M_decay: what a question asks for may be of any age.
     """
-    n_units = len(layout.starts)
-    if not len(scores.values) or not n_units:
-        return np.ones(n_units, np.float32)
-    unit = layout.unit_of(scores.offsets[:, 1])
-    turn = layout.turn[layout.sentence]
-    smooth = pool(scores.values, turn[unit]) * masks(layout.text, scores.offsets)
-    final = unit_means(smooth, unit, n_units)
-    return final * turn_decay(layout.turn)[layout.sentence] if decay else final
+    if scores is None or not len(scores.values) or not len(layout.starts):
+        return np.ones(len(layout.starts), np.float32)
+    smooth = pool(scores.values) * masks(layout.text, scores.offsets)
+    found: FloatArray = means(smooth, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
+    return found
 
 
 def relevance(
@@ -409,22 +330,13 @@ def sentence_texts(layout: Layout) -> tuple[list[str], list[str]]:
     """Of each sentence its text without the head, and of each turn who speaks: "Ana:"."""
     n_turns = int(layout.turn.max(initial=-1)) + 1
     bodies, speakers = [""] * len(layout.turn), [""] * n_turns
-    for head in (True, False):
-        at = np.flatnonzero(layout.head == head)
-        number = layout.turn[layout.sentence[at]] if head else layout.sentence[at]
-        first = np.flatnonzero(np.diff(number, prepend=-1))
-        last = np.append(first[1:], len(at)) - 1
-        for n, a, b, z in zip(
-            number[first].tolist(),
-            layout.starts[at[first]].tolist(),
-            layout.ends[at[last]].tolist() if len(at) else [],
-            layout.starts[at[last]].tolist() if len(at) else [],
-            strict=True,
-        ):
-            if head:
-                speakers[n] = layout.text[z:b]  # without the date
-            else:
-                bodies[n] = layout.text[a:b]
+    begins: dict[int, int] = {}
+    units = zip(layout.starts, layout.ends, layout.sentence, layout.head, strict=True)
+    for start, end, sentence, head in units:
+        if head:
+            speakers[layout.turn[sentence]] = layout.text[start:end]  # the last one: no date
+        else:
+            bodies[sentence] = layout.text[begins.setdefault(sentence, start) : end]
     return bodies, speakers
 
 
@@ -439,53 +351,19 @@ def _shares(asked: list[str], said: list[set[str]]) -> NDArray[np.float64]:
     return np.array([sum(not f.isdisjoint(s) for f in forms) for s in said]) / len(asked)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """kept: (u,) which units. text: what is kept, joined. tokens: its length."""
-
-    kept: BoolArray
-    text: str
-    tokens: int
-
-
-def pool(scores: FloatArray, segment: IntArray) -> FloatArray:
-    """AvgPool1D of Algorithm 2, kernel 5, within segments.
-
-    scores: (n,) float32; segment: (n,) ascending numbers. At the edges of a segment the mean is of
-    the neighbours that there are: nothing is padded (the paper leaves that open). O(n).
-    """
-    n, half = len(scores), KERNEL // 2
-    first = np.searchsorted(segment, segment, "left")
-    last = np.searchsorted(segment, segment, "right")
-    at = np.arange(n)
-    start, end = np.maximum(at - half, first), np.minimum(at + half + 1, last)
-    sums = np.concatenate([[0.0], np.cumsum(scores, dtype=np.float64)])
-    means: FloatArray = ((sums[end] - sums[start]) / np.maximum(end - start, 1)).astype(np.float32)
-    return means
+def pool(scores: FloatArray) -> FloatArray:
+    """AvgPool1D of Algorithm 2, kernel 5: (n,) float32. At the ends the mean is of the neighbours
+    that there are: nothing is padded (the paper leaves that open)."""
+    kernel, n = np.ones(KERNEL, np.float32), len(scores)
+    sums, counts = (np.convolve(x, kernel)[KERNEL // 2 :][:n] for x in (scores, np.ones(n)))
+    return (sums / counts).astype(np.float32)
 
 
-def turn_decay(turn: IntArray) -> FloatArray:
-    """M_decay of eq. 4: from 0.6 for turn 0 to 1.0 for the last; 1.0 for a single one."""
-    last = int(turn.max(initial=0))
-    if last == 0:
-        return np.ones(len(turn), np.float32)
-    decay: FloatArray = (OLDEST + (1 - OLDEST) * turn / last).astype(np.float32)
-    return decay
-
-
-def unit_means(scores: FloatArray, unit: IntArray, n_units: int) -> FloatArray:
-    """Mean score of each unit's tokens: (n_units,) float32, 0 where a unit has none."""
-    counts = np.bincount(unit, minlength=n_units)
-    sums = np.bincount(unit, weights=scores, minlength=n_units)
-    return (sums / np.maximum(counts, 1)).astype(np.float32)
-
-
-def sentence_means(layout: Layout, scores: FloatArray, weights: IntArray) -> FloatArray:
-    """Mean score of each sentence's units, by weights such as their tokens: (s,) float32."""
-    n = len(layout.turn)
-    sums = np.bincount(layout.sentence, weights=scores * weights, minlength=n)
-    counts = np.bincount(layout.sentence, weights=weights, minlength=n)
-    return (sums / np.maximum(counts, 1)).astype(np.float32)
+def means(values: FloatArray, group: IntArray, n: int, weights: IntArray | None = None) -> Any:
+    """The weighted mean of each of n groups of values: (n,) float32, 0 where a group has none."""
+    weights = np.ones(len(values), np.int64) if weights is None else weights
+    sums = np.bincount(group, weights=values * weights, minlength=n)
+    return (sums / np.maximum(np.bincount(group, weights=weights, minlength=n), 1)).astype("f4")
 
 
 def select(
@@ -495,21 +373,18 @@ def select(
     budget: int,
     *,
     relevance: FloatArray | None = None,
-    prune: float = 0.0,
     keep: BoolArray | None = None,
 ) -> BoolArray:
     """Which units to keep so that their costs sum to at most the budget: (u,) bool.
 
     scores: (u,) S_final of each unit. costs: (u,) tokens of each. relevance: (s,) of each sentence,
     larger is nearer to a question; it then orders the sentences, and scores only the words inside
-    them. prune: share of a long sentence's middle, in tokens, that it loses from the start, lowest
-    scores first. keep: units that survive whatever they cost, with what stands before their turn.
+    them. keep: units that survive whatever they cost, with what stands before their turn.
 
-    Sentences are taken greedily, by relevance or else by the mean score of what is left of them.
-    One that does not fit whole loses more of its middle, but at most half, or else it is left out.
-    Gaps of at most 3 units between kept ones are filled with what is left of the budget, the
-    highest scores first.
-    Source: CoreMem 3.3; departs from its Algorithm 2, whose filled gaps exceed the budget.
+    Sentences are taken greedily, by relevance or else by their mean score. One that does not fit
+    loses the middle's units of the lowest scores, but at most half of it, or else it is left out.
+    Source: CoreMem 3.3; departs from it in that a sentence that fits is never pruned, and so no gap
+    needs filling: the middles that it drops from every sentence held answers (bench/LOG.md).
     """
     sentence, head = layout.sentence, layout.head
     n_sentences = len(layout.turn)
@@ -524,14 +399,12 @@ def select(
 
     body = ~head
     safe = _protected(layout, costs) | kept
-    dropped = _lowest(sentence, scores, costs, body & ~safe, prune, n_sentences)
-    stay = body & ~dropped
-    near = sentence_means(layout, scores, costs * stay) if relevance is None else relevance
+    near = means(scores, sentence, n_sentences, costs * body) if relevance is None else relevance
     order = np.argsort(-near, kind="stable")
 
     bounds = np.searchsorted(sentence, np.arange(n_sentences + 1)).tolist()
     missing = body & ~kept
-    whole_cost = np.bincount(sentence, weights=costs * (stay & missing), minlength=n_sentences)
+    whole_cost = np.bincount(sentence, weights=costs * missing, minlength=n_sentences)
     least_cost = np.bincount(sentence, weights=costs * (safe & missing), minlength=n_sentences)
     wholes, leasts = whole_cost.astype(int).tolist(), least_cost.astype(int).tolist()
     heads, turns = head_cost.astype(int).tolist(), layout.turn.tolist()
@@ -545,23 +418,24 @@ def select(
             left = room - wholes[s]
         elif room >= leasts[s] + SQUEEZED * (wholes[s] - leasts[s]):
             part = slice(bounds[s], bounds[s + 1])
-            chosen = _fitting(scores[part], costs[part], safe[part] & body[part], stay[part], room)
-            kept[part] |= chosen
-            left = room - int((costs[part] * (chosen & missing[part])).sum())
+            rest = bounds[s] + np.flatnonzero((missing & ~safe)[part])
+            rest = rest[np.argsort(-scores[rest], kind="stable")]
+            rest = rest[np.cumsum(costs[rest]) <= room - leasts[s]]
+            kept[part] |= (body & safe)[part]
+            kept[rest] = True
+            left = room - leasts[s] - int(costs[rest].sum())
         else:
             continue
         opened[turns[s]] = True
-    kept |= (stay & whole[sentence]) | (head & np.array(opened)[turn_of_unit])
-    return _gaps_filled(kept, body, sentence, scores, costs, left)
+    kept |= (body & whole[sentence]) | (head & np.array(opened)[turn_of_unit])
+    return kept
 
 
 def within(
-    layout: Layout,
-    tokenize: Tokenize,
-    budget: int,
-    choose: Callable[[int], BoolArray],
-) -> Selection:
-    """The first of `choose(b)`, b from the budget down, whose joined text fits the budget.
+    layout: Layout, tokenize: Tokenize, budget: int, choose: Callable[[int], BoolArray]
+) -> tuple[BoolArray, str, int]:
+    """The first of `choose(b)`, b from the budget down, whose joined text fits the budget; with
+    that text and its tokens.
 
     Tokens merge and split where words were cut out, so costs of units only estimate those of the
     text. budget: tokens as `tokenize` counts them. Raises InputError if what `choose(0)` keeps, the
@@ -573,7 +447,7 @@ def within(
         text = join(layout, kept)
         tokens = len(tokenize(text))
         if tokens <= budget:
-            return Selection(kept, text, tokens)
+            return kept, text, tokens
         if aim <= 0:
             raise InputError(
                 f"what is to be kept takes {tokens} tokens, and the budget is {budget}; give a "
@@ -585,96 +459,24 @@ def within(
 def join(layout: Layout, kept: BoolArray) -> str:
     """The kept units in order: as they stood where neighbours are kept, else a space or, between
     turns, a line's end."""
-    at = np.flatnonzero(kept)
-    if not len(at):
-        return ""
-    turn = layout.turn[layout.sentence[at]]
-    runs = np.flatnonzero(np.diff(at, prepend=-2) != 1)
-    ends = np.append(runs[1:], len(at)) - 1
     pieces: list[str] = []
-    text, before = layout.text, -1
-    for a, b, first, last in zip(
-        layout.starts[at[runs]].tolist(),
-        layout.ends[at[ends]].tolist(),
-        turn[runs].tolist(),
-        turn[ends].tolist(),
-        strict=True,
-    ):
-        if pieces:
-            pieces.append(" " if first == before else "\n")
-        pieces.append(text[a:b])
-        before = last
+    turn, last = layout.turn[layout.sentence], -1
+    for unit in np.flatnonzero(kept).tolist():
+        if unit == last + 1 and pieces:
+            pieces.append(layout.text[layout.ends[last] : layout.starts[unit]])
+        elif pieces:
+            pieces.append(" " if turn[unit] == turn[last] else "\n")
+        pieces.append(layout.text[layout.starts[unit] : layout.ends[unit]])
+        last = unit
     return "".join(pieces)
 
 
 def _protected(layout: Layout, costs: IntArray) -> BoolArray:
     """Units that a kept sentence keeps: its ends, negations, and all of a short one."""
-    body_costs = np.where(layout.head, 0, costs)
-    after = np.cumsum(body_costs)
-    before = after - body_costs
-    starts = np.flatnonzero(np.diff(layout.sentence, prepend=-1))
-    ends = np.append(starts[1:], len(costs)) - 1
-    length = after[ends] - before[starts]
-    from_start = before - before[starts][layout.sentence]
-    to_end = after[ends][layout.sentence] - after
-    short = (length <= SHORT)[layout.sentence]
-    protected: BoolArray = short | (from_start < ENDS) | (to_end < ENDS) | layout.fixed
+    of, inside = layout.sentence, np.where(layout.head, 0, costs)
+    before = np.cumsum(inside) - inside
+    from_start = before - before[np.searchsorted(of, of)]
+    length = np.bincount(of, weights=inside)[of]
+    to_end = length - from_start - inside
+    protected: BoolArray = (length <= SHORT) | (from_start < ENDS) | (to_end < ENDS) | layout.fixed
     return protected
-
-
-def _lowest(
-    sentence: IntArray,
-    scores: FloatArray,
-    costs: IntArray,
-    middle: BoolArray,
-    share: float,
-    n_sentences: int,
-) -> BoolArray:
-    """Of each sentence's middle the lowest scores, at most a share of its tokens."""
-    dropped = np.zeros(len(scores), bool)
-    at = np.flatnonzero(middle)
-    if share <= 0 or not len(at):
-        return dropped
-    at = at[np.lexsort((scores[at], sentence[at]))]
-    of = sentence[at]
-    running = np.cumsum(costs[at])
-    total = np.bincount(of, weights=costs[at], minlength=n_sentences)
-    base = np.concatenate([[0.0], np.cumsum(total)])[of]
-    dropped[at] = running - base <= share * total[of]
-    return dropped
-
-
-def _fitting(
-    scores: FloatArray, costs: IntArray, safe: BoolArray, stay: BoolArray, room: int
-) -> BoolArray:
-    """What must stay of a sentence and the best of the rest that fits: (units of it,) bool."""
-    chosen = safe.copy()
-    rest = np.flatnonzero(stay & ~safe)
-    rest = rest[np.argsort(-scores[rest], kind="stable")]
-    fits = np.cumsum(costs[rest]) <= room - int(costs[safe].sum())
-    chosen[rest[fits]] = True
-    return chosen
-
-
-def _gaps_filled(
-    kept: BoolArray,
-    body: BoolArray,
-    sentence: IntArray,
-    scores: FloatArray,
-    costs: IntArray,
-    left: int,
-) -> BoolArray:
-    """With units of short gaps inside sentences taken back, the best gap first, while they fit."""
-    at = np.flatnonzero(kept)
-    if left <= 0 or len(at) < 2:
-        return kept
-    gap = np.diff(at) - 1
-    here = np.flatnonzero((gap > 0) & (gap <= GAP) & (sentence[at[1:]] == sentence[at[:-1]]))
-    spans = [(int(at[i]) + 1, int(at[i + 1])) for i in here.tolist()]
-    spans.sort(key=lambda span: (-float(scores[slice(*span)].mean()), span))
-    for start, end in spans:
-        cost = int(costs[start:end].sum())
-        if cost <= left and body[start:end].all():
-            kept[start:end] = True
-            left -= cost
-    return kept

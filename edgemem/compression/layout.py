@@ -16,25 +16,11 @@ from numpy.typing import NDArray
 from edgemem.inputs import utf8
 from edgemem.language import HEAD, KEYWORD, NAME, NEGATION, UNCUT, sentence_starts
 
-__all__ = ["Layout", "code_points", "estimated_tokens", "is_space", "lay_out", "masks"]
+__all__ = ["Layout", "estimated_tokens", "lay_out", "masks"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
 BoolArray = NDArray[np.bool_]
-
-
-_SPACES = np.array([chr(code).isspace() for code in range(0x3002)])  # 0x3000 is the last one
-
-
-def code_points(text: str) -> NDArray[np.uint32]:
-    """(n,) of the n characters of a text; a half of a surrogate pair is itself."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-
-
-def is_space(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """(n,) which code points are spaces, as `str.isspace` and a pattern's \\s have it."""
-    spaces: NDArray[np.bool_] = _SPACES[np.minimum(codes, len(_SPACES) - 1)]
-    return spaces
 
 
 # Never cut inside: each pattern, and a text without which it need not be tried.
@@ -45,6 +31,7 @@ _WHOLE = (
     ("", re.compile(r"\d(?<!\d\d)\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
     *(("", pattern) for pattern in UNCUT),
 )
+_WORD = re.compile(r"\S+")
 _OF_CHAR = np.ones(129, np.float32)  # by ASCII code; the last is any other character
 for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3)):
     _OF_CHAR[[ord(mark) for mark in _marks]] = _value
@@ -93,8 +80,7 @@ def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
     """
     found = [m.span() for mark, p in _WHOLE if mark in text for m in p.finditer(text)]
     spans = _merged([*found, *_json_spans(text), *whole])
-    black = np.concatenate([[False], ~is_space(code_points(text)), [False]])
-    words = np.flatnonzero(np.diff(black)).reshape(-1, 2)
+    words = np.array([m.span() for m in _WORD.finditer(text)], np.int64).reshape(-1, 2)
     at = np.array(spans, np.int64).reshape(-1, 2)
     first = np.searchsorted(words[:, 1], at[:, 0], "right")
     last = np.searchsorted(words[:, 0], at[:, 1], "left")
@@ -124,7 +110,8 @@ def masks(text: str, offsets: IntArray) -> FloatArray:
     (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
     Source: CoreMem 3.3, without the lists of its Appendix E, which has none.
     """
-    of_char = _OF_CHAR[np.minimum(code_points(f"{text} "), 128)]
+    codes = np.frombuffer(f"{text} ".encode("utf-32-le", "surrogatepass"), "<u4")
+    of_char = _OF_CHAR[np.minimum(codes, 128)]
     lower = text.lower()
     if len(lower) != len(text):
         lower = text  # İ becomes two characters
@@ -189,7 +176,7 @@ def _json_spans(text: str) -> list[tuple[int, int]]:
     return found
 
 
-LETTERS = 4  # of a word, in a token
+_TOKEN = re.compile(r" ?[A-Za-z]{1,4}| ?\S|\s")
 
 
 def estimated_tokens(text: str) -> NDArray[np.int64]:
@@ -201,19 +188,7 @@ def estimated_tokens(text: str) -> NDArray[np.int64]:
     rare words, such as identifiers, may take more. Raises InputError on half of a surrogate pair.
     """
     utf8(text)
-    if not text:
-        return np.empty((0, 2), np.int64)
-    codes = code_points(text)
-    lower = codes | 0x20  # of a letter; no other character becomes one
-    letter = (lower >= ord("a")) & (lower <= ord("z"))
-    at = np.arange(len(codes))
-    word = np.maximum.accumulate(np.where(letter, 0, at + 1))  # where its letters begin
-    goes_on = letter[:-1] & letter[1:] & ((at - word)[:-1] % LETTERS != LETTERS - 1)
-    goes_on |= (codes[:-1] == ord(" ")) & ~is_space(codes[1:])
-    ends = np.append(np.flatnonzero(~goes_on) + 1, len(codes))
-    spans = np.stack([np.append(0, ends[:-1]), ends], axis=1)
+    spans = np.array([m.span() for m in _TOKEN.finditer(text)], np.int64).reshape(-1, 2)
     if text.isascii():
         return spans
-    last = codes[ends - 1]
-    sizes = 1 + (last >= 0x80).astype(int) + (last >= 0x800) + (last >= 0x10000)
-    return np.repeat(spans, sizes, axis=0)
+    return np.repeat(spans, [len(text[end - 1].encode()) for end in spans[:, 1].tolist()], axis=0)

@@ -110,12 +110,12 @@ def native_module() -> Any:
 
 
 def kernel(
-    reference: Callable[..., Any], check: Callable[..., None], *, works: bool = True
+    reference: Callable[..., Any], check: Callable[..., None]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a call of the native module a kernel: NumPy answers where the module cannot.
 
     reference, check: take the same arguments; the one answers in NumPy, the other raises a
-    ValueError that names what does not fit. works: whether this processor runs the native version.
+    ValueError that names what does not fit.
 
     The module refuses what does not fit by itself, before it writes. So it is called first: the
     check takes as long as a scan of a few hundred rows, and is there to say it better.
@@ -124,7 +124,7 @@ def kernel(
     def choose(native: Callable[P, R]) -> Callable[P, R]:
         @wraps(native)
         def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-            if works and _native is not None:
+            if _native is not None:
                 try:
                     return native(*args, **kwargs)
                 except Exception:

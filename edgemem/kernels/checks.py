@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgemem.kernels.reference import EVERY_KEY, GELU, SILU, packed_shape
+from edgemem.kernels.reference import EVERY_KEY, GELU, SILU
 
 if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
@@ -24,8 +24,6 @@ __all__ = [
     "gated",
     "gated_backward",
     "metric_query",
-    "pack_bf16",
-    "product_bf16",
     "quantize_i8",
     "rank",
     "rms_norm",
@@ -270,33 +268,3 @@ def gated(gate_up: Any, activation: int, out: Any, halves: Any) -> None:
 
 def gated_backward(halves: Any, d_out: Any, activation: int, d_gate_up: Any) -> None:
     gated(d_gate_up, activation, d_out, halves)
-
-
-def pack_bf16(rows: Any, start: Any, k: Any, packed: Any) -> None:
-    check_rows("rows", rows)
-    check_count("k", k)
-    check_count("start", start, 0)
-    _check_packed(packed, k, rows.shape[1])
-    end = start + len(rows)
-    if start % 2 or end > k or (end % 2 and end < k):
-        raise ValueError(
-            f"rows {start} to {end} are given of {k}; they must begin with an even one and end "
-            "with an even number or all"
-        )
-
-
-def product_bf16(x: Any, packed: Any, add: bool, out: Any) -> None:
-    check_rows("x", x)
-    check_array("out", out, np.float32, 2)
-    _check_packed(packed, x.shape[1], out.shape[1])
-    if len(out) != len(x):
-        raise ValueError(f"out has {len(out)} rows, x has {len(x)}")
-
-
-def _check_packed(packed: Any, k: int, columns: int) -> None:
-    check_array("packed", packed, np.uint16, 4)
-    wanted = packed_shape(k, columns)
-    if packed.shape != wanted:
-        raise ValueError(
-            f"packed has shape {packed.shape}; a matrix of {k} by {columns} needs {wanted}"
-        )

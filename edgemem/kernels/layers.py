@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from edgemem import kernels
 from edgemem.kernels import checks, kernel, native_module, reference
-from edgemem.kernels.reference import EVERY_KEY, GELU, SILU, FloatArray, HalfArray, packed_shape
+from edgemem.kernels.reference import EVERY_KEY, GELU, SILU, FloatArray, HalfArray
 
 __all__ = [
     "EVERY_KEY",
     "GELU",
-    "HAS_BF16",
     "SILU",
     "gated",
     "gated_backward",
-    "pack_bf16",
-    "packed_shape",
-    "product_bf16",
     "rms_norm",
     "rms_norm_backward",
     "softmax_backward",
     "softmax_causal",
 ]
-
-HAS_BF16: bool = native_module() is not None and native_module().HAS_BF16
-"""Whether the processor multiplies bfloat16: products then take half the time of float32's."""
 
 
 @kernel(reference.rms_norm, checks.rms_norm)
@@ -104,25 +97,3 @@ def gated_backward(
     (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
     """
     native_module().gated_backward(halves, d_out, activation, kernels.isa, d_gate_up)
-
-
-@kernel(reference.pack_bf16, checks.pack_bf16, works=HAS_BF16)
-def pack_bf16(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
-    """Rows `start` on of a matrix of k rows in bfloat16, in the order that `product_bf16` wants.
-
-    rows: (count, columns) float32; start: even, and so is start + count, or it is k; packed:
-    uint16, of the whole matrix, its shape `packed_shape`: [panel, pair, column, row of the pair].
-    Rounded to nearest, halves to even. Zeros stand for what a last panel or pair lacks.
-    """
-    native_module().pack_bf16(rows, start, k, packed)
-
-
-@kernel(reference.product_bf16, checks.product_bf16, works=HAS_BF16)
-def product_bf16(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
-    """out = x @ matrix, both rounded to bfloat16 and summed in float32; add: out += x @ matrix.
-
-    x: (n, k) float32; packed: the matrix of k rows, as `pack_bf16` wrote it; out: (n, columns)
-    float32. A number below 2**-126 may count as 0. A sum of k random products differs from that of
-    float32 by 0.24 % of the root of its products' squares. Without HAS_BF16 it is slow.
-    """
-    native_module().product_bf16(x, packed, add, out)

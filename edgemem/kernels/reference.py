@@ -28,9 +28,6 @@ __all__ = [
     "gated_backward",
     "metric_query",
     "middles",
-    "pack_bf16",
-    "packed_shape",
-    "product_bf16",
     "quantize_i8",
     "rank",
     "rms_norm",
@@ -382,39 +379,3 @@ def softmax_backward(p: FloatArray, d: FloatArray) -> None:
     for rows in _blocks(p):
         d[rows] -= np.einsum("ij,ij->i", p[rows], d[rows])[:, None]
         d[rows] *= p[rows]
-
-
-def packed_shape(k: int, columns: int) -> tuple[int, int, int, int]:
-    """Of a matrix of k rows as `pack_bf16` writes it: (panels, pairs, 16, 2).
-
-    There are ceil(columns / 16) panels of columns and ceil(k / 2) pairs of rows.
-    """
-    return -(-columns // 16), -(-k // 2), 16, 2
-
-
-def pack_bf16(rows: FloatArray, start: int, k: int, packed: HalfArray) -> None:
-    count, columns = rows.shape
-    panels = packed.shape[0]
-    whole = np.zeros((count + count % 2, panels * 16), np.uint16)
-    whole[:count, :columns] = _rounded(rows)
-    pairs = slice(start // 2, (start + len(whole)) // 2)
-    packed[:, pairs] = whole.reshape(-1, 2, panels, 16).transpose(2, 0, 3, 1)
-
-
-def product_bf16(x: FloatArray, packed: HalfArray, add: bool, out: FloatArray) -> None:
-    panels, pairs = packed.shape[:2]
-    by_row = packed.transpose(1, 3, 0, 2).reshape(2 * pairs, panels * 16)
-    product = np.matmul(_wide(_rounded(x)), _wide(by_row[: x.shape[1], : out.shape[1]]))
-    np.add(out, product, out=out) if add else np.copyto(out, product)
-
-
-def _rounded(numbers: FloatArray) -> HalfArray:
-    """As bfloat16, to nearest, halves to even; a NaN stays one."""
-    bits = numbers.view(np.uint32)
-    nearest = bits + 0x7FFF + ((bits >> 16) & 1)
-    kept = np.where(np.isnan(numbers), bits | 0x400000, nearest)
-    return (kept >> 16).astype(np.uint16)
-
-
-def _wide(halves: HalfArray) -> FloatArray:
-    return (halves.astype(np.uint32) << 16).view(np.float32)

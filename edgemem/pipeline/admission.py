@@ -47,7 +47,6 @@ def plan(
     wanted = Choice(
         n_ctx=settings.n_ctx if engine is None else engine.n_ctx,
         vectors=settings.vectors,
-        compressor=settings.ahead_percent > 0,
         prefix_bytes=PREFIX_BYTES,
     )
     return admit(wanted, predict(settings, counts, dim, engine), limit_bytes)
@@ -57,10 +56,8 @@ def predict(
     settings: Settings, counts: dict[str, int], dim: int | None, engine: Engine | None = None
 ) -> Callable[[Choice], dict[str, int]]:
     """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
-    from edgemem.pipeline.ahead import TOKENS  # imports the compressor, which few processes load
-
     of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
-    scorer = adapters = embedder = 0
+    adapters = embedder = 0
     with suppress(ModelNotFound):
         if engine is not None:
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
@@ -73,7 +70,6 @@ def predict(
             )
             of_engine = partial(llama.engine_bytes, file)
             adapters = _adapter_bytes(settings.experts, file)
-        scorer = llama.compressor_bytes(models.find(settings.model), TOKENS)
     with suppress(ModelNotFound):
         embedder = embedder_bytes(models.find(settings.embedder))
 
@@ -84,7 +80,6 @@ def predict(
             "adapters": adapters,
             "embedder": embedder,
             "index": index_bytes(counts["vectors"], dim or DIM, choice.vectors),
-            "compressor": scorer if choice.compressor else 0,
         }
 
     return parts

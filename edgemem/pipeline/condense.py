@@ -1,33 +1,23 @@
 """What memories tell about a question, within a budget of tokens: context for a model of your own.
 
-A look-up and a selection: no text is embedded, and no model is asked. Which turns matter is what
-the search found out, which sentences of them the question's words say, and which words of these
-the sensitivities that `ahead.py` stored, where it has come so far.
+A selection: no text is embedded, and no model is asked. Which turns matter is what the search found
+out, and which sentences of them the question's words say.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.compress import (
-    Compressed,
-    Scores,
-    Span,
-    budget_of,
-    compress,
-    joined,
-    relevance,
-)
+from edgemem.compression.compress import Compressed, Span, compress, relevance
 from edgemem.compression.layout import estimated_tokens
 from edgemem.pipeline.recall import evidence_of
-from edgemem.results import Evidence, Hit
+from edgemem.results import Hit
 from edgemem.stages.evidence import head
 
 if TYPE_CHECKING:
@@ -62,38 +52,17 @@ def condense(
     estimate counts the tokens by default. Left out is what `recall` leaves out. Raises InputError
     as `compress_prompt`, StoreError.
     """
-    started = time.perf_counter()
     found = evidence_of(memory, question, hits, most=len(hits))
     found.sort(key=lambda evidence: evidence.when or "")
     sources = tuple(evidence.source for evidence in found if evidence.source is not None)
-    heads = [head(evidence) for evidence in found]
-    # Each space for itself, so that the stored places of tokens stay right.
-    bodies = [_OTHER_SPACE.sub(" ", evidence.text) for evidence in found]
-    lines = [head + body for head, body in zip(heads, bodies, strict=True)]
-    tokens = tokenizer("\n".join(lines))
+    lines = [head(evidence) + _OTHER_SPACE.sub(" ", evidence.text) for evidence in found]
     near = np.array([hit.score for hit in sources], np.float32)
     context = compress(
         lines,
-        _stored_scores(memory, found, heads, lines),
         tokenizer,
-        budget_of(target_token, rate, len(tokens)),
-        tokens=tokens,
+        target_token=target_token,
+        rate=rate,
         relevance=lambda layout: relevance(layout, question, turns=near),
         keep=keep,
     )
-    return Condensed(replace(context, seconds=time.perf_counter() - started), sources)
-
-
-def _stored_scores(
-    memory: Memory, found: Sequence[Evidence], heads: Sequence[str], lines: Sequence[str]
-) -> Scores:
-    """The scores of the lines' tokens, as far as they were made ahead of time."""
-    stored = memory.store.sensitivities([e.turn for e in found if e.turn is not None])
-    parts, start = [], 0
-    for evidence, before, line in zip(found, heads, lines, strict=True):
-        known = stored.get(evidence.turn or "")
-        if known is not None and known.offsets[:, 1].max(initial=0) <= len(evidence.text):
-            offsets = known.offsets.astype(np.int64)
-            parts.append((start + len(before), Scores(offsets, known.values, "fisher")))
-        start += len(line) + 1
-    return joined(parts)
+    return Condensed(context, sources)

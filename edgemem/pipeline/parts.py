@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgemem import cachefile
 from edgemem.budget import Plan
@@ -22,10 +21,6 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.store import Store
 from edgemem.store.database import work_lock
-
-if TYPE_CHECKING:
-    from edgemem.compression.sensitivity import Scorer
-    from edgemem.pipeline.ahead import Ahead
 
 __all__ = ["Parts"]
 
@@ -49,7 +44,6 @@ class Parts:
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
         self._closed = False
-        self._ahead: Ahead | None = None
         self.plan: Plan | None = None
         if (limit := settings.memory_limit_bytes) is not None:
             try:
@@ -58,12 +52,6 @@ class Parts:
             except BaseException:
                 store.close()
                 raise
-        if settings.ahead_percent and (self.plan is None or self.plan.choice.compressor):
-            # Imported here: most processes compress nothing, and each starts sooner without it.
-            from edgemem.pipeline.ahead import Ahead
-
-            share = settings.ahead_percent / 100
-            self._ahead = Ahead(store, self._scorer, share=share, quiet=self._quiet)
 
     @property
     def closed(self) -> bool:
@@ -189,8 +177,6 @@ class Parts:
             if self._closed:
                 return
             self._closed = True
-            if self._ahead is not None:
-                self._ahead.close()
             try:
                 self._save_index()
             except StoreError:
@@ -201,15 +187,6 @@ class Parts:
                 if self._own_engine and self._engine is not None:
                     self._engine.close()
                 self.store.close()
-
-    def _scorer(self) -> Scorer:
-        from edgemem.compression.sensitivity import Scorer
-
-        return Scorer.load(self.settings.model, threads=1)
-
-    def _quiet(self) -> bool:
-        engine = self._engine
-        return not self.working.locked() and (engine is None or not engine.busy)
 
     def _save_index(self) -> None:
         index, embedder = self._index, self._embedder

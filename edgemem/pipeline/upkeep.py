@@ -26,7 +26,6 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.store import Store
 from edgemem.store.rows import import_rows
-from edgemem.store.store import backlog
 from edgemem.store.writing import Transaction
 
 __all__ = ["doctor", "export_jsonl", "import_jsonl", "reindex"]
@@ -231,7 +230,6 @@ def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str
         "path": str(store.path or ":memory:"),
         "problems": store.check(),
         "counts": store.counts(),
-        "sensitivities": backlog(store),
         "pending": [
             {
                 "id": piece.id,

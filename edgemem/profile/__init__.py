@@ -91,7 +91,6 @@ def profile(
     choice = Choice(
         n_ctx=found["n_ctx"],
         vectors=found["vectors"],
-        compressor=any(part.name == "compressor" for part in made.parts),
         prefix_bytes=PREFIX_BYTES,
     )
     return replace(

@@ -262,7 +262,7 @@ def verdict(
     none runs it, by what it would hold with every layer there.
     """
     told = predict(choice)
-    shrinks = {"kv", "compute", "prefixes", "index", "compressor"}
+    shrinks = {"kv", "compute", "prefixes", "index"}
     if budget.kind == "ram":
         measured = {part.name: part.mb * 1e6 for part in profile.parts}
         rest = (profile.unexplained_mb or 0.0) * 1e6
@@ -309,7 +309,6 @@ _LEFT, _RIGHT = 90, 150  # room for the names and the figures of a row
 _ROW = 26
 _COLOURS = {
     "weights": "#2563c9",
-    "compressor": "#7a5a3a",
     "embedder": "#7c4fc4",
     "libraries": "#5d6673",
     "kv": "#0b7f75",

@@ -32,7 +32,6 @@ __all__ = [
     "Tensors",
     "build_info",
     "chat_formatter",
-    "compressor_bytes",
     "counted_buffers",
     "engine_bytes",
     "forget_errors",
@@ -53,7 +52,6 @@ _TRIED = 32  # tokens of the batch that a child tries: a whole tile of each kind
 _BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
 _F16, _F32 = 2, 4
 _TOKEN_BYTES, _MERGE_BYTES = 160, 170  # of llama.cpp's tables
-_KEPT_STATES = 8  # arrays of each token's state that a pass keeps in every layer, about
 _ADVICE = "check it with `edgemem models verify`, or pull it again"
 
 FloatArray = NDArray[np.float32]
@@ -279,13 +277,6 @@ def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
         "compute": batch * _F32 * (2 * heads * n_ctx + states) + tokens * _F32,
         "prefixes": min(choice.prefix_bytes, STAGES * kv),
     }
-
-
-def compressor_bytes(file: Path, tokens: int) -> int:
-    """Of the model mapped once more, and a pass over so many tokens. Raises ModelError."""
-    header = _header(file)
-    states = _number(header, "block_count") * _number(header, "embedding_length")
-    return file.stat().st_size + _KEPT_STATES * states * _F32 * tokens
 
 
 def _header(file: Path) -> Header:

@@ -30,7 +30,6 @@ __all__ = [
     "BATCH",
     "NewMemory",
     "PendingItem",
-    "StoredSensitivity",
     "StoredTurn",
     "export_rows",
     "import_rows",
@@ -98,26 +97,6 @@ class PendingItem:
     last_error: str | None
     created_at: str
     next_try_at: str | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredSensitivity:
-    """Scores of one turn's tokens.
-
-    offsets: (n, 2) int32, characters [start, end) of the text of the turn's memory. scores: (n,)
-    uint8, the square roots of the sensitivities in steps: most are small beside the largest, and
-    would share a few even steps. scale: the value of (score = 1)². model: its file's sha256.
-    """
-
-    offsets: npt.NDArray[np.int32]
-    scores: npt.NDArray[np.uint8]
-    scale: float
-    model: str
-
-    @property
-    def values(self) -> npt.NDArray[np.float32]:
-        """The sensitivities, (n,) float32 >= 0, within 1/255 of the largest at most."""
-        return np.float32(self.scale) * self.scores.astype(np.float32) ** 2
 
 
 def as_json(values: Iterable[Any]) -> str:
@@ -283,20 +262,6 @@ def pending_item(row: Sequence[Any]) -> PendingItem:
         last_error=row[7],
         created_at=row[8],
         next_try_at=row[9],
-    )
-
-
-def stored_sensitivity(
-    id: str, offsets: bytes, scores: bytes, scale: float, model: str
-) -> StoredSensitivity:
-    """A row of `sensitivities` of the turn with that id."""
-    if len(offsets) != 8 * len(scores) or not 0 <= scale < float("inf"):
-        raise StoreCorrupt(
-            f"the sensitivities of turn {id!r} are damaged ({len(scores)} scores, {len(offsets)} "
-            "bytes of offsets); check the store with `edgemem doctor`"
-        )
-    return StoredSensitivity(
-        np.frombuffer(offsets, "<i4").reshape(-1, 2), np.frombuffer(scores, np.uint8), scale, model
     )
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
@@ -34,28 +33,22 @@ from edgemem.store.rows import (
     TURN_COLUMNS,
     Ints,
     PendingItem,
-    StoredSensitivity,
     StoredTurn,
     as_json,
     export_rows,
     history_row,
     memory_item,
     pending_item,
-    stored_sensitivity,
     stored_turn,
 )
 from edgemem.store.writing import Transaction
 
 __all__ = [
     "Browsed",
-    "Neighbour",
     "Store",
-    "backlog",
     "browse",
     "owners",
-    "put",
     "replacements",
-    "unscored",
 ]
 
 Items = list[MemoryItem]  # Store.list hides the built-in inside the class
@@ -341,15 +334,6 @@ class Store:
             turns, memories = writing.extent(connection, tuple(memory_ids))
         return [row[1] for row in turns], [row[1] for row in memories]
 
-    def sensitivities(self, turn_ids: Sequence[str]) -> dict[str, StoredSensitivity]:
-        """Of the turns that have them, in the order asked for: which tokens matter, ready made."""
-        rows = self.select(
-            "SELECT t.id, n.offsets, n.scores, n.scale, n.model FROM sensitivities n "
-            f"JOIN turns t ON t.rowid = n.turn WHERE t.id {LISTED}",
-            as_json(turn_ids),
-        )
-        return _in_order(turn_ids, {row[0]: stored_sensitivity(*row) for row in rows})
-
     def history(self, memory_id: str) -> HistoryRows:
         """What happened to a memory, oldest first, as mem0's rows."""
         rows = self.select(
@@ -490,89 +474,6 @@ def _limit(limit: int | None) -> int:
     if limit < 0:
         raise InputError(f"limit is {limit}; give 0 or more, or None for all")
     return limit
-
-
-# --- sensitivities of what was said, a byte a token -------------------------------------------
-
-# A row goes with its turn (by cascade) and when the turn's memory is deleted or gets other words
-# (by a trigger): neither an erase nor an edit leaves scores of words that are gone. The words of a
-# turn are those of its own memory, which may have been edited since.
-_STANDING = f"FROM {_TURNS_AND_MEMORIES} WHERE m.kind = 'turn' AND m.deleted_at IS NULL"
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A turn among those around one that wants scores. wanted: whether this one does too."""
-
-    id: str
-    speaker: str
-    text: str
-    wanted: bool
-
-
-def put(
-    tx: Transaction,
-    turn_id: str,
-    text: str,
-    offsets: NDArray[np.int32],
-    values: NDArray[np.float32],
-    model: str,
-) -> bool:
-    """Keep the sensitivities of a turn; whether its text is still the one that was scored.
-
-    offsets: (n, 2) int32; values: (n,) float32 >= 0. Nothing is written for a turn that was erased,
-    or whose memory was deleted or edited, while its text was read.
-    """
-    scale = float(values.max(initial=0)) / 255**2
-    scores = np.rint(np.sqrt(values / scale)) if scale else np.zeros(len(values))
-    with tx.step() as connection:
-        done = connection.execute(
-            "INSERT OR REPLACE INTO sensitivities (turn, model, scale, offsets, scores) "
-            f"SELECT t.rowid, ?, ?, ?, ? {_STANDING} AND t.id = ? AND m.memory = ? LIMIT 1",
-            (
-                model,
-                scale,
-                offsets.astype("<i4").tobytes(),
-                scores.astype(np.uint8).tobytes(),
-                turn_id,
-                text,
-            ),
-        )
-    return done.rowcount > 0
-
-
-def unscored(store: Store, model: str, *, before: int, after: int) -> list[Neighbour]:
-    """The oldest turn without scores of this model, and the turns around it, in order; or nothing.
-
-    before, after: at most so many turns of the same user, agent and run on either side.
-    """
-    missing = "NOT EXISTS (SELECT 1 FROM sensitivities n WHERE n.turn = t.rowid AND n.model = ?)"
-    columns = f"SELECT DISTINCT t.rowid, t.id, coalesce(t.name, t.role), m.memory, {missing}"
-    same = "t.user_id IS ? AND t.agent_id IS ? AND t.run_id IS ?"
-    with store.snapshot() as connection:
-        first = connection.execute(
-            f"SELECT t.rowid, t.user_id, t.agent_id, t.run_id {_STANDING} AND {missing} "
-            "ORDER BY t.rowid LIMIT 1",
-            (model,),
-        ).fetchone()
-        if first is None:
-            return []
-        found: list[tuple[Any, ...]] = []
-        for side, order, limit in (("<", "DESC", before), (">=", "", after + 1)):
-            found += connection.execute(
-                f"{columns} {_STANDING} AND {same} AND t.rowid {side} ? "
-                f"ORDER BY t.rowid {order} LIMIT ?",
-                (model, *first[1:], first[0], limit),
-            )
-    return [Neighbour(row[1], row[2], row[3], bool(row[4])) for row in sorted(found)]
-
-
-def backlog(store: Store) -> dict[str, int]:
-    """How many turns have scores, and how many still want them."""
-    ((ready, standing),) = store.select(
-        f"SELECT (SELECT count(*) FROM sensitivities), count(DISTINCT t.rowid) {_STANDING}"
-    )
-    return {"ready": ready, "missing": standing - ready}
 
 
 # --- for a person who looks through a store ---------------------------------------------------

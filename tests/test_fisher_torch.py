@@ -1,8 +1,8 @@
 """Fisher sensitivities against torch's autograd on the same weights, where torch is installed.
 
-    python -m tests.test_sensitivity_torch
+    python -m tests.test_fisher_torch
 
-writes the numbers that tests/test_sensitivity.py compares with where it is not.
+writes the numbers that tests/test_fisher.py compares with where it is not.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemem.compression.sensitivity import Scorer
+from edgemem.compression.fisher import FAMILIES
 from edgemem.runtime import models
 from tests.ggufkit import tiny, write_gguf
-from tests.test_sensitivity import FAMILIES, FIXTURES, TOKENS, rank_correlation
+from tests.test_fisher import FIXTURES, TOKENS, rank_correlation, scored
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -44,11 +44,6 @@ NAMES = {
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }  # fmt: skip
-GEMMA_NAMES = NAMES | {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 
 
 def tiny_in_torch(architecture):
@@ -69,27 +64,18 @@ def tiny_in_torch(architecture):
         tie_word_embeddings=True,
         attn_implementation="eager",
     )
-    if architecture == "gemma3":
-        common |= dict(
-            sliding_window=value["attention.sliding_window"],
-            query_pre_attn_scalar=value["attention.key_length"],
-            rope_local_base_freq=10_000.0,
-        )
-    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma3": "Gemma3"}[architecture]
-    config = getattr(transformers, f"{kind}{'Text' * (kind == 'Gemma3')}Config")(**common)
+    kind = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[architecture]
+    config = getattr(transformers, f"{kind}Config")(**common)
     model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
-    names = GEMMA_NAMES if architecture == "gemma3" else NAMES
     state = {}
     for name, tensor in tensors.items():
-        if architecture == "gemma3" and "norm" in name:
-            tensor = tensor - 1  # which a GGUF has added
         if architecture == "llama" and name.endswith(("attn_q.weight", "attn_k.weight")):
             # llama.cpp turns neighbours, transformers the halves of a head.
             head = tensor.reshape(-1, value["attention.key_length"] // 2, 2, tensor.shape[1])
             tensor = head.transpose(0, 2, 1, 3).reshape(tensor.shape)
         if name.startswith("blk."):
             _, layer, part, kind_of = name.split(".")
-            name = f"model.layers.{layer}.{names[part]}.{kind_of}"
+            name = f"model.layers.{layer}.{NAMES[part]}.{kind_of}"
         else:
             name = {
                 "token_embd.weight": "model.embed_tokens.weight",
@@ -106,11 +92,10 @@ def tiny_in_torch(architecture):
 def test_every_family_agrees_with_autograd(architecture, tmp_path):
     losses, scores = by_torch(tiny_in_torch(architecture), TOKENS.tolist())
     path = write_gguf(tmp_path / "tiny.gguf", *tiny(architecture))
-    with Scorer.load(path) as scorer:
-        found = scorer.sensitivity(TOKENS.tolist())
-    np.testing.assert_allclose(found.neg_log_p[1:], losses, atol=2e-4)
-    assert rank_correlation(found.scores[1:-1], scores[1:-1]) >= 0.999
-    np.testing.assert_allclose(found.scores[1:-1], scores[1:-1], rtol=0.02)
+    ours, our_losses = scored(path)
+    np.testing.assert_allclose(our_losses[1:], losses, atol=2e-4)
+    assert rank_correlation(ours[1:-1], scores[1:-1]) >= 0.999
+    np.testing.assert_allclose(ours[1:-1] / 44, scores[1:-1], rtol=0.02)
     with np.load(FIXTURES / "sensitivity-tiny.npz") as kept:
         np.testing.assert_allclose(kept[f"{architecture}_scores"], scores, rtol=1e-3, atol=1e-7)
 
@@ -128,10 +113,9 @@ def bundled_in_torch():
 def test_the_bundled_model_agrees_with_autograd(engine):
     tokens = engine.tokenize(TEXT * 2)
     losses, scores = by_torch(bundled_in_torch(), tokens)
-    with Scorer.load() as scorer:
-        found = scorer.sensitivity(tokens)
-    np.testing.assert_allclose(found.neg_log_p[1:], losses, atol=1e-3)
-    assert rank_correlation(found.scores[1:-1], scores[1:-1]) >= 0.999
+    ours, our_losses = scored(engine.path, tokens)
+    np.testing.assert_allclose(our_losses[1:], losses, atol=1e-3)
+    assert rank_correlation(ours[1:-1], scores[1:-1]) >= 0.999
 
 
 def write_kept(folder: Path) -> None:

@@ -1,0 +1,421 @@
+"""How much the loss of what a model reads depends on each token: CoreMem's Fisher scores.
+
+The model's file is mapped here once more, apart from any Engine, and each matrix is unpacked when
+its turn comes. The way forward keeps the input of each layer and nothing else; on the way back each
+layer runs forward again (Chen et al. 2016). Plain models of the Llama family and of Qwen 2, 2.5 and
+3 are known. Any other is refused: a term that is left out would give wrong numbers and no error.
+Source: CoreMem 3.3; llama.cpp's graphs of the same architectures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from edgemem.compression.compress import Scores
+from edgemem.errors import ModelError
+from edgemem.kernels import layers as kernels
+from edgemem.kernels.layers import SILU
+from edgemem.runtime.llama import Tensors
+
+if TYPE_CHECKING:
+    from edgemem.runtime.engine import Engine
+
+__all__ = ["FAMILIES", "Model", "fisher", "loss_and_gradient", "sensitivity"]
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
+
+WINDOW, OVERLAP = 2048, 512  # tokens read at once, and how many of them the window before has read
+POSITIONS = 128  # in a block of attention: what lies above the diagonal of one is computed in vain
+LOGITS = 4096  # columns of logits that are in memory at once
+
+_BASE = (
+    "attn_norm.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight",
+    "ffn_norm.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",
+)  # fmt: skip
+FAMILIES = {
+    "llama": frozenset(_BASE),
+    "qwen2": frozenset((*_BASE, "attn_q.bias", "attn_k.bias", "attn_v.bias")),
+    "qwen3": frozenset((*_BASE, "attn_q_norm.weight", "attn_k_norm.weight")),
+}
+"""The tensors of a layer, by architecture."""
+_UNKNOWN = (
+    "expert_count", "attn_logit_softcapping", "final_logit_softcapping", "logit_scale",
+    "embedding_scale", "residual_scale", "attention.scale", "attention.sliding_window",
+)  # fmt: skip
+
+
+def fisher(
+    model: Model, engine: Engine, text: str, question: str = "", *, before: str = "\nQuestion:"
+) -> Scores:
+    """S(x_i) of each token of a text: CoreMem eq. 3.
+
+    question: the loss is that of the question after the text; without one, that of the text itself.
+    before: what stands between the two. engine: of the same model, for its tokens. A text longer
+    than a window is read in several, each with the question behind it. Errors as `sensitivity` and
+    `Engine.tokenize`.
+    """
+    tokens, offsets = engine.tokenize(text), engine.token_offsets(text)
+    between = engine.tokenize(before) if question else []
+    asked = [*between, *(engine.tokenize(f" {question}") if question else [])]
+    scores = np.empty(len(tokens), np.float32)
+    window = max(2, min(WINDOW, model.n_ctx) - len(asked))
+    overlap = 0 if asked else min(OVERLAP, window // 4)
+    for start in range(0, len(tokens), window - overlap):
+        first = max(0, start - overlap)
+        some = tokens[first : first + window]
+        loss_from = len(some) + len(between) if asked else 1
+        found = sensitivity(model, [*some, *asked], loss_from)[0][: len(some)]
+        scores[start : first + window] = found[start - first :]
+    return Scores(offsets, scores, "fisher")
+
+
+def sensitivity(
+    model: Model, tokens: Sequence[int], loss_from: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, and its −log p given those before it, both (n,).
+
+    tokens: n >= 1 ids of the model's vocabulary. L is the sum of the losses from position
+    `loss_from` >= 1 on.
+    The first token's gradient is many times the others' because every token attends to it, and the
+    last one's is 0 because nothing follows: their scores are the median of the others', and so is
+    the first one's −log p, of which the model says nothing.
+    Raises ModelError if the model gives no numbers.
+    Source: CoreMem eq. 3; departs from it at both ends, and L is the shifted loss.
+    """
+    ids = np.asarray(tokens, np.int64)
+    h = model.embeddings(ids)
+    losses, gradient = loss_and_gradient(model, h, ids, loss_from)
+    scores = np.linalg.norm(gradient * h, axis=1)
+    losses = np.append(np.float32(0), losses)
+    if not (np.isfinite(scores).all() and np.isfinite(losses).all()):
+        raise ModelError(
+            f"{model.path.name} gave no numbers to score tokens by; the file is damaged: check it "
+            "with `edgemem models verify`"
+        )
+    if len(ids) > 2:
+        scores[[0, -1]], losses[0] = np.median(scores[1:-1]), np.median(losses[1:])
+    return scores, losses
+
+
+def loss_and_gradient(
+    model: Model, embeddings: FloatArray, tokens: IntArray, loss_from: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """The loss of each token but the first, and the gradient of the sum of those that count.
+
+    embeddings: (n, dim) float32, what the model is given instead of the tokens; tokens: (n,) int64,
+    what it is to predict. The loss counts the tokens from position `loss_from` >= 1 on.
+    Returns −log p(token | those before it) (n - 1,) float32 in nats, and (n, dim) float32.
+    Cost: six products of each weight and token, and of attention O(n²).
+    """
+    inputs = [embeddings]
+    # BLAS's own threads wait for each other without sleep: on a busy machine the same products took
+    # many times the processor time (bench/LOG.md). Rows are split among ours instead.
+    with threadpool_limits(1, "blas"):
+        for layer in range(model.layers):
+            inputs.append(_Layer(model, layer, inputs[-1]).output())
+        losses, dx = _head(model, inputs.pop(), tokens[1:], loss_from - 1)
+        for layer in reversed(range(model.layers)):
+            dx = _Layer(model, layer, inputs.pop()).backward(dx)
+    return losses, dx
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+class Model:
+    """A mapped GGUF file and the threads that work on it. One caller at a time; close it when done.
+
+    adjacent: RoPE turns the numbers 2i and 2i + 1 of a head, otherwise i and i + head_dim / 2.
+    angles: (head_dim / 2,) float64, radians a position.
+    Raises ModelError on a damaged file or a model whose gradient is not known here.
+    """
+
+    def __init__(self, path: Path, threads: int = 2) -> None:
+        self.path, self._threads = path, threads
+        self._file = Tensors(path)
+        self.names = self._file.shapes.keys()
+        try:
+            self._read_shape()
+        except BaseException:
+            self._file.close()
+            raise
+        self._pool = ThreadPoolExecutor(threads, "edgemem-fisher")
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        self._file.close()
+
+    def _read_shape(self) -> None:
+        architecture = str(self._file.settings.get("general.architecture"))
+        if architecture not in FAMILIES:
+            raise self._refusal(f"its architecture is {architecture}")
+
+        def number(key: str, otherwise: float | None = None, least: int = 0) -> float:
+            value = self._file.settings.get(f"{architecture}.{key}", otherwise)
+            if isinstance(value, str) or value is None or not least <= value < 2**31:
+                raise self._refusal(f"its {architecture}.{key} is {value!r}")
+            return value
+
+        def size(key: str, otherwise: float | None = None) -> int:
+            return int(number(key, otherwise, 1))
+
+        self.layers, self.dim = size("block_count"), size("embedding_length")
+        self.heads, self.n_ctx = size("attention.head_count"), size("context_length")
+        self.kv_heads = size("attention.head_count_kv", self.heads)
+        self.head_dim = size("attention.key_length", self.dim // self.heads)
+        self.eps = number("attention.layer_norm_rms_epsilon")
+        self.adjacent = architecture == "llama"
+        powers = -np.arange(0, self.head_dim, 2) / self.head_dim
+        self.angles = number("rope.freq_base", 10_000) ** powers
+        if "rope_freqs.weight" in self.names:  # Llama 3.1's
+            divisors = np.empty((1, self.head_dim // 2), np.float32)
+            self._file.read("rope_freqs.weight", divisors)
+            self.angles = self.angles / divisors[0]
+        kind = self._file.settings.get(f"{architecture}.rope.scaling.type", "none")
+        if kind != "none":
+            raise self._refusal(f"its RoPE is scaled by {kind}")
+        if number("rope.dimension_count", self.head_dim) != self.head_dim or self.head_dim % 2:
+            raise self._refusal("RoPE turns a part of each head only")
+        if number("attention.value_length", self.head_dim) != self.head_dim:
+            raise self._refusal("its heads are of several sizes")
+        for key in _UNKNOWN:
+            if number(key, 0):
+                raise self._refusal(f"it has {architecture}.{key}")
+        named = {f"blk.{i}.{name}" for i in range(self.layers) for name in FAMILIES[architecture]}
+        named |= {"token_embd.weight", "output_norm.weight"}
+        free = {"output.weight", "rope_freqs.weight"}
+        if odd := sorted(named ^ (self.names - free)):
+            what = "missing" if odd[0] in named else "not known"
+            raise self._refusal(f"its tensor {odd[0]} is {what}")
+        self.vocabulary = self._file.shapes["token_embd.weight"][0]
+        self.head = "output.weight" if "output.weight" in self.names else "token_embd.weight"
+
+    def _refusal(self, why: str) -> ModelError:
+        return ModelError(
+            f"the gradient of {self.path.name} cannot be computed: {why}; allowed are plain models "
+            f"of the architectures {', '.join(FAMILIES)}. Use `self_information` (−log p) for it"
+        )
+
+    def each(self, work: Callable[[int], object], count: int) -> None:
+        """work(0) … work(count - 1), in several threads."""
+        list(self._pool.map(work, range(count)))
+
+    def over_rows(self, work: Callable[[slice], object], rows: int) -> None:
+        """work on all rows, a slice for each thread."""
+        step = max(16, -(-rows // self._threads))
+        self.each(lambda i: work(slice(i * step, min((i + 1) * step, rows))), -(-rows // step))
+
+    def times(self, x: FloatArray, matrix: FloatArray) -> FloatArray:
+        """x @ matrix, the rows of x split among the threads."""
+        out = np.empty((len(x), matrix.shape[1]), np.float32)
+        self.over_rows(lambda t: np.matmul(x[t], matrix, out=out[t]), len(x))
+        return out
+
+    def embeddings(self, tokens: IntArray) -> FloatArray:
+        """(n, dim): the rows of the tokens."""
+        return np.concatenate([self.tensor("token_embd.weight", token, 1) for token in tokens])
+
+    def tensor(self, name: str, first: int = 0, rows: int | None = None) -> FloatArray:
+        """(rows or what is left, columns): a tensor, or its rows from `first` on."""
+        all_rows, columns = self._file.shapes[name]
+        out = np.empty((min(rows or all_rows, all_rows - first), columns), np.float32)
+        self.over_rows(lambda t: self._file.read(name, out[t], first + t.start), len(out))
+        return out
+
+
+# -- forward and back ------------------------------------------------------------------------------
+
+
+class _Normed:
+    """y = x / rms(x) · weight, row by row, and what the way back needs."""
+
+    def __init__(self, x: FloatArray, weight: FloatArray, eps: float) -> None:
+        self._weight, self.y = weight, np.empty(x.shape, np.float32)
+        self._inverse, self._halves = np.empty(len(x), np.float32), np.empty(x.shape, np.uint16)
+        kernels.rms_norm(x, weight, eps, self.y, self._inverse, self._halves)
+
+    def backward(self, dy: FloatArray) -> FloatArray:
+        dx = np.zeros_like(dy)
+        kernels.rms_norm_backward(dy, self._halves, self._weight, self._inverse, dx)
+        return dx
+
+
+class _Layer:
+    """A layer that has run forward up to its last product, and the way back through it."""
+
+    def __init__(self, model: Model, layer: int, x: FloatArray) -> None:
+        def matrix(*names: str) -> FloatArray:
+            return np.concatenate([model.tensor(f"blk.{layer}.{name}") for name in names])
+
+        def normed(name: str, x: FloatArray) -> _Normed:
+            return _Normed(x, matrix(f"{name}.weight")[0], model.eps)
+
+        self._model = model
+        self._attention_in = normed("attn_norm", x)
+        self._W_qkv = matrix("attn_q.weight", "attn_k.weight", "attn_v.weight")
+        qkv = model.times(self._attention_in.y, self._W_qkv.T)
+        if f"blk.{layer}.attn_q.bias" in model.names:
+            qkv += np.concatenate([matrix(f"attn_{name}.bias")[0] for name in "qkv"])
+        self._attention = _Attention(model, layer, qkv)
+        self._W_o = matrix("attn_output.weight")
+        self._middle = x + model.times(self._attention.output(), self._W_o.T)
+        self._ffn_in = normed("ffn_norm", self._middle)
+        self._W_gate_up = matrix("ffn_gate.weight", "ffn_up.weight")
+        gate_up = model.times(self._ffn_in.y, self._W_gate_up.T)
+        self._gates = np.empty(gate_up.shape, np.uint16)
+        self._gated = gated = np.empty((len(x), gate_up.shape[1] // 2), np.float32)
+        model.over_rows(lambda t: kernels.gated(gate_up[t], SILU, gated[t], self._gates[t]), len(x))
+        self._W_down = matrix("ffn_down.weight")
+
+    def output(self) -> FloatArray:
+        return self._middle + self._model.times(self._gated, self._W_down.T)
+
+    def backward(self, d_out: FloatArray) -> FloatArray:
+        """The gradient of the layer's input from that of its output, both (n, dim)."""
+        times = self._model.times
+        d_gated, d_gate_up = times(d_out, self._W_down), np.empty(self._gates.shape, np.float32)
+        self._model.over_rows(
+            lambda t: kernels.gated_backward(self._gates[t], d_gated[t], SILU, d_gate_up[t]),
+            len(d_out),
+        )
+        d_middle = d_out + self._ffn_in.backward(times(d_gate_up, self._W_gate_up))
+        d_qkv = self._attention.backward(times(d_middle, self._W_o))
+        return d_middle + self._attention_in.backward(times(d_qkv, self._W_qkv))
+
+
+class _Attention:
+    """Causal attention with grouped queries over n tokens.
+
+    qkv: (n, (heads + 2 kv_heads) · head_dim), all queries, all keys, all values of a token. _q is
+    (kv_heads, n · group, head_dim), where the group = heads / kv_heads queries of a position that
+    share a head of keys stand together; _k and _v are (kv_heads, n, head_dim).
+    """
+
+    def __init__(self, model: Model, layer: int, qkv: FloatArray) -> None:
+        s = self._model = model
+        self._n = len(qkv)
+        turn = np.exp(1j * np.arange(self._n)[:, None] * s.angles)
+        self._turn = turn.astype(np.complex64)[:, None]
+        ends = [s.heads * s.head_dim, (s.heads + s.kv_heads) * s.head_dim]
+        q, k, v = np.split(qkv, ends, axis=1)
+        self._norms: list[_Normed] = []
+        if f"blk.{layer}.attn_q_norm.weight" in model.names:  # Qwen 3's, of each head
+            for name, x in (("attn_q", q), ("attn_k", k)):
+                weight = model.tensor(f"blk.{layer}.{name}_norm.weight")[0]
+                self._norms.append(_Normed(x.reshape(-1, s.head_dim), weight, s.eps))
+            q, k = (norm.y.reshape(self._n, -1) for norm in self._norms)
+        self._scale = np.float32(s.head_dim**-0.5)
+        self._q = self._by_head(self._turned(q)) * self._scale
+        self._k, self._v = self._by_head(self._turned(k)), self._by_head(v)
+
+    def output(self) -> FloatArray:
+        """(n, heads · head_dim)."""
+        out = np.empty_like(self._q)
+
+        def head(g: int) -> None:
+            for rows, keys in self._blocks():
+                np.matmul(self._probabilities(g, rows, keys), self._v[g, keys], out=out[g, rows])
+
+        self._model.each(head, self._model.kv_heads)
+        return self._by_token(out)
+
+    def backward(self, d_out: FloatArray) -> FloatArray:
+        """The gradient of qkv from that of the output."""
+        d_o = self._by_head(d_out)
+        dq, dk, dv = np.empty_like(d_o), np.zeros_like(self._k), np.zeros_like(self._v)
+
+        def head(g: int) -> None:
+            for rows, keys in self._blocks():
+                p = self._probabilities(g, rows, keys)
+                dv[g, keys] += p.T @ d_o[g, rows]
+                dp = d_o[g, rows] @ self._v[g, keys].T
+                kernels.softmax_backward(p, dp)
+                dk[g, keys] += dp.T @ self._q[g, rows]
+                np.matmul(dp, self._k[g, keys], out=dq[g, rows])
+
+        self._model.each(head, self._model.kv_heads)
+        parts = [self._turned(self._by_token(d), back=True) for d in (dq * self._scale, dk)]
+        for i, norm in enumerate(self._norms):
+            rows = parts[i].reshape(-1, self._model.head_dim)
+            parts[i] = norm.backward(rows).reshape(self._n, -1)
+        return np.concatenate([*parts, self._by_token(dv)], axis=1)
+
+    def _probabilities(self, g: int, rows: slice, keys: slice) -> FloatArray:
+        p: FloatArray = np.matmul(self._q[g, rows], self._k[g, keys].T)
+        group = self._model.heads // self._model.kv_heads
+        kernels.softmax_causal(p, group, rows.start // group)
+        return p
+
+    def _blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Rows of queries, and the keys that the last of them sees."""
+        group = self._model.heads // self._model.kv_heads
+        for start in range(0, self._n, POSITIONS):
+            end = min(start + POSITIONS, self._n)
+            yield slice(start * group, end * group), slice(0, end)
+
+    def _turned(self, x: FloatArray, back: bool = False) -> FloatArray:
+        """RoPE of (n, heads · head_dim), as products with complex numbers of length 1; or back.
+
+        The halves of a head that lie apart become neighbours until the way back: queries and keys
+        do so alike, and their inner products stay what they are.
+        """
+        heads, apart = x.reshape(self._n, -1, self._model.head_dim), not self._model.adjacent
+        if apart and not back:
+            heads = heads.reshape(*heads.shape[:2], 2, -1).swapaxes(2, 3).reshape(heads.shape)
+        pairs = np.ascontiguousarray(heads).view(np.complex64)
+        heads = (pairs * (self._turn.conj() if back else self._turn)).view(np.float32)
+        if apart and back:
+            heads = heads.reshape(*heads.shape[:2], -1, 2).swapaxes(2, 3)
+        turned: FloatArray = heads.reshape(x.shape)
+        return turned
+
+    def _by_head(self, x: FloatArray) -> FloatArray:
+        """(n, kv_heads · r · head_dim) as (kv_heads, n · r, head_dim)."""
+        s = self._model
+        heads = x.reshape(self._n, s.kv_heads, -1).swapaxes(0, 1)
+        return heads.reshape(s.kv_heads, -1, s.head_dim)
+
+    def _by_token(self, heads: FloatArray) -> FloatArray:
+        """The way back from `_by_head`."""
+        by_token = heads.reshape(len(heads), self._n, -1).swapaxes(0, 1)
+        return by_token.reshape(self._n, -1)
+
+
+def _head(
+    model: Model, x: FloatArray, targets: IntArray, first: int
+) -> tuple[FloatArray, FloatArray]:
+    """The losses of all targets, and the gradient of x (n, dim) for the sum of those from `first`.
+
+    The vocabulary comes in blocks: what a block adds to the softmax's numerators and to the
+    gradient is scaled down when a later one has a larger logit, as in online softmax (Milakov and
+    Gimelshein 2018).
+    """
+    n = len(targets)
+    normed = _Normed(x, model.tensor("output_norm.weight")[0], model.eps)
+    h, of_target, d_h = normed.y[:n], np.empty_like(x[:n]), np.zeros_like(x)
+    largest, total = np.full(n, -np.inf, np.float32), np.zeros(n, np.float32)
+    for start in range(0, model.vocabulary, LOGITS):
+        E = model.tensor(model.head, start, LOGITS)
+        here = np.flatnonzero((start <= targets) & (targets < start + len(E)))
+        of_target[here] = E[targets[here] - start]
+        logits = model.times(h, E.T)
+        new = np.maximum(largest, logits.max(axis=1))
+        shrink, largest = np.exp(largest - new), new
+        np.exp(logits - new[:, None], out=logits)
+        total = total * shrink + logits.sum(axis=1)
+        d_h[:n] = d_h[:n] * shrink[:, None] + model.times(logits, E)
+    d_h[:n] = d_h[:n] / total[:, None] - of_target
+    d_h[:first] = 0
+    losses = largest + np.log(total) - np.einsum("ij,ij->i", h, of_target)
+    return losses, normed.backward(d_h)
