@@ -28,6 +28,7 @@ import numpy as np
 from bench import report
 from edgemem.compression.sensitivity import Scorer
 from edgemem.compression.weights import Shape, Weights
+from edgemem.kernels import one_blas_thread
 from edgemem.runtime import llama, models
 
 OUTPUT_ROWS = 4096
@@ -94,12 +95,12 @@ def measure(path: str | None, n: int, threads: int, repeats: int) -> dict[str, A
         rows, columns, _ = matrices[2]
         trial = [(rows, columns, 5.0)]
         by_blas = limit(trial, n, 1)[0]
-        with weights.one_blas_thread():
+        with one_blas_thread():
             by_rows = limit(trial, n, threads)[0]
         turns = []
         for turn in range(repeats):
             print(f"{n} tokens: {turn + 1} of {repeats}", file=sys.stderr)
-            with weights.one_blas_thread():
+            with one_blas_thread():
                 split = limit(matrices, n, threads)
             quicker = limit(matrices, n, 1)[0] if by_blas < by_rows else split[0]
             exact = timed(lambda: scorer.sensitivity(tokens, window=max(2, n), overlap=0))

@@ -38,7 +38,7 @@ WALLS = {
     "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
-    "threadpoolctl": ["compression/weights.py"],
+    "threadpoolctl": ["kernels/__init__.py"],
     "pynvml": ["profile/measure.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],

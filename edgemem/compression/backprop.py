@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from edgemem.compression.weights import Weights, times
 from edgemem.kernels import layers as kernels
+from edgemem.kernels import one_blas_thread
 
 __all__ = ["MEMORY_BYTES", "loss_and_gradient"]
 
@@ -55,7 +56,7 @@ def loss_and_gradient(
     """
     run = _Run(weights, len(embeddings), memory_bytes, check or (lambda: None))
     counted = np.arange(1, len(tokens)) >= loss_from
-    with weights.one_blas_thread():
+    with one_blas_thread():
         x = run.forward(embeddings)
         losses, dx = run.head(x, tokens[1:], counted)
         return losses, run.backward(dx)

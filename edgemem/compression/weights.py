@@ -14,14 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from edgemem.errors import ModelError
 from edgemem.kernels import layers as kernels
@@ -242,7 +240,6 @@ class Weights:
             raise
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads, "edgemem-sensitivity") if threads > 1 else None
-        self._blas = ThreadpoolController()
         self._scratch = self._chunks = np.empty(0, np.float32)
         self._packed = np.empty(0, np.uint16)
         # A pair of rows that are packed together must not be of two matrices.
@@ -263,15 +260,6 @@ class Weights:
         if self._pool is not None:
             self._pool.shutdown()
         self._file.close()
-
-    def one_blas_thread(self) -> AbstractContextManager[object]:
-        """Inside, a matrix product of NumPy takes one thread: rows are split among ours instead.
-
-        BLAS's own threads wait for each other without sleep. On a machine that is busy otherwise
-        the same products took ten times the processor time with them.
-        """
-        limited: AbstractContextManager[object] = self._blas.limit(limits=1, user_api="blas")
-        return limited
 
     def each(self, work: Callable[[int], object], count: int) -> None:
         """work(0) … work(count - 1), in several threads."""
