@@ -120,6 +120,11 @@ class StoredSensitivity:
         return np.float32(self.scale) * self.scores.astype(np.float32) ** 2
 
 
+def scope_columns(scope: Scope) -> dict[str, str | None]:
+    """A scope as columns; `dataclasses.asdict` copies deeply, and took a fifth of a write."""
+    return {name: getattr(scope, name) for name in SCOPE}
+
+
 def as_json(values: Iterable[Any]) -> str:
     return json.dumps(list(values), ensure_ascii=False)
 
