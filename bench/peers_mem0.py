@@ -44,7 +44,7 @@ from bench.alone import in_turns, on_one_core, one_thread_each, percentiles
 from bench.locomo import CATEGORIES, evidence
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
-from edgemem.pipeline.turns import said
+from edgemem.pipeline.ingest import said
 from edgemem.results import Message
 from edgemem.runtime.embedder import Embedder
 from edgemem.text import STOP_WORDS

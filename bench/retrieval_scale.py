@@ -42,7 +42,7 @@ from bench import report
 from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
 from bench.synthetic import DIM, Corpus, Query, corpus, queries
 from edgemem.kernels.reference import scan_topk as scan_topk_numpy
-from edgemem.pipeline.turns import stored_turn, turn_memory
+from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words

@@ -31,8 +31,7 @@ from edgemem.inputs import (
     time_of,
 )
 from edgemem.pipeline import ingest, upkeep
-from edgemem.pipeline.parts import Parts
-from edgemem.pipeline.turns import (
+from edgemem.pipeline.ingest import (
     added,
     is_searchable,
     pairs_to_extract,
@@ -40,6 +39,7 @@ from edgemem.pipeline.turns import (
     stored_turn,
     turn_memory,
 )
+from edgemem.pipeline.parts import Parts
 from edgemem.results import (
     AddResults,
     Change,

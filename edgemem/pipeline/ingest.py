@@ -1,4 +1,4 @@
-"""The write path after a turn is safely stored: extraction, update, and what is pending.
+"""The write path: a message as a stored turn, then extraction, update, and what is pending.
 
 A turn and its piece of pending work are committed together before any model runs. Working it off
 ends in one transaction that applies the operations and drops the piece; if the model's answer
@@ -9,7 +9,7 @@ works pending pieces off.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
-from edgemem.pipeline.turns import added
 from edgemem.results import Change, MemoryItem, Message, Scope, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
@@ -31,13 +30,107 @@ from edgemem.store.writing import Transaction
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["EXTRACT", "payload", "work_off"]
+__all__ = [
+    "EXTRACT",
+    "added",
+    "is_searchable",
+    "pairs_to_extract",
+    "payload",
+    "said",
+    "stored_turn",
+    "turn_memory",
+    "work_off",
+]
 
 EXTRACT = "extract"
 NEAREST = 10  # Mem0's s: memories that a new fact is compared with
 _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to the next
 
 Vectors = NDArray[np.float32]
+
+
+# -- messages as turns -----------------------------------------------------------------------
+
+
+def is_searchable(message: Message, recalled: bool) -> bool:
+    """Whether a message is found by searches: said by someone, and not made from memories."""
+    return message.role in ("user", "assistant") and not recalled
+
+
+def said(message: Message) -> str:
+    """The text whose vector stands for a message: who says it, and what."""
+    return search_text(message.content, speaker=message.name)
+
+
+def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:
+    """A message as it goes into the store, with an id of its own. now: ISO-8601 UTC."""
+    return StoredTurn(
+        id=str(uuid.uuid4()),
+        scope=scope,
+        role=message.role,
+        name=message.name,
+        content=message.content,
+        timestamp=message.timestamp,
+        metadata=message.metadata,
+        created_at=now,
+    )
+
+
+def turn_memory(
+    turn: StoredTurn,
+    vectors: Vectors,
+    *,
+    metadata: Mapping[str, Any],
+    expires_at: str | None,
+) -> NewMemory:
+    """The memory that makes a turn searchable, whatever is extracted from it later.
+
+    vectors: (c, dim) float32, those of `said(message)`. metadata: of the whole call; the message's
+    own goes before it.
+    """
+    return NewMemory(
+        id=str(uuid.uuid4()),
+        kind="turn",
+        memory=turn.content,
+        search_text=search_text(turn.content, speaker=turn.name, when=turn.timestamp),
+        scope=turn.scope,
+        created_at=turn.created_at,
+        vectors=vectors,
+        metadata={**metadata, **turn.metadata},
+        valid_from=turn.timestamp,
+        expires_at=expires_at,
+        sources=(turn.id,),
+    )
+
+
+def added(item: NewMemory) -> Change:
+    """What storing a memory changed."""
+    return Change(
+        id=item.id,
+        memory=item.memory,
+        event="ADD",
+        kind=item.kind,
+        metadata=item.metadata,
+        created_at=item.created_at,
+        updated_at=item.created_at,
+    )
+
+
+def pairs_to_extract(turns: Sequence[StoredTurn], searchable: Sequence[bool]) -> list[list[str]]:
+    """Ids of the turns to extract from, two messages at a time.
+
+    An assistant without a name is the model itself, whose words hold nothing new.
+    """
+    worth = [
+        keep and (turn.role == "user" or turn.name is not None)
+        for turn, keep in zip(turns, searchable, strict=True)
+    ]
+    pairs = [range(i, min(i + 2, len(turns))) for i in range(0, len(turns), 2)]
+    ids = [[turns[i].id for i in pair if worth[i]] for pair in pairs]
+    return [pair for pair in ids if pair]
+
+
+# -- facts from turns ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from edgemem.compression.sensitivity import Scorer
 from edgemem.config import load_settings
 from edgemem.errors import ModelError
 from edgemem.memory import Memory
-from edgemem.pipeline.turns import stored_turn, turn_memory
+from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.profile.report import Part, Timing
 from edgemem.results import Message, Scope, utc_now
 from edgemem.retrieval import search
