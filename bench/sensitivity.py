@@ -24,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from bench import report
 from edgemem.compression.fisher import Model, sensitivity
+from edgemem.kernels import one_blas_thread
 from edgemem.runtime import llama, models
 
 OUTPUT_ROWS = 4096
@@ -93,12 +93,12 @@ def measure(path: str | None, n: int, threads: int, repeats: int) -> dict[str, A
         rows, columns, _ = matrices[2]
         trial = [(rows, columns, 5.0)]
         by_blas = limit(trial, n, 1)[0]
-        with threadpool_limits(1, "blas"):
+        with one_blas_thread():
             by_rows = limit(trial, n, threads)[0]
         turns = []
         for turn in range(repeats):
             print(f"{n} tokens: {turn + 1} of {repeats}", file=sys.stderr)
-            with threadpool_limits(1, "blas"):
+            with one_blas_thread():
                 split = limit(matrices, n, threads)
             quicker = limit(matrices, n, 1)[0] if by_blas < by_rows else split[0]
             exact = timed(lambda: sensitivity(model, tokens))

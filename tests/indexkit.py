@@ -110,28 +110,3 @@ def same_answers(index, queries, k=5, allowed=EVERYTHING):
         if rowids.tolist() != expected.tolist() or scores.tolist() != expected_scores.tolist():
             return False
     return True
-
-
-def damaged(data, other, rng):
-    """The same bytes with something wrong: flipped, cut, swapped, repeated, another's."""
-    data = bytearray(data)
-    way = rng.integers(7)
-    at = int(rng.integers(len(data)))
-    if way == 0:
-        data[at] ^= 1 << int(rng.integers(8))
-    elif way == 1:
-        del data[at:]
-    elif way == 2:
-        to = int(rng.integers(len(data)))
-        if data[at] == data[to]:
-            data[at] ^= 0xFF
-        data[at], data[to] = data[to], data[at]
-    elif way == 3:
-        data[at : at + 8] = b"\xff" * 8
-    elif way == 4:
-        data += data[at:] or b"\0"
-    elif way == 5:
-        data[at:] = bytes(len(data) - at)
-    else:
-        data[at:] = other[at:]
-    return bytes(data)

@@ -39,7 +39,7 @@ WALLS = {
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
     "snowballstemmer": ["language/en.py"],
-    "threadpoolctl": ["compression/fisher.py"],
+    "threadpoolctl": ["kernels/__init__.py"],
     "pynvml": ["profile/measure.py"],
     "urllib": ["runtime/models.py"],
     "http": ["runtime/models.py"],

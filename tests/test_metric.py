@@ -1,9 +1,8 @@
-"""The metric against dense linear algebra, its defined cases and its bytes."""
+"""The metric against dense linear algebra, its defined cases and running moments."""
 
 from __future__ import annotations
 
-import struct
-import zlib
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from metrickit import assert_same_metric, cloud, dense_inverse, dense_sigma, parts, seeds, unit
+from threadpoolctl import threadpool_info
 
 from bench.hubness import (
     centred_inner_product,
@@ -18,6 +18,7 @@ from bench.hubness import (
     squared_distance,
     whitened_cosine,
 )
+from edgemem.kernels import one_blas_thread
 from edgemem.retrieval.metric import (
     BLOCK,
     ZERO_LENGTH,
@@ -357,53 +358,63 @@ def test_a_wrong_shape_is_named():
         assert str(raised.value) == message
 
 
-# -- bytes -----------------------------------------------------------------------------------
+def test_a_fit_takes_one_thread_of_blas_and_puts_back_what_there_was(monkeypatch):
+    """Its threads wait without sleep: a first search took 2.6 s where others had the cores."""
 
-SPECIMEN = bytes.fromhex(
-    "656467656d65747201000000020000000100000007000000000000000000003f000080be00000040"
-    "000080400000003e000080bf04517b79"
-)
+    def threads():
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    before, during, eigh = threads(), [], np.linalg.eigh
+    monkeypatch.setattr(np.linalg, "eigh", lambda C: during.extend(threads()) or eigh(C))
+    with one_blas_thread():
+        fit(cloud(1, 20, 6))
+        assert set(threads()) == {1} == set(during)
+    assert threads() == before
 
 
-@settings(deadline=None)
-@given(seeds, st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
-def test_a_metric_survives_its_bytes(seed, n, d, max_rank):
-    metric = fit(cloud(seed, n, d), max_rank=max_rank)
-    again = Metric.from_bytes(metric.to_bytes())
-    assert again.count == metric.count
-    for name in ("mean", "inverse_diagonal", "A"):
-        before, after = getattr(metric, name), getattr(again, name)
-        assert after.dtype == np.float32 and after.flags.f_contiguous and after.flags.writeable
-        assert after.shape == before.shape and np.array_equal(after, before)
+# -- running moments -------------------------------------------------------------------------
 
 
 @settings(deadline=None)
-@given(st.data())
-def test_damaged_bytes_are_refused(data):
-    blob = fit(cloud(1, 20, 6)).to_bytes()
-    at = data.draw(st.integers(0, len(blob) - 1))
-    flipped = bytearray(blob)
-    flipped[at] ^= data.draw(st.integers(1, 255))
-    for damaged in (bytes(flipped), blob[:at], blob + blob[: at + 1]):
-        with pytest.raises(ValueError, match="fit it again"):
-            Metric.from_bytes(damaged)
+@given(seeds, st.integers(3, 40), st.integers(2, 17))
+def test_moments_after_adds_and_merges_equal_a_fresh_fit(seed, n, d):
+    H = cloud(seed, n, d)
+    moments, elsewhere = Moments(d), Moments(d)
+    moments.add(H[: n // 3])
+    moments.add(H[n // 3 : n // 2])
+    elsewhere.add(H[n // 2 :])
+    moments.merge(elsewhere)
+    assert elsewhere.count == n - n // 2
+    assert_same_metric(moments.fit(), fit(H))
+    assert_same_metric(moments.fit(c=10, tau=0.5, max_rank=2), fit(H, c=10, tau=0.5, max_rank=2))
 
 
-def test_a_later_format_is_refused_by_name():
-    blob = bytearray(fit(cloud(1, 20, 6)).to_bytes()[:-4])
-    struct.pack_into("<I", blob, 8, 2)
-    later = bytes(blob) + struct.pack("<I", zlib.crc32(blob))
-    with pytest.raises(ValueError) as raised:
-        Metric.from_bytes(later)
-    assert str(raised.value) == (
-        "a metric of format 2; this version of edgemem reads 1: fit it again"
-    )
+def test_moments_give_count_sum_and_scatter_of_the_unit_rows():
+    H = cloud(2, 20, 5)
+    moments = Moments(5)
+    moments.add(H)
+    assert moments.count == 20
+    np.testing.assert_allclose(moments.sum, unit(H).sum(0))
+    np.testing.assert_allclose(moments.scatter, unit(H).T @ unit(H))
 
 
-def test_bytes_of_the_first_format_are_still_read():
-    metric = Metric.from_bytes(SPECIMEN)
-    assert metric.count == 7
-    assert metric.mean.tolist() == [0.5, -0.25]
-    assert metric.inverse_diagonal.tolist() == [2, 4]
-    assert metric.A.tolist() == [[0.125], [-1]]
-    assert metric.to_bytes() == SPECIMEN
+def test_a_fit_in_another_thread_sees_the_rows_before_a_change_or_after_it():
+    H, more = cloud(1, 30, 6), cloud(2, 20, 6)
+    moments = Moments(6)
+    moments.add(H)
+    seen, done = [], threading.Event()
+
+    def fit_on_and_on():
+        while not done.is_set():
+            seen.append(moments.fit())
+
+    thread = threading.Thread(target=fit_on_and_on)
+    thread.start()
+    for _ in range(100):
+        moments.add(more)
+    done.set()
+    thread.join()
+    assert seen
+    for metric in seen[:: len(seen) // 20 + 1]:
+        times = (metric.count - 30) // 20
+        assert_same_metric(metric, fit(np.vstack([H, *[more] * times])))

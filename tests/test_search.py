@@ -9,7 +9,8 @@ from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
 
 from edgemem import Memory
 from edgemem.results import Query, Scope
-from edgemem.retrieval.search import FEATURES, Memories, Scored, find
+from edgemem.retrieval.lexical import Postings
+from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, Memories, Scored, find, refresh
 from edgemem.store import Store
 from edgemem.store.filters import compile_filters
 
@@ -233,3 +234,89 @@ def test_a_long_text_is_found_by_its_end(opened: Memory):
     opened.add(["short of it", " ".join(["plain words here"] * 300) + " cello"], infer=False)
     assert len(BagOfWords().embed_chunks(["plain words here " * 300])[0]) > 1
     assert opened.search("cello", top_k=1)[0].memory.endswith("cello")
+
+
+# What a search may see is kept for the next one: never longer than it is true
+
+NOW = 1_900_000_000.0  # 2030-03-17T17:46:40Z
+IN_AN_HOUR = "2030-03-17T18:46:40.000Z"
+
+
+def tea(store, id, **fields):
+    add(store, memory(id, f"{id} likes tea", vectors=E[:1], **fields))
+
+
+def seen(store, memories, scope=ADA, now=NOW, kinds=None, rowids=None):
+    refresh(store, memories)
+    candidates = memories.candidates(Query("tea", scope, kinds=kinds, now=now), E[0], rowids)
+    # One of them is in the vectors, the words and the mask of neighbours, or in none.
+    assert (candidates.features[:, 0] > 0).all() and (candidates.features[:, 2] > 0).all()
+    return candidates.rowids.tolist()
+
+
+def test_a_search_sees_what_was_written_since_the_last_one(store):
+    memories = Memories(DIM)
+    tea(store, "a")
+    assert seen(store, memories) == [1]
+    tea(store, "b")
+    assert seen(store, memories) == [1, 2]
+    with store.transaction() as tx:
+        tx.delete_memory("a", "2030-01-02T00:00:00.000Z")
+    assert seen(store, memories) == [2]
+
+
+def test_scopes_and_kinds_do_not_see_each_others(store):
+    memories = Memories(DIM)
+    tea(store, "a")
+    tea(store, "b", scope=BOB)
+    tea(store, "c", kind="summary")
+    for _ in range(2):
+        assert seen(store, memories) == [1, 3]
+        assert seen(store, memories, BOB) == [2]
+        assert seen(store, memories, Scope()) == [1, 2, 3]
+        assert seen(store, memories, kinds=frozenset({"summary"})) == [3]
+        assert seen(store, memories, rowids=np.array([1])) == [1]
+    assert len(memories._visibles) <= KEPT_VISIBLE
+
+
+def test_a_memory_ends_between_two_searches_without_a_write(store):
+    memories = Memories(DIM)
+    tea(store, "a")
+    tea(store, "b", expires_at=IN_AN_HOUR)
+    assert seen(store, memories, now=NOW) == [1, 2]
+    assert seen(store, memories, now=NOW + 3599) == [1, 2]
+    assert seen(store, memories, now=NOW + 3600) == [1]
+    assert seen(store, memories, now=NOW) == [1, 2]  # the clock was put back
+
+
+def test_more_scopes_than_are_kept_are_all_answered_right(store):
+    memories = Memories(DIM)
+    users = [Scope(user_id=f"u{i}") for i in range(KEPT_VISIBLE + 3)]
+    for i, user in enumerate(users):
+        tea(store, f"m{i}", scope=user)
+    for _ in range(2):
+        assert [seen(store, memories, user) for user in users] == [
+            [i + 1] for i in range(len(users))
+        ]
+    assert len(memories._visibles) == KEPT_VISIBLE
+
+
+def test_documents_having_any_of_some_terms():
+    postings = Postings()
+    postings.apply([], [1, 3, 7], [{"tea": 1}, {"milk": 2}, {"rain": 1}])
+    assert postings.having(["tea", "rain", "unknown"]).tolist() == [True, False, True]
+
+
+def test_what_says_when_is_looked_at_anew_after_a_write(store):
+    memories = Memories(DIM)
+    column = FEATURES.index("time")
+
+    def times():
+        refresh(store, memories)
+        got = memories.candidates(Query("When was there tea?", ADA, now=NOW), E[0])
+        return got.features[:, column].tolist()
+
+    tea(store, "a")
+    assert times() == [0]
+    tea(store, "yesterday, b")
+    assert times() == times() == [0, 1]

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from edgemem.compression.compress import Scores
 from edgemem.errors import ModelError
 from edgemem.kernels import layers as kernels
+from edgemem.kernels import one_blas_thread
 from edgemem.kernels.layers import SILU
 from edgemem.runtime.llama import Tensors
 
@@ -116,9 +116,7 @@ def loss_and_gradient(
     Cost: six products of each weight and token, and of attention O(n²).
     """
     inputs = [embeddings]
-    # BLAS's own threads wait for each other without sleep: on a busy machine the same products took
-    # many times the processor time (bench/LOG.md). Rows are split among ours instead.
-    with threadpool_limits(1, "blas"):
+    with one_blas_thread():  # rows are split among our threads
         for layer in range(model.layers):
             inputs.append(_Layer(model, layer, inputs[-1]).output())
         losses, dx = _head(model, inputs.pop(), tokens[1:], loss_from - 1)

@@ -16,7 +16,9 @@ makes the import fail where it is not (continuous integration sets it); unset or
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -51,6 +53,7 @@ __all__ = [
     "kernel",
     "metric_query",
     "native_module",
+    "one_blas_thread",
     "quantize_i8",
     "rank",
     "scan_topk",
@@ -60,6 +63,33 @@ __all__ = [
 
 ABI_VERSION = 4
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Inside, NumPy's matrix products and decompositions take one thread, in all of the process.
+
+    BLAS's own threads wait for each other without sleep. On a machine that is busy otherwise the
+    same work took ten times the processor time with them. Safe from several threads: the last one
+    to leave puts back what there was.
+    """
+    from threadpoolctl import threadpool_limits  # late: few processes need it
+
+    with _limiting:
+        limit = _limits[0] if _limits else threadpool_limits(limits=1, user_api="blas")
+        _limits.append(limit)
+    try:
+        yield
+    finally:
+        with _limiting:
+            last = _limits.pop()
+            if not _limits:
+                last.restore_original_limits()
+
+
+_limiting = threading.Lock()
+_limits: list[Any] = []  # the limit that holds, once for each block that is under way
+
 
 WORD_FEATURES = ("bm25", "bm25_around", "coverage", "session", "length", "time")
 """The columns of `word_features`."""

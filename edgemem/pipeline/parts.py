@@ -19,6 +19,7 @@ from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
+from edgemem.runtime.machine import give_back
 from edgemem.store import Store
 from edgemem.store.database import work_lock
 
@@ -123,6 +124,7 @@ class Parts:
                 dtype = self.settings.vectors if plan is None else plan.choice.vectors
                 index = Memories(embedder.dim, dtype)
                 refresh(self.store, index)
+                give_back()  # a store is read through several times its size in rows
                 model_id = embedder.model_id
                 if (file := self.index_file()) is not None:
                     index.vectors.load(file, generation=index.generation, model_id=model_id)

@@ -38,15 +38,13 @@ Defined cases; no NaN ever comes out:
 
 from __future__ import annotations
 
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import reference
+from edgemem.kernels import one_blas_thread, reference
 from edgemem.kernels.reference import ZERO_LENGTH
 
 __all__ = [
@@ -74,13 +72,8 @@ Measured on LoCoMo conversations (bench/metric_refit.py; inner product): with 5 
 the fit, 0.95 of the first 10 are those of a fresh fit, with 10 % 0.91, with 20 % 0.84, with 50 %
 0.78. Hit@10 falls by 0.003, 0.015, 0.029 and 0.028; the metric is worth 0.08 to 0.10 there."""
 
-BLOCK = 2048
-"""Rows worked on at once: copies of theirs are a few MB, and others get a turn between blocks."""
-
-_MAGIC = b"edgemetr"
-_FORMAT = 1
-_HEADER = struct.Struct("<8sIIIQ")  # magic, format, d, r, count
-_CHECKSUM = struct.Struct("<I")
+BLOCK = 512
+"""Rows worked on at once: copies of theirs are a MB or two, and others get turns between."""
 
 
 class WhitenedQuery(NamedTuple):
@@ -149,35 +142,6 @@ class Metric:
             norms[~np.isfinite(norms) | (norms <= reference.zero_norm(self.inverse_diagonal))] = 0
         return norms
 
-    def to_bytes(self) -> bytes:
-        """For a store or a file: header, mean, inverse diagonal, A (little-endian), CRC-32."""
-        header = _HEADER.pack(_MAGIC, _FORMAT, self.dim, self.rank, self.count)
-        arrays = (self.mean, self.inverse_diagonal, self.A)
-        blob = header + b"".join(array.astype("<f4").tobytes() for array in arrays)
-        return blob + _CHECKSUM.pack(zlib.crc32(blob))
-
-    @classmethod
-    def from_bytes(cls, blob: bytes) -> Metric:
-        """What `to_bytes` wrote. Raises ValueError if it is damaged or of another format."""
-        if blob[: len(_MAGIC)] != _MAGIC or len(blob) < _HEADER.size + _CHECKSUM.size:
-            raise ValueError(f"{len(blob)} bytes that are no metric of edgemem; fit it again")
-        _, version, dim, rank, count = _HEADER.unpack_from(blob)
-        if version != _FORMAT:
-            raise ValueError(
-                f"a metric of format {version}; this version of edgemem reads {_FORMAT}: "
-                "fit it again"
-            )
-        wanted = _HEADER.size + 4 * dim * (2 + rank) + _CHECKSUM.size
-        body = blob[: -_CHECKSUM.size]
-        if len(blob) != wanted or _CHECKSUM.pack(zlib.crc32(body)) != blob[len(body) :]:
-            raise ValueError(
-                f"a damaged metric: {len(blob)} bytes where {wanted} are due, or a checksum that "
-                "does not match; fit it again"
-            )
-        numbers = np.frombuffer(body, "<f4", offset=_HEADER.size).astype(np.float32)
-        A = np.asfortranarray(numbers[2 * dim :].reshape(dim, -1))
-        return cls(count, numbers[:dim], numbers[dim : 2 * dim], A)
-
 
 def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
     """The metric of the rows of H.
@@ -201,8 +165,8 @@ class Moments:
 
     In place of the paper's SVD of all rows (or a merge of low-rank parts, which drifts): d is a few
     hundred, so the whole second moment is small, 8·d² bytes (1.2 MB at d = 384), and `fit` needs
-    one eigendecomposition of the covariance, O(d³), whatever N is. Adding or removing n rows costs
-    O(n·d²). All in float64: rows taken out again leave a rounding of 1e-16 per row behind.
+    one eigendecomposition of the covariance, O(d³), whatever N is. Adding n rows costs O(n·d²).
+    All in float64.
 
     One thread at a time may change it; `fit` may run in another meanwhile and sees the rows of
     before a change or those of after it.
@@ -244,20 +208,13 @@ class Moments:
 
     def add(self, rows: NDArray[Any]) -> None:
         """Take in rows (n, d), normalised here. Raises ValueError on another shape."""
-        self._change(*self._moments_of(rows), 1)
-
-    def remove(self, rows: NDArray[Any]) -> None:
-        """Take rows (n, d) out again, given as they were added.
-
-        Raises ValueError on another shape or if fewer are held; nothing is changed then.
-        """
-        self._change(*self._moments_of(rows), -1)
+        self._add(*self._moments_of(rows))
 
     def merge(self, other: Moments) -> None:
         """Take in all rows of other moments. Raises ValueError if they have another dimension."""
         if other.dim != self.dim:
             raise ValueError(f"moments of {other.dim} dimensions to merge into {self.dim}")
-        self._change(*other._state, 1)
+        self._add(*other._state)
 
     def fit(self, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
         """The metric of the rows held, as `fit` gives it for them. Cost O(d³)."""
@@ -275,7 +232,8 @@ class Moments:
             inverse_diagonal, A = np.ones(self.dim), np.empty((self.dim, 0))
         else:
             inverse_diagonal = 1 / (variance + c * variance.mean())
-            A = _correction(covariance, inverse_diagonal, tau, min(max_rank, count - 1))
+            with one_blas_thread():
+                A = _correction(covariance, inverse_diagonal, tau, min(max_rank, count - 1))
         return Metric(
             count,
             mean.astype(np.float32),
@@ -288,21 +246,16 @@ class Moments:
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
         count, total, scatter = 0, np.zeros(self.dim), np.zeros((self.dim, self.dim))
-        for start in range(0, len(rows), BLOCK):
-            unit = _unit_rows(rows[start : start + BLOCK])
-            count += len(unit)
-            total += unit.sum(axis=0)
-            scatter += unit.T @ unit
+        with one_blas_thread():
+            for start in range(0, len(rows), BLOCK):
+                unit = _unit_rows(rows[start : start + BLOCK])
+                count += len(unit)
+                total += unit.sum(axis=0)
+                scatter += unit.T @ unit
         return count, total, scatter
 
-    def _change(self, count: int, total: Float64Array, scatter: Float64Array, sign: int) -> None:
-        held = self.count + sign * count
-        if held < 0:
-            raise ValueError(f"{count} rows to remove, but only {self.count} are held")
-        if held == 0:  # nothing of the rounding stays
-            self._state = (0, np.zeros(self.dim), np.zeros((self.dim, self.dim)))
-        else:
-            self._state = (held, self.sum + sign * total, self.scatter + sign * scatter)
+    def _add(self, count: int, total: Float64Array, scatter: Float64Array) -> None:
+        self._state = (self.count + count, self.sum + total, self.scatter + scatter)
 
 
 def _correction(

@@ -92,6 +92,17 @@ class Columns:
                 self._arrays[name] = grown
         self.size = size
 
+    def append(self, entries: Mapping[str, NDArray[Any]]) -> None:
+        """Append entries to every column. The first ones are taken as they are, not copied."""
+        if self.size == 0:
+            self._arrays = {name: entries[name] for name in self._arrays}
+            self.size = len(next(iter(self._arrays.values())))
+            return
+        start = self.size
+        self.grow(len(next(iter(entries.values()))))
+        for name, values in entries.items():
+            self[name][start:] = values
+
     def replace(self, name: str) -> NDArray[Any]:
         """A column's copy in its place, to be overwritten while older slices keep the old one."""
         self._arrays[name] = self._arrays[name].copy()
@@ -269,9 +280,7 @@ class VectorTable:
             if new["labels"][0] <= self._highest_label:
                 self.epoch += 1
             self._highest_label = max(self._highest_label, int(new["labels"][-1]))
-            self._columns.grow(len(new["labels"]))
-            for name, column in new.items():
-                self.column(name)[start:] = column
+            self._columns.append(new)
             if not in_order:
                 self._columns.take(np.argsort(self.column("labels"), kind="stable"))
                 moved = True

@@ -10,8 +10,9 @@ vectors that are gone, and whoever erases one removes the file. It is a cache (c
 is damaged, or of another store, model, kind of vectors or layout, is refused as a whole.
 
 The data is a NumPy .npz: `keys`, a JSON list of user ids (null: everybody); of the i-th key
-`metric_i` (`Metric.to_bytes`), `count_i`, `sum_i`, `scatter_i`, the moments; `labels_i` of their
-vectors; `sample_labels_i` and `sample_i`, a few of these vectors, which must be the store's.
+`mean_i`, `inverse_diagonal_i` and `A_i`, the metric; `count_i`, `sum_i`, `scatter_i`, the moments;
+`labels_i` of their vectors; `sample_labels_i` and `sample_i`, a few of these vectors, which must be
+the store's.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ MIN_VECTORS = 64  # fewer make no metric worth having: bench/LOG.md
 AT_ONCE = 4096  # up to this many are fitted inside the search that wants them
 MAX_GONE_SHARE = 0.05  # of the vectors in running moments that may be gone
 KEPT = 16  # keys whose metrics are held, those asked for last
-LAYOUT = 1  # of the file
+LAYOUT = 2  # of the file; in the first the metric was bytes of a form of its own
 SAMPLE = 64  # vectors of each key by which another store's file is known, and as many at the end
 MIN_LIVE_SHARE = 0.5  # of the sample; with fewer a fit is due anyway
 
@@ -267,13 +268,16 @@ def _write(name: str, data: bytes) -> None:
 
 
 def _packed(metrics: Mapping[Key, Fitted], vectors: Callable[[Key], Vectors]) -> bytes:
-    arrays: dict[str, NDArray[Any]] = {"keys": _bytes(json.dumps(list(metrics)).encode())}
+    keys = np.frombuffer(json.dumps(list(metrics)).encode(), np.uint8)
+    arrays: dict[str, NDArray[Any]] = {"keys": keys}
     for i, (key, fitted) in enumerate(metrics.items()):
         n, these = len(fitted.labels), vectors(key)
         spread = np.linspace(0, n - 1, SAMPLE).astype(np.int64)
         sample = fitted.labels[np.union1d(spread, np.arange(n)[-SAMPLE:])]
         arrays |= {
-            f"metric_{i}": _bytes(fitted.metric.to_bytes()),
+            f"mean_{i}": fitted.metric.mean,
+            f"inverse_diagonal_{i}": fitted.metric.inverse_diagonal,
+            f"A_{i}": fitted.metric.A,
             f"count_{i}": np.array(fitted.moments.count, np.int64),
             f"sum_{i}": fitted.moments.sum,
             f"scatter_{i}": fitted.moments.scatter,
@@ -293,10 +297,13 @@ def _unpacked(data: bytes, vectors: Callable[[Key], Vectors], dim: int) -> dict[
     held: dict[Key, Fitted] = {}
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         for i, key in enumerate(json.loads(arrays["keys"].tobytes())):
-            metric = Metric.from_bytes(arrays[f"metric_{i}"].tobytes())
             count, labels = int(arrays[f"count_{i}"]), arrays[f"labels_{i}"]
             moments = Moments.of(count, arrays[f"sum_{i}"], arrays[f"scatter_{i}"])
-            if not (metric.dim == moments.dim == dim and metric.count == count <= len(labels)):
+            metric = Metric(
+                count, *(arrays[f"{name}_{i}"] for name in ("mean", "inverse_diagonal", "A"))
+            )
+            shapes = metric.mean.shape, metric.inverse_diagonal.shape, metric.A.shape[:1]
+            if not (set(shapes) == {(dim,)} and moments.dim == dim and count <= len(labels)):
                 raise ValueError(f"the metric, moments and labels of {key!r} do not fit together")
             sample, these = arrays[f"sample_labels_{i}"], vectors(key)
             live = np.isin(sample, these.labels)
@@ -308,7 +315,3 @@ def _unpacked(data: bytes, vectors: Callable[[Key], Vectors], dim: int) -> dict[
                 raise ValueError(f"the vectors of {key!r} are others than the store's")
             held[key] = Fitted(metric, moments, labels)
     return held
-
-
-def _bytes(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8)

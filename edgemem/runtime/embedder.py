@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
 from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
+from edgemem.runtime.onnxfile import rewritten
 
 __all__ = ["Embedder", "embedder_bytes", "file_tokenizer", "split_windows"]
 
@@ -32,6 +34,7 @@ _TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth 
 _MAX_THREADS = 4
 # onnxruntime unpacks int8 weights to float32 and keeps its own code and threads beside them.
 _UNPACKED, _SESSION_BYTES = 4, 20_000_000
+_PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
 
@@ -267,10 +270,12 @@ def _load_session(file: Path, n_threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
+    # Threads that spin while they wait take the processor from whoever works on a busy machine.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # it would print errors that are raised as well
     try:
-        session = onnxruntime.InferenceSession(
-            str(file), options, providers=["CPUExecutionProvider"]
+        session = _small_session(file, options) or onnxruntime.InferenceSession(
+            str(file), options, providers=_PROVIDERS
         )
     except Exception as exc:  # onnxruntime's errors share no base class of their own
         if not file.is_file():
@@ -293,6 +298,25 @@ def _load_session(file: Path, n_threads: int) -> Any:
             "an output (batch, tokens, dim)."
         )
     return session
+
+
+def _small_session(file: Path, options: Any) -> Any:
+    """A session of a file as `onnxfile` rewrites it; None where that does not apply.
+
+    Whatever goes wrong is left to loading the file as it is, which says what is wrong with it.
+    """
+    import onnxruntime
+
+    with suppress(Exception):
+        model = rewritten(file)
+        if model is not None:
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(file.parent)
+            )
+            # Or it would dequantise every matrix again at every run.
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
+            return onnxruntime.InferenceSession(model, options, providers=_PROVIDERS)
+    return None
 
 
 def embedder_bytes(file: Path) -> int:

@@ -172,7 +172,7 @@ def _vectors(
     cursor = connection.execute(
         f"SELECT v.label, v.memory, v.vector {query} ORDER BY v.label", params
     )
-    cursor.arraysize = 4096
+    cursor.arraysize = 256  # what is decoded at once lies in memory three times
     dim = meta_int(connection, "embedder_dim", 0)
     vectors: Floats = np.empty((count, dim), dtype=np.float32)
     labels: list[int] = []

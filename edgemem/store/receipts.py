@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from edgemem.errors import InputError, StoreError
 from edgemem.results import Scope, utc_now
-from edgemem.store.rows import LISTED, as_json, unpack_ids, unpack_json
+from edgemem.store.rows import LISTED, as_json, scope_columns, unpack_ids, unpack_json
 from edgemem.store.store import Store
 from edgemem.store.writing import Transaction
 
@@ -169,7 +169,7 @@ def add_mark(tx: Transaction, *, scope: Scope | None = None, pattern: str | None
             "never_send",
             uid=uuid.uuid4().hex,
             created_at=utc_now(),
-            **asdict(given),
+            **scope_columns(given),
             pattern=pattern,
         )
 

@@ -99,6 +99,11 @@ class PendingItem:
     next_try_at: str | None
 
 
+def scope_columns(scope: Scope) -> dict[str, str | None]:
+    """A scope as columns. `dataclasses.asdict` would copy deeply."""
+    return {name: getattr(scope, name) for name in SCOPE}
+
+
 def as_json(values: Iterable[Any]) -> str:
     return json.dumps(list(values), ensure_ascii=False)
 

@@ -9,7 +9,6 @@ import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
@@ -24,6 +23,7 @@ from edgemem.store.rows import (
     as_json,
     pack_json,
     pack_vectors,
+    scope_columns,
 )
 
 __all__ = ["Transaction", "erase_rows", "extent", "reset_rows"]
@@ -60,7 +60,7 @@ class Transaction:
             return self.insert(
                 "turns",
                 id=turn.id,
-                **asdict(turn.scope),
+                **scope_columns(turn.scope),
                 role=turn.role,
                 name=turn.name,
                 content=turn.content,
@@ -96,7 +96,7 @@ class Transaction:
                 kind=memory.kind,
                 memory=memory.memory,
                 search_text=memory.search_text,
-                **asdict(memory.scope),
+                **scope_columns(memory.scope),
                 metadata=packed,
                 created_at=memory.created_at,
                 updated_at=memory.updated_at or memory.created_at,
@@ -215,7 +215,7 @@ class Transaction:
                 uid=uuid.uuid4().hex,
                 task=task,
                 payload=pack_json(payload, "payload"),
-                **asdict(scope),
+                **scope_columns(scope),
                 created_at=utc_now(),
             )
 
