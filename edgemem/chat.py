@@ -48,6 +48,8 @@ TOLD_TURNS = 12  # of an overview
 BEARING_TURNS = 6  # on a task
 _WRITES_PARAMS = 1_000_000_000
 """Parameters from which what a model makes of memories stands without them (bench/LOG.md)."""
+_REFUSES_PARAMS = 4_000_000_000
+"""Parameters from which a model may be left to say by itself what no memory tells."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _CANDIDATES = 16
 _PAST_TURNS = 4
@@ -71,7 +73,10 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A message, and what was decided about it at the door."""
+    """A message, and what was decided about it at the door.
+
+    refused: a judge said that no memory tells it.
+    """
 
     text: str
     said_at: str
@@ -79,6 +84,7 @@ class _Asked:
     intent: Intent
     evidence: tuple[Evidence, ...]
     options: Options
+    refused: bool = False
 
     @property
     def nothing_known(self) -> bool:
@@ -183,12 +189,13 @@ class Chat:
         read = time.perf_counter()
         way = self._way(wanted)
         hits = self._search(text, with_turns=way == "converse" or wanted.wants == "recall")
-        evidence = self._evidence(text, hits, wanted, way)
+        refused = self._refused(text, hits, wanted, way)
+        evidence = () if refused else self._evidence(text, hits, wanted, way)
         reply = Reply(hits, sources(evidence), (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
             reply.changes = self._add([_message(text, wanted)], said_at, infer="later")
-        asked = _Asked(text, said_at, way, wanted, evidence, options or {})
+        asked = _Asked(text, said_at, way, wanted, evidence, options or {}, refused)
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -302,7 +309,7 @@ class Chat:
         if way == "converse" and wants in ("recall", None):
             # Nothing that the conversation has already.
             window = self._turns[self._first :]
-            seen = {text for turn in window for text in (turn.read.content, *turn.notes)}
+            seen = {text for turn in window for text in (turn.said.content, *turn.notes)}
             return notes(memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
         if wants == "recall":
             whole = way == "answer"
@@ -310,20 +317,39 @@ class Chat:
             return recall(memory, text, hits, most=most, whole=whole)
         return ()
 
+    def _refused(self, text: str, hits: SearchResults, wanted: Intent, way: Way) -> bool:
+        """Whether a question is about what neither a memory nor this conversation tells.
+
+        A model that talks well may still answer such a question with whatever it is shown, so an
+        expert for short answers decides: the bundled model's, where the one that talks has none.
+        """
+        engine = self.engine
+        talks = way == "converse" and wanted.wants == "recall"
+        if not talks or engine.expert("generation") or engine.n_params >= _REFUSES_PARAMS:
+            return False
+        if (judge := self.memory.judge) is None:
+            return False
+        told = recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True)
+        here = [turn.said for turn in self._turns[self._first :] if turn.said.role == "user"]
+        told += tuple(Evidence(said.content, said.timestamp, "User") for said in here)
+        answer = "".join(self._short_answer(judge, text, told))
+        return answer == generation.NOTHING_FOUND
+
+    def _short_answer(self, engine: Engine, text: str, evidence: Sequence[Evidence]) -> Stream:
+        before = None
+        past = [turn.said for turn in self._turns[-2:]]
+        if len(past) > 1 and past[-1].role == "assistant":
+            before = past[-2].content, past[-1].content
+        return generation.answer(engine, text, evidence, speaker="User", before=before)
+
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
         if asked.way == "converse":
             return self._converse(asked, turn)
+        if asked.intent.wants == "recall":
+            return self._short_answer(self.engine, asked.text, asked.evidence), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
-        if asked.intent.wants != "recall":
-            return small_talk(self.engine, asked.text, past), turn
-        before = None
-        if len(past) > 1 and past[-1].role == "assistant":
-            before = past[-2].content, past[-1].content
-        stream = generation.answer(
-            self.engine, asked.text, asked.evidence, speaker="User", before=before
-        )
-        return stream, turn
+        return small_talk(self.engine, asked.text, past), turn
 
     def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
         """An answer in a conversation, from as much beside the message as the window holds."""
@@ -382,10 +408,10 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
         return generation.ABOUT_ITSELF
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
+    if asked.refused or (asked.nothing_known and not converses):
+        return generation.NOTHING_FOUND
     if converses:
         return None
-    if asked.nothing_known:
-        return generation.NOTHING_FOUND
     if wants == "task" and shown:
         return generation.quoted(shown, bearing=True)
     return None

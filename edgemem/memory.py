@@ -106,6 +106,11 @@ class Memory:
         return self._parts.engine()
 
     @property
+    def judge(self) -> Engine | None:
+        """The bundled model beside a larger one; see `Parts.judge`."""
+        return self._parts.judge()
+
+    @property
     def embedder(self) -> Embedder:
         """The embedding model. Raises DimensionMismatch if the store holds another's vectors."""
         return self._parts.embedder()

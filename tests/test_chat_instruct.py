@@ -1,13 +1,16 @@
 """A chat with an instruct model: every message recalls, notes are data, earlier turns stay."""
 
+from dataclasses import replace
+
 import pytest
 from fake_engine import FakeEngine
 from memorykit import texts
 
 from edgemem.chat import Chat
+from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.results import Message
-from edgemem.stages.generation import ABOUT_ITSELF
+from edgemem.stages.generation import ABOUT_ITSELF, NOTHING_FOUND
 
 pytestmark = pytest.mark.models
 
@@ -37,9 +40,25 @@ def fake():
     return Instruct(pieces=("Your cat ", "is ", "Tom."), facts=FACTS)
 
 
+class Trained(FakeEngine):
+    """A small model with experts for these stages."""
+
+    stages = ("reply", "generation")
+
+    def expert(self, stage):
+        return stage in self.stages
+
+
 @pytest.fixture
-def memory(fake, embedder):
+def judge():
+    """Who tells what no memory tells, in place of the bundled model."""
+    return Trained(pieces=(" Tom",))
+
+
+@pytest.fixture
+def memory(fake, judge, embedder, monkeypatch):
     with Memory(":memory:", engine=fake, embedder=embedder) as opened:
+        monkeypatch.setattr(opened._parts, "judge", lambda: judge)
         yield opened
 
 
@@ -103,6 +122,39 @@ def test_a_small_model_does_not_sum_up_what_it_was_told(chat, memory, fake):
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
     fake.n_params = 1_500_000_000
     assert say(chat, asks).text == "Your cat is Tom."
+
+
+def test_what_no_memory_tells_is_refused_by_an_expert_for_answers(chat, memory, fake, judge):
+    remembered(memory, CAT)
+    judge.pieces = (" Not known",)
+    reply = say(chat, "What is my dog called?")
+    assert reply.text == NOTHING_FOUND and not reply.found and not reply.context
+    assert "reply" not in dict(fake.prompts)
+    assert say(chat, "Suggest a name for my dog").text != NOTHING_FOUND  # no question of memory
+    fake.n_params = 7_000_000_000
+    assert say(chat, "What is my dog called?").text == "Your cat is Tom."
+
+
+def test_what_this_conversation_told_is_not_refused_unseen(chat, judge):
+    say(chat, CAT, remember=False)
+    say(chat, "What is my cat called?", remember=False)
+    assert f'User said: "{CAT}"' in judge.prompts[-1][1]
+
+
+@pytest.mark.parametrize(("asks", "known"), [("my cat", True), ("my dentist", False)])
+def test_the_bundled_models_expert_is_asked(fake, embedder, asks, known):
+    with Memory(":memory:", engine=fake, embedder=embedder) as memory:
+        remembered(memory, CAT, "I moved to Bergen in spring.", "I drink tea now.")
+        reply = say(Chat(memory), f"What is {asks} called?")
+        assert memory.judge is memory.judge
+    assert (reply.text != NOTHING_FOUND) == known
+
+
+@pytest.mark.parametrize("choice", [{"experts": "none"}, {"reader": "instruct"}])
+def test_who_wants_no_expert_has_no_second_model(fake, embedder, choice):
+    settings = replace(load_settings(), **choice)
+    with Memory(":memory:", engine=fake, embedder=embedder, settings=settings) as memory:
+        assert memory.judge is None
 
 
 def test_who_it_is_is_the_callers_to_say(memory, fake):
@@ -216,15 +268,6 @@ def test_extraction_asks_once_for_a_message(memory, fake):
     asked = [prompt for stage, prompt in fake.prompts if stage == "extraction"]
     assert len(asked) == 1
     assert "User's cat is called Tom" in texts(memory.get_all(user_id="default"))
-
-
-class Trained(FakeEngine):
-    """A small model with experts for these stages."""
-
-    stages = ("reply", "generation")
-
-    def expert(self, stage):
-        return stage in self.stages
 
 
 def test_a_small_model_with_an_expert_for_replies_has_a_conversation_too(embedder):

@@ -13,7 +13,7 @@ from pathlib import Path
 from edgemem import cachefile
 from edgemem.budget import Plan
 from edgemem.config import Settings
-from edgemem.errors import DimensionMismatch, ModelError, StoreError, StoreFull
+from edgemem.errors import DimensionMismatch, ModelError, ModelNotFound, StoreError, StoreFull
 from edgemem.pipeline import admission
 from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
@@ -24,6 +24,8 @@ from edgemem.store import Store
 from edgemem.store.database import work_lock
 
 __all__ = ["Parts"]
+
+_JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
 
 
 class Parts:
@@ -39,6 +41,8 @@ class Parts:
     ) -> None:
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
+        self._judge: Engine | None = None
+        self._no_judge = False
         self._embedder = embedder
         self._index: Memories | None = None
         # Not to be taken inside a transaction: `close` holds it while it waits for the store.
@@ -85,6 +89,32 @@ class Parts:
                     raise
                 self._engine = engine
             return self._engine
+
+    def judge(self) -> Engine | None:
+        """The bundled model with its experts, beside another that answers: what no memory tells,
+        it has learned to refuse.
+
+        None where it is not installed, or where a memory limit or the settings leave it out.
+        """
+        s = self.settings
+        with self._lock:
+            self.require_open()
+            self._no_judge |= self.plan is not None or (s.reader, s.experts) != ("auto", "open")
+            if self._judge is None and not self._no_judge:
+                try:
+                    judge = Engine.load(
+                        n_ctx=_JUDGE_CTX, n_threads=s.n_threads, tuned=s.tuned == "on"
+                    )
+                except ModelNotFound:
+                    self._no_judge = True
+                    return None
+                try:
+                    experts.load_chosen(judge, s.experts)
+                except BaseException:
+                    judge.close()
+                    raise
+                self._judge = judge
+            return self._judge
 
     def any_embedder(self) -> Embedder:
         """The embedding model, whether or not the store holds its vectors. Errors as `engine`."""
@@ -148,10 +178,11 @@ class Parts:
     def drop_prompts(self) -> None:
         """Let the engine forget what it was shown, unless this thread still reads an answer."""
         with self._lock:
-            engine = self._engine
-        if engine is not None:
-            with suppress(ModelError):
-                engine.drop_prefixes()
+            engines = self._engine, self._judge
+        for engine in engines:
+            if engine is not None:
+                with suppress(ModelError):
+                    engine.drop_prefixes()
 
     def drop_index(self) -> None:
         """Forget the index and delete its files. Raises StoreFull if one cannot be deleted."""
@@ -188,6 +219,8 @@ class Parts:
                     self._index.close()
                 if self._own_engine and self._engine is not None:
                     self._engine.close()
+                if self._judge is not None:
+                    self._judge.close()
                 self.store.close()
 
     def _save_index(self) -> None:
