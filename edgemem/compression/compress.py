@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.layout import Layout, lay_out, masks
+from edgemem.compression.layout import Layout, Scores, lay_out, masks
 from edgemem.errors import InputError, ModelError
 from edgemem.language import STOP_WORDS, asks, content_words, same_word, words
 
@@ -238,16 +238,6 @@ def _spans(layout: Layout, kept: BoolArray, starts: IntArray) -> tuple[Span, ...
     base = starts[source[first]]
     rows = (source[first], layout.starts[at[first]] - base, layout.ends[at[last]] - base)
     return tuple(Span(*row) for row in zip(*(r.tolist() for r in rows), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """offsets: (n, 2) int64 characters [start, end) of tokens of a text, in order. values: (n,)
-    float32 >= 0, what each is worth. method: how they were made."""
-
-    offsets: IntArray
-    values: FloatArray
-    method: str
 
 
 def fdtd(engine: Engine, text: str, question: str = "") -> Scores:

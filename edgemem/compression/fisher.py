@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.compress import Scores
+from edgemem.compression.layout import Scores
 from edgemem.errors import ModelError
 from edgemem.kernels import layers as kernels
 from edgemem.kernels import one_blas_thread
