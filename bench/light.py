@@ -151,7 +151,10 @@ def fill(memory: Memory, texts: list[dict[str, Any]], at_once: int = TOGETHER) -
 def demo(folder: Path) -> dict[str, float]:
     """Its two processes each tell their peak; the summary has the larger."""
     command = [sys.executable, "-m", "edgemem", "demo", "--json"]
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    # Elsewhere, or -m would take the edgemem of this folder before that of PYTHONPATH.
+    told = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=folder
+    ).stdout
     return {"demo_rss_mb": float(json.loads(told)["summary"]["peak_rss_mb"])}
 
 

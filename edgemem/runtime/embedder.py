@@ -1,10 +1,9 @@
 """Text to unit vectors, and to tokens as another model counts them.
 
 The only importer of onnxruntime and tokenizers. One text has one vector, whatever it is embedded
-with. The bundled MiniLM is int8 in its weights only: onnxruntime turns them into float32 when it
-loads them and activations are float32, so there is no scale shared by a batch. A model with
-dynamically quantised activations has one; `load` therefore tries it out on two texts (within 1e-5),
-and such a model is run one text at a time.
+with. The bundled MiniLM is int8 in its weights only and activations are float32, so there is no
+scale shared by a batch. A model with dynamically quantised activations has one; `load` therefore
+tries it out on two texts (within 1e-5), and such a model is run one text at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +31,9 @@ OVERLAP_TOKENS = 32
 BATCH_TOKENS = 256  # padded tokens run at once: more take memory, and no less time
 _TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth its time
 _MAX_THREADS = 4
-# onnxruntime unpacks int8 weights to float32 and keeps its own code and threads beside them.
-_UNPACKED, _SESSION_BYTES = 4, 20_000_000
+# onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
+# beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
+_UNPACKED, _SESSION_BYTES = 2, 20_000_000
 _PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
@@ -327,7 +327,7 @@ def _small_session(file: Path, options: Any) -> Any:
 
 
 def embedder_bytes(file: Path) -> int:
-    """Of an embedder with int8 weights, such as the bundled one; others take less."""
+    """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one."""
     return file.stat().st_size * _UNPACKED + _SESSION_BYTES
 
 
