@@ -192,8 +192,10 @@ class Governor:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
-        gradients = self.settings.compression == "fdtd" and memory.plan is None
-        self._compress = compress or (by_gradients if gradients else by_relevance)(memory)
+        self._gradients = (
+            compress is None and self.settings.compression == "fdtd" and memory.plan is None
+        )
+        self._compress = compress or (by_gradients if self._gradients else by_relevance)(memory)
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)
@@ -318,7 +320,8 @@ class Governor:
             tokens,
             target,
             price=self.price,
-            rate_s=receipts.compress_rate(self.memory.store),
+            # Whoever chose gradients has chosen their seconds.
+            rate_s=None if self._gradients else receipts.compress_rate(self.memory.store),
             second_price=self.settings.second_price,
         ):
             return context, 0.0

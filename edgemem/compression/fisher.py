@@ -82,8 +82,7 @@ def sensitivity(
 ) -> tuple[FloatArray, FloatArray]:
     """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, and its −log p given those before it, both (n,).
 
-    tokens: n >= 1 ids of the model's vocabulary. L is the sum of the losses from position
-    `loss_from` >= 1 on.
+    tokens: n >= 1 ids. L is the sum of the losses from position `loss_from` >= 1 on.
     The first token's gradient is many times the others' because every token attends to it, and the
     last one's is 0 because nothing follows: their scores are the median of the others', and so is
     the first one's −log p, of which the model says nothing.
