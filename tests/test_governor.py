@@ -248,12 +248,12 @@ def test_the_setting_says_by_what_memories_are_compressed(
     opened = Governor(memory, replace(settings, second_price=1000.0))
     found = long_memories(memory)
     for _ in range(2):
-        outgoing = opened.prepare("Where does my sister Ingrid live?", found, scope=ADA)
+        outgoing = opened.prepare("How was the weather?", found, scope=ADA)
         if scored:
             opened.send(outgoing)
     assert outgoing.tokens_before > 150 and outgoing.tokens_after <= 64
     sent = outgoing.parameters["messages"][1]["content"]
-    assert ("on day 3" if scored else "Mill Road") in outgoing.redacted.restore(sent)
+    assert ("on day 3" in sent) == scored
     assert len(asked) == 2 * scored  # whatever the seconds cost
     assert all("Ingrid" not in text + question for text, question in asked)
 
