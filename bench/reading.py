@@ -86,7 +86,8 @@ def score(kept: Kept, engine: Engine, case: Case, kind: str, said: str) -> Score
             if kind == "draft":
                 before += f" {case.question}\nAnswer:"
             with Model(engine.path) as model:
-                found = fisher(model, engine, text, said, before=before)
+                worth = fisher(model, engine, text, said, before=before)
+            found = Scores(engine.token_offsets(text), worth, "fisher")
         digits = [float(f"{value:.{SCORE_DIGITS}g}") for value in found.values]
         return [found.offsets.tolist(), digits, found.method]
 

@@ -264,7 +264,8 @@ def fdtd(engine: Engine, text: str, question: str = "") -> Scores:
     except ModelError:  # a family without a gradient here: the engine has read the file itself
         return self_information(engine, text)
     with model:
-        return fisher(model, engine, text, question)
+        worth = fisher(model, engine, text, question)
+    return Scores(engine.token_offsets(text), worth, "fisher")
 
 
 def self_information(engine: Engine, text: str) -> Scores:
