@@ -53,7 +53,7 @@ def body(message: dict[str, Any]) -> str:
 
 
 def cases(files: Sequence[LocomoFile], n: int, seed: int) -> list[Case]:
-    """n answerable questions drawn at random, the files in turns."""
+    """n answerable questions drawn at random, the files in turns; more begin with the same ones."""
     of_files = [_cases(file, -(-n // len(files)), seed) for file in files]
     return [case for turn in zip_longest(*of_files) for case in turn if case is not None][:n]
 
@@ -67,7 +67,9 @@ def _cases(file: LocomoFile, n: int, seed: int) -> list[Case]:
         if q["category"] in CATEGORIES and evidence(q, set(place))
     ]
     found = []
-    for i, q in rng.sample(asked, min(n, len(asked))):
+    rng.shuffle(asked)
+    for i, q in asked[:n]:
+        rng = random.Random(f"{seed} {file.sample_id} {i}")
         gold = {place[id] for id in evidence(q, set(place))}
         turns = set(gold)
         for turn in rng.sample(range(len(file.messages)), len(file.messages)):

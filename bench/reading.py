@@ -57,15 +57,20 @@ def _read_lines(path: Path) -> dict[tuple[str, ...], Any]:
     return {tuple(key): found for key, found in map(json.loads, whole.splitlines())}
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def draft(kept: Kept, reader: Engine, case: Case) -> str:
     """The reader's own answer from the whole context."""
     prompt = PROMPT.format("\n".join(case.lines), case.question)
+    key = _digest(prompt)
 
     def make() -> str:
         answer = reader.generate(prompt, max_tokens=DRAFT_TOKENS, stop=("\n",), stage="scoring")
         return answer.text.strip()
 
-    return str(kept("draft", reader.path.name, case.id, make=make))
+    return str(kept("draft", reader.path.name, case.id, key, make=make))
 
 
 def score(kept: Kept, engine: Engine, case: Case, kind: str, said: str) -> Scores:
@@ -81,11 +86,14 @@ def score(kept: Kept, engine: Engine, case: Case, kind: str, said: str) -> Score
             if kind == "draft":
                 before += f" {case.question}\nAnswer:"
             with Model(engine.path) as model:
-                found = fisher(model, engine, text, said, before=before)
+                worth = fisher(model, engine, text, said, before=before)
+            found = Scores(engine.token_offsets(text), worth, "fisher")
         digits = [float(f"{value:.{SCORE_DIGITS}g}") for value in found.values]
         return [found.offsets.tolist(), digits, found.method]
 
-    offsets, values, method = kept("score", engine.path.name, case.id, kind, said, make=make)
+    offsets, values, method = kept(
+        "score", engine.path.name, case.id, _digest(text), kind, said, make=make
+    )
     return Scores(
         np.array(offsets, np.int64).reshape(-1, 2), np.array(values, np.float32), str(method)
     )
@@ -106,6 +114,7 @@ def read(kept: Kept, reader: Engine, case: Case, texts: Iterable[str | None]) ->
     found: dict[Any, float] = {}
     for text in sorted(prompts, key=lambda text: reader.tokenize(prompts[text])):
         prompt = prompts[text]
-        key = hashlib.sha256(prompt.encode()).hexdigest()[:16]
-        found[text] = kept("log_p", reader.path.name, case.id, key, make=lambda p=prompt: make(p))
+        found[text] = kept(
+            "log_p", reader.path.name, case.id, _digest(prompt), make=lambda p=prompt: make(p)
+        )
     return found

@@ -93,11 +93,11 @@ class CloudSettings:
     timeout_s: for a whole call, its retries included. max_tokens: of an answer; max_tokens_name:
     what the service calls that. context_tokens: above it, memories are compressed to it.
     compression: by what, `question` (the sentences that are near to it) or `fdtd` (those that the
-    local model's gradients say most of, which takes seconds). ask_when:
-    patterns of messages that go to the cloud by themselves; min_confidence: so do questions whose
-    best memory scores below it. never_send: patterns of what may not leave. names: redacted besides
-    those that the store knows. second_price: what a second of waiting is worth, to tell whether
-    compression pays. A pattern is a keyword, or a regular expression between slashes.
+    local model's gradients say most of; its seconds are not weighed). ask_when: patterns of
+    messages that go to the cloud by themselves; min_confidence: so do questions whose best memory
+    scores below it. never_send: patterns of what may not leave. names: redacted besides those that
+    the store knows. second_price: what a second of waiting is worth, to tell whether compression
+    pays. A pattern is a keyword, or a regular expression between slashes.
     """
 
     base_url: str | None = None

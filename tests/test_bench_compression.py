@@ -14,7 +14,7 @@ from memorykit import quick
 from bench.compression import WEIGHTS, _fit, _items, _rows
 from bench.compressors import KINDS, METHODS, Job
 from bench.contexts import CHARACTERS, Case, cases, hits, store
-from bench.reading import Kept
+from bench.reading import Kept, score
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
 from edgemem.memory import Memory
@@ -93,6 +93,29 @@ def test_gold_is_the_evidence_among_others_in_order(drawn: list[Case]) -> None:
         [f"[2 May 2024] Bo: {SAID[2]}", f"[3 May 2024] Bo: {SAID[2]}"],
     ]
     assert first.id != second.id
+
+
+def test_more_questions_leave_the_first_ones_as_they_are() -> None:
+    for seed in range(3):
+        (alone,) = cases([conversation()], 1, seed)
+        assert cases([conversation()], 2, seed)[0] == alone
+
+
+def test_what_models_say_is_kept_of_one_context_and_not_of_a_question(
+    drawn: list[Case], tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    engine = SimpleNamespace(
+        path=tmp_path / "model.gguf",
+        token_offsets=estimated_tokens,
+        text_log_probs=lambda text: asked.append(text) or -np.ones(len(estimated_tokens(text))),
+    )
+    kept, case = Kept(tmp_path / "parts"), drawn[0]
+    other = replace(case, turns=case.turns[1:], evidence=case.evidence[1:])
+    for of in (case, other, case):
+        found = score(kept, engine, of, "information", "")  # type: ignore[arg-type]
+        assert len(found.values) == len(estimated_tokens("\n".join(of.lines)))
+    assert len(asked) == 2
 
 
 def test_turns_are_stored_once_and_anew_after_a_stop(memory: Memory) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -240,13 +241,16 @@ def test_the_setting_says_by_what_memories_are_compressed(
     monkeypatch.setattr(Memory, "engine", property(engine))
     monkeypatch.setattr(Memory, "plan", object() if limited else None)
     settings = cloud.settings(context_tokens=64, compression=compression)
-    outgoing = Governor(memory, settings).prepare(
-        "Where does my sister Ingrid live?", long_memories(memory), scope=ADA
-    )
+    opened = Governor(memory, replace(settings, second_price=1000.0))
+    found = long_memories(memory)
+    for _ in range(2):
+        outgoing = opened.prepare("How was the weather?", found, scope=ADA)
+        if scored:
+            opened.send(outgoing)
     assert outgoing.tokens_before > 150 and outgoing.tokens_after <= 64
     sent = outgoing.parameters["messages"][1]["content"]
-    assert ("on day 3" in sent) == scored and ("Mill Road" in sent or "STREET" in sent) != scored
-    assert len(asked) == scored
+    assert ("on day 3" in sent) == scored
+    assert len(asked) == 2 * scored  # whatever the seconds cost
     assert all("Ingrid" not in text + question for text, question in asked)
 
 

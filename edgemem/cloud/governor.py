@@ -20,10 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgemem.cloud.client import Client, Reply, Request
 from edgemem.cloud.never import Guard, guard, matches
 from edgemem.cloud.redact import People, Redacted, redact
-from edgemem.compression.layout import estimated_tokens
+from edgemem.compression.layout import Layout, estimated_tokens
 from edgemem.config import CloudSettings, config_dir
 from edgemem.errors import (
     CloudDisabled,
@@ -62,6 +65,7 @@ Compress = Callable[[str, str, int], str]
 """(context, question, target_tokens) to a shorter context."""
 
 SHOWN = 8  # memories in one call
+GRADIENTS = 0.5  # of a standard deviation of a sentence's logarithm, beside its relevance (LOG.md)
 _SYSTEM = (
     "You answer a person from their own notes. Texts such as [PERSON_1] or [PHONE_2] stand for "
     "names and numbers that you are not told: repeat them as they are, brackets included. Answer "
@@ -133,21 +137,31 @@ def by_relevance(memory: Memory) -> Compress:
 
 
 def by_gradients(memory: Memory) -> Compress:
-    """CoreMem's FDTD: sentences by how much the memory's own model's loss of the question depends
-    on their words. Without a local model as `by_relevance`."""
+    """CoreMem's FDTD beside the question: how near a sentence is to it, and how much the local
+    model's loss of the question depends on its words. Without a local model as `by_relevance`."""
 
     def compressed(context: str, question: str, target_tokens: int) -> str:
-        from edgemem.compression.compress import compress, fdtd
+        from edgemem.compression.compress import compress, fdtd, final_scores, means, relevance
 
         try:
-            engine = memory.engine
+            scores = fdtd(memory.engine, context, question)
         except ModelError:
             return by_relevance(memory)(context, question, target_tokens)
+
+        def nearness(layout: Layout) -> NDArray[np.float32]:
+            told, body = final_scores(layout, scores), (~layout.head).astype(np.int64)
+            logs = np.log(np.maximum(means(told, layout.sentence, len(layout.turn), body), 1e-12))
+            standard = (logs - logs.mean()) / max(float(logs.std()), 1e-6)
+            near: NDArray[np.float32] = relevance(layout, question, memory.embedder)
+            near += (GRADIENTS * standard).astype(np.float32)
+            return near
+
         return compress(
             [context],
             estimated_tokens,
             target_token=target_tokens,
-            scorer=lambda text: fdtd(engine, text, question),
+            scorer=lambda _: scores,
+            relevance=nearness,
         ).compressed_prompt
 
     return compressed
@@ -191,8 +205,10 @@ class Governor:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
-        gradients = self.settings.compression == "fdtd" and memory.plan is None
-        self._compress = compress or (by_gradients if gradients else by_relevance)(memory)
+        self._gradients = (
+            compress is None and self.settings.compression == "fdtd" and memory.plan is None
+        )
+        self._compress = compress or (by_gradients if self._gradients else by_relevance)(memory)
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)
@@ -317,7 +333,8 @@ class Governor:
             tokens,
             target,
             price=self.price,
-            rate_s=receipts.compress_rate(self.memory.store),
+            # Whoever chose gradients has chosen their seconds.
+            rate_s=None if self._gradients else receipts.compress_rate(self.memory.store),
             second_price=self.settings.second_price,
         ):
             return context, 0.0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.layout import Layout, Scores, lay_out, masks
+from edgemem.compression.layout import Layout, lay_out, masks
 from edgemem.errors import InputError, ModelError
 from edgemem.language import STOP_WORDS, asks, content_words, same_word, words
 
@@ -240,6 +240,16 @@ def _spans(layout: Layout, kept: BoolArray, starts: IntArray) -> tuple[Span, ...
     return tuple(Span(*row) for row in zip(*(r.tolist() for r in rows), strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """offsets: (n, 2) int64 characters [start, end) of tokens of a text, in order. values: (n,)
+    float32 >= 0, what each is worth. method: how they were made."""
+
+    offsets: IntArray
+    values: FloatArray
+    method: str
+
+
 def fdtd(engine: Engine, text: str, question: str = "") -> Scores:
     """What each token of a text is worth to a model: S(x_i), the Fisher score of CoreMem eq. 3.
 
@@ -254,7 +264,8 @@ def fdtd(engine: Engine, text: str, question: str = "") -> Scores:
     except ModelError:  # a family without a gradient here: the engine has read the file itself
         return self_information(engine, text)
     with model:
-        return fisher(model, engine, text, question)
+        worth = fisher(model, engine, text, question)
+    return Scores(engine.token_offsets(text), worth, "fisher")
 
 
 def self_information(engine: Engine, text: str) -> Scores:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.compression.layout import Scores
 from edgemem.errors import ModelError
 from edgemem.kernels import layers as kernels
 from edgemem.kernels import one_blas_thread
@@ -54,15 +53,15 @@ _UNKNOWN = (
 
 def fisher(
     model: Model, engine: Engine, text: str, question: str = "", *, before: str = "\nQuestion:"
-) -> Scores:
-    """S(x_i) of each token of a text: CoreMem eq. 3.
+) -> FloatArray:
+    """S(x_i) of each of the n tokens of a text: CoreMem eq. 3, (n,) float32.
 
     question: the loss is that of the question after the text; without one, that of the text itself.
     before: what stands between the two. engine: of the same model, for its tokens. A text longer
     than a window is read in several, each with the question behind it. Errors as `sensitivity` and
     `Engine.tokenize`.
     """
-    tokens, offsets = engine.tokenize(text), engine.token_offsets(text)
+    tokens = engine.tokenize(text)
     between = engine.tokenize(before) if question else []
     asked = [*between, *(engine.tokenize(f" {question}") if question else [])]
     scores = np.empty(len(tokens), np.float32)
@@ -74,7 +73,7 @@ def fisher(
         loss_from = len(some) + len(between) if asked else 1
         found = sensitivity(model, [*some, *asked], loss_from)[0][: len(some)]
         scores[start : first + window] = found[start - first :]
-    return Scores(offsets, scores, "fisher")
+    return scores
 
 
 def sensitivity(
@@ -82,8 +81,7 @@ def sensitivity(
 ) -> tuple[FloatArray, FloatArray]:
     """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, and its −log p given those before it, both (n,).
 
-    tokens: n >= 1 ids of the model's vocabulary. L is the sum of the losses from position
-    `loss_from` >= 1 on.
+    tokens: n >= 1 ids. L is the sum of the losses from position `loss_from` >= 1 on.
     The first token's gradient is many times the others' because every token attends to it, and the
     last one's is 0 because nothing follows: their scores are the median of the others', and so is
     the first one's −log p, of which the model says nothing.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgemem.inputs import utf8
 from edgemem.language import HEAD, KEYWORD, NAME, NEGATION, UNCUT, sentence_starts
 
-__all__ = ["Layout", "Scores", "estimated_tokens", "lay_out", "masks"]
+__all__ = ["Layout", "estimated_tokens", "lay_out", "masks"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -37,16 +37,6 @@ for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3
     _OF_CHAR[[ord(mark) for mark in _marks]] = _value
 _KEYWORD_MASK, _NAME_MASK = 1.2, 1.3
 _MOST_NO_JSON = 64  # brackets that begin no JSON before the others are believed to begin none
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """offsets: (n, 2) int64 characters [start, end) of tokens of a text, in order. values: (n,)
-    float32 >= 0, what each is worth. method: how they were made."""
-
-    offsets: IntArray
-    values: FloatArray
-    method: str
 
 
 @dataclass(frozen=True, slots=True)
