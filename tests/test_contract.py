@@ -236,6 +236,16 @@ def test_nothing_asks_for_the_network(tmp_path: Path) -> None:
     assert python(NO_NETWORK, EDGEMEM_HOME=str(tmp_path)) == "True True\n"
 
 
+@pytest.mark.models
+def test_no_library_reports_to_its_maker(tmp_path: Path) -> None:
+    """One that does keeps an id of the device and what is to be sent in the user's folders."""
+    code = "from edgemem import Memory\nMemory(':memory:').add('I live in Oslo.', infer=False)"
+    home = {"HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": str(tmp_path / "home")}
+    tested = {"CI": "", "ORT_RUNNING_UNIT_TESTS": ""}  # where they are set, reports are off
+    python(code, EDGEMEM_HOME=str(tmp_path / "ours"), **home, **tested)
+    assert not (tmp_path / "home").exists()
+
+
 # -- README and --help -----------------------------------------------------------------------
 
 

@@ -266,9 +266,17 @@ def _load_tokenizer(file: Path) -> Any:
     return tokenizer
 
 
-def _load_session(file: Path, n_threads: int) -> Any:
+def _library() -> Any:
+    """onnxruntime, which from 1.29 on tells its maker of each session unless this is set first."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()  # for Windows, and where the app had loaded it before
+    return onnxruntime
+
+
+def _load_session(file: Path, n_threads: int) -> Any:
+    onnxruntime = _library()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
