@@ -29,7 +29,7 @@ _TOKENS = 48  # of an answer
 
 
 def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, Any]]:
-    """A row for each turn but the first, until the window is full."""
+    """A row for each turn but the first that the model answers, until the window is full."""
     asked: list[tuple[Any, dict[str, Any]]] = []
     stream = engine.stream
 
@@ -48,7 +48,8 @@ def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, 
             options={"max_tokens": _TOKENS},
         )
         list(reply)
-        assert reply.generation is not None
+        if reply.generation is None:  # a fixed sentence: what no memory tells, who the model is
+            continue
         prompt, options = asked[-1]
         engine.drop_prefixes()
         cold = stream(prompt, **{**options, "max_tokens": 1})
