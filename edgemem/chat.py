@@ -20,7 +20,7 @@ from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgemem.errors import EdgememError
+from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
 from edgemem.pipeline.recall import bearing, known, notes, overview, recall, sources
@@ -327,12 +327,18 @@ class Chat:
         talks = way == "converse" and wanted.wants == "recall"
         if not talks or engine.expert("generation") or engine.n_params >= _REFUSES_PARAMS:
             return False
-        if (judge := self.memory.judge) is None:
-            return False
         told = recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True)
-        here = [turn.said for turn in self._turns[self._first :] if turn.said.role == "user"]
-        told += tuple(Evidence(said.content, said.timestamp, "User") for said in here)
-        answer = "".join(self._short_answer(judge, text, told))
+        known = {evidence.text for evidence in told}
+        said = [turn.said for turn in self._turns if turn.said.role == "user"]
+        here = [m for m in said if m.content not in known][-SHOWN_TURNS:]
+        # Before what a search found, for where the window is small the first are left out.
+        told = (*(Evidence(m.content, m.timestamp, "User") for m in here), *told)
+        try:
+            if (judge := self.memory.judge) is None:
+                return False
+            answer = "".join(self._short_answer(judge, text, told))
+        except ModelError:  # the model that talks is asked all the same
+            return False
         return answer == generation.NOTHING_FOUND
 
     def _short_answer(self, engine: Engine, text: str, evidence: Sequence[Evidence]) -> Stream:

@@ -8,6 +8,7 @@ from memorykit import texts
 
 from edgemem.chat import Chat
 from edgemem.config import load_settings
+from edgemem.errors import AdapterError
 from edgemem.memory import Memory
 from edgemem.results import Message
 from edgemem.stages.generation import ABOUT_ITSELF, NOTHING_FOUND
@@ -139,6 +140,25 @@ def test_what_this_conversation_told_is_not_refused_unseen(chat, judge):
     say(chat, CAT, remember=False)
     say(chat, "What is my cat called?", remember=False)
     assert f'User said: "{CAT}"' in judge.prompts[-1][1]
+
+
+def test_a_long_conversation_does_not_crowd_out_what_memory_tells(chat, memory, judge):
+    remembered(memory, CAT)
+    for i in range(9):
+        say(chat, f"Ticket {i} was for the train to Bergen.", remember=False)
+    say(chat, "What is my cat called?", remember=False)
+    shown = judge.prompts[-1][1]
+    assert shown.index("Ticket 8") < shown.index(CAT) and "Ticket 2" not in shown
+
+
+def test_a_judge_that_fails_refuses_nothing(chat, memory, judge, monkeypatch):
+    remembered(memory, CAT)
+
+    def fails(*_, **__):
+        raise AdapterError("damaged")
+
+    monkeypatch.setattr(judge, "stream", fails)
+    assert say(chat, "What is my dog called?").text == "Your cat is Tom."
 
 
 @pytest.mark.parametrize(("asks", "known"), [("my cat", True), ("my dentist", False)])

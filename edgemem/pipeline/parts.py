@@ -42,7 +42,6 @@ class Parts:
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None
-        self._no_judge = False
         self._embedder = embedder
         self._index: Memories | None = None
         # Not to be taken inside a transaction: `close` holds it while it waits for the store.
@@ -94,19 +93,20 @@ class Parts:
         """The bundled model with its experts, beside another that answers: what no memory tells,
         it has learned to refuse.
 
-        None where it is not installed, or where a memory limit or the settings leave it out.
+        None where it or its experts are not installed, or where a memory limit or the settings
+        leave it out. Raises ModelError.
         """
         s = self.settings
         with self._lock:
             self.require_open()
-            self._no_judge |= self.plan is not None or (s.reader, s.experts) != ("auto", "open")
-            if self._judge is None and not self._no_judge:
+            if self.plan is not None or (s.reader, s.experts) != ("auto", experts.DEFAULT):
+                return None
+            if self._judge is None:
                 try:
                     judge = Engine.load(
                         n_ctx=_JUDGE_CTX, n_threads=s.n_threads, tuned=s.tuned == "on"
                     )
                 except ModelNotFound:
-                    self._no_judge = True
                     return None
                 try:
                     experts.load_chosen(judge, s.experts)
@@ -114,7 +114,7 @@ class Parts:
                     judge.close()
                     raise
                 self._judge = judge
-            return self._judge
+            return self._judge if self._judge.expert("generation") else None
 
     def any_embedder(self) -> Embedder:
         """The embedding model, whether or not the store holds its vectors. Errors as `engine`."""

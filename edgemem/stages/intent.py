@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import ContextOverflow, ModelError
+from edgemem.errors import ModelError
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -118,7 +118,7 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
         prompt = expert_prompt(text, before)
         try:
             answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
-        except (ContextOverflow, ModelError):  # what answers fails aloud
+        except ModelError:  # what answers fails aloud
             return Intent(wants, tells=True)
         said = answer.text.strip()
         named = said.removeprefix(_BOTH)
