@@ -18,7 +18,8 @@ from edgemem.config import load_settings
 from edgemem.errors import InputError, ModelError
 from edgemem.pipeline import admission
 from edgemem.profile import measure
-from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, render, verdict
+from edgemem.profile.page import render
+from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, verdict
 
 KEYS = {
     "parts_mb", "parts_basis", "rss_mb", "pss_mb", "peak_rss_mb", "unexplained_mb", "explained",

@@ -179,7 +179,7 @@ def profile(
 
 
 def _write_page(file: Path, found: Profile) -> None:
-    from edgemem.profile.report import render
+    from edgemem.profile.page import render
 
     try:
         file.write_text(render(found), encoding="utf-8")
