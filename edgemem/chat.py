@@ -43,13 +43,14 @@ does neither: it quotes what was said, and makes small talk."""
 
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
 SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
-SHOWN_NOTES = 8  # turns, to an instruct model
+SHOWN_NOTES = 8  # turns, to a model that has a conversation
+FEW_NOTES = 4  # turns, to one that takes on whatever it is shown
 TOLD_TURNS = 12  # of an overview
 BEARING_TURNS = 6  # on a task
-_WRITES_PARAMS = 1_000_000_000
-"""Parameters from which what a model makes of memories stands without them (bench/LOG.md)."""
-_REFUSES_PARAMS = 4_000_000_000
-"""Parameters from which a model may be left to say by itself what no memory tells."""
+_SUMS_UP_PARAMS = 1_000_000_000
+"""Parameters from which an overview is in the model's own words (bench/LOG.md)."""
+_HEEDS_PARAMS = 4_000_000_000
+"""Parameters from which a model heeds all that it is shown, and says itself what no memory tells."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _CANDIDATES = 16
 _PAST_TURNS = 4
@@ -165,6 +166,10 @@ class Chat:
         """The model that answers."""
         return self._engine or self.memory.engine
 
+    @property
+    def _heeds(self) -> bool:
+        return self.engine.n_params >= _HEEDS_PARAMS
+
     def send(
         self,
         text: str,
@@ -251,7 +256,8 @@ class Chat:
                 yield reply.cloud.text
                 return
             # A client that sets how its answer is made gets the model's own words.
-            small = self.engine.n_params < _WRITES_PARAMS and not asked.options
+            own_words = bool(asked.options)
+            small = self.engine.n_params < _SUMS_UP_PARAMS and not own_words
             if (fixed := _without_model(asked, self.instructions, small=small)) is not None:
                 pieces.append(fixed)
                 yield fixed
@@ -269,7 +275,7 @@ class Chat:
             if stream.result is not None:
                 reply.timings["ttft_s"] = stream.result.ttft_s
                 reply.timings["tokens_per_s"] = stream.result.tokens_per_s
-            if small and (appended := _quoted_below(asked)):
+            if not (self._heeds or own_words) and (appended := _quoted_below(asked)):
                 yield appended
         finally:
             answer = "".join(pieces).strip()
@@ -310,7 +316,9 @@ class Chat:
             # Nothing that the conversation has already.
             window = self._turns[self._first :]
             seen = {text for turn in window for text in (turn.said.content, *turn.notes)}
-            return notes(memory, hits, most=self._shown or SHOWN_NOTES, seen=seen)
+            many = self._heeds or self.engine.expert("reply")
+            most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
+            return notes(memory, hits, most=most, seen=seen)
         if wants == "recall":
             whole = way == "answer"
             most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
@@ -325,7 +333,7 @@ class Chat:
         """
         engine = self.engine
         talks = way == "converse" and wanted.wants == "recall"
-        if not talks or engine.expert("generation") or engine.n_params >= _REFUSES_PARAMS:
+        if not talks or engine.expert("generation") or self._heeds:
             return False
         told = recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True)
         known = {evidence.text for evidence in told}
@@ -424,7 +432,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
 
 
 def _quoted_below(asked: _Asked) -> str:
-    """What stands under a small model's advice or letter: what was told that bears on it."""
+    """What stands under advice or a letter: what was told that bears on it."""
     shown = asked.evidence
     if asked.way != "converse" or asked.intent.wants != "task" or not shown:
         return ""

@@ -6,7 +6,7 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import texts
 
-from edgemem.chat import Chat
+from edgemem.chat import FEW_NOTES, SHOWN_NOTES, Chat
 from edgemem.config import load_settings
 from edgemem.errors import AdapterError
 from edgemem.memory import Memory
@@ -112,8 +112,16 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     say(chat, "Thank you!")
     assert "Your cat is Tom." in shown(fake)  # the model goes on from its own words alone
     assert "4 March" not in say(chat, asks, options={"max_tokens": 9}).text  # a client's own terms
-    fake.n_params = 1_500_000_000
+    fake.n_params = 7_000_000_000
     assert say(chat, asks).text == "Your cat is Tom."
+
+
+def test_a_small_model_is_shown_few_notes(chat, memory, fake):
+    remembered(memory, *(f"My cat number {number} likes fish." for number in range(9)))
+    few = len(say(chat, "where is my cat").context)
+    fake.n_params = 7_000_000_000
+    many = len(say(Chat(memory), "where is my cat").context)
+    assert (few, many) == (FEW_NOTES, SHOWN_NOTES)
 
 
 def test_a_small_model_does_not_sum_up_what_it_was_told(chat, memory, fake):

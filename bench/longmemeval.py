@@ -1,0 +1,228 @@
+"""How often does a search find all that a question of LongMemEval-S needs? No language model.
+
+    python -m bench.longmemeval --data DIR --json OUT [--questions N]
+    python -m bench.longmemeval --data DIR --json OUT --answer [--model NAME] [--experts NAME]
+
+DIR: a JSON file for each question, with its 40 to 58 sessions of messages of a user and an
+assistant. Each question has a store of its own, into which every message goes as it is
+(`infer=False`); then it is asked through `Memory.search`, and beside it MiniLM's cosine and BM25
+rank the same memories. A session is ranked by its best message. Strict, `all@k`: all sessions of
+the evidence are among the first k; `any@k`: one is. `turns@10`: all messages that hold the answer
+are among the first ten; `turn_hit@10`: one is. By question type. Questions that the sessions do not
+answer have no evidence to find; they are counted apart. Nothing of edgemem was fitted on this data.
+
+--answer asks `Chat` too: token F1 and whether the answer's words are all in what it says, by type,
+and of the questions without an answer how many it refuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from bench import report
+from bench.rankings import SYSTEMS, ranked
+from corpus.evaluate import token_f1
+from edgemem import kernels
+from edgemem.chat import Chat
+from edgemem.config import load_settings
+from edgemem.language import words
+from edgemem.memory import Memory
+from edgemem.runtime.embedder import Embedder
+from edgemem.stages.generation import NOTHING_FOUND
+
+KS = (5, 10)
+TOP = 200  # memories, so that ten sessions are among them
+USER = "user"
+_console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question. sessions: its haystack, each with the time it was had. evidence: the sessions
+    that answer it, by number; messages: which of their messages do, as (session, place)."""
+
+    id: str
+    kind: str
+    text: str
+    answer: str
+    now: str
+    sessions: tuple[tuple[str, tuple[dict[str, Any], ...]], ...]
+    evidence: frozenset[int]
+    messages: frozenset[tuple[int, int]]
+
+    @property
+    def answerable(self) -> bool:
+        return not self.id.endswith("_abs")
+
+
+def read(file: Path) -> Asked:
+    """A question from its file."""
+    data = json.loads(file.read_text(encoding="utf-8"))
+    told = set(data["answer_session_ids"])
+    sessions = tuple(
+        (_time(when), tuple(said))
+        for when, said in zip(data["haystack_dates"], data["haystack_sessions"], strict=True)
+    )
+    ids = data["haystack_session_ids"]
+    return Asked(
+        data["question_id"],
+        data["question_type"],
+        data["question"],
+        str(data["answer"]),
+        _time(data["question_date"]),
+        sessions,
+        frozenset(i for i, id in enumerate(ids) if id in told),
+        frozenset(
+            (i, j)
+            for i, (_, said) in enumerate(sessions)
+            for j, message in enumerate(said)
+            if message.get("has_answer")
+        ),
+    )
+
+
+def _time(written: str) -> str:
+    """ISO-8601 of "2023/05/31 (Wed) 07:54"."""
+    day, _, clock = written.split()
+    return datetime.strptime(f"{day} {clock}", "%Y/%m/%d %H:%M").replace(tzinfo=UTC).isoformat()
+
+
+def store(memory: Memory, asked: Asked) -> float:
+    """Store all messages; seconds taken."""
+    started = time.perf_counter()
+    for i, (when, said) in enumerate(asked.sessions):
+        messages = [
+            {
+                "role": message["role"],
+                "content": message["content"],
+                "metadata": {"session": i, "place": j},
+            }
+            for j, message in enumerate(said)
+            if message["content"].strip()
+        ]
+        if messages:
+            memory.add(messages, user_id=USER, timestamp=when, infer=False)
+    return time.perf_counter() - started
+
+
+def search_row(memory: Memory, asked: Asked) -> dict[str, Any]:
+    """What each system finds of a question's evidence."""
+    row: dict[str, Any] = {}
+    for system, ids in ranked(memory, asked.text, USER, TOP).items():
+        items = memory.store.get(ids)
+        places = [(m["session"], m["place"]) for m in (items[id].metadata for id in ids)]
+        sessions = list(dict.fromkeys(session for session, _ in places))
+        for k in KS:
+            found = asked.evidence & set(sessions[:k])
+            row[f"{system}_all_at_{k}"] = int(found == asked.evidence)
+            row[f"{system}_any_at_{k}"] = int(bool(found))
+        if asked.messages:
+            found_messages = asked.messages & set(places[:10])
+            row[f"{system}_turns_at_10"] = int(found_messages == asked.messages)
+            row[f"{system}_turn_hit_at_10"] = int(bool(found_messages))
+    return row
+
+
+def answer_row(memory: Memory, asked: Asked) -> dict[str, Any]:
+    """What Chat says to a question, and how right it is."""
+    started = time.perf_counter()
+    reply = Chat(memory, user_id=USER).send(asked.text, timestamp=asked.now, remember=False)
+    text = "".join(reply)
+    row = {"answer": text, "answer_s": round(time.perf_counter() - started, 2)}
+    if not asked.answerable:
+        return row | {"refused": int(text == NOTHING_FOUND)}
+    wanted, said = set(words(asked.answer)), set(words(text))
+    return row | {
+        "f1": round(token_f1(text, asked.answer), 4),
+        "contains": int(wanted <= said),
+        "refused": int(text == NOTHING_FOUND),
+    }
+
+
+def run(
+    files: Sequence[Path], *, answer: bool, model: str | None, experts: str | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Summary, and one row for each question."""
+    given = {"model": model, "experts": experts}
+    settings = replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
+    rows = []
+    with ExitStack() as stack:
+        embedder = Embedder.load(settings.embedder, n_threads=settings.n_threads)
+        engine = None
+        for file in track(files, "asking questions", console=_console):
+            asked = read(file)
+            with Memory(":memory:", engine=engine, embedder=embedder, settings=settings) as memory:
+                seconds = store(memory, asked)
+                row: dict[str, Any] = {"id": asked.id, "type": asked.kind}
+                row |= {"messages": memory.store.counts()["turns"], "store_s": round(seconds, 2)}
+                if asked.answerable:
+                    row |= search_row(memory, asked)
+                if answer:
+                    row |= answer_row(memory, asked)
+            rows.append(row)
+    answerable = [row for row in rows if "search_all_at_5" in row]
+    summary: dict[str, Any] = {
+        **_means(answerable),
+        "questions": len(rows),
+        "answerable": len(answerable),
+        "messages_per_s": round(sum(r["messages"] for r in rows) / sum(r["store_s"] for r in rows)),
+        "peak_rss_mb": report.peak_rss_mb(),
+        "backend": kernels.backend,
+    }
+    by_type: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in answerable:
+        by_type[row["type"]].append(row)
+    summary["by_type"] = {kind: _means(some) for kind, some in sorted(by_type.items())}
+    unanswerable = [row["refused"] for row in rows if "refused" in row and "f1" not in row]
+    if unanswerable:
+        summary["refused_unanswerable"] = f"{sum(unanswerable)} of {len(unanswerable)}"
+    return summary, rows
+
+
+def _means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of every measure over the rows that have it."""
+    names = [f"{s}_{m}_at_{k}" for s in SYSTEMS for m in ("all", "any") for k in KS]
+    names += [f"{s}_{m}_at_10" for s in SYSTEMS for m in ("turns", "turn_hit")]
+    names += ["f1", "contains", "refused"]
+    means: dict[str, Any] = {"n": len(rows)}
+    for name in names:
+        values = [row[name] for row in rows if name in row]
+        if values:
+            means[name] = round(sum(values) / len(values), 4)
+    return means
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.longmemeval", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder of LongMemEval-S files")
+    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument("--questions", type=int, help="the first ones only")
+    parser.add_argument("--answer", action="store_true", help="ask the language model, too")
+    parser.add_argument("--model", help="name or file (default: setting `model`)")
+    parser.add_argument("--experts", help="set of experts (default: setting `experts`)")
+    options = parser.parse_args(argv)
+    files = sorted(options.data.glob("*.json"))[: options.questions]
+    if not files:
+        parser.error(f"{options.data} holds no LongMemEval-S JSON files; give the folder that does")
+    summary, rows = run(
+        files, answer=options.answer, model=options.model, experts=options.experts
+    )
+    report.write(options.json, summary, rows)
+
+
+if __name__ == "__main__":
+    main()
