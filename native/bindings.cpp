@@ -117,24 +117,6 @@ static void dots_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
     });
 }
 
-static std::pair<int64_t, int64_t> metric_fit(Array<const float, 2> rows, double c, double tau,
-                                              int32_t isa, Array<double, 1> workspace,
-                                              Array<float, 1> mean,
-                                              Array<float, 1> inverse_diagonal,
-                                              Array<float, 2> directions) {
-    const int64_t dim = columns_of(rows), max_rank = rows_of(directions);
-    need(rows_of(workspace) >= edgemem_metric_workspace(dim, max_rank) && rows_of(mean) == dim &&
-             rows_of(inverse_diagonal) == dim && columns_of(directions) == dim,
-         "workspace, mean, inverse_diagonal or directions do not fit rows");
-    int64_t rank = 0, count = 0;
-    run([&] {
-        return edgemem_metric_fit(rows.data(), rows_of(rows), dim, c, tau, max_rank, isa,
-                                  workspace.data(), mean.data(), inverse_diagonal.data(),
-                                  directions.data(), &rank, &count);
-    });
-    return {rank, count};
-}
-
 static std::pair<float, float> metric_query(Array<const float, 1> query, Array<const float, 1> mean,
                                             Array<const float, 1> inverse_diagonal,
                                             Array<const float, 2> directions, int32_t isa,
@@ -150,20 +132,6 @@ static std::pair<float, float> metric_query(Array<const float, 1> query, Array<c
                                     image.data(), &offset, &norm);
     });
     return {offset, norm};
-}
-
-static void metric_norms(Array<const float, 2> rows, Array<const float, 1> mean,
-                         Array<const float, 1> inverse_diagonal, Array<const float, 2> directions,
-                         int32_t isa, Array<float, 1> workspace, Array<float, 1> norms) {
-    const int64_t n = rows_of(rows), dim = columns_of(rows);
-    need(rows_of(mean) == dim && rows_of(inverse_diagonal) == dim &&
-             columns_of(directions) == dim && rows_of(workspace) >= 8 * dim && rows_of(norms) == n,
-         "mean, inverse_diagonal, directions, workspace or norms do not fit rows");
-    run([&] {
-        return edgemem_metric_norms(rows.data(), n, dim, mean.data(), inverse_diagonal.data(),
-                                    directions.data(), rows_of(directions), isa, workspace.data(),
-                                    norms.data());
-    });
 }
 
 static int64_t rank(Array<const float, 2> features, Array<const float, 1> weights, float bias,
@@ -365,16 +333,9 @@ NB_MODULE(_native, m) {
           "survivor_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
     m.def("dots_i8", &dots_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
           "positions"_a.noconvert(), "queries"_a.noconvert(), "isa"_a, "out"_a.noconvert());
-    m.def("metric_workspace", &edgemem_metric_workspace, "dim"_a, "max_rank"_a);
-    m.def("metric_fit", &metric_fit, "rows"_a.noconvert(), "c"_a, "tau"_a, "isa"_a,
-          "workspace"_a.noconvert(), "mean"_a.noconvert(), "inverse_diagonal"_a.noconvert(),
-          "directions"_a.noconvert());
     m.def("metric_query", &metric_query, "query"_a.noconvert(), "mean"_a.noconvert(),
           "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
           "workspace"_a.noconvert(), "image"_a.noconvert());
-    m.def("metric_norms", &metric_norms, "rows"_a.noconvert(), "mean"_a.noconvert(),
-          "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
-          "workspace"_a.noconvert(), "norms"_a.noconvert());
     m.def("rank", &rank, "features"_a.noconvert(), "weights"_a.noconvert(), "bias"_a, "k"_a,
           "all_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
     m.def("bm25", &bm25, "docs"_a.noconvert(), "counts"_a.noconvert(), "starts"_a.noconvert(),
