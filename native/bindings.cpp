@@ -1,5 +1,5 @@
-// The Python module edgemem._native: the C ABI as it stands, and nothing else. Output buffers come
-// from the caller (edgemem/kernels/), which also checks shapes and words the errors.
+// The Python module edgemem._native: what edgemem/kernels/ calls of the C ABI, and nothing else.
+// Output buffers come from the caller, which also checks shapes and words the errors.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -117,24 +117,6 @@ static void dots_i8(Array<const int8_t, 2> rows, Array<const float, 1> scales,
     });
 }
 
-static std::pair<int64_t, int64_t> metric_fit(Array<const float, 2> rows, double c, double tau,
-                                              int32_t isa, Array<double, 1> workspace,
-                                              Array<float, 1> mean,
-                                              Array<float, 1> inverse_diagonal,
-                                              Array<float, 2> directions) {
-    const int64_t dim = columns_of(rows), max_rank = rows_of(directions);
-    need(rows_of(workspace) >= edgemem_metric_workspace(dim, max_rank) && rows_of(mean) == dim &&
-             rows_of(inverse_diagonal) == dim && columns_of(directions) == dim,
-         "workspace, mean, inverse_diagonal or directions do not fit rows");
-    int64_t rank = 0, count = 0;
-    run([&] {
-        return edgemem_metric_fit(rows.data(), rows_of(rows), dim, c, tau, max_rank, isa,
-                                  workspace.data(), mean.data(), inverse_diagonal.data(),
-                                  directions.data(), &rank, &count);
-    });
-    return {rank, count};
-}
-
 static std::pair<float, float> metric_query(Array<const float, 1> query, Array<const float, 1> mean,
                                             Array<const float, 1> inverse_diagonal,
                                             Array<const float, 2> directions, int32_t isa,
@@ -150,20 +132,6 @@ static std::pair<float, float> metric_query(Array<const float, 1> query, Array<c
                                     image.data(), &offset, &norm);
     });
     return {offset, norm};
-}
-
-static void metric_norms(Array<const float, 2> rows, Array<const float, 1> mean,
-                         Array<const float, 1> inverse_diagonal, Array<const float, 2> directions,
-                         int32_t isa, Array<float, 1> workspace, Array<float, 1> norms) {
-    const int64_t n = rows_of(rows), dim = columns_of(rows);
-    need(rows_of(mean) == dim && rows_of(inverse_diagonal) == dim &&
-             columns_of(directions) == dim && rows_of(workspace) >= 8 * dim && rows_of(norms) == n,
-         "mean, inverse_diagonal, directions, workspace or norms do not fit rows");
-    run([&] {
-        return edgemem_metric_norms(rows.data(), n, dim, mean.data(), inverse_diagonal.data(),
-                                    directions.data(), rows_of(directions), isa, workspace.data(),
-                                    norms.data());
-    });
 }
 
 static int64_t rank(Array<const float, 2> features, Array<const float, 1> weights, float bias,
@@ -283,11 +251,11 @@ static void word_features(Array<const int64_t, 2> around, Array<const int64_t, 1
     });
 }
 
-static void softmax_causal(Array<float, 2> scores, int64_t group, int64_t first, int64_t window,
-                           int32_t isa) {
+static void softmax_causal(Array<float, 2> scores, int64_t group, int64_t first, int32_t isa) {
+    const int64_t keys = columns_of(scores), window = keys;  // a position sees all before it
     run([&] {
-        return edgemem_softmax_causal(scores.data(), rows_of(scores), columns_of(scores), group,
-                                      first, window, isa);
+        return edgemem_softmax_causal(scores.data(), rows_of(scores), keys, group, first, window,
+                                      isa);
     });
 }
 
@@ -323,50 +291,27 @@ static void rms_norm_backward(Array<const float, 2> d_out, Array<const uint16_t,
     });
 }
 
-static void gated(Array<const float, 2> gate_up, int32_t activation, int32_t isa,
-                  Array<float, 2> out, Array<uint16_t, 2> halves) {
+static void gated(Array<const float, 2> gate_up, int32_t isa, Array<float, 2> out,
+                  Array<uint16_t, 2> halves) {
     const int64_t n = rows_of(out), size = columns_of(out);
     need(rows_of(gate_up) == n && columns_of(gate_up) == 2 * size && rows_of(halves) == n &&
              columns_of(halves) == 2 * size,
          "out or halves do not fit gate_up");
     run([&] {
-        return edgemem_gated(gate_up.data(), n, size, activation, isa, out.data(), halves.data());
+        return edgemem_gated(gate_up.data(), n, size, EDGEMEM_SILU, isa, out.data(),
+                             halves.data());
     });
 }
 
 static void gated_backward(Array<const uint16_t, 2> halves, Array<const float, 2> d_out,
-                           int32_t activation, int32_t isa, Array<float, 2> d_gate_up) {
+                           int32_t isa, Array<float, 2> d_gate_up) {
     const int64_t n = rows_of(d_out), size = columns_of(d_out);
     need(rows_of(halves) == n && columns_of(halves) == 2 * size && rows_of(d_gate_up) == n &&
              columns_of(d_gate_up) == 2 * size,
          "halves or d_gate_up do not fit d_out");
     run([&] {
-        return edgemem_gated_backward(halves.data(), d_out.data(), n, size, activation, isa,
+        return edgemem_gated_backward(halves.data(), d_out.data(), n, size, EDGEMEM_SILU, isa,
                                       d_gate_up.data());
-    });
-}
-
-using Packed = nb::ndarray<uint16_t, nb::shape<-1, -1, 16, 2>, nb::c_contig, nb::device::cpu>;
-
-// Whether an array has the panels and pairs of rows that a packed matrix needs.
-template <typename T>
-static bool is_packed(const T &packed, int64_t k, int64_t columns) {
-    return rows_of(packed) == (columns + 15) / 16 && columns_of(packed) == (k + 1) / 2;
-}
-
-static void pack_bf16(Array<const float, 2> rows, int64_t start, int64_t k, Packed packed) {
-    const int64_t columns = columns_of(rows);
-    need(is_packed(packed, k, columns), "packed does not fit rows and k");
-    run([&] {
-        return edgemem_pack_bf16(rows.data(), rows_of(rows), columns, start, k, packed.data());
-    });
-}
-
-static void product_bf16(Array<const float, 2> x, Packed packed, bool add, Array<float, 2> out) {
-    const int64_t n = rows_of(x), k = columns_of(x), columns = columns_of(out);
-    need(rows_of(out) == n && is_packed(packed, k, columns), "packed or out do not fit x");
-    run([&] {
-        return edgemem_product_bf16(x.data(), n, k, packed.data(), columns, add, out.data());
     });
 }
 
@@ -374,7 +319,6 @@ static void product_bf16(Array<const float, 2> x, Packed packed, bool add, Array
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
     m.attr("BEST_ISA") = edgemem_best_isa();
-    m.attr("HAS_BF16") = edgemem_has_bf16() != 0;
     m.def("isa_name", &edgemem_isa_name, "isa"_a);
     m.def("scan_topk", &scan_topk, "rows"_a.noconvert(), "query"_a.noconvert(),
           "mask"_a.noconvert().none(), "k"_a, "isa"_a, "positions"_a.noconvert(),
@@ -389,16 +333,9 @@ NB_MODULE(_native, m) {
           "survivor_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
     m.def("dots_i8", &dots_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
           "positions"_a.noconvert(), "queries"_a.noconvert(), "isa"_a, "out"_a.noconvert());
-    m.def("metric_workspace", &edgemem_metric_workspace, "dim"_a, "max_rank"_a);
-    m.def("metric_fit", &metric_fit, "rows"_a.noconvert(), "c"_a, "tau"_a, "isa"_a,
-          "workspace"_a.noconvert(), "mean"_a.noconvert(), "inverse_diagonal"_a.noconvert(),
-          "directions"_a.noconvert());
     m.def("metric_query", &metric_query, "query"_a.noconvert(), "mean"_a.noconvert(),
           "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
           "workspace"_a.noconvert(), "image"_a.noconvert());
-    m.def("metric_norms", &metric_norms, "rows"_a.noconvert(), "mean"_a.noconvert(),
-          "inverse_diagonal"_a.noconvert(), "directions"_a.noconvert(), "isa"_a,
-          "workspace"_a.noconvert(), "norms"_a.noconvert());
     m.def("rank", &rank, "features"_a.noconvert(), "weights"_a.noconvert(), "bias"_a, "k"_a,
           "all_scores"_a.noconvert(), "positions"_a.noconvert(), "scores"_a.noconvert());
     m.def("bm25", &bm25, "docs"_a.noconvert(), "counts"_a.noconvert(), "starts"_a.noconvert(),
@@ -420,17 +357,14 @@ NB_MODULE(_native, m) {
           "lengths"_a.noconvert(), "timed"_a.noconvert().none(), "max_length"_a,
           "order"_a.noconvert(), "having"_a.noconvert(), "out"_a.noconvert());
     m.def("softmax_causal", &softmax_causal, "scores"_a.noconvert(), "group"_a, "first"_a,
-          "window"_a, "isa"_a);
+          "isa"_a);
     m.def("softmax_backward", &softmax_backward, "p"_a.noconvert(), "d"_a.noconvert(), "isa"_a);
     m.def("rms_norm", &rms_norm, "x"_a.noconvert(), "weight"_a.noconvert(), "eps"_a, "isa"_a,
           "out"_a.noconvert(), "inverse"_a.noconvert(), "halves"_a.noconvert());
     m.def("rms_norm_backward", &rms_norm_backward, "d_out"_a.noconvert(), "halves"_a.noconvert(),
           "weight"_a.noconvert(), "inverse"_a.noconvert(), "isa"_a, "dx"_a.noconvert());
-    m.def("gated", &gated, "gate_up"_a.noconvert(), "activation"_a, "isa"_a, "out"_a.noconvert(),
+    m.def("gated", &gated, "gate_up"_a.noconvert(), "isa"_a, "out"_a.noconvert(),
           "halves"_a.noconvert());
     m.def("gated_backward", &gated_backward, "halves"_a.noconvert(), "d_out"_a.noconvert(),
-          "activation"_a, "isa"_a, "d_gate_up"_a.noconvert());
-    m.def("pack_bf16", &pack_bf16, "rows"_a.noconvert(), "start"_a, "k"_a, "packed"_a.noconvert());
-    m.def("product_bf16", &product_bf16, "x"_a.noconvert(), "packed"_a.noconvert(), "add"_a,
-          "out"_a.noconvert());
+          "isa"_a, "d_gate_up"_a.noconvert());
 }

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgemem.kernels import layers, reference
-from edgemem.kernels.layers import EVERY_KEY, GELU, SILU
 from tests.kernelkit import every_way, needs_native
 
 # 1, odd, and one beside each width: 8 lanes, the 16 sums, and NumPy's own.
@@ -27,11 +26,11 @@ def normal(seed, *shape, scale=1.0):
 # -- softmax ---------------------------------------------------------------------------------
 
 
-def softmax_slowly(scores, group, first, window):
+def softmax_slowly(scores, group, first):
     out = np.zeros(scores.shape)
     for i, row in enumerate(scores.astype(np.float64)):
         position = first + i // group
-        seen = slice(max(0, position - window + 1), position + 1)
+        seen = slice(position + 1)
         powers = np.exp(row[seen] - row[seen].max())
         out[i, seen] = powers / powers.sum()
     return out
@@ -40,13 +39,12 @@ def softmax_slowly(scores, group, first, window):
 @ways("softmax_causal")
 @pytest.mark.parametrize("keys", SIZES)
 @pytest.mark.parametrize("group", [1, 3])
-@pytest.mark.parametrize("window", [EVERY_KEY, 1, 8, 20])
-def test_a_row_is_the_softmax_of_the_keys_it_sees(kernel, keys, group, window):
+def test_a_row_is_the_softmax_of_the_keys_it_sees(kernel, keys, group):
     positions = min(keys, 20)
     first = keys - positions
     scores = normal(keys, positions * group, keys, scale=5)
-    expected = softmax_slowly(scores, group, first, window)
-    kernel(scores, group, first, window)
+    expected = softmax_slowly(scores, group, first)
+    kernel(scores, group, first)
     np.testing.assert_allclose(scores, expected, rtol=3e-6, atol=1e-30)
     assert (scores[expected == 0] == 0).all()
 
@@ -54,7 +52,7 @@ def test_a_row_is_the_softmax_of_the_keys_it_sees(kernel, keys, group, window):
 @ways("softmax_causal")
 def test_scores_far_apart_give_no_infinity(kernel):
     scores = np.array([[3e4, -3e4, 3e4, -1e38]], np.float32)
-    kernel(scores, 1, 3, EVERY_KEY)
+    kernel(scores, 1, 3)
     np.testing.assert_allclose(scores, [[0.5, 0, 0.5, 0]], atol=1e-30)
 
 
@@ -62,7 +60,7 @@ def test_scores_far_apart_give_no_infinity(kernel):
 def test_a_score_that_is_no_number_spoils_its_row_visibly(kernel):
     scores = normal(1, 2, 40)
     scores[0, 17] = np.nan
-    kernel(scores, 1, 38, EVERY_KEY)
+    kernel(scores, 1, 38)
     assert np.isnan(scores[0, :39]).any() and np.isfinite(scores[1]).all()
 
 
@@ -79,37 +77,33 @@ def test_the_gradient_of_scores_is_that_of_the_definition(kernel, keys):
 # -- gated units -----------------------------------------------------------------------------
 
 
-def activation_slowly(gate, activation):
+def silu_slowly(gate):
     gate = gate.astype(np.float64)
-    if activation == SILU:
-        return gate / (1 + np.exp(-gate))
-    return 0.5 * gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3)))
+    return gate / (1 + np.exp(-gate))
 
 
 @ways("gated")
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("activation", [SILU, GELU])
-def test_a_gated_unit_is_that_of_its_definition(kernel, size, activation):
+def test_a_gated_unit_is_that_of_its_definition(kernel, size):
     gate_up = normal(size, 3, 2 * size, scale=4)
     out, halves = np.empty((3, size), np.float32), np.empty((3, 2 * size), np.uint16)
-    kernel(gate_up, activation, out, halves)
-    exact = activation_slowly(gate_up[:, :size], activation) * gate_up[:, size:]
+    kernel(gate_up, out, halves)
+    exact = silu_slowly(gate_up[:, :size]) * gate_up[:, size:]
     np.testing.assert_allclose(out, exact, rtol=3e-5, atol=1e-6)
     assert (halves == gate_up.view(np.uint32) >> 16).all()
 
 
 @ways("gated_backward")
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("activation", [SILU, GELU])
-def test_the_gradient_of_a_gated_unit_is_the_slope_of_the_unit(kernel, size, activation):
+def test_the_gradient_of_a_gated_unit_is_the_slope_of_the_unit(kernel, size):
     halves = (normal(size, 2, 2 * size, scale=4).view(np.uint32) >> 16).astype(np.uint16)
     d_out, d = normal(size + 1, 2, size), np.empty((2, 2 * size), np.float32)
-    kernel(halves, d_out, activation, d)
+    kernel(halves, d_out, d)
     gate_up = reference.middles(halves).astype(np.float64)
     gate, up, step = gate_up[:, :size], gate_up[:, size:], 1e-6
-    slope = activation_slowly(gate + step, activation) - activation_slowly(gate - step, activation)
+    slope = silu_slowly(gate + step) - silu_slowly(gate - step)
     np.testing.assert_allclose(d[:, :size], d_out * up * slope / (2 * step), rtol=2e-4, atol=2e-5)
-    exact = d_out * activation_slowly(gate, activation)
+    exact = d_out * silu_slowly(gate)
     np.testing.assert_allclose(d[:, size:], exact, rtol=3e-5, atol=1e-6)
 
 
@@ -126,17 +120,16 @@ def test_a_half_stands_for_the_middle_of_the_numbers_it_was_cut_from():
     rows=st.integers(0, 9),
     keys=st.integers(1, 70),
     group=st.integers(1, 4),
-    window=st.integers(1, 80),
     scale=st.sampled_from([1e-3, 1.0, 30.0, 1e6]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_native_and_numpy_agree_on_any_block(rows, keys, group, window, scale, seed):
+def test_native_and_numpy_agree_on_any_block(rows, keys, group, scale, seed):
     first = max(0, keys - 1 - max(0, rows - 1) // group)
     if rows and first + (rows - 1) // group >= keys:
         return
     ours, theirs = (normal(seed, rows, keys, scale=scale) for _ in range(2))
-    layers.softmax_causal(ours, group, first, window)
-    reference.softmax_causal(theirs, group, first, window)
+    layers.softmax_causal(ours, group, first)
+    reference.softmax_causal(theirs, group, first)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-30)
 
 
@@ -184,7 +177,6 @@ def test_the_gradient_of_a_norm_is_the_slope_of_the_norm(kernel, size):
     [
         ({"scores": np.zeros((2, 3))}, "scores must be a 2-d float32 array, not 2-d float64"),
         ({"group": 0}, "group is 0; it must be 1 or more"),
-        ({"window": 0}, "window is 0; it must be 1 or more"),
         ({"first": -1}, "first is -1; it must be 0 or more"),
         ({"first": 2}, "the last row is position 3; there are 3 keys"),
     ],
@@ -199,9 +191,7 @@ def test_arrays_that_do_not_fit_each_other_are_refused():
     gate_up, out = np.zeros((2, 6), np.float32), np.zeros((2, 3), np.float32)
     halves = np.zeros((2, 6), np.uint16)
     with pytest.raises(ValueError, match=r"halves \(2, 4\); both must be \(2, 6\)"):
-        layers.gated(gate_up, SILU, out, halves[:, :4].copy())
-    with pytest.raises(ValueError, match="activation is 2; it must be SILU"):
-        layers.gated(gate_up, 2, out, halves)
+        layers.gated(gate_up, out, halves[:, :4].copy())
     with pytest.raises(ValueError, match=r"d has shape \(2, 5\); \(2, 6\) is needed"):
         layers.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
     with pytest.raises(ValueError, match="weight has 3 entries for 6 columns"):

@@ -226,6 +226,16 @@ def test_one_dimension_has_two_directions():
     assert dense_inverse(metric)[0, 0] == pytest.approx(1 / (5 * variance), rel=1e-6)
 
 
+def test_equal_and_absent_eigenvalues_are_fine():
+    flat = np.zeros((30, 9))
+    flat[:, [2, 5]] = cloud(1, 30, 2)
+    for H, rank in ((np.eye(16), 15), (flat, 2)):
+        metric = fit(H, tau=1)
+        assert metric.rank >= rank
+        expected = np.linalg.inv(dense_sigma(H, 3, rank))
+        np.testing.assert_allclose(dense_inverse(metric), expected, atol=1e-5 * expected.max())
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
 def test_a_query_without_a_direction_scores_0_everywhere(bad):
     H = cloud(1, 30, 6)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError
 from edgemem.kernels import layers as kernels
 from edgemem.kernels import one_blas_thread
-from edgemem.kernels.layers import SILU
 from edgemem.runtime.llama import Tensors
 
 if TYPE_CHECKING:
@@ -271,7 +270,7 @@ class _Layer:
         gate_up = model.times(self._ffn_in.y, self._W_gate_up.T)
         self._gates = np.empty(gate_up.shape, np.uint16)
         self._gated = gated = np.empty((len(x), gate_up.shape[1] // 2), np.float32)
-        model.over_rows(lambda t: kernels.gated(gate_up[t], SILU, gated[t], self._gates[t]), len(x))
+        model.over_rows(lambda t: kernels.gated(gate_up[t], gated[t], self._gates[t]), len(x))
         self._W_down = matrix("ffn_down.weight")
 
     def output(self) -> FloatArray:
@@ -282,7 +281,7 @@ class _Layer:
         times = self._model.times
         d_gated, d_gate_up = times(d_out, self._W_down), np.empty(self._gates.shape, np.float32)
         self._model.over_rows(
-            lambda t: kernels.gated_backward(self._gates[t], d_gated[t], SILU, d_gate_up[t]),
+            lambda t: kernels.gated_backward(self._gates[t], d_gated[t], d_gate_up[t]),
             len(d_out),
         )
         d_middle = d_out + self._ffn_in.backward(times(d_gate_up, self._W_gate_up))

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgemem.kernels.reference import EVERY_KEY, GELU, SILU
-
 if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
@@ -238,10 +236,9 @@ def rms_norm_backward(d_out: Any, halves: Any, weight: Any, inverse: Any, dx: An
     rms_norm(dx, weight, 0.0, d_out, inverse, halves)
 
 
-def softmax_causal(scores: Any, group: Any, first: Any, window: Any = EVERY_KEY) -> None:
+def softmax_causal(scores: Any, group: Any, first: Any) -> None:
     check_rows("scores", scores)
     check_count("group", group)
-    check_count("window", window)
     check_count("first", first, 0)
     last = first + max(0, len(scores) - 1) // group
     if len(scores) and last >= scores.shape[1]:
@@ -253,7 +250,7 @@ def softmax_backward(p: Any, d: Any) -> None:
     check_like("d", d, np.float32, p.shape)
 
 
-def gated(gate_up: Any, activation: int, out: Any, halves: Any) -> None:
+def gated(gate_up: Any, out: Any, halves: Any) -> None:
     check_rows("gate_up", gate_up)
     check_array("out", out, np.float32, 2)
     check_array("halves", halves, np.uint16, 2)
@@ -262,9 +259,7 @@ def gated(gate_up: Any, activation: int, out: Any, halves: Any) -> None:
         raise ValueError(
             f"gate_up has shape {gate_up.shape} and halves {halves.shape}; both must be {wanted}"
         )
-    if activation not in (SILU, GELU):
-        raise ValueError(f"activation is {activation}; it must be SILU ({SILU}) or GELU ({GELU})")
 
 
-def gated_backward(halves: Any, d_out: Any, activation: int, d_gate_up: Any) -> None:
-    gated(d_gate_up, activation, d_out, halves)
+def gated_backward(halves: Any, d_out: Any, d_gate_up: Any) -> None:
+    gated(d_gate_up, d_out, halves)

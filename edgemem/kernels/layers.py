@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from edgemem import kernels
 from edgemem.kernels import checks, kernel, native_module, reference
-from edgemem.kernels.reference import EVERY_KEY, GELU, SILU, FloatArray, HalfArray
+from edgemem.kernels.reference import FloatArray, HalfArray
 
 __all__ = [
-    "EVERY_KEY",
-    "GELU",
-    "SILU",
     "gated",
     "gated_backward",
     "rms_norm",
@@ -58,13 +55,13 @@ def rms_norm_backward(
 
 
 @kernel(reference.softmax_causal, checks.softmax_causal)
-def softmax_causal(scores: FloatArray, group: int, first: int, window: int = EVERY_KEY) -> None:
+def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
     """Attention's scores become probabilities: a softmax over the keys that each row sees.
 
     scores: (m, keys) float32, in place; row i is position first + i // group, below keys. It sees
-    itself and the keys before it, `window` >= 1 in all; the others become 0.
+    itself and the keys before it; the others become 0.
     """
-    native_module().softmax_causal(scores, group, first, window, kernels.isa)
+    native_module().softmax_causal(scores, group, first, kernels.isa)
 
 
 @kernel(reference.softmax_backward, checks.softmax_backward)
@@ -77,23 +74,21 @@ def softmax_backward(p: FloatArray, d: FloatArray) -> None:
 
 
 @kernel(reference.gated, checks.gated)
-def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArray) -> None:
-    """A gated unit: out = activation(gate) · up.
+def gated(gate_up: FloatArray, out: FloatArray, halves: HalfArray) -> None:
+    """A gated unit: out = SiLU(gate) · up, with SiLU(x) = x · σ(x).
 
-    gate_up: (n, 2 f) float32, first all gates of a row; activation: SILU, or GELU (tanh form); out:
-    (n, f) float32; halves: (n, 2 f) uint16, receives the upper 16 bits of gate_up (bfloat16, cut
-    off), which `gated_backward` needs. Source: Shazeer 2020, eq. 6.
+    gate_up: (n, 2 f) float32, first all gates of a row; out: (n, f) float32; halves: (n, 2 f)
+    uint16, receives the upper 16 bits of gate_up (bfloat16, cut off), which `gated_backward` needs.
+    Source: Shazeer 2020, eq. 6.
     """
-    native_module().gated(gate_up, activation, kernels.isa, out, halves)
+    native_module().gated(gate_up, kernels.isa, out, halves)
 
 
 @kernel(reference.gated_backward, checks.gated_backward)
-def gated_backward(
-    halves: HalfArray, d_out: FloatArray, activation: int, d_gate_up: FloatArray
-) -> None:
+def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) -> None:
     """The way back through `gated`: d_gate_up receives the gradient of gate_up.
 
     halves: as `gated` wrote them, each taken for the middle of the floats it was cut from; d_out:
     (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
     """
-    native_module().gated_backward(halves, d_out, activation, kernels.isa, d_gate_up)
+    native_module().gated_backward(halves, d_out, kernels.isa, d_gate_up)

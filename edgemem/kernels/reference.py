@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from edgemem.kernels import Bm25Query
 
 __all__ = [
-    "EVERY_KEY",
-    "GELU",
-    "SILU",
     "ZERO_LENGTH",
     "beside",
     "bm25",
@@ -58,12 +55,6 @@ ZERO_LENGTH = 1e-6
 """A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
 
 So near it, a unit vector's direction from the mean is mostly float32 rounding."""
-
-SILU, GELU = 0, 1
-EVERY_KEY = 2**31 - 1
-"""A window that no context fills."""
-
-_ROOT = np.float32(np.sqrt(2 / np.pi))
 
 
 def scan_topk(
@@ -319,25 +310,23 @@ def rms_norm_backward(
         dx[rows] += scaled
 
 
-def gated(gate_up: FloatArray, activation: int, out: FloatArray, halves: HalfArray) -> None:
+def gated(gate_up: FloatArray, out: FloatArray, halves: HalfArray) -> None:
     size = out.shape[1]
     for rows in _blocks(gate_up):
         gate, up = gate_up[rows, :size], gate_up[rows, size:]
-        np.multiply(gate, _share(gate, activation)[0], out=out[rows])
+        np.multiply(gate, _sigmoid(gate), out=out[rows])
         out[rows] *= up
         _cut(gate_up[rows], halves[rows])
 
 
-def gated_backward(
-    halves: HalfArray, d_out: FloatArray, activation: int, d_gate_up: FloatArray
-) -> None:
+def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) -> None:
     size = d_out.shape[1]
     for rows in _blocks(d_gate_up):
         gate_up = middles(halves[rows])
         gate, up, d = gate_up[:, :size], gate_up[:, size:], d_out[rows]
-        share, slope = _share(gate, activation)
+        share = _sigmoid(gate)
         np.multiply(gate * share, d, out=d_gate_up[rows, size:])
-        np.multiply(up * d, share * (1 + gate * (1 - share) * slope), out=d_gate_up[rows, :size])
+        np.multiply(up * d, share * (1 + gate * (1 - share)), out=d_gate_up[rows, :size])
 
 
 def middles(halves: HalfArray) -> FloatArray:
@@ -349,27 +338,19 @@ def _cut(numbers: FloatArray, out: HalfArray) -> None:
     np.right_shift(numbers.view(np.uint32), 16, out=out, casting="unsafe")
 
 
-def _share(gate: FloatArray, activation: int) -> tuple[FloatArray, FloatArray | np.float32]:
-    """Both activations are gate · σ(z), GELU in its tanh form: σ(z), and dz/d gate."""
+def _sigmoid(x: FloatArray) -> FloatArray:
     with np.errstate(over="ignore"):
-        if activation == SILU:
-            slope: FloatArray | np.float32 = np.float32(1)
-            z = gate
-        else:
-            square = gate * gate
-            slope = 2 * _ROOT * (1 + np.float32(3 * 0.044715) * square)
-            z = 2 * _ROOT * gate * (1 + np.float32(0.044715) * square)
-        share: FloatArray = np.exp(-z)
+        share: FloatArray = np.exp(-x)
         share += 1
-        return np.reciprocal(share, out=share), slope
+        return np.reciprocal(share, out=share)
 
 
-def softmax_causal(scores: FloatArray, group: int, first: int, window: int = EVERY_KEY) -> None:
+def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
     keys = np.arange(scores.shape[1])
     for rows in _blocks(scores):
         part = scores[rows]
         position = first + np.arange(rows.start, rows.start + len(part)) // group
-        part[(keys > position[:, None]) | (keys <= position[:, None] - window)] = -np.inf
+        part[keys > position[:, None]] = -np.inf
         part -= part.max(axis=1, keepdims=True)
         np.exp(part, out=part)
         part /= part.sum(axis=1, keepdims=True)

@@ -161,18 +161,86 @@ static void fuzz_i8(int64_t n, int64_t dim, const uint8_t *mask, int64_t counted
     }
 }
 
+/* A fit that keeps every direction inverts S = C + diag(C) + c * mean(diag(C)), where C is the
+ * covariance of the unit rows; a norm is a length in this inverse. */
+static void check_inverse(const float *rows, int64_t n, int64_t dim, double c, const float *mean,
+                          const float *inverse_diagonal, const float *directions, int64_t rank,
+                          const float *norms) {
+    double *centred = NEW(double, n * dim), *S = NEW(double, dim * dim), ridge = 0;
+    double *inverse = NEW(double, dim * dim);
+    int64_t row, i, j, r;
+
+    for (row = 0; row < n; ++row) {
+        double squares = 0;
+        for (i = 0; i < dim; ++i) {
+            squares += (double)rows[row * dim + i] * rows[row * dim + i];
+        }
+        for (i = 0; i < dim; ++i) {
+            centred[row * dim + i] = rows[row * dim + i] / sqrt(squares);
+        }
+    }
+    for (i = 0; i < dim; ++i) {
+        double sum = 0;
+        for (row = 0; row < n; ++row) {
+            sum += centred[row * dim + i];
+        }
+        CHECK(fabs(mean[i] - sum / (double)n) <= 1e-6);
+        for (row = 0; row < n; ++row) {
+            centred[row * dim + i] -= sum / (double)n;
+        }
+    }
+    for (i = 0; i < dim; ++i) {
+        for (j = 0; j < dim; ++j) {
+            double product = 0, along = 0;
+            for (row = 0; row < n; ++row) {
+                product += centred[row * dim + i] * centred[row * dim + j];
+            }
+            for (r = 0; r < rank; ++r) {
+                along += (double)directions[r * dim + i] * directions[r * dim + j];
+            }
+            S[i * dim + j] = product / (double)n;
+            inverse[i * dim + j] = (i == j ? inverse_diagonal[i] : 0) - along;
+        }
+        ridge += c * S[i * dim + i] / (double)dim;
+    }
+    for (i = 0; i < dim; ++i) {
+        S[i * dim + i] = 2 * S[i * dim + i] + ridge;
+    }
+    for (i = 0; i < dim; ++i) {
+        for (j = 0; j < dim; ++j) {
+            double product = 0;
+            for (r = 0; r < dim; ++r) {
+                product += inverse[i * dim + r] * S[r * dim + j];
+            }
+            CHECK(fabs(product - (i == j)) <= 1e-4);
+        }
+    }
+    for (row = 0; row < n; ++row) {
+        double squared = 0;
+        for (i = 0; i < dim; ++i) {
+            for (j = 0; j < dim; ++j) {
+                squared += ((double)rows[row * dim + i] - mean[i]) * inverse[i * dim + j] *
+                           ((double)rows[row * dim + j] - mean[j]);
+            }
+        }
+        CHECK(fabs(norms[row] - sqrt(squared)) <= 1e-4 * sqrt(squared) + 1e-5);
+    }
+}
+
 static void fuzz_metric(int64_t n, int64_t dim, int32_t isa, int wild) {
     static const double cs[] = {0.001, 3, 1000}, taus[] = {1e-9, 0.5, 0.95, 1};
-    const int64_t max_rank = below(40), most = least(max_rank, dim);
+    const double c = cs[below(3)], tau = taus[below(4)];
+    const int64_t max_rank = below(4) ? below(40) : 140, most = least(max_rank, dim);
     const float *rows = rows_of(n, dim, wild), *query = floats(dim, wild);
     float *mean = NEW(float, dim), *inverse_diagonal = NEW(float, dim);
     float *directions = NEW(float, most * dim), *workspace = NEW(float, dim);
     float *image = NEW(float, dim), *norms = NEW(float, n), *offset_norm = NEW(float, 2);
+    float *eight_rows = NEW(float, 8 * dim);
     double *doubles = NEW(double, edgemem_metric_workspace(dim, max_rank));
     int64_t rank = -1, count = -1, i;
 
-    CHECK(edgemem_metric_fit(rows, n, dim, cs[below(3)], taus[below(4)], max_rank, isa, doubles,
-                             mean, inverse_diagonal, directions, &rank, &count) == EDGEMEM_OK);
+    CHECK(edgemem_metric_fit(rows, n, dim, c, tau, max_rank, isa, doubles, mean, inverse_diagonal,
+                             directions, &rank, &count) == EDGEMEM_OK);
     CHECK(count >= 0 && count <= n && rank >= 0 && rank <= most && (!rank || rank < count));
     for (i = 0; i < dim; ++i) {
         CHECK(isfinite(mean[i]) && isfinite(inverse_diagonal[i]) && inverse_diagonal[i] > 0);
@@ -187,9 +255,16 @@ static void fuzz_metric(int64_t n, int64_t dim, int32_t isa, int wild) {
         CHECK(isfinite(image[i]));
     }
     CHECK(edgemem_metric_norms(rows, n, dim, mean, inverse_diagonal, directions, rank, isa,
-                               NEW(float, 8 * dim), norms) == EDGEMEM_OK);
+                               eight_rows, norms) == EDGEMEM_OK);
     for (i = 0; i < n; ++i) {
-        CHECK(isfinite(norms[i]) && norms[i] >= 0);
+        float alone = -1;
+        CHECK(edgemem_metric_norms(rows + i * dim, 1, dim, mean, inverse_diagonal, directions, rank,
+                                   isa, eight_rows, &alone) == EDGEMEM_OK);
+        CHECK(isfinite(norms[i]) && norms[i] >= 0 && norms[i] == alone);
+    }
+    /* A smaller c leaves float32 too few digits for the comparison. */
+    if (!wild && c >= 3 && tau == 1 && most == dim && count == n && rank > 0) {
+        check_inverse(rows, n, dim, c, mean, inverse_diagonal, directions, rank, norms);
     }
 }
 
