@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EVERY_KEY",
     "GELU",
+    "NO_TOKENS",
     "SILU",
     "ZERO_LENGTH",
     "beside",
@@ -26,6 +28,7 @@ __all__ = [
     "dots",
     "gated",
     "gated_backward",
+    "maxsim",
     "metric_query",
     "middles",
     "quantize_i8",
@@ -58,6 +61,9 @@ ZERO_LENGTH = 1e-6
 """A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
 
 So near it, a unit vector's direction from the mean is mostly float32 rounding."""
+
+NO_TOKENS = -(2**31)
+"""What `maxsim` says of a text without tokens."""
 
 SILU, GELU = 0, 1
 EVERY_KEY = 2**31 - 1
@@ -214,6 +220,16 @@ def _chained(
         owners.append(of)
         at = next[before]
     return np.concatenate(positions), np.concatenate(owners)
+
+
+def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.int32]:
+    # Exact in float64: a sum of d products is below 2^31.
+    products = rows.astype(np.float64) @ query.astype(np.float64).T
+    out = np.full((len(offsets) - 1, len(query)), NO_TOKENS, np.int32)
+    for i, (start, end) in enumerate(pairwise(offsets)):
+        if start < end:
+            out[i] = products[start:end].max(axis=0)
+    return out
 
 
 def beside(
