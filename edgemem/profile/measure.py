@@ -168,7 +168,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
 
     def rerank() -> None:
         similarities(table, vector, metric, best.rowids[:, None])
-        best.weights.best(best.features, 30)
+        best.best(30)
 
     run.timed("re-rank", rerank, QUICK * run.rounds)
 

@@ -129,9 +129,25 @@ class Embedder:
             for end, per_text in zip(ends.tolist(), windows, strict=True)
         ]
 
+    def embed_tokens(self, text: str, mark: int) -> Iterator[tuple[list[int], Vectors]]:
+        """For each chunk of a text, its tokens' ids and their unit vectors, (t, dim) float32.
+
+        mark: the id of a token that is put after [CLS]. Chunks and errors as `embed_chunks`; each
+        is run alone.
+        """
+        for cls, *ids in self._windows(text):
+            marked = [cls, mark, *ids]
+            row = np.array([marked], np.int64)
+            yield marked, self._finite(_unit(self._hidden(row, np.ones_like(row))[0]))
+
+    def token_ids(self, text: str) -> list[int]:
+        """The ids of a text's tokens, without [CLS] and [SEP]. Errors as `embed`."""
+        ids: list[int] = self._encode(text).ids
+        return ids
+
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, without [CLS] and [SEP]. Errors as `embed`."""
-        return len(self._encode(text).ids)
+        return len(self.token_ids(text))
 
     def _encode(self, text: str) -> Any:
         if not isinstance(text, str):
@@ -156,14 +172,21 @@ class Embedder:
         for row, sequence in enumerate(batch):
             ids[row, : len(sequence)] = sequence
             mask[row, : len(sequence)] = 1
-        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        try:
-            hidden = self._session.run(None, {name: values[name] for name in self._inputs})[0]
-        except Exception as exc:  # onnxruntime's errors share no base class of their own
-            raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
+        hidden = self._hidden(ids, mask)
         # A sequence is summed without its padding, so that padding cannot change the rounding.
         pooled = np.stack([hidden[i, : len(s)].mean(axis=0) for i, s in enumerate(batch)])
-        vectors = _unit(pooled.astype(np.float32, copy=False))
+        return self._finite(_unit(pooled.astype(np.float32, copy=False)))
+
+    def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        """(n, t, dim), the last hidden states of n sequences of t tokens."""
+        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        try:
+            hidden: Vectors = self._session.run(None, {n: values[n] for n in self._inputs})[0]
+        except Exception as exc:  # onnxruntime's errors share no base class of their own
+            raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
+        return hidden
+
+    def _finite(self, vectors: Vectors) -> Vectors:
         if not np.isfinite(vectors).all():
             raise ModelError(
                 f"The embedding model {self.model_id} gave values that are no numbers. Its file is "
