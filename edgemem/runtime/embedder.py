@@ -23,7 +23,7 @@ from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
-__all__ = ["Embedder", "embedder_bytes", "file_tokenizer", "split_windows"]
+__all__ = ["Embedder", "embedder_bytes", "file_tokenizer", "split_windows", "unit"]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
@@ -100,7 +100,7 @@ class Embedder:
         """
         out = np.empty((len(texts), self.dim), np.float32)
         for row, chunks in enumerate(self.embed_chunks(texts)):
-            out[row] = chunks[0] if len(chunks) == 1 else _unit(chunks.mean(axis=0))
+            out[row] = chunks[0] if len(chunks) == 1 else unit(chunks.mean(axis=0))
         return out
 
     def embed_query(self, text: str) -> Vectors:
@@ -138,7 +138,7 @@ class Embedder:
         for cls, *ids in self._windows(text):
             marked = [cls, mark, *ids]
             row = np.array([marked], np.int64)
-            yield marked, self._finite(_unit(self._hidden(row, np.ones_like(row))[0]))
+            yield marked, self._finite(unit(self._hidden(row, np.ones_like(row))[0]))
 
     def token_ids(self, text: str) -> list[int]:
         """The ids of a text's tokens, without [CLS] and [SEP]. Errors as `embed`."""
@@ -175,7 +175,7 @@ class Embedder:
         hidden = self._hidden(ids, mask)
         # A sequence is summed without its padding, so that padding cannot change the rounding.
         pooled = np.stack([hidden[i, : len(s)].mean(axis=0) for i, s in enumerate(batch)])
-        return self._finite(_unit(pooled.astype(np.float32, copy=False)))
+        return self._finite(unit(pooled.astype(np.float32, copy=False)))
 
     def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         """(n, t, dim), the last hidden states of n sequences of t tokens."""
@@ -253,7 +253,7 @@ def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _unit(x: Vectors) -> Vectors:
+def unit(x: Vectors) -> Vectors:
     """Vectors of length 1 along the last axis; a vector of zeros stays as it is."""
     norm = np.linalg.norm(x, axis=-1, keepdims=True)
     unit: Vectors = x / np.maximum(norm, np.float32(1e-12))

@@ -3,9 +3,9 @@
 Knows one model, answerai-colbert-small-v1, and the projection that is shipped for it
 (edgemem/data/tokens.npz, which `python -m bench.fit_tokens` sets). Knows no memories.
 
-A token's vector is of length 1, then projected to fewer numbers, then rounded to whole ones, all
-with the same step: an inner product of two is exact in whole numbers, and `step`² of it is near to
-their cosine.
+A token's vector is projected to fewer numbers, made one of length 1, and rounded to whole numbers,
+all with the same step: an inner product of two is exact in whole numbers, and `step`² times it is
+near to their cosine.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import hashlib
 import string
 from importlib.resources import files
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.embedder import Embedder, unit
 
-__all__ = ["MODEL", "QUERY_MARK", "TEXT_MARK", "TokenEmbedder", "Tokens"]
+__all__ = ["MODEL", "QUERY_MARK", "TEXT_MARK", "TokenEmbedder", "Tokens", "projected"]
 
 MODEL = "colbert-small-v1-int8"
 QUERY_MARK, TEXT_MARK = 1, 2  # [unused0] and [unused1], which ColBERT calls [Q] and [D]
@@ -40,7 +41,7 @@ class TokenEmbedder:
     def __init__(self, embedder: Embedder, saved: bytes) -> None:
         """saved: the bytes of a projection's file."""
         with np.load(BytesIO(saved)) as numbers:
-            self._projection: NDArray[np.float32] = numbers["projection"].astype(np.float32)
+            self._projection: NDArray[np.float16] = numbers["projection"]
             self.step = float(numbers["step"])
         self.dim = self._projection.shape[1]
         self.model_id = f"{embedder.model_id}+{hashlib.sha256(saved).hexdigest()[:12]}"
@@ -69,6 +70,11 @@ class TokenEmbedder:
             vectors[np.isin(ids, self._punctuation, invert=True)]
             for ids, vectors in self._embedder.embed_tokens(text, mark)
         ]
-        numbers = np.rint(np.concatenate(kept) @ self._projection / np.float32(self.step))
+        numbers = np.rint(projected(np.concatenate(kept), self._projection) / self.step)
         tokens: Tokens = np.clip(numbers, -127, 127).astype(np.int8)
         return tokens
+
+
+def projected(vectors: NDArray[np.float32], projection: NDArray[Any]) -> NDArray[np.float32]:
+    """(n, dim) float32 of length 1, of vectors (n, d) under a projection (d, dim)."""
+    return unit(vectors @ projection.astype(np.float32))
