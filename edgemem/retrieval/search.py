@@ -159,6 +159,10 @@ NEAREST = 100
 """How many memories the vectors propose, and how many the words; with their neighbours in the
 conversation these are the candidates."""
 
+MATCHED = 100
+"""How many of the candidates, the best of a fast search, a careful one compares word by word. More
+change nothing that is found: bench/LOG.md."""
+
 KEPT_VISIBLE = 4  # a few bytes for every memory each
 MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
 MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far out
@@ -464,12 +468,13 @@ def find(
             query.scope, where=query.where, kinds=query.kinds, now=to_utc(query.now)
         )
     candidates = memories.candidates(query, vector, rowids)
-    if tokens is not None:
-        matches, matched = match(store, tokens, candidates.around)
-        candidates = replace(candidates, matches=matches, matched=matched)
-    found: list[Scored] = []
+    scored = len(candidates.rowids)
     # A turn gives few facts: three times as many are enough to find k that do not repeat.
-    positions, scores = candidates.best(3 * query.top_k)
+    wanted = 3 * query.top_k
+    if tokens is not None:
+        candidates = _matched(store, candidates, tokens, max(MATCHED, wanted))
+    found: list[Scored] = []
+    positions, scores = candidates.best(wanted)
     facts: set[int] = set()
     turns: set[int] = set()
     for i, rowid, place, score in zip(
@@ -484,4 +489,20 @@ def find(
         if place not in theirs and len(found) < query.top_k:
             parts = candidates.parts(i) if explain else None
             found.append(Scored(rowid, score, parts))
-    return found, len(candidates.rowids)
+    return found, scored
+
+
+def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: int) -> Candidates:
+    """The best candidates of a fast search, with their matches; `most` of them."""
+    best = np.sort(candidates.best(most)[0])
+    around = candidates.around[best]
+    matches, matched = match(store, tokens, around)
+    return replace(
+        candidates,
+        rowids=candidates.rowids[best],
+        features=candidates.features[best],
+        places=candidates.places[best],
+        around=around,
+        matches=matches,
+        matched=matched,
+    )
