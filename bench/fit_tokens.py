@@ -1,12 +1,12 @@
 """Sets the projection of token vectors (edgemem/data/tokens.npz) on our own conversations.
 
-    python -m bench.fit_tokens --json OUT [--dim 96] [--every 5] [--write]
+    python -m bench.fit_tokens --json OUT [--dim 96] [--every 12] [--write]
 
 Needs the extra `colbert`. Of every so many messages of models/conversations the tokens are embedded
 (no text of LoCoMo is among them). The projection is onto the directions that hold most of their
 inner products, the leading eigenvectors of their second moments, each divided by the fourth root of
 its eigenvalue: what all tokens have in common counts for less (bench/LOG.md). The step of the whole
-numbers is such that one number in ten thousand is cut off. About five minutes.
+numbers is such that one number in ten thousand is cut off. Half a minute.
 
 Prints how much of a vector's squared length those directions hold, and how far off the cosines of
 two tokens are for the whole numbers.
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--dim", type=int, default=96, help="numbers of a vector (%(default)s)")
-    parser.add_argument("--every", type=int, default=5, help="of so many messages one is taken")
+    parser.add_argument("--every", type=int, default=12, help="of so many messages one is taken")
     parser.add_argument("--write", action="store_true", help="store it in the package")
     options = parser.parse_args(argv)
     talks = [t for path in sorted(CONVERSATIONS.glob("*.txt")) for t in readers.read_written(path)]

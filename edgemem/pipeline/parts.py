@@ -140,14 +140,17 @@ class Parts:
         return embedder
 
     def token_embedder(self) -> TokenEmbedder | None:
-        """The model of careful retrieval; None where the settings leave it out or it is not
-        installed.
+        """The model of careful retrieval; None where the settings or a memory limit leave it out,
+        or it is not installed.
 
         Raises ModelError if its file is damaged.
         """
         with self._lock:
             self.require_open()
-            if self._token_embedder is None and self.settings.retrieval == "careful":
+            careful = self.settings.retrieval == "careful"
+            if self.plan is not None:
+                careful = self.plan.choice.careful
+            if self._token_embedder is None and careful:
                 with suppress(ModelNotFound):
                     self._token_embedder = TokenEmbedder.load(n_threads=self.settings.n_threads)
             return self._token_embedder

@@ -23,7 +23,7 @@ from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
-__all__ = ["Embedder", "embedder_bytes", "file_tokenizer", "split_windows", "unit"]
+__all__ = ["SESSION_BYTES", "Embedder", "embedder_bytes", "file_tokenizer", "split_windows", "unit"]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
@@ -33,7 +33,7 @@ _TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth 
 _MAX_THREADS = 4
 # onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
 # beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
-_UNPACKED, _SESSION_BYTES = 2, 20_000_000
+_UNPACKED, SESSION_BYTES = 2, 20_000_000
 _PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
@@ -351,7 +351,7 @@ def _small_session(file: Path, options: Any) -> Any:
 
 def embedder_bytes(file: Path) -> int:
     """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one."""
-    return file.stat().st_size * _UNPACKED + _SESSION_BYTES
+    return file.stat().st_size * _UNPACKED + SESSION_BYTES
 
 
 # -- tokens as another model counts them ---------------------------------------------------------

@@ -14,14 +14,23 @@ import hashlib
 import string
 from importlib.resources import files
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.runtime.embedder import Embedder, unit
+from edgemem.runtime.embedder import SESSION_BYTES, Embedder, unit
 
-__all__ = ["MODEL", "QUERY_MARK", "TEXT_MARK", "TokenEmbedder", "Tokens", "projected"]
+__all__ = [
+    "MODEL",
+    "QUERY_MARK",
+    "TEXT_MARK",
+    "TokenEmbedder",
+    "Tokens",
+    "projected",
+    "token_embedder_bytes",
+]
 
 MODEL = "colbert-small-v1-int8"
 QUERY_MARK, TEXT_MARK = 1, 2  # [unused0] and [unused1], which ColBERT calls [Q] and [D]
@@ -73,6 +82,11 @@ class TokenEmbedder:
         numbers = np.rint(projected(np.concatenate(kept), self._projection) / self.step)
         tokens: Tokens = np.clip(numbers, -127, 127).astype(np.int8)
         return tokens
+
+
+def token_embedder_bytes(file: Path) -> int:
+    """Of a loaded model: its int8 matrices stay int8, unlike the embedder's."""
+    return file.stat().st_size + SESSION_BYTES
 
 
 def projected(vectors: NDArray[np.float32], projection: NDArray[Any]) -> NDArray[np.float32]:
