@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from memorykit import bytes_beside, quick, texts
+from memorykit import WordTokens, bytes_beside, quick, texts
 
 from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import StoreCorrupt
-from edgemem.language import words
 from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
 
-DIM = 16
+DIM = WordTokens.dim
 SAID = "Ana keeps a tortoise in the greenhouse."
 OTHERS = ["Ana went to the market.", "It rained all day.", "The greenhouse needs new glass."]
-
-
-class WordTokens:
-    """Stands in for a token embedder: a word has the same vector wherever it stands."""
-
-    dim, step = DIM, 1 / 127
-
-    def __init__(self, model_id: str = "words@1") -> None:
-        self.model_id = model_id
-        self.embedded: list[str] = []
-
-    def embed(self, text: str) -> np.ndarray:
-        self.embedded.append(text)
-        return self.embed_query(text)
-
-    def embed_query(self, text: str) -> np.ndarray:
-        return np.stack([self._vector(word) for word in ["", *words(text)]])
-
-    def _vector(self, word: str) -> np.ndarray:
-        seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:4], "little")
-        vector = np.random.default_rng(seed).standard_normal(DIM)
-        return np.rint(vector / np.linalg.norm(vector) * 127).astype(np.int8)
 
 
 def careful(path: str | Path = ":memory:", model_id: str = "words@1", **more: object) -> Memory:
