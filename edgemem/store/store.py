@@ -389,7 +389,8 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
-        invalid, deleted, turns, vectors, history, pending."""
+        invalid, deleted, turns, vectors, token_vectors (memories that have some), history,
+        pending."""
         now = utc_now()
         with self.snapshot() as connection:
             kinds = dict(
@@ -403,7 +404,7 @@ class Store:
             ).fetchone()
             others = {
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for table in ("turns", "vectors", "history", "pending")
+                for table in ("turns", "vectors", "token_vectors", "history", "pending")
             }
         live = sum(kinds.values())
         return {
