@@ -93,8 +93,7 @@ def ask(
         )
         features = candidates.features
         if (tokens := memory._parts.query_tokens(question.text)) is not None:
-            matches, _ = match(memory.store, tokens, candidates.around)
-            features = np.hstack([features, matches])
+            features = np.hstack([features, match(memory.store, tokens, candidates.around)])
         if len(candidates.rowids):
             right = np.isin(candidates.rowids, wanted)
             yield Question(corpus, group, asks, features, right)

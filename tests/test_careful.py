@@ -162,3 +162,10 @@ def test_broken_token_vectors_are_damage_that_is_told():
             connection.execute("UPDATE token_vectors SET tokens = x'0102'")
         with pytest.raises(StoreCorrupt, match="token vectors do not have 16 numbers"):
             memory.search("tortoise")
+
+
+def test_a_careful_search_of_nothing_finds_nothing():
+    with careful() as memory:
+        assert memory.search("Where is the tortoise?")[:] == ()
+        remember(memory)
+        assert memory.search("Where is the tortoise?", user_id="nobody")[:] == ()

@@ -18,7 +18,6 @@ __all__ = ["MATCHES", "QueryTokens", "match"]
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 MATCHES = ("match", "match_around")
 """The columns of `match`: the mean over the query's tokens of the cosine with the token that is
@@ -36,10 +35,10 @@ class QueryTokens:
     step: float
 
 
-def match(store: Store, query: QueryTokens, around: IntArray) -> tuple[FloatArray, BoolArray]:
-    """What the columns MATCHES say of each candidate, and which candidates have token vectors.
+def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
+    """What the columns MATCHES say of each candidate: (n, len(MATCHES)) float32.
 
-    around: (n, AROUND) int64, of `kernels.beside`. Returns (n, len(MATCHES)) float32 and (n,) bool.
+    around: (n, AROUND) int64, of `kernels.beside`. NaN of a candidate without token vectors.
     """
     beside = around[:, _BESIDE]
     dim = query.tokens.shape[1]
@@ -55,6 +54,5 @@ def match(store: Store, query: QueryTokens, around: IntArray) -> tuple[FloatArra
     nearest = best[at]  # (n, 3, q)
     columns = np.stack([nearest[:, 0].mean(axis=1), nearest.max(axis=1).mean(axis=1)], axis=1)
     columns *= query.step**2
-    matched = at[:, 0] < len(rowids)
-    columns[~matched] = 0
-    return columns.astype(np.float32), matched
+    columns[at[:, 0] == len(rowids)] = np.nan
+    return columns.astype(np.float32)

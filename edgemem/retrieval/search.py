@@ -125,7 +125,7 @@ class Weights:
 def shipped(careful: bool = False) -> dict[str, Weights]:
     """The weights of this version: "metric" where one is fitted, "cosine" where none is.
 
-    careful: those that have the columns of `Match` too.
+    careful: those that weigh MATCHES too.
     """
     text = (files("edgemem") / "data" / "fusion.json").read_text()
     data = json.loads(text)["careful" if careful else "fast"]
@@ -175,8 +175,7 @@ class Candidates:
     rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
     the first columns are and so which weights belong to them. places: (n,) int64, the turn's memory
     that each was taken from, else itself. around: (n, AROUND) int64, see `kernels.beside`.
-    matches: (n, len(MATCHES)) float32, and matched: (n,) bool, for which candidates there are any;
-    None of a fast search.
+    matches: (n, len(MATCHES)) float32, of `match`; None of a fast search.
 
     A candidate without token vectors is scored by what else is known of it, with the weights of a
     fast search, and stands among the others: both scores are probabilities. Were the whole query
@@ -189,16 +188,16 @@ class Candidates:
     places: IntArray
     around: IntArray
     matches: FloatArray | None = None
-    matched: BoolArray | None = None
 
     def best(self, k: int) -> tuple[IntArray, FloatArray]:
         """Positions and scores of the k best, best first, equal ones by lower position."""
-        if self.matches is None or self.matched is None:
+        if self.matches is None:
             return shipped()[self.similarity].best(self.features, k)
+        without = np.isnan(self.matches[:, 0])
         found = []
         for mask, features in (
-            (self.matched, np.hstack([self.features, self.matches])),
-            (~self.matched, self.features),
+            (without, self.features),
+            (~without, np.hstack([self.features, self.matches])),
         ):
             positions = np.flatnonzero(mask)
             best, scores = self._weights(features).best(features[positions], k)
@@ -210,7 +209,7 @@ class Candidates:
     def parts(self, position: int) -> dict[str, float]:
         """What each feature of one of them gives to its score; see `parts_of`."""
         features = self.features[position]
-        if self.matches is not None and self.matched is not None and self.matched[position]:
+        if self.matches is not None and not np.isnan(self.matches[position, 0]):
             features = np.concatenate([features, self.matches[position]])
         return parts_of(self._weights(features), features.tolist())
 
@@ -496,13 +495,11 @@ def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: in
     """The best candidates of a fast search, with their matches; `most` of them."""
     best = np.sort(candidates.best(most)[0])
     around = candidates.around[best]
-    matches, matched = match(store, tokens, around)
     return replace(
         candidates,
         rowids=candidates.rowids[best],
         features=candidates.features[best],
         places=candidates.places[best],
         around=around,
-        matches=matches,
-        matched=matched,
+        matches=match(store, tokens, around),
     )
