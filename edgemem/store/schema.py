@@ -150,8 +150,8 @@ _STATEMENTS_NO_SENSITIVITIES = (
     "DROP TABLE IF EXISTS sensitivities",
 )
 
-# A text's tokens as one blob of int8 rows (meta: token_model, token_dim). They belong to the text
-# that they were made of: whoever edits or deletes it need not know of them.
+# A text's tokens as one blob of int8 rows, of the model that meta calls token_model. They belong to
+# the text that they were made of: whoever edits or deletes it need not know of them.
 _STATEMENTS_TOKENS = (
     """CREATE TABLE token_vectors (
         memory INTEGER PRIMARY KEY REFERENCES memories (rowid) ON DELETE CASCADE,
