@@ -41,18 +41,18 @@ def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
     around: (n, AROUND) int64, of `kernels.beside`. NaN of a candidate without token vectors.
     """
     beside = around[:, _BESIDE]
+    memories = beside.ravel().tolist()
     dim = query.tokens.shape[1]
-    held = store.tokens(query.model_id, np.unique(beside).tolist(), dim)
-    rowids = np.array(sorted(held), np.int64)
-    blobs = [held[rowid] for rowid in rowids.tolist()]
-    rows = np.frombuffer(b"".join(blobs), np.int8).reshape(-1, dim)
-    offsets = np.cumsum([0, *(len(blob) // dim for blob in blobs)], dtype=np.int64)
-    # After the last one, a row for the memories that have none.
-    best = np.vstack([maxsim(rows, offsets, query.tokens), np.full(len(query.tokens), NO_TOKENS)])
-    at = np.searchsorted(rowids, beside)
-    at[~np.isin(beside, rowids)] = len(rowids)
+    held = store.tokens(query.model_id, set(memories), dim)
+    rows = np.frombuffer(b"".join(held.values()), np.int8).reshape(-1, dim)
+    offsets = np.cumsum([0, *map(len, held.values())]) // dim
+    # A last row for the memories that have none.
+    best = np.full((len(held) + 1, len(query.tokens)), NO_TOKENS, np.int32)
+    best[:-1] = maxsim(rows, offsets, query.tokens)
+    row_of = {memory: row for row, memory in enumerate(held)}
+    at = np.array([row_of.get(memory, -1) for memory in memories], np.int64).reshape(beside.shape)
     nearest = best[at]  # (n, 3, q)
     columns = np.stack([nearest[:, 0].mean(axis=1), nearest.max(axis=1).mean(axis=1)], axis=1)
     columns *= query.step**2
-    columns[at[:, 0] == len(rowids)] = np.nan
+    columns[at[:, 0] < 0] = np.nan
     return columns.astype(np.float32)
