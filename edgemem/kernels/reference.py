@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = [
     "EVERY_KEY",
     "GELU",
-    "NO_TOKENS",
     "SILU",
     "ZERO_LENGTH",
     "beside",
@@ -28,6 +27,7 @@ __all__ = [
     "dots",
     "gated",
     "gated_backward",
+    "NO_TOKENS",
     "maxsim",
     "metric_query",
     "middles",
@@ -61,9 +61,6 @@ ZERO_LENGTH = 1e-6
 """A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
 
 So near it, a unit vector's direction from the mean is mostly float32 rounding."""
-
-NO_TOKENS = -(2**31)
-"""What `maxsim` says of a text without tokens."""
 
 SILU, GELU = 0, 1
 EVERY_KEY = 2**31 - 1
@@ -220,6 +217,10 @@ def _chained(
         owners.append(of)
         at = next[before]
     return np.concatenate(positions), np.concatenate(owners)
+
+
+NO_TOKENS = -(2**31)
+"""What `maxsim` says of a text without tokens."""
 
 
 def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.int32]:
