@@ -31,7 +31,6 @@ from edgemem.errors import ConfigError
 from edgemem.kernels import checks, reference
 from edgemem.kernels.checks import AROUND, MAX_DIM_I8
 from edgemem.kernels.reference import (
-    NO_TOKENS,
     BoolArray,
     ByteArray,
     DoubleArray,
@@ -96,6 +95,9 @@ _limits: list[Any] = []  # the limit that holds, once for each block that is und
 
 WORD_FEATURES = ("bm25", "bm25_around", "coverage", "session", "length", "time")
 """The columns of `word_features`."""
+
+NO_TOKENS = -(2**31)
+"""What `maxsim` says of a text without tokens."""
 
 ISA_AUTO = 0
 isa = ISA_AUTO

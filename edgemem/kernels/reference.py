@@ -27,7 +27,6 @@ __all__ = [
     "dots",
     "gated",
     "gated_backward",
-    "NO_TOKENS",
     "maxsim",
     "metric_query",
     "middles",
@@ -219,14 +218,10 @@ def _chained(
     return np.concatenate(positions), np.concatenate(owners)
 
 
-NO_TOKENS = -(2**31)
-"""What `maxsim` says of a text without tokens."""
-
-
 def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.int32]:
     # Exact in float64: a sum of d products is below 2^31.
     products = rows.astype(np.float64) @ query.astype(np.float64).T
-    out = np.full((len(offsets) - 1, len(query)), NO_TOKENS, np.int32)
+    out = np.full((len(offsets) - 1, len(query)), np.iinfo(np.int32).min, np.int32)
     for i, (start, end) in enumerate(pairwise(offsets)):
         if start < end:
             out[i] = products[start:end].max(axis=0)
