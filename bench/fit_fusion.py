@@ -5,7 +5,8 @@
 The features are those that a search computes, in three corpora that SHARES weighs: LoCoMo's
 conversations, those of models/conversations, and parts of these, of a few turns each. Two sets of
 weights: "metric" where conversations lie beside each other in a store, "cosine" where each is the
-only one of a store too small for a metric (of LoCoMo's a session each). One loss for two ends:
+only one of a store too small for a metric (of LoCoMo's a session each); and of each one for a fast
+search and one for a careful one, which needs the extra `colbert`. One loss for two ends:
 minus the log likelihood of the evidence among the candidates of its question (soft-max over these,
 the evidence's probabilities added up), which is about the order, plus CALIBRATION times that of
 each candidate alone, evidence or not (logistic; also of questions that no memory answers), which
@@ -14,7 +15,7 @@ makes the score a probability.
 Prints what is found when each file's weights come from the others, and what a threshold means: of
 the questions that a conversation answers ("own"), that another one answers ("other"), and that none
 does ("unknown"), how many find a memory of at least that score. --write stores the weights of all
-of them. About half an hour.
+of them. About an hour.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,10 @@ from corpus import readers
 from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
 from edgemem.memory import Memory
+from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES, RELEVANT, Weights
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.tokens import TokenEmbedder
 
 KINDS = ("metric", "cosine")
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,14 +73,16 @@ def families(kind: str, files: Sequence[Path]) -> Iterator[tuple[str, list[tuple
             yield "parts", [(path.stem, part) for part in parts]
 
 
-def gather(kind: str, files: Sequence[Path], embedder: Embedder) -> list[Question]:
-    """The questions of all corpora. files: LoCoMo's."""
+def gather(
+    kind: str, files: Sequence[Path], embedder: Embedder, tokens: TokenEmbedder | None = None
+) -> list[Question]:
+    """The questions of all corpora. files: LoCoMo's. tokens: None for fast searches."""
     found: list[Question] = []
     for corpus, family in families(kind, files):
         half = len(family) // 2
         stores = [range(len(family))] if kind == "metric" else [[i] for i in range(len(family))]
         for members in track(stores, f"{kind}: {corpus}, {family[0][0]}", console=_console):
-            with Memory(":memory:", embedder=embedder) as memory:
+            with Memory(":memory:", embedder=embedder, token_embedder=tokens) as memory:
                 for i in members:
                     store(memory, family[i][1])
                 for i in members:
@@ -130,6 +136,20 @@ def fit(asked: Sequence[Question]) -> Weights:
     return Weights(float(weights[-1]), (weights[:-1] / deviation).astype(np.float32))
 
 
+def remembering(embedder: TokenEmbedder) -> TokenEmbedder:
+    """It keeps what it has embedded: the same texts lie in many stores here."""
+    embedder.embed = cache(embedder.embed)  # type: ignore[method-assign]
+    embedder.embed_query = cache(embedder.embed_query)  # type: ignore[method-assign]
+    return embedder
+
+
+def fast(asked: Sequence[Question]) -> list[Question]:
+    """The questions as a fast search sees them."""
+    return [
+        replace(q, features=np.ascontiguousarray(q.features[:, : len(FEATURES)])) for q in asked
+    ]
+
+
 def leave_one_out(asked: Sequence[Question], corpus: str) -> list[tuple[Question, Weights]]:
     """The questions of a corpus, each with the weights that the groups it is not of give."""
     mine = [q for q in asked if q.corpus == corpus]
@@ -152,9 +172,9 @@ def hits(asked: Sequence[tuple[Question, Weights]], ks: Sequence[int]) -> dict[s
 
 def without(asked: Sequence[Question], feature: str) -> list[Question]:
     """The questions as they would be if nobody had thought of a feature."""
-    column = FEATURES.index(feature)
+    column = (FEATURES + MATCHES).index(feature)
     return [
-        replace(q, features=np.where(np.arange(len(FEATURES)) == column, 0, q.features))
+        replace(q, features=np.where(np.arange(q.features.shape[1]) == column, 0, q.features))
         for q in asked
     ]
 
@@ -184,6 +204,15 @@ def reached(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any]]:
     return rows
 
 
+def as_json(weights: Weights) -> dict[str, Any]:
+    """As the package's file has them."""
+    named = zip(FEATURES + MATCHES, weights.weights.tolist(), strict=False)
+    return {
+        "bias": round(weights.bias, 4),
+        "weights": {name: round(weight, 4) for name, weight in named},
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.fit_fusion", description=__doc__.splitlines()[0]
@@ -195,30 +224,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     files = sorted(options.data.glob("*.json"))
     settings = load_settings()
     embedder = Embedder.load(settings.embedder, n_threads=settings.n_threads)
+    tokens = remembering(TokenEmbedder.load(n_threads=settings.n_threads))
     summary: dict[str, Any] = {"relevant": RELEVANT}
     rows: list[dict[str, Any]] = []
-    stored: dict[str, Any] = {}
+    stored: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
     for kind in KINDS:
-        asked = gather(kind, files, embedder)
-        for corpus in SHARES:
-            held_out = leave_one_out(asked, corpus)
-            found = hits(held_out, KS)
-            summary |= {f"{kind}_{corpus}_{name}": value for name, value in found.items()}
-            rows += [{"weights": kind, "corpus": corpus, **row} for row in reached(held_out)]
-        weights = fit(asked)
-        stored[kind] = {
-            "bias": round(weights.bias, 4),
-            "weights": {
-                f: round(float(w), 4) for f, w in zip(FEATURES, weights.weights, strict=True)
-            },
-        }
+        careful = gather(kind, files, embedder, tokens)
+        for retrieval, asked in (("fast", fast(careful)), ("careful", careful)):
+            for corpus in SHARES:
+                held_out = leave_one_out(asked, corpus)
+                named = {"retrieval": retrieval, "weights": kind, "corpus": corpus}
+                found = hits(held_out, KS)
+                summary |= {f"{'_'.join(named.values())}_{n}": v for n, v in found.items()}
+                rows += [{**named, **row} for row in reached(held_out)]
+            stored[retrieval][kind] = as_json(fit(asked))
     report.write(options.json, summary, rows)
     if options.write:
         about = (
             "set by python -m bench.fit_fusion, on LoCoMo (CC BY-NC 4.0) and models/conversations; "
             "no text of them is here"
         )
-        WEIGHTS.write_text(json.dumps({"about": about, "similarity": stored}, indent=1) + "\n")
+        WEIGHTS.write_text(json.dumps({"about": about, **stored}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

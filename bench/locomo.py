@@ -1,7 +1,7 @@
 """How often does a search find the turn that holds the answer? LoCoMo, no language model.
 
     python -m bench.locomo --data DIR --json OUT [--k 1 5 10 20] [--leave-one-out] [--ablation]
-        [--vectors float32|int8]
+        [--vectors float32|int8] [--retrieval fast|careful]
     python -m bench.locomo --data DIR --json OUT --answer [--source turns|memories]
         [--experts NAME] [--sample N]
 
@@ -27,13 +27,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from bench.fit_fusion import gather, hits, leave_one_out, without
+from bench.fit_fusion import gather, hits, leave_one_out, remembering, without
 from bench.questions import CATEGORIES, evidence, ingest
 from corpus.evaluate import stages_together
 from corpus.readers import read_locomo as read_annotated
@@ -41,6 +41,7 @@ from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
+from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
 from edgemem.retrieval.vectors import Dtype
 
@@ -86,6 +87,7 @@ def run(
     ks: Sequence[int],
     *,
     vectors: Dtype = "float32",
+    retrieval: Literal["fast", "careful"] = "fast",
     loo: bool = False,
     ablation: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -94,7 +96,7 @@ def run(
     files = [read_locomo(path) for path in paths]
     if not files:
         raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
-    settings = replace(load_settings(), vectors=vectors)
+    settings = replace(load_settings(), vectors=vectors, retrieval=retrieval)
     with (
         tempfile.TemporaryDirectory() as scratch,
         Memory(Path(scratch) / "locomo.db", settings=settings) as memory,
@@ -106,7 +108,10 @@ def run(
             more, skipped = ask(memory, file, ks)
             answers += more
             left_out += skipped
-        asked = gather("metric", paths, memory.embedder) if loo or ablation else []
+        tokens = memory.token_embedder
+        if tokens is not None and (loo or ablation):
+            remembering(tokens)
+        asked = gather("metric", paths, memory.embedder, tokens) if loo or ablation else []
     summary = {
         **summarise(answers, ks),
         "left_out": left_out,
@@ -118,6 +123,7 @@ def run(
         "peak_rss_mb": report.peak_rss_mb(),
         "backend": kernels.backend,
         "vectors": vectors,
+        "retrieval": "fast" if tokens is None else "careful",
     }
     rows = []
     for key in ("category", "conversation"):
@@ -129,7 +135,9 @@ def run(
         fitted = hits(leave_one_out(asked, "locomo"), ks)
         summary |= {f"leave_one_out_{name}": value for name, value in fitted.items()}
     if ablation:
-        for feature in track(FEATURES, "leaving features out", console=_console):
+        for feature in track(
+            FEATURES + MATCHES * bool(tokens), "leaving features out", console=_console
+        ):
             fitted = hits(leave_one_out(without(asked, feature), "locomo"), ks)
             rows.append({"without": feature, **fitted})
     return summary, rows
@@ -147,6 +155,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         choices=["float32", "int8"],
         default="float32",
         help="how they are held in memory (%(default)s)",
+    )
+    parser.add_argument(
+        "--retrieval",
+        choices=["fast", "careful"],
+        default="fast",
+        help="careful needs the extra colbert (%(default)s)",
     )
     parser.add_argument("--leave-one-out", action="store_true", help="weights from the others")
     parser.add_argument("--ablation", action="store_true", help="also without each feature")
@@ -178,6 +192,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.data,
         ks,
         vectors=options.vectors,
+        retrieval=options.retrieval,
         loo=options.leave_one_out,
         ablation=options.ablation,
     )

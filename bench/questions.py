@@ -23,6 +23,7 @@ from corpus.annotated import Question as AnnotatedQuestion
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, batches
 from edgemem.results import Query, Scope
+from edgemem.retrieval.matching import match
 from edgemem.retrieval.search import refresh
 
 __all__ = [
@@ -61,8 +62,8 @@ class Question:
 
     asks: "own" what the conversation tells, "other" what another one does, "unknown" what none
     does. corpus, group: where it is from; what is of one group is left out together.
-    features: (n, f) float32, see retrieval/search.py; evidence: (n,) bool, which of the candidates
-    answer it.
+    features: (n, f) float32, the columns FEATURES of retrieval/search.py and, where the memory is
+    careful, MATCHES; evidence: (n,) bool, which of the candidates answer it.
     """
 
     corpus: str
@@ -90,9 +91,12 @@ def ask(
         candidates = memory.index.candidates(
             Query(question.text, scope), memory.embedder.embed_query(question.text)
         )
+        features = candidates.features
+        if (tokens := memory._parts.query_tokens(question.text)) is not None:
+            features = np.hstack([features, match(memory.store, tokens, candidates.around)])
         if len(candidates.rowids):
             right = np.isin(candidates.rowids, wanted)
-            yield Question(corpus, group, asks, candidates.features, right)
+            yield Question(corpus, group, asks, features, right)
 
 
 def by_session(talk: Annotated) -> list[Annotated]:

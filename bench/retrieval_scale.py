@@ -152,7 +152,7 @@ def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]
         "candidates": lambda query: candidates(query.text, query),
         "candidates_without_words": lambda query: candidates("", query),
         "nearest": lambda query: memories.vectors.view(view.table).search(query.vector, NEAREST),
-        "rank": lambda query: some.weights.best(some.features, 3 * K),
+        "rank": lambda query: some.best(3 * K),
         "generation": lambda query: store.generation(),
         "read_rows": lambda query: store.by_rowids(range(query.target + 1, query.target + 1 + K)),
         "vectors": vectors,

@@ -1,6 +1,7 @@
 """How long does a search take in a warm process that holds N memories?
 
     python -m bench.search [--n 5000] [--users 5] [--queries 200] [--seed 0] [--json OUT]
+        [--retrieval fast|careful]
 
 Short English messages, made up by a seeded generator, are stored as they are (`infer=False`) for
 several users, one `Memory.add` each for the last hundred; then each user's questions go through
@@ -14,14 +15,16 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import track
 
 from bench import report
 from edgemem import kernels
+from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import BATCH_TURNS
 
@@ -130,9 +133,15 @@ def fill(memory: Memory, n: int, users: int, seed: int) -> list[float]:
     return times
 
 
-def run(n: int, users: int, queries: int, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run(
+    n: int, users: int, queries: int, seed: int, retrieval: Literal["fast", "careful"]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary, and one row for each user."""
-    with tempfile.TemporaryDirectory() as scratch, Memory(Path(scratch) / "search.db") as memory:
+    settings = replace(load_settings(), retrieval=retrieval)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Memory(Path(scratch) / "search.db", settings=settings) as memory,
+    ):
         add_ms = fill(memory, n, users, seed)
         asked = sentences(QUESTIONS, seed + 1)
         for _ in range(WARM_UP):
@@ -143,6 +152,7 @@ def run(n: int, users: int, queries: int, seed: int) -> tuple[dict[str, Any], li
         ]
         held = {user: len(memory.get_all(user_id=user)) for user in dict(found)}
         peak = report.peak_rss_mb()
+        careful = memory.token_embedder is not None
     rows = [
         {"user": user, "memories": held[user], **_times([r for u, r in found if u == user])}
         for user in sorted(held)
@@ -151,6 +161,7 @@ def run(n: int, users: int, queries: int, seed: int) -> tuple[dict[str, Any], li
         "n": n,
         "users": users,
         "queries": queries,
+        "retrieval": "careful" if careful else "fast",
         **_times([r for _, r in found]),
         "add_ms_p50": round(report.percentile(add_ms, 50), 2),
         "backend": kernels.backend,
@@ -176,11 +187,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", type=int, default=5)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--retrieval",
+        choices=["fast", "careful"],
+        default="fast",
+        help="careful needs the extra colbert (%(default)s)",
+    )
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.n, options.users, options.queries) < 1:
         parser.error("--n, --users and --queries must be 1 or more")
-    report.write(options.json, *run(options.n, options.users, options.queries, options.seed))
+    given = options.n, options.users, options.queries, options.seed, options.retrieval
+    report.write(options.json, *run(*given))
 
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ Predict = Callable[["Choice"], Mapping[str, int]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What can be turned down. n_ctx: tokens; vectors: how a search holds them; prefix_bytes: for
-    the KV of stages that do not run."""
+    the KV of stages that do not run; careful: whether searches compare word by word."""
 
     n_ctx: int
     vectors: Literal["float32", "int8"] = "int8"
     prefix_bytes: int = 0
+    careful: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +74,8 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     """The choice, or the first one down the ladder, whose parts fit the limit together.
 
     The ladder: the window is halved, down to 512 tokens (KV and working buffers shrink with it);
-    then vectors are held in int8; then only the prefix of the stage that runs is kept. A rung that
-    would save nothing is passed over.
+    then vectors are held in int8; then only the prefix of the stage that runs is kept; then
+    searches are fast. A rung that would save nothing is passed over.
     predict: bytes of each part under a choice.
     Raises MemoryBudgetExceeded, which lists the parts, when the last rung does not fit either;
     InputError if limit_bytes < 1.
@@ -82,7 +83,7 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     if limit_bytes < 1:
         raise InputError(f"the memory limit is {limit_bytes} bytes; it must be at least 1")
     parts, turned_down = predict(choice), list[str]()
-    for rung in (_half_window, _int8, _one_prefix):
+    for rung in (_half_window, _int8, _one_prefix, _fast):
         while sum(parts.values()) > limit_bytes and (found := rung(choice)) is not None:
             name, smaller = found
             left = predict(smaller)
@@ -116,6 +117,10 @@ def _int8(choice: Choice) -> tuple[str, Choice] | None:
 
 def _one_prefix(choice: Choice) -> tuple[str, Choice] | None:
     return ("one prefix", replace(choice, prefix_bytes=0)) if choice.prefix_bytes else None
+
+
+def _fast(choice: Choice) -> tuple[str, Choice] | None:
+    return ("retrieval fast", replace(choice, careful=False)) if choice.careful else None
 
 
 def _refusal(parts: Mapping[str, int], limit: int, turned_down: list[str]) -> str:

@@ -134,8 +134,10 @@ class Settings:
     context_turns: earlier turns shown to a model without experts when it takes facts from a new one
     (an expert is shown two). top_k: memories per search. vectors: how a search holds them in
     memory, `float32` or `int8`; int8 takes about an eighth of the memory of float32 with its HNSW
-    graph, and finds nearly the same. The store keeps float32 either way. tuned: `on` uses the
-    default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
+    graph, and finds nearly the same. The store keeps float32 either way. retrieval: `careful` also
+    compares the words of a query with those of a memory one by one (ColBERT): it finds more, takes
+    3 kB of disk a memory, and needs the extra `colbert`; without it, it is `fast`. tuned: `on` uses
+    the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
     `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
     take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud:
     the `[cloud]` table.
@@ -153,6 +155,7 @@ class Settings:
     context_turns: int = 0
     top_k: int = 10
     vectors: Literal["float32", "int8"] = "float32"
+    retrieval: Literal["fast", "careful"] = "fast"
     tuned: Literal["on", "off"] = "on"
     memory_limit: str = NO_LIMIT
     cloud: CloudSettings = field(default_factory=CloudSettings)
@@ -190,6 +193,7 @@ _NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
 _CHOICES = {
     "reader": ("auto", "expert", "instruct", "quote"),
     "vectors": ("float32", "int8"),
+    "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
     "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),

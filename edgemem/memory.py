@@ -49,6 +49,7 @@ from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import Memories
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.filters import Where, compile_filters
@@ -64,9 +65,10 @@ class Memory:
     """A store of memories, open for use. Safe to call from several threads; close it when done.
 
     path: the file, made if it is not there; ":memory:" for none; None takes `settings.db`.
-    engine, embedder: models to use instead of loading those that `settings` names (the caller
-    closes them). memory_limit_bytes: of all that is loaded, in place of the setting; what does not
-    fit is turned down, as `plan` says, and MemoryBudgetExceeded raised if that is not enough.
+    engine, embedder, token_embedder: models to use instead of loading those that `settings` names
+    (the caller closes them); with the last one, retrieval is careful. memory_limit_bytes: of all
+    that is loaded, in place of the setting; what does not fit is turned down, as `plan` says, and
+    MemoryBudgetExceeded raised if that is not enough.
     Every method may raise StoreError and its kinds, also when this is closed; adding with
     infer=True also ModelError.
 
@@ -81,6 +83,7 @@ class Memory:
         *,
         engine: Engine | None = None,
         embedder: Embedder | None = None,
+        token_embedder: TokenEmbedder | None = None,
         settings: Settings | None = None,
         memory_limit_bytes: int | None = None,
     ) -> None:
@@ -88,7 +91,7 @@ class Memory:
         if memory_limit_bytes is not None:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
         self.store = Store.open(path if path is not None else self.settings.db)
-        self._parts = Parts(self.store, self.settings, engine, embedder)
+        self._parts = Parts(self.store, self.settings, engine, embedder, token_embedder)
 
     @property
     def closed(self) -> bool:
@@ -116,6 +119,11 @@ class Memory:
         return self._parts.embedder()
 
     @property
+    def token_embedder(self) -> TokenEmbedder | None:
+        """The model of careful retrieval; None where retrieval is fast. Raises ModelError."""
+        return self._parts.token_embedder()
+
+    @property
     def index(self) -> Memories:
         """What searches keep of the store in memory."""
         return self._parts.index()
@@ -125,12 +133,18 @@ class Memory:
 
     @contextmanager
     def _writing(self, embedder: Embedder) -> Iterator[Transaction]:
-        """A transaction for vectors of `embedder`, whatever another process did meanwhile."""
+        """A transaction for vectors of `embedder`, whatever another process did meanwhile.
+
+        What it has written gets its token vectors after it, where retrieval is careful.
+        """
+        tokens = self.token_embedder
         with self.store.transaction() as tx:
             if not self._parts.check_embedder(embedder):
                 tx.set_meta("embedder_model", embedder.model_id)
                 tx.set_meta("embedder_dim", str(embedder.dim))
             yield tx
+        if tokens is not None:
+            upkeep.embed_tokens(self.store, tokens, generation=tx.generation)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -223,6 +237,8 @@ class Memory:
     def process_pending(self, limit: int | None = None, *, retry_now: bool = False) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
+        Memories that were stored while retrieval was fast get their token vectors.
+
         limit: at most so many pieces. Raises StoreLocked while another process is at it.
         """
         started = time.perf_counter()
@@ -235,6 +251,8 @@ class Memory:
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = self._work_off(pieces)
+            if (tokens := self.token_embedder) is not None:
+                upkeep.embed_tokens(self.store, tokens)
         return AddResults(tuple(changes), len(self.pending()), time.perf_counter() - started)
 
     def pending(self) -> list[PendingItem]:
@@ -374,8 +392,11 @@ class Memory:
         index, embedder = self.index, self._parts.any_embedder()
         started = time.perf_counter()
         vector = embedder.embed_query(query)
+        tokens = self._parts.query_tokens(query)
         embedded = time.perf_counter()
-        scored, candidates = search.find(self.store, index, asked, vector, explain=explain)
+        scored, candidates = search.find(
+            self.store, index, asked, vector, tokens=tokens, explain=explain
+        )
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
@@ -449,6 +470,8 @@ class Memory:
         """
         count = upkeep.reindex(self.store, self._parts.any_embedder(), on_progress)
         self._parts.drop_index()
+        if (tokens := self.token_embedder) is not None:
+            upkeep.embed_tokens(self.store, tokens)
         return count
 
     def doctor(self) -> dict[str, Any]:

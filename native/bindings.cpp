@@ -211,6 +211,17 @@ static void similarities_i8(Array<const int8_t, 2> rows, Array<const float, 1> s
     });
 }
 
+static void maxsim_i8(Array<const int8_t, 2> rows, Array<const int64_t, 1> offsets,
+                      Array<const int8_t, 2> query, int32_t isa, Array<int32_t, 2> out) {
+    const int64_t m = rows_of(out), q = rows_of(query);
+    need(rows_of(offsets) == m + 1 && columns_of(query) == columns_of(rows) && columns_of(out) == q,
+         "offsets, query or out do not fit rows");
+    run([&] {
+        return edgemem_maxsim_i8(rows.data(), rows_of(rows), columns_of(rows), offsets.data(), m,
+                                 query.data(), q, isa, out.data());
+    });
+}
+
 static int64_t beside(Array<const int64_t, 1> proposals, Array<const int64_t, 1> place,
                       Array<const int64_t, 1> before, Array<const int64_t, 1> after,
                       Array<const int32_t, 1> speaker, Array<const bool, 1> allowed,
@@ -348,6 +359,8 @@ NB_MODULE(_native, m) {
     m.def("similarities_i8", &similarities_i8, "rows"_a.noconvert(), "scales"_a.noconvert(),
           "first"_a.noconvert(), "next"_a.noconvert(), "wanted"_a.noconvert(),
           "query"_a.noconvert(), "offset"_a, "scale"_a, "limit"_a, "isa"_a, "out"_a.noconvert());
+    m.def("maxsim_i8", &maxsim_i8, "rows"_a.noconvert(), "offsets"_a.noconvert(),
+          "query"_a.noconvert(), "isa"_a, "out"_a.noconvert());
     m.def("beside", &beside, "proposals"_a.noconvert(), "place"_a.noconvert(),
           "before"_a.noconvert(), "after"_a.noconvert(), "speaker"_a.noconvert(),
           "allowed"_a.noconvert(), "workspace"_a.noconvert(), "out"_a.noconvert());

@@ -66,6 +66,27 @@ class BagOfWords:
         return self._unit(content_words(text) or words(text))
 
 
+class WordTokens:
+    """Stands in for a token embedder: a word has the same vector wherever it stands."""
+
+    dim, step = 16, 1 / 127
+
+    def __init__(self, model_id: str = "words@1") -> None:
+        self.model_id = model_id
+        self.embedded: list[str] = []
+
+    def embed(self, text: str) -> np.ndarray:
+        self.embedded.append(text)
+        return self.embed_query(text)
+
+    def embed_query(self, text: str) -> np.ndarray:
+        return np.stack([self._vector(word) for word in ["", *words(text)]])
+
+    def _vector(self, word: str) -> np.ndarray:
+        vector = np.random.default_rng(crc32(word.encode())).standard_normal(self.dim)
+        return np.rint(vector / np.linalg.norm(vector) * 127).astype(np.int8)
+
+
 def quick(path: str | Path = ":memory:", **more: object) -> Memory:
     """A Memory with the stand-in embedder."""
     return Memory(path, **{"embedder": BagOfWords(), **more})  # type: ignore[arg-type]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from memorykit import quick
+from memorykit import WordTokens, quick
 
-from bench.fit_fusion import SHARES, fit, hits, leave_one_out, reached
+from bench.fit_fusion import SHARES, fast, fit, hits, leave_one_out, reached
 from bench.questions import Question, ask, by_session, by_turns
 from corpus import readers
 from corpus.annotated import Annotated, store
+from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
 
 TALK = """# Mara (she), Joel (he)
@@ -56,6 +57,21 @@ def test_a_question_of_its_own_conversation_finds_its_evidence_and_no_other_does
     assert [q.asks for q in found] == ["own", "own", "own", "unknown", "other"]
     assert [int(q.evidence.sum()) for q in found] == [1, 1, 2, 0, 0]
     assert all(q.features.shape == (len(q.evidence), len(FEATURES)) for q in found)
+
+
+def test_a_careful_memory_says_how_words_match_and_a_fast_one_sees_the_rest_as_it_is(
+    talk: Annotated,
+) -> None:
+    found = []
+    for tokens in (WordTokens(), None):
+        with quick(token_embedder=tokens) as memory:
+            store(memory, talk)
+            found.append(list(ask(memory, talk, [], corpus="written", group="talk")))
+    careful, wanted = found
+    assert all(q.features.shape[1] == len(FEATURES + MATCHES) for q in careful)
+    assert all((q.features[:, -1] > 0).all() for q in careful)
+    for cut, q in zip(fast(careful), wanted, strict=True):
+        np.testing.assert_array_equal(cut.features, q.features)
 
 
 def invented(corpus: str, group: str, asks: str, rng: np.random.Generator) -> Question:

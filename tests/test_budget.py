@@ -41,6 +41,16 @@ def parts(choice: Choice) -> dict[str, int]:
     }
 
 
+def test_careful_searches_are_given_up_last() -> None:
+    def predict(choice: Choice) -> dict[str, int]:
+        return {**parts(choice), "token_embedder": 50 if choice.careful else 0}
+
+    wanted = replace(WANTED, careful=True)
+    kept, given_up = admit(wanted, predict, 506), admit(wanted, predict, 505)
+    assert kept.choice.careful and kept.turned_down[-1] == "one prefix"
+    assert not given_up.choice.careful and given_up.turned_down[-1] == "retrieval fast"
+
+
 # -- sizes -----------------------------------------------------------------------------------------
 
 

@@ -25,8 +25,8 @@ def weights(values, bias=0.0):
 
 def test_the_shipped_weights_have_every_feature_and_no_other():
     data = json.loads((files("edgemem") / "data" / "fusion.json").read_text(encoding="utf-8"))
-    assert data["similarity"].keys() == {"metric", "cosine"} == shipped().keys()
-    for name, given_ in data["similarity"].items():
+    assert data["fast"].keys() == {"metric", "cosine"} == shipped().keys()
+    for name, given_ in data["fast"].items():
         assert list(given_["weights"]) == list(FEATURES)
         held = shipped()[name]
         assert held.weights.dtype == np.float32 and np.isfinite(held.weights).all()

@@ -16,6 +16,7 @@ import edgemem.server
 from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.results import Scope
+from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
 from edgemem.server.memories import PATHS
 from edgemem.store.store import browse, owners, replacements
@@ -72,7 +73,7 @@ def test_the_page_names_no_other_host_and_has_nothing_inline() -> None:
 def test_the_page_explains_the_parts_that_a_score_has() -> None:
     listed = re.search(r"const PARTS = \{(.*?)\};", (PAGE / "lists.js").read_text(), re.S)
     assert listed is not None
-    assert re.findall(r"^  (\w+):", listed[1], re.M) == ["base", *FEATURES]
+    assert re.findall(r"^  (\w+):", listed[1], re.M) == ["base", *FEATURES, *MATCHES]
 
 
 # -- who may ask ---------------------------------------------------------------------------------

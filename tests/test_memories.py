@@ -15,7 +15,7 @@ from worldkit import NOW, SAID, USERS, World, expected
 
 from edgemem.results import Query, Scope
 from edgemem.retrieval import metric as metric_module
-from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, Memories, shipped
+from edgemem.retrieval.search import FEATURES, FEW, MANY, Candidates, Memories
 from edgemem.retrieval.whitening import MIN_VECTORS
 from edgemem.store import Store
 
@@ -85,7 +85,7 @@ def test_features_are_those_of_plain_python_however_the_changes_came(
             for memories in (followed, fresh):
                 found = memories.candidates(Query(query, scope, kinds=kinds, now=NOW), vector)
                 assert_same(found, wanted)
-                assert found.weights is shipped()["cosine"]
+                assert found.similarity == "cosine"
 
 
 @settings(max_examples=10, deadline=None)
@@ -105,7 +105,7 @@ def test_features_under_a_metric_are_those_of_plain_python(seed: int) -> None:
                 own = np.concatenate([r.vectors for r in rows])
             query, vector = query_of(rng), unit(int(rng.integers(2**31)))[0]
             found = memories.candidates(Query(query, scope, now=NOW), vector)
-            assert found.weights is shipped()["metric"]
+            assert found.similarity == "metric"
             metric = metric_module.fit(own)
             assert_same(found, expected(world, query, vector, scope=scope, metric=metric))
         memories.close()
@@ -207,10 +207,10 @@ def test_a_user_with_enough_vectors_has_a_metric_and_the_others_share_one(
     found = memories.candidates(Query("", Scope(user), now=NOW), query)
     vectors = unit(7, sum(counts))
     if fitted_on is None:
-        assert found.weights is shipped()["cosine"]
+        assert found.similarity == "cosine"
         similar = vectors @ query
     else:
-        assert found.weights is shipped()["metric"]
+        assert found.similarity == "metric"
         metric = metric_module.fit(vectors[fitted_on])
         asked = metric.query(query)
         similar = (vectors @ asked.image + asked.offset) / asked.norm

@@ -295,13 +295,12 @@ def test_closed_twice_is_closed_and_every_method_says_so(tmp_path: Path, path: s
     assert memory.closed
     before = sorted(tmp_path.iterdir())
     public = {n for n in dir(Memory) if not n.startswith("_")}
-    assert public - {"close", "closed", "engine", "embedder", "index", "judge", "plan"} == set(
-        CALLS
-    )
+    parts = ("engine", "embedder", "token_embedder", "index", "judge")
+    assert public - {"close", "closed", "plan", *parts} == set(CALLS)
     for name in CALLS:
         with pytest.raises(StoreError, match="closed"):
             call(memory, name)
-    for part in ("engine", "embedder", "index", "judge"):
+    for part in parts:
         with pytest.raises(StoreError, match="closed"):
             getattr(memory, part)
     with pytest.raises(StoreError, match="closed"):

@@ -43,6 +43,7 @@ __all__ = [
     "ABI_VERSION",
     "AROUND",
     "MAX_DIM_I8",
+    "NO_TOKENS",
     "WORD_FEATURES",
     "Bm25Query",
     "backend",
@@ -51,6 +52,7 @@ __all__ = [
     "bm25",
     "dots",
     "kernel",
+    "maxsim",
     "metric_query",
     "native_module",
     "one_blas_thread",
@@ -61,7 +63,7 @@ __all__ = [
     "word_features",
 ]
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 """The EDGEMEM_ABI_VERSION of native/include/edgemem.h that this file is written for."""
 
 
@@ -93,6 +95,9 @@ _limits: list[Any] = []  # the limit that holds, once for each block that is und
 
 WORD_FEATURES = ("bm25", "bm25_around", "coverage", "session", "length", "time")
 """The columns of `word_features`."""
+
+NO_TOKENS = -(2**31)
+"""What `maxsim` says of a text without tokens."""
 
 ISA_AUTO = 0
 isa = ISA_AUTO
@@ -351,6 +356,21 @@ def similarities(
         _native.similarities(rows, *given)
     else:
         _native.similarities_i8(rows, scales, *given)
+    return out
+
+
+@kernel(reference.maxsim, checks.maxsim)
+def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.int32]:
+    """Late interaction: how well the tokens of a query are matched by those of each text.
+
+    rows: (n, d) int8, d <= MAX_DIM_I8: the tokens of all texts, one text after the other; offsets:
+    (m + 1,) int64, ascending, 0 to n: text i has rows[offsets[i] : offsets[i + 1]]; query: (q, d)
+    int8, q >= 1, its tokens. Returns (m, q) int32, the largest inner product of each query token
+    with a token of each text, and NO_TOKENS for a text that has none. Cost O(rows · q · d).
+    Source: Khattab and Zaharia 2020 (ColBERT), eq. 3, before the sum over the query's tokens.
+    """
+    out = np.empty((max(0, len(offsets) - 1), len(query)), np.int32)
+    _native.maxsim_i8(rows, offsets, query, isa, out)
     return out
 
 

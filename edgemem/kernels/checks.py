@@ -21,6 +21,7 @@ __all__ = [
     "dots",
     "gated",
     "gated_backward",
+    "maxsim",
     "metric_query",
     "quantize_i8",
     "rank",
@@ -189,6 +190,20 @@ def similarities(
     check_numbers("query", query, rows.shape[1])
     if not (scale > 0 and limit >= 0):
         raise ValueError(f"scale is {scale}, limit {limit}; they must be above 0, and 0 or more")
+
+
+def maxsim(rows: Any, offsets: Any, query: Any) -> None:
+    check_rows("rows", rows, np.int8)
+    check_dim_i8(rows)
+    check_rows("query", query, np.int8)
+    if not len(query) or query.shape[1] != rows.shape[1]:
+        raise ValueError(
+            f"query has shape {query.shape}; at least one token of {rows.shape[1]} is needed"
+        )
+    check_array("offsets", offsets, np.int64, 1)
+    if not len(offsets) or np.any(np.diff(offsets) < 0):
+        raise ValueError("offsets must ascend from the first text's start to the last one's end")
+    check_inside("offsets", offsets, 0, len(rows) + 1)
 
 
 def beside(proposals: Any, place: Any, before: Any, after: Any, speaker: Any, allowed: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "dots",
     "gated",
     "gated_backward",
+    "maxsim",
     "metric_query",
     "middles",
     "quantize_i8",
@@ -205,6 +207,16 @@ def _chained(
         owners.append(of)
         at = next[before]
     return np.concatenate(positions), np.concatenate(owners)
+
+
+def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.int32]:
+    # Exact in float64: a sum of d products is below 2^31.
+    products = rows.astype(np.float64) @ query.astype(np.float64).T
+    out = np.full((len(offsets) - 1, len(query)), np.iinfo(np.int32).min, np.int32)
+    for i, (start, end) in enumerate(pairwise(offsets)):
+        if start < end:
+            out[i] = products[start:end].max(axis=0)
+    return out
 
 
 def beside(

@@ -18,6 +18,7 @@ from edgemem.retrieval.index import CROSSOVER
 from edgemem.runtime import experts, llama, models, tune
 from edgemem.runtime.embedder import embedder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
+from edgemem.runtime.tokens import MODEL, token_embedder_bytes
 
 __all__ = ["LIBRARIES_BYTES", "index_bytes", "plan", "predict"]
 
@@ -48,6 +49,7 @@ def plan(
         n_ctx=settings.n_ctx if engine is None else engine.n_ctx,
         vectors=settings.vectors,
         prefix_bytes=PREFIX_BYTES,
+        careful=settings.retrieval == "careful",
     )
     return admit(wanted, predict(settings, counts, dim, engine), limit_bytes)
 
@@ -57,7 +59,7 @@ def predict(
 ) -> Callable[[Choice], dict[str, int]]:
     """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
     of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
-    adapters = embedder = 0
+    adapters = embedder = tokens = 0
     with suppress(ModelNotFound):
         if engine is not None:
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
@@ -72,6 +74,8 @@ def predict(
             adapters = _adapter_bytes(settings.experts, file)
     with suppress(ModelNotFound):
         embedder = embedder_bytes(models.find(settings.embedder))
+    with suppress(ModelNotFound):
+        tokens = token_embedder_bytes(models.find(MODEL))
 
     def parts(choice: Choice) -> dict[str, int]:
         return {
@@ -79,6 +83,7 @@ def predict(
             **of_engine(choice),
             "adapters": adapters,
             "embedder": embedder,
+            "token_embedder": tokens if choice.careful else 0,
             "index": index_bytes(counts["vectors"], dim or DIM, choice.vectors),
         }
 

@@ -15,11 +15,13 @@ from edgemem.budget import Plan
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, ModelNotFound, StoreError, StoreFull
 from edgemem.pipeline import admission
+from edgemem.retrieval.matching import QueryTokens
 from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.runtime.machine import give_back
+from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store
 from edgemem.store.database import work_lock
 
@@ -37,12 +39,18 @@ class Parts:
     """
 
     def __init__(
-        self, store: Store, settings: Settings, engine: Engine | None, embedder: Embedder | None
+        self,
+        store: Store,
+        settings: Settings,
+        engine: Engine | None,
+        embedder: Embedder | None,
+        token_embedder: TokenEmbedder | None = None,
     ) -> None:
         self.store, self.settings = store, settings
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None
         self._embedder = embedder
+        self._token_embedder = token_embedder
         self._index: Memories | None = None
         # Not to be taken inside a transaction: `close` holds it while it waits for the store.
         self._lock = threading.RLock()
@@ -130,6 +138,29 @@ class Parts:
         embedder = self.any_embedder()
         self.check_embedder(embedder)
         return embedder
+
+    def token_embedder(self) -> TokenEmbedder | None:
+        """The model of careful retrieval; None where the settings or a memory limit leave it out,
+        or it is not installed.
+
+        Raises ModelError if its file is damaged.
+        """
+        with self._lock:
+            self.require_open()
+            careful = self.settings.retrieval == "careful"
+            if self.plan is not None:
+                careful = self.plan.choice.careful
+            if self._token_embedder is None and careful:
+                with suppress(ModelNotFound):
+                    self._token_embedder = TokenEmbedder.load(n_threads=self.settings.n_threads)
+            return self._token_embedder
+
+    def query_tokens(self, query: str) -> QueryTokens | None:
+        """A query's token vectors for a careful search; None for a fast one."""
+        embedder = self.token_embedder()
+        if embedder is None:
+            return None
+        return QueryTokens(embedder.model_id, embedder.embed_query(query), embedder.step)
 
     def check_embedder(self, embedder: Embedder) -> bool:
         """Whether the store holds this model's vectors; False if it has none yet."""

@@ -24,11 +24,12 @@ from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import to_utc
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store
 from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
 
-__all__ = ["doctor", "export_jsonl", "import_jsonl", "reindex"]
+__all__ = ["doctor", "embed_tokens", "export_jsonl", "import_jsonl", "reindex"]
 
 Vectors = NDArray[np.float32]
 BATCH = 64
@@ -219,6 +220,21 @@ def reindex(
         for item in items:
             tx.set_vectors(item[0], made[item])
     return len(items)
+
+
+def embed_tokens(store: Store, embedder: TokenEmbedder, *, generation: int | None = None) -> None:
+    """Give the memories that lack token vectors theirs, a batch to a transaction.
+
+    generation: only those that were written in it. A search that comes before scores them without.
+    """
+    items = store.without_tokens(embedder.model_id, generation)
+    for start in range(0, len(items), BATCH):
+        made = [
+            (rowid, text, embedder.embed(embedded_text(text)).tobytes())
+            for rowid, text in items[start : start + BATCH]
+        ]
+        with store.transaction() as tx:
+            tx.set_tokens(embedder.model_id, made)
 
 
 def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str, Any]:

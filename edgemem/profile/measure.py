@@ -154,6 +154,9 @@ def _retrieval(run: _Run, memory: Memory) -> None:
     embedder = memory.embedder
     embedder.embed(_TOLD[:8])
     run.part("embedder", run.grown(), "growth of RSS when it was loaded and first used")
+    if (tokens := memory.token_embedder) is not None:
+        tokens.embed(_TOLD[0])
+        run.part("token_embedder", run.grown(), "as the embedder's")
     memory.add(_TOLD, user_id=run.user, infer=False)
     questions = [f"Where did I talk about {thing}?" for thing in _THINGS]
     run.timed("embed", _each(embedder.embed_query, questions), QUICK * run.rounds)
@@ -168,7 +171,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
 
     def rerank() -> None:
         similarities(table, vector, metric, best.rowids[:, None])
-        best.weights.best(best.features, 30)
+        best.best(30)
 
     run.timed("re-rank", rerank, QUICK * run.rounds)
 

@@ -21,6 +21,7 @@ _ROW = 26
 _COLOURS = {
     "weights": "#2563c9",
     "embedder": "#7c4fc4",
+    "token_embedder": "#a2478f",
     "libraries": "#5d6673",
     "kv": "#0b7f75",
     "compute": "#96650a",

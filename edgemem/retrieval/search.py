@@ -18,7 +18,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
@@ -36,6 +36,7 @@ from edgemem.retrieval import whitening
 from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.index import IndexView, VectorIndex
 from edgemem.retrieval.lexical import Postings, Seen, query_terms, time_terms
+from edgemem.retrieval.matching import MATCHES, QueryTokens, match
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
@@ -99,29 +100,37 @@ RELEVANT = 0.007
 
 @dataclass(frozen=True)
 class Weights:
-    """score = 1 / (1 + exp(-(bias + weights · features))). weights: (len(FEATURES),) float32."""
+    """score = 1 / (1 + exp(-(bias + weights · features))).
+
+    weights: (f,) float32, of FEATURES, or of these and MATCHES.
+    """
 
     bias: float
     weights: FloatArray
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Weights:
+    def of(cls, data: Mapping[str, Any], names: Sequence[str] = FEATURES) -> Weights:
         """From {"bias": …, "weights": {feature: …}}. Raises KeyError if one is missing."""
         given = data["weights"]
-        return cls(float(data["bias"]), np.array([given[n] for n in FEATURES], np.float32))
+        return cls(float(data["bias"]), np.array([given[n] for n in names], np.float32))
 
     def best(self, features: FloatArray, k: int) -> tuple[NDArray[np.int64], FloatArray]:
-        """The k best rows of features (n, len(Feature)) float32: positions and scores in (0, 1),
-        best first, equal ones by lower position."""
+        """The k best rows of features (n, f) float32: positions and scores in (0, 1), best first,
+        equal ones by lower position."""
         _, positions, logits = rank(features, self.weights, self.bias, k)
         return positions, probability(logits)
 
 
 @cache
-def shipped() -> dict[str, Weights]:
-    """The weights of this version: "metric" where one is fitted, "cosine" where none is."""
+def shipped(careful: bool = False) -> dict[str, Weights]:
+    """The weights of this version: "metric" where one is fitted, "cosine" where none is.
+
+    careful: those that weigh MATCHES too.
+    """
     text = (files("edgemem") / "data" / "fusion.json").read_text()
-    return {name: Weights.of(data) for name, data in json.loads(text)["similarity"].items()}
+    data = json.loads(text)["careful" if careful else "fast"]
+    names = FEATURES + MATCHES if careful else FEATURES
+    return {name: Weights.of(given, names) for name, given in data.items()}
 
 
 def probability(logits: NDArray[Any]) -> FloatArray:
@@ -142,12 +151,17 @@ def parts_of(weights: Weights, features: Sequence[float]) -> dict[str, float]:
     base, score = probability(np.array([weights.bias, weights.bias + total])).astype(float)
     # (score - base) / total has the logistic function's slope as its limit.
     slope = (score - base) / total if abs(total) > 1e-6 else base * (1 - base)
-    return {"base": float(base), **dict(zip(FEATURES, (terms * slope).tolist(), strict=True))}
+    names = (FEATURES + MATCHES)[: len(terms)]
+    return {"base": float(base), **dict(zip(names, (terms * slope).tolist(), strict=True))}
 
 
 NEAREST = 100
 """How many memories the vectors propose, and how many the words; with their neighbours in the
 conversation these are the candidates."""
+
+MATCHED = 100
+"""How many of the candidates, the best of a fast search, a careful one compares word by word. More
+change nothing that is found: bench/LOG.md."""
 
 KEPT_VISIBLE = 4  # a few bytes for every memory each
 MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
@@ -158,14 +172,49 @@ MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far o
 class Candidates:
     """What a search scored.
 
-    rowids: (n,) int64. features: (n, len(Feature)) float32. weights: those that belong to them.
-    places: (n,) int64, the turn's memory that each was taken from, else itself.
+    rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
+    the first columns are and so which weights belong to them. places: (n,) int64, the turn's memory
+    that each was taken from, else itself. around: (n, AROUND) int64, see `kernels.beside`.
+    matches: (n, len(MATCHES)) float32, of `match`; None of a fast search.
+
+    A candidate without token vectors is scored by what else is known of it, with the weights of a
+    fast search, and stands among the others: both scores are probabilities. Were the whole query
+    scored so, one memory that waits for its vectors would take the words' matches from all others.
     """
 
     rowids: IntArray
     features: FloatArray
-    weights: Weights
+    similarity: str
     places: IntArray
+    around: IntArray
+    matches: FloatArray | None = None
+
+    def best(self, k: int) -> tuple[IntArray, FloatArray]:
+        """Positions and scores of the k best, best first, equal ones by lower position."""
+        if self.matches is None:
+            return shipped()[self.similarity].best(self.features, k)
+        without = np.isnan(self.matches[:, 0])
+        found = []
+        for mask, features in (
+            (without, self.features),
+            (~without, np.hstack([self.features, self.matches])),
+        ):
+            positions = np.flatnonzero(mask)
+            best, scores = self._weights(features).best(features[positions], k)
+            found.append((positions[best], scores))
+        positions, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+        order = np.lexsort((positions, -scores))[:k]
+        return positions[order], scores[order]
+
+    def parts(self, position: int) -> dict[str, float]:
+        """What each feature of one of them gives to its score; see `parts_of`."""
+        features = self.features[position]
+        if self.matches is not None and not np.isnan(self.matches[position, 0]):
+            features = np.concatenate([features, self.matches[position]])
+        return parts_of(self._weights(features), features.tolist())
+
+    def _weights(self, features: FloatArray) -> Weights:
+        return shipped(features.shape[-1] > len(FEATURES))[self.similarity]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,8 +334,8 @@ class Memories:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        weights = shipped()["cosine" if metric is None else "metric"]
-        return Candidates(found, features, weights, places.place[found])
+        similarity = "cosine" if metric is None else "metric"
+        return Candidates(found, features, similarity, places.place[found], around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
         """What a query may find; with `rowids` it is computed anew. The caller holds the lock."""
@@ -402,12 +451,14 @@ def find(
     query: Query,
     vector: NDArray[np.float32],
     *,
+    tokens: QueryTokens | None = None,
     explain: bool = False,
 ) -> tuple[list[Scored], int]:
     """The `top_k` best live memories, best first, and how many were scored.
 
-    vector: (dim,) float32, the query's. With `query.where`, all that match are scanned. Of a turn
-    and the facts taken from it either the turn or the facts are found, whichever comes first.
+    vector: (dim,) float32, the query's. tokens: its token vectors, for a careful search. With
+    `query.where`, all that match are scanned. Of a turn and the facts taken from it either the turn
+    or the facts are found, whichever comes first.
     """
     refresh(store, memories)
     rowids = None
@@ -416,9 +467,13 @@ def find(
             query.scope, where=query.where, kinds=query.kinds, now=to_utc(query.now)
         )
     candidates = memories.candidates(query, vector, rowids)
-    found: list[Scored] = []
+    scored = len(candidates.rowids)
     # A turn gives few facts: three times as many are enough to find k that do not repeat.
-    positions, scores = candidates.weights.best(candidates.features, 3 * query.top_k)
+    wanted = 3 * query.top_k
+    if tokens is not None:
+        candidates = _matched(store, candidates, tokens, max(MATCHED, wanted))
+    found: list[Scored] = []
+    positions, scores = candidates.best(wanted)
     facts: set[int] = set()
     turns: set[int] = set()
     for i, rowid, place, score in zip(
@@ -431,6 +486,20 @@ def find(
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
         if place not in theirs and len(found) < query.top_k:
-            parts = parts_of(candidates.weights, candidates.features[i]) if explain else None
+            parts = candidates.parts(i) if explain else None
             found.append(Scored(rowid, score, parts))
-    return found, len(candidates.rowids)
+    return found, scored
+
+
+def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: int) -> Candidates:
+    """The best candidates of a fast search, with their matches; `most` of them."""
+    best = np.sort(candidates.best(most)[0])
+    around = candidates.around[best]
+    return replace(
+        candidates,
+        rowids=candidates.rowids[best],
+        features=candidates.features[best],
+        places=candidates.places[best],
+        around=around,
+        matches=match(store, tokens, around),
+    )

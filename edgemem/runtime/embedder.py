@@ -23,7 +23,7 @@ from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
-__all__ = ["Embedder", "embedder_bytes", "file_tokenizer", "split_windows"]
+__all__ = ["SESSION_BYTES", "Embedder", "embedder_bytes", "file_tokenizer", "split_windows", "unit"]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
@@ -33,7 +33,7 @@ _TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth 
 _MAX_THREADS = 4
 # onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
 # beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
-_UNPACKED, _SESSION_BYTES = 2, 20_000_000
+_UNPACKED, SESSION_BYTES = 2, 20_000_000
 _PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
@@ -100,7 +100,7 @@ class Embedder:
         """
         out = np.empty((len(texts), self.dim), np.float32)
         for row, chunks in enumerate(self.embed_chunks(texts)):
-            out[row] = chunks[0] if len(chunks) == 1 else _unit(chunks.mean(axis=0))
+            out[row] = chunks[0] if len(chunks) == 1 else unit(chunks.mean(axis=0))
         return out
 
     def embed_query(self, text: str) -> Vectors:
@@ -129,9 +129,25 @@ class Embedder:
             for end, per_text in zip(ends.tolist(), windows, strict=True)
         ]
 
+    def embed_tokens(self, text: str, mark: int) -> Iterator[tuple[list[int], Vectors]]:
+        """For each chunk of a text, its tokens' ids and their unit vectors, (t, dim) float32.
+
+        mark: the id of a token that is put after [CLS]. Chunks and errors as `embed_chunks`; each
+        is run alone.
+        """
+        for cls, *ids in self._windows(text):
+            marked = [cls, mark, *ids]
+            row = np.array([marked], np.int64)
+            yield marked, self._finite(unit(self._hidden(row, np.ones_like(row))[0]))
+
+    def token_ids(self, text: str) -> list[int]:
+        """The ids of a text's tokens, without [CLS] and [SEP]. Errors as `embed`."""
+        ids: list[int] = self._encode(text).ids
+        return ids
+
     def count_tokens(self, text: str) -> int:
         """Tokens of a text, without [CLS] and [SEP]. Errors as `embed`."""
-        return len(self._encode(text).ids)
+        return len(self.token_ids(text))
 
     def _encode(self, text: str) -> Any:
         if not isinstance(text, str):
@@ -156,14 +172,21 @@ class Embedder:
         for row, sequence in enumerate(batch):
             ids[row, : len(sequence)] = sequence
             mask[row, : len(sequence)] = 1
-        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        try:
-            hidden = self._session.run(None, {name: values[name] for name in self._inputs})[0]
-        except Exception as exc:  # onnxruntime's errors share no base class of their own
-            raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
+        hidden = self._hidden(ids, mask)
         # A sequence is summed without its padding, so that padding cannot change the rounding.
         pooled = np.stack([hidden[i, : len(s)].mean(axis=0) for i, s in enumerate(batch)])
-        vectors = _unit(pooled.astype(np.float32, copy=False))
+        return self._finite(unit(pooled.astype(np.float32, copy=False)))
+
+    def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
+        """(n, t, dim), the last hidden states of n sequences of t tokens."""
+        values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        try:
+            hidden: Vectors = self._session.run(None, {n: values[n] for n in self._inputs})[0]
+        except Exception as exc:  # onnxruntime's errors share no base class of their own
+            raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
+        return hidden
+
+    def _finite(self, vectors: Vectors) -> Vectors:
         if not np.isfinite(vectors).all():
             raise ModelError(
                 f"The embedding model {self.model_id} gave values that are no numbers. Its file is "
@@ -230,7 +253,7 @@ def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _unit(x: Vectors) -> Vectors:
+def unit(x: Vectors) -> Vectors:
     """Vectors of length 1 along the last axis; a vector of zeros stays as it is."""
     norm = np.linalg.norm(x, axis=-1, keepdims=True)
     unit: Vectors = x / np.maximum(norm, np.float32(1e-12))
@@ -328,7 +351,7 @@ def _small_session(file: Path, options: Any) -> Any:
 
 def embedder_bytes(file: Path) -> int:
     """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one."""
-    return file.stat().st_size * _UNPACKED + _SESSION_BYTES
+    return file.stat().st_size * _UNPACKED + SESSION_BYTES
 
 
 # -- tokens as another model counts them ---------------------------------------------------------

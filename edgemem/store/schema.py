@@ -27,6 +27,7 @@ TABLES = (
     frozenset({"receipts", "never_send"}),
     frozenset[str](),  # and one that the fourth drops
     frozenset[str](),
+    frozenset({"token_vectors"}),
 )
 
 
@@ -149,6 +150,18 @@ _STATEMENTS_NO_SENSITIVITIES = (
     "DROP TABLE IF EXISTS sensitivities",
 )
 
+# A text's tokens as one blob of int8 rows, of the model that meta calls token_model. They belong to
+# the text that they were made of: whoever edits or deletes it need not know of them.
+_STATEMENTS_TOKENS = (
+    """CREATE TABLE token_vectors (
+        memory INTEGER PRIMARY KEY REFERENCES memories (rowid) ON DELETE CASCADE,
+        tokens BLOB NOT NULL
+    ) STRICT""",
+    """CREATE TRIGGER token_vectors_forget AFTER UPDATE OF search_text, deleted_at ON memories
+        WHEN new.search_text <> old.search_text OR new.deleted_at IS NOT NULL
+        BEGIN DELETE FROM token_vectors WHERE memory = new.rowid; END""",
+)
+
 
 def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
     def migration(connection: sqlite3.Connection) -> None:
@@ -163,6 +176,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _all_of(_STATEMENTS_CLOUD),
     _all_of(_STATEMENTS_SENSITIVITIES),
     _all_of(_STATEMENTS_NO_SENSITIVITIES),
+    _all_of(_STATEMENTS_TOKENS),
 ]
 
 

@@ -35,6 +35,7 @@ from edgemem.store.rows import (
     PendingItem,
     StoredTurn,
     as_json,
+    damaged,
     export_rows,
     history_row,
     memory_item,
@@ -57,6 +58,7 @@ Ids = list[str]
 Work = list[PendingItem]
 HistoryRows = list[dict[str, Any]]
 Rows = list[tuple[Any, ...]]
+Texts = list[tuple[int, str]]
 
 EVERYTHING = Scope()
 Key = TypeVar("Key")
@@ -280,6 +282,36 @@ class Store:
             )
         )
 
+    def without_tokens(self, model: str, generation: int | None = None) -> Texts:
+        """Rowid and search text of the memories, not deleted, that lack this model's token vectors.
+
+        generation: only those that were written in it.
+        """
+        return self.select(
+            "SELECT rowid, search_text FROM memories m WHERE deleted_at IS NULL "
+            "AND (?2 IS NULL OR generation = ?2) AND NOT EXISTS (SELECT 1 FROM token_vectors, meta "
+            "WHERE memory = m.rowid AND key = 'token_model' AND value = ?1) ORDER BY rowid",
+            model,
+            generation,
+        )
+
+    def tokens(self, model: str, rowids: Iterable[int], dim: int) -> dict[int, bytes]:
+        """The token vectors of memories, by rowid: int8 rows of `dim` numbers.
+
+        A memory without this model's is left out. Raises StoreCorrupt on a broken row.
+        """
+        found: dict[int, bytes] = dict(
+            self.select(
+                f"SELECT memory, tokens FROM token_vectors WHERE memory {LISTED} AND EXISTS "
+                "(SELECT 1 FROM meta WHERE key = 'token_model' AND value = ?)",
+                as_json(rowids),
+                model,
+            )
+        )
+        if any(len(blob) % dim for blob in found.values()):
+            raise damaged(f"token vectors do not have {dim} numbers")
+        return found
+
     def turns(self, ids: Sequence[str]) -> dict[str, StoredTurn]:
         """Turns by id, in the order asked for."""
         rows = self.select(f"SELECT {TURN_COLUMNS} FROM turns WHERE id {LISTED}", as_json(ids))
@@ -357,7 +389,8 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
-        invalid, deleted, turns, vectors, history, pending."""
+        invalid, deleted, turns, vectors, token_vectors (memories that have some), history,
+        pending."""
         now = utc_now()
         with self.snapshot() as connection:
             kinds = dict(
@@ -371,7 +404,7 @@ class Store:
             ).fetchone()
             others = {
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for table in ("turns", "vectors", "history", "pending")
+                for table in ("turns", "vectors", "token_vectors", "history", "pending")
             }
         live = sum(kinds.values())
         return {

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope, utc_now
-from edgemem.store.database import SCRUB_WANTED, generation, meta_int, sqlite_errors
+from edgemem.store.database import SCRUB_WANTED, generation, meta, meta_int, sqlite_errors
 from edgemem.store.rows import (
     KINDS,
     LISTED,
@@ -170,6 +170,23 @@ class Transaction:
             self._replace_vectors(rowid, self._blobs(vectors))
             self._connection.execute(
                 "UPDATE memories SET generation = ? WHERE rowid = ?", (self.generation, rowid)
+            )
+
+    def set_tokens(self, model: str, made: Iterable[tuple[int, str, bytes]]) -> None:
+        """Store the token vectors of memories: of each its rowid, the search text that they were
+        made of, and the rows.
+
+        Those of another model are dropped first. A memory that has another text by now, or is
+        deleted, gets none.
+        """
+        with self.step() as connection:
+            if meta(connection, "token_model") != model:
+                connection.execute("DELETE FROM token_vectors")
+                self.set_meta("token_model", model)
+            connection.executemany(
+                "INSERT OR REPLACE INTO token_vectors (memory, tokens) SELECT rowid, ?3 "
+                "FROM memories WHERE rowid = ?1 AND search_text = ?2 AND deleted_at IS NULL",
+                made,
             )
 
     def invalidate(self, id: str, valid_to: str, *, at: str | None = None) -> None:
@@ -484,8 +501,8 @@ def reset_rows(tx: Transaction) -> None:
     with tx.step() as connection:
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
-            "memory_sources", "vectors", "history", "pending", "erased", "memories", "turns",
-            "receipts", "never_send",
+            "memory_sources", "vectors", "token_vectors", "history", "pending", "erased",
+            "memories", "turns", "receipts", "never_send",
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))

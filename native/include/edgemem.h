@@ -27,7 +27,7 @@
 #  define EDGEMEM_API
 #endif
 
-#define EDGEMEM_ABI_VERSION 4
+#define EDGEMEM_ABI_VERSION 5
 
 /* What a call returns. */
 #define EDGEMEM_OK 0
@@ -290,6 +290,22 @@ EDGEMEM_API int32_t edgemem_similarities_i8(const int8_t *rows, const float *sca
                                             int64_t width, int64_t columns, const float *query,
                                             float offset, float scale, float limit, int32_t isa,
                                             float *out);
+
+/* Late interaction: for each text and each token of a query, the largest inner product of that token
+ * with a token of the text. Whole numbers, so every instruction set gives the same.
+ *
+ * rows     n * dim numbers: the tokens of all texts, one text after the other; n may be 0
+ * dim      at most EDGEMEM_MAX_DIM_I8
+ * offsets  m + 1 numbers, ascending, 0 to n: text i has the rows from offsets[i] to before
+ *          offsets[i + 1]; m may be 0
+ * query    q * dim numbers: the query's tokens
+ * out      m * q numbers; INT32_MIN for a text without tokens
+ *
+ * Cost O(rows of the texts * q * dim).
+ */
+EDGEMEM_API int32_t edgemem_maxsim_i8(const int8_t *rows, int64_t n, int64_t dim,
+                                      const int64_t *offsets, int64_t m, const int8_t *query,
+                                      int64_t q, int32_t isa, int32_t *out);
 
 /* The candidates of a search: what was proposed and what was said beside it in the conversation.
  *

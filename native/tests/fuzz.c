@@ -435,6 +435,41 @@ static void fuzz_bf16(int64_t n, int64_t k, int wild) {
     }
 }
 
+static int8_t *bytes_of(int64_t elements) {
+    int8_t *numbers = NEW(int8_t, elements);
+    int64_t i;
+
+    for (i = 0; i < elements; ++i) {
+        numbers[i] = (int8_t)((int)below(256) - 128);
+    }
+    return numbers;
+}
+
+static void fuzz_maxsim(int64_t n, int64_t dim, int32_t isa) {
+    const int64_t m = below(6), q = 1 + below(4);
+    const int8_t *rows = bytes_of(n * dim), *query = bytes_of(q * dim);
+    int64_t *offsets = NEW(int64_t, m + 1), i, j, row, k;
+    int32_t *out = NEW(int32_t, m * q);
+
+    for (i = 0; i <= m; ++i) {
+        offsets[i] = i ? offsets[i - 1] + below((uint32_t)(n - offsets[i - 1]) + 1) : 0;
+    }
+    CHECK(edgemem_maxsim_i8(rows, n, dim, offsets, m, query, q, isa, out) == EDGEMEM_OK);
+    for (i = 0; i < m; ++i) {
+        for (j = 0; j < q; ++j) {
+            int32_t best = INT32_MIN;
+            for (row = offsets[i]; row < offsets[i + 1]; ++row) {
+                int32_t sum = 0;
+                for (k = 0; k < dim; ++k) {
+                    sum += rows[row * dim + k] * query[j * dim + k];
+                }
+                best = sum > best ? sum : best;
+            }
+            CHECK(out[i * q + j] == best);
+        }
+    }
+}
+
 int main(int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 3000;
     if (argc > 2) {
@@ -456,6 +491,7 @@ int main(int argc, char **argv) {
         fuzz_metric(n, dim, isa, wild);
         fuzz_rank(n, wild);
         fuzz_candidates(n, dim, isa);
+        fuzz_maxsim(n, dim, isa);
         fuzz_bm25(below(10) ? n : below(300));
         fuzz_bf16(n, below(20) ? dim : 600, wild);
         while (n_buffers) {

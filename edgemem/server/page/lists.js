@@ -16,6 +16,8 @@ const PARTS = {
   speaker: "who said it, and who was asked about",
   question: "it only asks",
   among: "how many memories there are",
+  match: "its words, each beside the nearest of the query",
+  match_around: "the same of it and the turns beside it",
 };
 
 const SHOWN = 0.0005; // a part that three digits can show
