@@ -1,6 +1,6 @@
 """How often does a search find all that a question of LongMemEval-S needs? No language model.
 
-    python -m bench.longmemeval --data DIR --json OUT [--questions N]
+    python -m bench.longmemeval --data DIR --json OUT [--questions N] [--retrieval careful]
     python -m bench.longmemeval --data DIR --json OUT --answer [--model NAME] [--experts NAME]
 
 DIR: a JSON file for each question, with its 40 to 58 sessions of messages of a user and an
@@ -36,10 +36,13 @@ from bench.rankings import SYSTEMS, ranked
 from corpus.evaluate import token_f1
 from edgemem import kernels
 from edgemem.chat import Chat
-from edgemem.config import load_settings
+from edgemem.config import Settings, load_settings
 from edgemem.language import words
 from edgemem.memory import Memory
+from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.stages.generation import NOTHING_FOUND
 
 KS = (5, 10)
@@ -152,18 +155,21 @@ def answer_row(memory: Memory, asked: Asked) -> dict[str, Any]:
 
 
 def run(
-    files: Sequence[Path], *, answer: bool, model: str | None, experts: str | None
+    files: Sequence[Path], settings: Settings, *, answer: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary, and one row for each question."""
-    given = {"model": model, "experts": experts}
-    settings = replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
     rows = []
     with ExitStack() as stack:
         embedder = Embedder.load(settings.embedder, n_threads=settings.n_threads)
+        tokens = TokenEmbedder.load() if settings.retrieval == "careful" else None
         engine = None
+        if answer:
+            engine = stack.enter_context(Engine.load(settings.model, n_ctx=settings.n_ctx))
+            experts.load_chosen(engine, settings.experts)
         for file in track(files, "asking questions", console=_console):
             asked = read(file)
-            with Memory(":memory:", engine=engine, embedder=embedder, settings=settings) as memory:
+            models = {"engine": engine, "embedder": embedder, "token_embedder": tokens}
+            with Memory(":memory:", **models, settings=settings) as memory:
                 seconds = store(memory, asked)
                 row: dict[str, Any] = {"id": asked.id, "type": asked.kind}
                 row |= {"messages": memory.store.counts()["turns"], "store_s": round(seconds, 2)}
@@ -174,6 +180,7 @@ def run(
             rows.append(row)
     answerable = [row for row in rows if "search_all_at_5" in row]
     summary: dict[str, Any] = {
+        "retrieval": settings.retrieval,
         **_means(answerable),
         "questions": len(rows),
         "answerable": len(answerable),
@@ -214,13 +221,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--answer", action="store_true", help="ask the language model, too")
     parser.add_argument("--model", help="name or file (default: setting `model`)")
     parser.add_argument("--experts", help="set of experts (default: setting `experts`)")
+    parser.add_argument(
+        "--retrieval", choices=["fast", "careful"], help="default: setting `retrieval`"
+    )
     options = parser.parse_args(argv)
     files = sorted(options.data.glob("*.json"))[: options.questions]
     if not files:
         parser.error(f"{options.data} holds no LongMemEval-S JSON files; give the folder that does")
-    summary, rows = run(
-        files, answer=options.answer, model=options.model, experts=options.experts
-    )
+    given = {name: getattr(options, name) for name in ("model", "experts", "retrieval")}
+    settings = replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
+    summary, rows = run(files, settings, answer=options.answer)
     report.write(options.json, summary, rows)
 
 

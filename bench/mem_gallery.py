@@ -1,6 +1,6 @@
 """How often does a search find the rounds that answer a question of Mem-Gallery? No pixels.
 
-    python -m bench.mem_gallery --data DIR --json OUT
+    python -m bench.mem_gallery --data DIR --json OUT [--retrieval careful]
 
 DIR: a JSON file for each scenario. A round of its dialogue, both sides and the captions of its
 images, is a memory; a scenario is a user. A question is asked with the caption of its image, if it
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rich.progress import track
 from bench import report
 from bench.rankings import SYSTEMS, ranked
 from edgemem import kernels
+from edgemem.config import load_settings
 from edgemem.memory import Memory
 
 KS = (1, 5, 10, 20)
@@ -82,19 +84,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of Mem-Gallery files")
     parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument(
+        "--retrieval", choices=["fast", "careful"], help="default: setting `retrieval`"
+    )
     options = parser.parse_args(argv)
     files = sorted(options.data.glob("*.json"))
     if not files:
         parser.error(f"{options.data} holds no Mem-Gallery JSON files; give the folder that does")
     rows, left_out = [], 0
-    with Memory(":memory:") as memory:
+    settings = load_settings()
+    settings = replace(settings, retrieval=options.retrieval or settings.retrieval)
+    with Memory(":memory:", settings=settings) as memory:
         for file in track(files, "asking questions", console=_console):
             data = json.loads(file.read_text(encoding="utf-8"))
             store(memory, file.stem, data)
             more, without = ask(memory, file.stem, data)
             rows += more
             left_out += without
-    summary: dict[str, Any] = {**means(rows), "left_out": left_out, "backend": kernels.backend}
+    summary: dict[str, Any] = {
+        "retrieval": settings.retrieval,
+        **means(rows),
+        "left_out": left_out,
+        "backend": kernels.backend,
+    }
     groups: dict[str, dict[str, list[dict[str, Any]]]] = {"scenario": {}, "kind": {}}
     for row in rows:
         for key, group in groups.items():

@@ -50,7 +50,7 @@ BEARING_TURNS = 6  # on a task
 _SUMS_UP_PARAMS = 1_000_000_000
 """Parameters from which an overview is in the model's own words (bench/LOG.md)."""
 _HEEDS_PARAMS = 4_000_000_000
-"""Parameters from which a model heeds all that it is shown, and says itself what no memory tells."""
+"""Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _CANDIDATES = 16
 _PAST_TURNS = 4

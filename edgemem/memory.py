@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import wraps
@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
-from edgemem.errors import InputError, ModelError, StoreError, StoreLocked
+from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -135,7 +135,8 @@ class Memory:
     def _writing(self, embedder: Embedder) -> Iterator[Transaction]:
         """A transaction for vectors of `embedder`, whatever another process did meanwhile.
 
-        What it has written gets its token vectors after it, where retrieval is careful.
+        What it has written gets its token vectors after it, where retrieval is careful. It is
+        stored by then, so what goes wrong there is left to `process_pending`.
         """
         tokens = self.token_embedder
         with self.store.transaction() as tx:
@@ -144,7 +145,8 @@ class Memory:
                 tx.set_meta("embedder_dim", str(embedder.dim))
             yield tx
         if tokens is not None:
-            upkeep.embed_tokens(self.store, tokens, generation=tx.generation)
+            with suppress(EdgememError):
+                upkeep.embed_tokens(self.store, tokens, generation=tx.generation)
 
     # -- writing -------------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ from memorykit import WordTokens, bytes_beside, quick, texts
 
 from edgemem import Memory
 from edgemem.config import load_settings
-from edgemem.errors import StoreCorrupt
+from edgemem.errors import ModelError, ModelNotFound, StoreCorrupt
 from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
+from edgemem.runtime.tokens import TokenEmbedder
 
 DIM = WordTokens.dim
 SAID = "Ana keeps a tortoise in the greenhouse."
@@ -54,12 +55,27 @@ def test_a_fast_memory_makes_none_and_a_careful_one_catches_up():
         assert held(memory) == 4
 
 
-def test_a_model_that_is_not_installed_leaves_retrieval_fast(monkeypatch, tmp_path, caplog):
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+def test_what_is_stored_stays_when_its_token_vectors_fail(monkeypatch):
+    def broken(self, text):
+        raise ModelError("the model failed")
+
+    with careful() as memory:
+        with monkeypatch.context() as patch:
+            patch.setattr(WordTokens, "embed", broken)
+            remember(memory)
+        assert SAID in texts(memory.get_all()) and held(memory) == 0
+        memory.process_pending()
+        assert held(memory) == 4
+
+
+def test_a_model_that_is_not_installed_leaves_retrieval_fast(monkeypatch, caplog):
+    def absent(**_):
+        raise ModelNotFound("the extra colbert is not installed")
+
+    monkeypatch.setattr(TokenEmbedder, "load", absent)
     settings = replace(load_settings(), retrieval="careful")
     with quick(settings=settings) as memory:
-        if memory.token_embedder is not None:
-            pytest.skip("the extra colbert is installed")
+        assert memory.token_embedder is None
         remember(memory)
         assert memory.search("tortoise")[0].memory == SAID
         assert held(memory) == 0 and not caplog.records
