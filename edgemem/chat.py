@@ -2,11 +2,12 @@
 
 What a message wants (stages/intent.py) decides which memories it is answered with: what a search
 finds for a fact, much of it for an overview, what bears on a task, none for other talk. What the
-model can do (runtime/experts.py) decides how. An expert for short answers gives the facts. An
-expert for replies and an instruct model have a conversation, the memories as dated notes beside the
-message. A smaller model quotes: an overview and a task are the user's own words. What the model
-says, and what the user only asks, is kept as a turn, but never searched or extracted from: neither
-recalled text nor an invention is remembered as new.
+model can do (runtime/experts.py) decides how. An expert for short answers gives the facts: the
+bundled model's, beside a small one. An expert for replies and an instruct model have a
+conversation, the memories as dated notes beside the message. A smaller model quotes: an overview
+and a task are the user's own words. What the model says, and what the user only asks, is kept as a
+turn, but never searched or extracted from: neither recalled text nor an invention is remembered as
+new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
+from edgemem.language import is_question
 from edgemem.memory import Memory
 from edgemem.pipeline.recall import bearing, known, notes, overview, recall, sources
 from edgemem.results import AddResults, Evidence, Hit, Message, Scope, SearchResults, utc_now
@@ -47,8 +49,8 @@ SHOWN_NOTES = 8  # turns, to a model that has a conversation
 FEW_NOTES = 4  # turns, to one that takes on whatever it is shown
 TOLD_TURNS = 12  # of an overview
 BEARING_TURNS = 6  # on a task
-_SUMS_UP_PARAMS = 1_000_000_000
-"""Parameters from which an overview is in the model's own words (bench/LOG.md)."""
+_OWN_WORDS_PARAMS = 1_000_000_000
+"""Parameters from which a model answers questions of memory, and sums up, in its own words."""
 _HEEDS_PARAMS = 4_000_000_000
 """Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
@@ -192,7 +194,7 @@ class Chat:
         started = time.perf_counter()
         wanted = self._intent(text)
         read = time.perf_counter()
-        way = self._way(wanted)
+        way = self._way(wanted, own_words=bool(options))
         hits = self._search(text, with_turns=way == "converse" or wanted.wants == "recall")
         refused = self._refused(text, hits, wanted, way)
         evidence = () if refused else self._evidence(text, hits, wanted, way)
@@ -217,14 +219,27 @@ class Chat:
         before = next((message.content for message in said), "")
         return intent(self.engine, self.memory.embedder, text, before)
 
-    def _way(self, wanted: Intent) -> Way:
+    def _way(self, wanted: Intent, *, own_words: bool) -> Way:
+        """own_words: a client that sets how its answer is made gets the model's own words."""
         engine, setting = self.engine, self.memory.settings.reader
         answers = engine.expert("generation") and setting in ("auto", "expert")
         if answers and wanted.wants == "recall":
             return "answer"
         if answers and not engine.expert("reply"):
             setting = "auto"  # it answers; what else it does is the model's own
-        return "quote" if reader_of(engine, "reply", setting) == "quote" else "converse"
+        if reader_of(engine, "reply", setting) == "quote":
+            return "quote"
+        short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
+        return "answer" if short and self._answers() else "converse"
+
+    def _answers(self) -> Engine | None:
+        """The model that answers from memory in few words: this one, else the bundled one."""
+        if self.engine.expert("generation"):
+            return self.engine
+        try:
+            return self.memory.judge
+        except ModelError:  # the model that talks is asked all the same
+            return None
 
     def _search(self, text: str, *, with_turns: bool) -> SearchResults:
         """What fits a message, best first. with_turns: also with what was said just before it."""
@@ -255,9 +270,8 @@ class Chat:
                 pieces.append(reply.cloud.text)
                 yield reply.cloud.text
                 return
-            # A client that sets how its answer is made gets the model's own words.
             own_words = bool(asked.options)
-            small = self.engine.n_params < _SUMS_UP_PARAMS and not own_words
+            small = self.engine.n_params < _OWN_WORDS_PARAMS and not own_words
             if (fixed := _without_model(asked, self.instructions, small=small)) is not None:
                 pieces.append(fixed)
                 yield fixed
@@ -320,9 +334,9 @@ class Chat:
             most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
             return notes(memory, hits, most=most, seen=seen)
         if wants == "recall":
-            whole = way == "answer"
-            most = self._shown or (SHOWN_TURNS if whole else SHOWN_SENTENCES)
-            return recall(memory, text, hits, most=most, whole=whole)
+            if way == "answer":
+                return self._told(text, hits)
+            return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
     def _refused(self, text: str, hits: SearchResults, wanted: Intent, way: Way) -> bool:
@@ -335,19 +349,23 @@ class Chat:
         talks = way == "converse" and wanted.wants == "recall"
         if not talks or engine.expert("generation") or self._heeds:
             return False
-        told = recall(self.memory, text, hits, most=SHOWN_TURNS, whole=True)
-        known = {evidence.text for evidence in told}
-        said = [turn.said for turn in self._turns if turn.said.role == "user"]
-        here = [m for m in said if m.content not in known][-SHOWN_TURNS:]
-        # Before what a search found, for where the window is small the first are left out.
-        told = (*(Evidence(m.content, m.timestamp, "User") for m in here), *told)
         try:
-            if (judge := self.memory.judge) is None:
+            if (judge := self._answers()) is None:
                 return False
-            answer = "".join(self._short_answer(judge, text, told))
-        except ModelError:  # the model that talks is asked all the same
+            answer = "".join(self._short_answer(judge, text, self._told(text, hits)))
+        except ModelError:
             return False
         return answer == generation.NOTHING_FOUND
+
+    def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
+        """What an expert answers from: what a search found, and what this conversation said."""
+        found = recall(self.memory, text, hits, most=self._shown or SHOWN_TURNS, whole=True)
+        known = {evidence.text for evidence in found}
+        said = [turn.said for turn in self._turns if turn.said.role == "user"]
+        here = [m for m in said if m.content not in known and not is_question(m.content)]
+        # Before what a search found, for where the window is small the first are left out.
+        told = (Evidence(m.content, m.timestamp, "User") for m in here[-SHOWN_TURNS:])
+        return (*told, *found)
 
     def _short_answer(self, engine: Engine, text: str, evidence: Sequence[Evidence]) -> Stream:
         before = None
@@ -361,7 +379,8 @@ class Chat:
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":
-            return self._short_answer(self.engine, asked.text, asked.evidence), turn
+            reads = self._answers() if asked.way == "answer" else None
+            return self._short_answer(reads or self.engine, asked.text, asked.evidence), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
         return small_talk(self.engine, asked.text, past), turn
 

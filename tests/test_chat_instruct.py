@@ -22,9 +22,9 @@ FACTS = {CAT: "{}'s cat is called Tom"}
 
 
 class Instruct(FakeEngine):
-    """A stand-in that is large enough to follow instructions. options: of the last answer."""
+    """A stand-in that is large enough to answer in its own words. options: of the last answer."""
 
-    n_params = 500_000_000
+    n_params = 1_500_000_000
 
     def stream(self, prompt, **options):
         self.options = options
@@ -116,6 +116,18 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     assert say(chat, asks).text == "Your cat is Tom."
 
 
+def test_the_bundled_model_answers_from_memory_beside_a_small_one(chat, memory, fake, judge):
+    remembered(memory, CAT)
+    fake.n_params = 500_000_000
+    reply = say(chat, "What is my cat called?")
+    assert reply.text == "Tom" and texts(reply.context) == [CAT]
+    assert say(chat, "Good morning!").text == "Your cat is Tom."
+    asks = "What is my cat called?"
+    assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
+    chat.memory._parts.judge = lambda: None  # as under a memory limit
+    assert say(chat, "What is my cat called?").text == "Your cat is Tom."
+
+
 def test_a_small_model_is_shown_few_notes(chat, memory, fake):
     remembered(memory, *(f"My cat number {number} likes fish." for number in range(9)))
     few = len(say(chat, "where is my cat").context)
@@ -126,6 +138,7 @@ def test_a_small_model_is_shown_few_notes(chat, memory, fake):
 
 def test_a_small_model_does_not_sum_up_what_it_was_told(chat, memory, fake):
     remembered(memory, CAT)
+    fake.n_params = 500_000_000
     asks = "Summarize what you know about me."
     assert f"- 4 March 2024: {CAT}" in say(chat, asks).text
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
