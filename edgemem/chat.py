@@ -62,11 +62,12 @@ _LEADING_CHARS = 400  # of what was said before, that a message is searched toge
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """A turn as it was said. shown: its text as the model read it, with the notes recalled for it
-    (their texts); None: as it was said."""
+    (their texts); None: as it was said. kept: whether memory holds it, where a search finds it."""
 
     said: Message
     shown: str | None = None
     notes: tuple[str, ...] = ()
+    kept: bool = False
 
     @property
     def read(self) -> Message:
@@ -211,7 +212,8 @@ class Chat:
         """Leave out of what the model is shown of this conversation whatever says such a text."""
         gone = {_plain(text) for text in texts}
         # Notes may have said it, and so may answers made from them.
-        self._turns = [_Turn(t.said) for t in self._turns if _plain(t.said.content) not in gone]
+        left = [turn for turn in self._turns if _plain(turn.said.content) not in gone]
+        self._turns = [replace(turn, shown=None, notes=()) for turn in left]
         self._first, self._known = 0, None
 
     def _intent(self, text: str) -> Intent:
@@ -262,7 +264,7 @@ class Chat:
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
         appended = ""
-        turn = _Turn(Message("user", asked.text, asked.said_at))
+        turn = _Turn(Message("user", asked.text, asked.said_at), kept=bool(remember))
         try:
             yield ""
             self._ask_cloud(reply, asked, mode)
@@ -358,13 +360,14 @@ class Chat:
         return answer == generation.NOTHING_FOUND
 
     def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
-        """What an expert answers from: what a search found, and what this conversation said."""
+        """What an expert answers from: what a search found, and what this conversation said that
+        memory does not hold."""
         found = recall(self.memory, text, hits, most=self._shown or SHOWN_TURNS, whole=True)
-        known = {evidence.text for evidence in found}
-        said = [turn.said for turn in self._turns if turn.said.role == "user"]
-        here = [m for m in said if m.content not in known and not is_question(m.content)]
+        said = [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
+        here = [m for m in said if not is_question(m.content)][-SHOWN_TURNS:]
+        known = {evidence.text for evidence in found}  # an app may have stored it
         # Before what a search found, for where the window is small the first are left out.
-        told = (Evidence(m.content, m.timestamp, "User") for m in here[-SHOWN_TURNS:])
+        told = (Evidence(m.content, m.timestamp, "User") for m in here if m.content not in known)
         return (*told, *found)
 
     def _short_answer(self, engine: Engine, text: str, evidence: Sequence[Evidence]) -> Stream:
@@ -399,7 +402,7 @@ class Chat:
             said = {message.content for message in past}
             self._known = known(self.memory, Scope(**self._ids()), fits, said)
         shown = turn_text(asked.text, asked.evidence)
-        with_notes = _Turn(plain.said, shown, tuple(note.text for note in asked.evidence))
+        with_notes = replace(plain, shown=shown, notes=tuple(n.text for n in asked.evidence))
         full, bare = system(self._known), system()
         for instructions, turn in ((full, with_notes), (full, plain), (bare, plain)):
             turns = [*past, turn.read]
