@@ -166,7 +166,7 @@ def test_what_this_conversation_told_is_not_refused_unseen(chat, judge):
 def test_what_memory_holds_is_left_to_the_search(chat, judge):
     say(chat, CAT)
     say(chat, "What is my cat called?")
-    assert judge.prompts[-1][1].count(CAT) == 1
+    assert judge.prompts[-1][1].count(f'User said: "{CAT}"') == 1
 
 
 def test_a_long_conversation_does_not_crowd_out_what_memory_tells(chat, memory, judge):
