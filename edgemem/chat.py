@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
-from edgemem.language import is_question
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import bearing, known, notes, overview, recall, sources
+from edgemem.pipeline.recall import bearing, known, notes, overview, recall, sources, telling
 from edgemem.results import AddResults, Evidence, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
@@ -364,11 +363,10 @@ class Chat:
         memory does not hold."""
         found = recall(self.memory, text, hits, most=self._shown or SHOWN_TURNS, whole=True)
         said = [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
-        here = [m for m in said if not is_question(m.content)][-SHOWN_TURNS:]
         known = {evidence.text for evidence in found}  # an app may have stored it
         # Before what a search found, for where the window is small the first are left out.
-        told = (Evidence(m.content, m.timestamp, "User") for m in here if m.content not in known)
-        return (*told, *found)
+        told = [evidence for evidence in telling(said) if evidence.text not in known]
+        return (*told[-SHOWN_TURNS:], *found)
 
     def _short_answer(self, engine: Engine, text: str, evidence: Sequence[Evidence]) -> Stream:
         before = None

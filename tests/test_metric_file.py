@@ -84,7 +84,7 @@ def test_a_saved_metric_is_used_without_a_fit_and_gives_the_same_features(tmp_pa
     one, two = ask(before), ask(after)
     assert one.rowids.tolist() == two.rowids.tolist()
     assert one.features.tolist() == two.features.tolist()
-    assert one.weights is two.weights
+    assert one.similarity == two.similarity
 
 
 def test_what_came_or_went_since_is_taken_in_by_the_usual_rule(tmp_path, no_fit):

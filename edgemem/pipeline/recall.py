@@ -28,7 +28,7 @@ from edgemem.language import (
     sentences,
     words,
 )
-from edgemem.results import Evidence, Hit, Query, Scope
+from edgemem.results import Evidence, Hit, Message, Query, Scope
 from edgemem.retrieval.search import RELEVANT, refresh
 from edgemem.store import StoredTurn
 
@@ -43,6 +43,7 @@ __all__ = [
     "overview",
     "recall",
     "sources",
+    "telling",
 ]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
@@ -110,6 +111,12 @@ def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
     """The memories of evidence, best first, each once."""
     hits = {e.source.id: e.source for e in shown if e.source is not None}
     return tuple(sorted(hits.values(), key=lambda hit: -hit.score))
+
+
+def telling(messages: Sequence[Message]) -> list[Evidence]:
+    """What the user's messages of a conversation tell, in their order; not what only asks."""
+    told = (message for message in messages if not is_question(message.content))
+    return [Evidence(message.content, message.timestamp, "User") for message in told]
 
 
 def notes(
