@@ -1,6 +1,6 @@
 """How often does a search find all that a question of LongMemEval-S needs? No language model.
 
-    python -m bench.longmemeval --data DIR --json OUT [--questions N] [--retrieval careful]
+    python -m bench.longmemeval --data DIR --json OUT [--questions N] [--retrieval fast|careful]
     python -m bench.longmemeval --data DIR --json OUT --answer [--model NAME] [--experts NAME]
 
 DIR: a JSON file for each question, with its 40 to 58 sessions of messages of a user and an

@@ -1,6 +1,6 @@
 """How often does a search find the rounds that answer a question of Mem-Gallery? No pixels.
 
-    python -m bench.mem_gallery --data DIR --json OUT [--retrieval careful]
+    python -m bench.mem_gallery --data DIR --json OUT [--retrieval fast|careful]
 
 DIR: a JSON file for each scenario. A round of its dialogue, both sides and the captions of its
 images, is a memory; a scenario is a user. A question is asked with the caption of its image, if it
@@ -95,6 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = load_settings()
     settings = replace(settings, retrieval=options.retrieval or settings.retrieval)
     with Memory(":memory:", settings=settings) as memory:
+        careful = memory.token_embedder is not None
         for file in track(files, "asking questions", console=_console):
             data = json.loads(file.read_text(encoding="utf-8"))
             store(memory, file.stem, data)
@@ -102,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows += more
             left_out += without
     summary: dict[str, Any] = {
-        "retrieval": settings.retrieval,
+        "retrieval": "careful" if careful else "fast",
         **means(rows),
         "left_out": left_out,
         "backend": kernels.backend,

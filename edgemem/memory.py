@@ -146,7 +146,7 @@ class Memory:
             yield tx
         if tokens is not None:
             with suppress(EdgememError):
-                upkeep.embed_tokens(self.store, tokens, generation=tx.generation)
+                upkeep.embed_tokens(self.store, tokens, since=tx.generation)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -239,9 +239,8 @@ class Memory:
     def process_pending(self, limit: int | None = None, *, retry_now: bool = False) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
-        Memories that were stored while retrieval was fast get their token vectors.
-
-        limit: at most so many pieces. Raises StoreLocked while another process is at it.
+        limit: at most so many pieces. Without one, memories that were stored while retrieval was
+        fast get their token vectors, too. Raises StoreLocked while another process is at it.
         """
         started = time.perf_counter()
         if limit is not None:
@@ -253,7 +252,7 @@ class Memory:
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = self._work_off(pieces)
-            if (tokens := self.token_embedder) is not None:
+            if limit is None and (tokens := self.token_embedder) is not None:
                 upkeep.embed_tokens(self.store, tokens)
         return AddResults(tuple(changes), len(self.pending()), time.perf_counter() - started)
 
@@ -468,12 +467,12 @@ class Memory:
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.
 
-        on_progress: given how many are embedded and how many there are.
+        on_progress: given how many are embedded and how many there are; of token vectors again.
         """
         count = upkeep.reindex(self.store, self._parts.any_embedder(), on_progress)
         self._parts.drop_index()
         if (tokens := self.token_embedder) is not None:
-            upkeep.embed_tokens(self.store, tokens)
+            upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
         return count
 
     def doctor(self) -> dict[str, Any]:

@@ -55,6 +55,30 @@ def test_a_fast_memory_makes_none_and_a_careful_one_catches_up():
         assert held(memory) == 4
 
 
+def test_an_add_looks_for_token_vectors_among_what_it_wrote_alone(monkeypatch):
+    with careful() as memory:
+        remember(memory)
+        ran = []
+        select = memory.store.select
+        monkeypatch.setattr(memory.store, "select", lambda *q: ran.append(q) or select(*q))
+        memory.add("Ana bought a kite.", user_id="ana", infer=False)
+        sql, *given = next(q for q in ran if "token_vectors" in q[0] and "NOT EXISTS" in q[0])
+        plan = select(f"EXPLAIN QUERY PLAN {sql}", *given)
+    assert "idx_memories_generation" in plan[0][3]
+
+
+def test_catching_up_tells_how_far_it_is_and_is_no_part_of_a_limited_turn():
+    with quick() as memory:
+        remember(memory)
+        memory._parts._token_embedder = WordTokens()
+        memory.process_pending(1)
+        assert held(memory) == 0
+        told = []
+        memory.reindex(lambda done, of: told.append((done, of)))
+        assert held(memory) == 4 and told == [(4, 4), (4, 4)]
+        assert memory.doctor()["token_embedder"] == "words@1"
+
+
 def test_what_is_stored_stays_when_its_token_vectors_fail(monkeypatch):
     def broken(self, text):
         raise ModelError("the model failed")

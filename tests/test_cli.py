@@ -73,6 +73,11 @@ def test_version_names_models_backend_and_llama_build(run: Run) -> None:
     assert "llama-cpp-python" in lines[4]
 
 
+def test_version_says_whether_careful_searches_have_their_model(run: Run, monkeypatch) -> None:
+    monkeypatch.setenv("EDGEMEM_RETRIEVAL", "careful")
+    assert "token embedder: colbert-small-v1-int8 (" in run("--version").stdout
+
+
 def test_help_loads_no_heavy_module() -> None:
     code = (
         "import sys; from edgemem.cli import cli\n"

@@ -50,11 +50,15 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
     from edgemem import kernels
     from edgemem.runtime import machine
     from edgemem.runtime.models import installed
+    from edgemem.runtime.tokens import MODEL as TOKEN_MODEL
 
     settings = load_settings()
     click.echo(f"edgemem {edgemem.__version__}")
     source = {row.name: row.source for row in installed()}
-    for label, name in (("model", settings.model), ("embedder", settings.embedder)):
+    named = [("model", settings.model), ("embedder", settings.embedder)]
+    if settings.retrieval == "careful":
+        named.append(("token embedder", TOKEN_MODEL))
+    for label, name in named:
         state = source.get(name, "a file")
         click.echo(f"{label}: {name} ({'not installed' if state == 'missing' else state})")
     click.echo(f"vectors: {kernels.backend} ({kernels.backend_detail})")

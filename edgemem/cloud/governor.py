@@ -65,7 +65,7 @@ Compress = Callable[[str, str, int], str]
 """(context, question, target_tokens) to a shorter context."""
 
 SHOWN = 8  # memories in one call
-GRADIENTS = 0.1  # of standard deviations of a sentence's logarithm, beside its relevance (LOG.md)
+GRADIENTS = 0.1  # weight of a sentence's logarithm, standardised, beside its relevance (LOG.md)
 _SYSTEM = (
     "You answer a person from their own notes. Texts such as [PERSON_1] or [PHONE_2] stand for "
     "names and numbers that you are not told: repeat them as they are, brackets included. Answer "

@@ -98,8 +98,8 @@ class Parts:
             return self._engine
 
     def judge(self) -> Engine | None:
-        """The bundled model with its experts, beside another that answers: what no memory tells,
-        it has learned to refuse.
+        """The bundled model with its experts, beside another that talks: it has learned to answer
+        from memory in few words, and to refuse what no memory tells.
 
         None where it or its experts are not installed, or where a memory limit or the settings
         leave it out. Raises ModelError.

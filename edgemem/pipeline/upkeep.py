@@ -222,12 +222,19 @@ def reindex(
     return len(items)
 
 
-def embed_tokens(store: Store, embedder: TokenEmbedder, *, generation: int | None = None) -> None:
+def embed_tokens(
+    store: Store,
+    embedder: TokenEmbedder,
+    *,
+    since: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> None:
     """Give the memories that lack token vectors theirs, a batch to a transaction.
 
-    generation: only those that were written in it. A search that comes before scores them without.
+    since: only those that were written in this generation or later. A search that comes before
+    scores them without.
     """
-    items = store.without_tokens(embedder.model_id, generation)
+    items = store.without_tokens(embedder.model_id, since)
     for start in range(0, len(items), BATCH):
         made = [
             (rowid, text, embedder.embed(embedded_text(text)).tobytes())
@@ -235,6 +242,8 @@ def embed_tokens(store: Store, embedder: TokenEmbedder, *, generation: int | Non
         ]
         with store.transaction() as tx:
             tx.set_tokens(embedder.model_id, made)
+        if on_progress is not None:
+            on_progress(start + len(made), len(items))
 
 
 def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str, Any]:
@@ -256,6 +265,7 @@ def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str
             for piece in store.pending(EXTRACT)
         ],
         "embedder": store.meta("embedder_model"),
+        "token_embedder": store.meta("token_model"),
         "backend": kernels.backend,
         "backend_detail": kernels.backend_detail,
         "index_file": str(index_file) if index_file is not None and index_file.exists() else None,

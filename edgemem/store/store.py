@@ -282,17 +282,18 @@ class Store:
             )
         )
 
-    def without_tokens(self, model: str, generation: int | None = None) -> Texts:
+    def without_tokens(self, model: str, since: int = 0) -> Texts:
         """Rowid and search text of the memories, not deleted, that lack this model's token vectors.
 
-        generation: only those that were written in it.
+        since: only those that were written in this generation or later.
         """
         return self.select(
             "SELECT rowid, search_text FROM memories m WHERE deleted_at IS NULL "
-            "AND (?2 IS NULL OR generation = ?2) AND NOT EXISTS (SELECT 1 FROM token_vectors, meta "
-            "WHERE memory = m.rowid AND key = 'token_model' AND value = ?1) ORDER BY rowid",
+            "AND generation >= ?2 AND NOT EXISTS (SELECT 1 FROM token_vectors, meta "
+            "WHERE memory = m.rowid AND key = 'token_model' AND value = ?1) "
+            "ORDER BY generation, rowid",  # by rowid alone it would scan the table
             model,
-            generation,
+            since,
         )
 
     def tokens(self, model: str, rowids: Iterable[int], dim: int) -> dict[int, bytes]:
