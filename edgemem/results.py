@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = [
     "AddResults",
     "Change",
+    "EntityType",
     "Event",
     "Evidence",
     "Hit",
     "Kind",
+    "Label",
     "MemoryItem",
     "MemoryList",
     "Message",
@@ -37,6 +39,18 @@ __all__ = [
 
 Kind = Literal["fact", "turn", "summary", "image"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+EntityType = Literal[
+    "person", "pet", "place", "organisation", "thing", "activity", "event", "date"
+]
+Label = Literal[
+    "married_to", "partner_of", "engaged_to", "parent_of", "child_of", "sibling_of",
+    "relative_of", "friend_of", "colleague_of", "neighbour_of", "works_at", "works_as", "studies",
+    "studies_at", "member_of", "volunteers_at", "lives_in", "born_in", "comes_from", "visited",
+    "plans_to_visit", "has_pet", "owns", "drives", "likes", "dislikes", "allergic_to",
+    "has_condition", "takes_medicine", "follows_diet", "plays", "practises", "learns", "speaks",
+    "is_a", "born_on", "happens_on", "attends", "bought", "made", "located_in", "aged", "other",
+]  # fmt: skip
+"""What one entity may be to another."""
 
 
 def utc_now() -> str:
