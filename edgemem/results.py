@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AddResults",
     "Change",
+    "Entity",
     "EntityType",
     "Event",
     "Evidence",
@@ -32,6 +33,7 @@ __all__ = [
     "Results",
     "Scope",
     "SearchResults",
+    "Triple",
     "changed",
     "to_utc",
     "utc_now",
@@ -39,9 +41,7 @@ __all__ = [
 
 Kind = Literal["fact", "turn", "summary", "image"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
-EntityType = Literal[
-    "person", "pet", "place", "organisation", "thing", "activity", "event", "date"
-]
+EntityType = Literal["person", "pet", "place", "organisation", "thing", "activity", "event", "date"]
 Label = Literal[
     "married_to", "partner_of", "engaged_to", "parent_of", "child_of", "sibling_of",
     "relative_of", "friend_of", "colleague_of", "neighbour_of", "works_at", "works_as", "studies",
@@ -179,6 +179,24 @@ class Evidence:
     over: tuple[str, ...] = ()
     source: Hit | None = field(default=None, compare=False)
     turn: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Somebody or something that facts name. aliases: what else they are called."""
+
+    name: str
+    type: EntityType
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """What one entity is to another."""
+
+    source: Entity
+    label: Label
+    target: Entity
 
 
 @dataclass(frozen=True, kw_only=True)

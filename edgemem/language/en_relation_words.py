@@ -88,7 +88,8 @@ _BARE = rf"(?P<np>(?!(?:{DETERMINER}|with|for|in) ){PHRASE})"
 _COUNT = rf"(?:\d+|{'|'.join(NUMBER_WORDS)})"
 NO_TARGET = re.compile(
     r"(?:mistake|decision|friends|plans?|appointment|speech|offer|money|progress|sure|living|job|"
-    r"[\d.,]+|[^ ]*['’]s .*|part|fuss|difference|effort|role|idea|problem|lot|bit|promise|point|choice|time|letters?)s?"
+    r"[\d.,]+|[^ ]*['’]s .*|part|fuss|difference|effort|role|idea|problem|lot|bit|promise|point|"
+    r"choice|time|letters?)s?"
 )
 """What is "made" or "owned" in a manner of speaking."""
 
@@ -102,7 +103,8 @@ _ROLES: dict[Label, str] = {
         (?:mother|father|sister|brother|son|daughter)s?-in-law"""
     ),
     "parent_of": _any(
-        "sons? daughters? child children kids? twins? baby toddler eldest youngest (?:baby_)?boy girl"
+        """sons? daughters? child children kids? twins? baby toddler eldest youngest
+        (?:baby_)?boy girl"""
     ),
     "child_of": _any("mother father mum mom dad parents? mam mama mamma mummy papa amma baba"),
     "sibling_of": _any("sisters? brothers? siblings?"),
@@ -119,7 +121,10 @@ _ROLES: dict[Label, str] = {
         trainer doctor dentist therapist physio midwife classmates? mentor pupil student"""
     ),
 }
-ROLE = rf"(?:(?:step|half-|ex-)?(?:{'|'.join(_ROLES.values())}))"
+ROLE = (
+    rf"(?:(?:step|half-|ex-)?(?:{'|'.join(_ROLES.values())}))"
+    r"(?! (?:brother|sister|boy|girl|son|daughter|mate)s?\b)"  # "twin brother"
+)
 PET = (
     r"(?:guinea pigs?|pigs?|"
     + _any(
@@ -163,8 +168,9 @@ WORKPLACE = re.compile(
     r".*\b(?:hotel|hospital|clinic|surgery|practice|\w*shop|store|supermarket|bakery|caf[ée]|"
     r"restaurant|pub|bar|brewery|factory|mill|farm|company|firm|agency|bank|office|library|museum|"
     r"gallery|theatre|cinema|station|council|authority|lab|laboratory|studio|garage|foundry|press|"
-    r"charity|shelter|rescue|church|pharmacy|cent(?:re|er)|(?:care|nursing|retirement) home|house|salon|kitchen|warehouse|"
-    r"airport|port|zoo|stables|vineyard|winery|ministry|department|start-?up|shipyard|newspaper|"
+    r"charity|shelter|rescue|church|pharmacy|cent(?:re|er)|house|salon|kitchen|"
+    r"(?:care|nursing|retirement) home|warehouse|airport|port|zoo|stables|vineyard|winery|"
+    r"ministry|department|start-?up|shipyard|newspaper|"
     r"magazine|nursery|garden|depot|plant|court|prison|embassy|works|dairy|hostel|abattoir|"
     r"call centre|publisher|market|stall|ward|hospice|barracks|quarry|mine)",
     re.I,
@@ -200,13 +206,13 @@ NO_JOB = re.compile(
     re.I,
 )
 DIET = "(?:vegan|vegetarian|pescatarian|flexitarian|teetotal)"
-ILLNESS = (
-    r"(?:(?!(?:an?|the|his|her|their|and) )[\w'’-]+ ){0,2}?(?:\w+(?:itis|osis|[ae]emia|algia|plegia)"
-    r"|asthma|diabetes|migraines?|hay fever|epilepsy|depression|anxiety|blood pressure|ADHD|autism|"
-    r"dys(?:lexia|calculia|praxia)|eczema|tinnitus|insomnia|cancer|disease|syndrome|vertigo|"
-    r"glaucoma|cataracts?|gout|lupus|sciatica|rosacea|Parkinson['’]s|Alzheimer['’]s|dementia|"
-    r"angina|apno?ea|disorder|hernia|cholesterol|thyroid|reflux|vitiligo|chickenpox|shingles|"
-    r"pneumonia|flu|intolerance|murmur|stammer|concussion|OCD|PTSD|COPD|heart condition)"
+ILLNESS = r"(?:(?!(?:an?|the|his|her|their|and) )[\w'’-]+ ){0,2}?" + _any(
+    """\\w+(?:itis|osis|[ae]emia|algia|plegia) asthma diabetes migraines? hay_fever epilepsy
+    depression anxiety blood_pressure ADHD autism dys(?:lexia|calculia|praxia) eczema tinnitus
+    insomnia cancer disease syndrome vertigo glaucoma cataracts? gout lupus sciatica rosacea
+    dementia OCD PTSD COPD (?:Parkinson|Alzheimer|Crohn)['’]s(?:_disease)? angina apno?ea disorder
+    hernia cholesterol thyroid reflux vitiligo pneumonia flu intolerance murmur stammer concussion
+    chickenpox shingles heart_condition"""
 )
 _AILING = (
     "(?:coeliac|celiac|diabetic|asthmatic|epileptic|dyslexic|autistic|ana?emic|colou?r-?blind|"
@@ -216,18 +222,20 @@ _MEDICINE = (
     r"(?!(?:wine|line|time|fine|machine|magazine|routine|medicine|someone|phone|alone|part|train|in|"
     r"again|cabin|pain|basin|coffee|tone|stone|turpentine|ballet)s?\b)"
     r"(?:(?:blood pressure|iron|vitamin|thyroid|sleeping|allergy|water|heart|fish oil) )?"
-    r"(?:\w*(?:pril|sartan|statins?|xaban|zole|pam|lam|cillin|mycin|profen|phen|min|lin|line|zine|"
-    r"xine|tine|pine|olol|onide|rine|pirin|codeine|terol|tamol|done|sone|solone|mide|zide|gliptin|"
+    r"(?:vitamin [A-Z]\d*|\w*(?:pril|sartan|statins?|xaban|zole|pam|lam|cillin|mycin|profen|"
+    r"phen|min|lin|line|zine|xine|tine|pine|olol|onide|rine|pirin|codeine|terol|tamol|done|sone|solone|mide|zide|gliptin|"
     r"pentin|gabalin|toin|farin|parin|oxin|tan|thium|phine)|pills?|tablets?|insulin|HRT|steroids|"
     r"anti(?:depressants?|biotics|histamines?)|beta blockers|painkillers|supplements|"
-    r"vitamin [A-Z]\d*|probiotics)"
+    r"probiotics)"
 )
 _SPORT = (
     r"(?:"
     + _any(
         """yoga pilates tai_chi qigong judo karate taekwondo aikido jiu-jitsu kendo archery
         gymnastics ballet meditation parkour calligraphy origami capoeira crossfit zumba falconry
-        athletics [\\w-]*(?:swim|climb|runn|row|cycl|sail|surf|ski|skat|danc|hik|kayak|walk|knitt|box|fenc|paint|bird|jogg|sew|carv|garden|wrestl|forag|div|weav|paddl)\\w*ing"""
+        athletics
+        [\\w-]*(?:swim|climb|runn|row|cycl|sail|surf|ski|skat|danc|hik|kayak|walk|knitt)\\w*ing
+        (?:box|fenc|paint|bird|jogg|sew|carv|garden|wrestl|forag|div|weav|paddl)\\w*ing"""
     )
     + ")"
 )
@@ -263,6 +271,8 @@ def _present(found: re.Match[str]) -> str:
     y = re.fullmatch(r"(\w+[^aeiou])y", verb)
     es = "ies" if y else "es" if verb.endswith(("s", "sh", "ch", "o")) else "s"
     stem = verb.removesuffix("e")
+    if re.fullmatch(r"\w{0,2}[^aeiou][aeiou][bdgmnprt]", verb):
+        stem += verb[-1]  # planning
     past = f"{y[1]}ied" if y else f"{stem}ed"
     third = (y[1] if y else verb) + es
     return (
@@ -275,9 +285,7 @@ def _rule(label: Label, type: EntityType, verb: str, target: str = _NOUN) -> Rul
     """verb: <live> stands for the present of a verb, <+joined> for its past (alternatives with |),
     BE and HAVE for their present; ~ for up to three words."""
     verb = re.sub(r"<(\w+)>", _present, verb)
-    verb = re.sub(
-        r"<\+([\w|]+)>", r"(?:(?:has|have) )?(?:just |recently |finally )?(?:\1)", verb
-    )
+    verb = re.sub(r"<\+([\w|]+)>", r"(?:(?:has|have) )?(?:just |recently |finally )?(?:\1)", verb)
     verb = verb.replace("BE", "(?:is|are)").replace("HAVE", "(?:has|have)(?: got)?")
     verb = verb.replace("~", r"(?: [\w'’-]+){0,3}?")
     return Rule(label, type, verb, re.compile(f"{verb} {target}"))
@@ -289,6 +297,8 @@ _JOB_AT = (
     r"placement)"
 )
 _AS_A = r"(?: as (?:an?|the) [\w -]+?)?"
+_WAS = "(?:was|were|has been|have been)"
+_SOMEBODY = f"(?P<np>{NAME})"
 _BECAME = r"(?:BE|(?:has|have) (?:always )?been|became|turned|went|<+become>)"
 
 RULES: tuple[Rule, ...] = (
@@ -300,17 +310,20 @@ RULES: tuple[Rule, ...] = (
     _rule("works_as", "activity", "(?:<work>|started work(?:ing)?)~ as"),
     _rule("works_as", "activity", f"(?:HAVE|<+got|found|taken|took|landed>) {_JOB_AT} as"),
     _rule("works_at", "organisation", f"(?:<work>~|started(?: work(?:ing)?)?){_AS_A} "
-          "(?:at|for|with|in)"),
+          "(?:at|for|in)"),
     _rule("works_at", "organisation", f"(?:HAVE|<+got|found|taken|took|landed|started>) {_JOB_AT}"
           f"{_AS_A} (?:at|with|in)"),
-    _rule("works_at", "organisation", f"<+moved|relocated|emigrated> .*? for {_JOB_AT} (?:at|with)"),
-    _rule("works_at", "organisation", "(?:<teach>|<share> an office|BE employed|<nurse>)~ (?:at|by)"),
-    _rule("studies", "activity", "(?:<study>|BE doing an? (?:degree|PhD|master['’]s) in|"
+    _rule("works_at", "organisation", "<+moved|relocated|emigrated> .*? for "
+          f"{_JOB_AT} (?:at|with)"),
+    _rule("works_at", "organisation", "(?:<teach>|<share> an office|BE employed)~ (?:at|by)"),
+    _rule("studies", "activity", "(?:<study>|BE (?:doing|studying for) an? "
+          "(?:degree|PhD|master['’]s) in|"
           "(?:got into|started at|got a place at|goes to) .*? to study)"),
     _rule("studies_at", "organisation", "(?:<study>~ at|<+got|gotten> (?:into|a place at)|"
           "BE (?:an? )?(?:[\\w-]+ )*(?:student|pupil|undergraduate)s? at|"
           "BE (?:taking|doing) an? [\\w -]+? at)"),
-    _rule("studies_at", "organisation", "(?:goes to|go to|<attend>|<+started>(?: at)?|BE (?:now )?at)"),
+    _rule("studies_at", "organisation", "(?:(?:goes|go) to|<attend>|<+started>(?: at)?|"
+          "BE (?:now )?at)"),
     _rule("member_of", "organisation", f"(?:{_BECAME} (?:an? |the )?(?:[\\w-]+ )?members? of|"
           "BE on the (?:committee|board) of|<belong> to|<+joined>)"),
     _rule("member_of", "organisation", "(?:BE|(?:has|have) been|<sing>|<dance>|<play>|<row>|<swim>|"
@@ -318,7 +331,8 @@ RULES: tuple[Rule, ...] = (
     _rule("volunteers_at", "organisation", f"(?:<volunteer>|<help> out|BE an? volunteer)~{_AS_A} "
           "(?:at|for|with|in)"),
     _rule("born_in", "place", f"(?:was|were) born (?:on {DATE} )?in", PLACE),
-    _rule("born_on", "date", rf"(?:was|were) born(?: in {PLACE.replace('?P<np>', '?:')})? (?:on|in)",
+    _rule("born_on", "date",
+          rf"(?:was|were) born(?: in {PLACE.replace('?P<np>', '?:')})? (?:on|in)",
           f"(?:the )?(?P<np>{DATE})"),
     _rule("comes_from", "place", "(?:comes?|BE) (?:originally )?from",
           rf"(?:an? )?(?P<np>(?:[\w-]+ (?:near|in|outside) )?{CAP}(?: {_BETWEEN}{CAP})*)"),
@@ -326,7 +340,8 @@ RULES: tuple[Rule, ...] = (
           "(?: on [\\w ]+?)?(?: back)? to|<+took|taken> an?~ trip to)", PLACE),
     _rule("visited", "place", "<+visited>",
           rf"(?:the )?(?P<np>(?:[a-z][\w-]* (?:at|in|of) )?{CAP}(?: {_BETWEEN}{CAP})*)"),
-    _rule("visited", "place", "(?:<+spent>~ in|(?:(?:BE|<+got|came>)(?: just)? back|<+returned>) from)", PLACE),
+    _rule("visited", "place", "(?:<+spent>~ in|(?:(?:BE|<+got|came>)(?: just)? back|"
+          "<+returned>) from)", PLACE),
     _rule("plans_to_visit", "place", "(?:BE (?:going|flying|travelling|traveling|driving|off)|"
           "(?:will|<plan> to|<intend> to|BE going to) (?:go|fly|travel|drive))(?: back)?(?: on "
           "[\\w ]+?)? to", PLACE),
@@ -341,22 +356,23 @@ RULES: tuple[Rule, ...] = (
           rf"(?:(?:an?|the|his|her|their|and) )?(?:old |new )?"
           rf"(?P<np>(?:(?!(?:an?|the|of) )[\w-]+ ){{0,3}}?{PET}){_HERE}"),
     _rule("owns", "thing", "(?:<own>|<co-own>|<+inherited|opened>)"),
-    _rule("owns", "thing", "(?:HAVE|<+got>|(?:was|were) given) (?:an?|the|his|her|their)(?: old| new)?",
-          _OWNED),
+    _rule("owns", "thing", "(?:HAVE|<+got>|(?:was|were) given) (?:an?|the|his|her|their)"
+          "(?: old| new)?", _OWNED),
     _rule("drives", "thing", "<drive>",
           rf"(?:an?|the|his|her|their) (?:(?:old|new) )?(?P<np>{PHRASE})(?! to\b)"),
-    _rule("likes", "thing", "(?:<like>|<love>|<enjoy>|<adore>|<prefer>|BE (?:very )?(?:fond of|keen on|"
-          "into|(?:mad|crazy) about|an? (?:\\w+ )?fan of|obsessed with))"),
+    _rule("likes", "thing", "(?:<like>|<love>|<enjoy>|<adore>|<prefer>|BE (?:very )?"
+          "(?:fond of|keen on|into|(?:mad|crazy) about|an? (?:\\w+ )?fan of|obsessed with))"),
     _rule("likes", "organisation", "<support>", PLACE),
-    _rule("dislikes", "thing", "(?:<hate>|<dislike>|<loathe>|<detest>|can(?:['’]t|not) (?:stand|bear))"),
+    _rule("dislikes", "thing", "(?:<hate>|<dislike>|<loathe>|<detest>|"
+          "can(?:['’]t|not) (?:stand|bear))"),
     _rule("allergic_to", "thing", r"(?:BE (?:\w+ly |very )?allergic|HAVE an? (?:\w+ )?allergy) to"),
     _rule("allergic_to", "thing", "HAVE an?(?: severe| bad| mild| serious)?",
           r"(?P<np>[\w-]+(?: [\w-]+)?) allergy"),
-    _rule("has_condition", "thing", "(?:HAVE(?: had)?|<suffer> from|<live> with|(?:was|were|has been|have "
-          "been) diagnosed with)(?: an?)?(?: severe| mild| bad| chronic)?", rf"(?P<np>{ILLNESS})(?![\w-])"),
-    _rule("has_condition", "thing", "(?:<suffer> from|(?:was|were|has been|have been) diagnosed with)"),
+    _rule("has_condition", "thing", f"(?:HAVE(?: had)?|<suffer> from|<live> with|{_WAS} diagnosed "
+          "with)(?: an?)?(?: severe| mild| bad| chronic)?", rf"(?P<np>{ILLNESS})(?![\w-])"),
+    _rule("has_condition", "thing", f"(?:<suffer> from|{_WAS} diagnosed with)"),
     _rule("has_condition", "thing", "BE(?: an?)?", rf"(?P<np>{_AILING})(?![\w-])"),
-    _rule("takes_medicine", "thing", "(?:<take>|BE on|(?:was|were|has been|have been) prescribed|"
+    _rule("takes_medicine", "thing", f"(?:<take>|BE on|{_WAS} prescribed|"
           "(?:has )?started(?: taking| on)?|<use>)(?: (?:an?|his|her|their|\\w+|[\\d.]+ ?(?:mg|"
           "milligrams?|micrograms|units)(?: of)?))??", rf"(?P<np>{_MEDICINE})(?![\w-])"),
     _rule("follows_diet", "thing", rf"{_BECAME}(?: an?)?(?: strict(?:ly)?)?", rf"(?P<np>{DIET})\b"),
@@ -369,13 +385,13 @@ RULES: tuple[Rule, ...] = (
     _rule("practises", "activity", r"(?:does|do|BE doing|goes|go|took up|has taken up)",
           rf"(?P<np>{_SPORT})(?![\w-])"),
     _rule("practises", "activity", "(?:<practise>|<practice>|took up|has taken up)", _BARE),
-    _rule("learns", "thing", "(?:<learn>|<+started> learning)"),
+    _rule("learns", "thing", "(?:<learn>|<+started> learning)(?: to play)?"),
     _rule("learns", "thing", "(?:<take>|HAVE|BE having|<+started>)(?: weekly| private)?",
           r"(?P<np>(?!(?:an?|the|his|her|their|some)\b)[\w-]+(?: [\w-]+)?) lessons"),
-    _rule("learns", "activity", "(?:<take>|<do>|<+started>) (?:an?|the)(?: [a-z]+ing(?= \\w+ course))?",
+    _rule("learns", "activity", "(?:<take>|<do>|<+started>) (?:an?|the)",
           r"(?P<np>[\w-]+(?: [\w-]+)?) course"),
     _rule("speaks", "thing", "(?:<speak>|<know>|BE fluent in)",
-          r"(?:fluent |some |good |a little |a bit of |basic )?(?P<np>[A-Z]\w+(?: Sign Language)?)"),
+          r"(?:fluent |some |good |a little |a bit of )?(?P<np>[A-Z]\w+(?: Sign Language)?)"),
     _rule("attends", "event", "(?:<attend>|<+attended|ran|completed|went>(?: to)?|(?:goes|go) to|"
           "BE (?:going to|running)|<take> part in|took part in|(?:has )?signed up for|<do>)",
           rf"(?:an?|the|his|her|their) (?P<np>{EVENT}(?: (?:on|about|for|of) (?!(?:{DATE}|the)\b)"
@@ -387,13 +403,13 @@ RULES: tuple[Rule, ...] = (
     _rule("aged", "thing", "(?:BE(?: now)?|<+turned>)",
           rf"(?P<np>(?:\d+|{_COUNT}(?:-{_COUNT})?)(?: (?:years|months|weeks)(?= old))?)"
           r"(?=$|,| (?:years )?old| and | this | in | on | last )"),
-    _rule("married_to", "person", "(?:(?:BE|has been|got) married to|<+married>)", f"(?P<np>{NAME})"),
-    _rule("engaged_to", "person", "(?:(?:BE|got) engaged|<+proposed>) to", f"(?P<np>{NAME})"),
-    _rule("partner_of", "person", "(?:BE|has been) (?:dating|seeing|going out with|in a relationship "
-          "with)", f"(?P<np>{NAME})"),
-    _rule("friend_of", "person", "(?:BE|became|has been) (?:\\w+ )?friends with", f"(?P<np>{NAME})"),
-    _rule("colleague_of", "person", "<work>(?: closely| together)? with", f"(?P<np>{NAME})$"),
-    _rule("neighbour_of", "person", "<live> next door to", f"(?P<np>{NAME})"),
+    _rule("married_to", "person", "(?:(?:BE|has been|got) married to|<+married>)", _SOMEBODY),
+    _rule("engaged_to", "person", "(?:(?:BE|got) engaged|<+proposed>) to", _SOMEBODY),
+    _rule("partner_of", "person", "(?:BE|has been) (?:dating|seeing|going out with|"
+          "(?:in a relationship|together) with)", _SOMEBODY),
+    _rule("friend_of", "person", "(?:BE|became|has been) (?:\\w+ )?friends with", _SOMEBODY),
+    _rule("colleague_of", "person", "<work>(?: closely)? with", rf"{_SOMEBODY}(?=$| at )"),
+    _rule("neighbour_of", "person", "<live> next door to", _SOMEBODY),
 )  # fmt: skip
 
 VERB = re.compile("|".join(rule.verb for rule in RULES))

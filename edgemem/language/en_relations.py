@@ -2,9 +2,9 @@
 (Ana, sibling_of, Bartek) and (Bartek, lives_in, Bergen).
 
 A fact is split into clauses, each a subject and what is said of it. The possessive before a name
-gives kin, friends and pets; the verb gives the rest. A verb's pattern begins where the verb does, so
-a "not", a "would" or a "hopes to" before it leaves nothing that fits. What no pattern fits gives no
-edge: what an edge lacks can be read in its fact, but a wrong edge is believed.
+gives kin, friends and pets; the verb gives the rest. A verb's pattern begins where the verb does,
+so a "not", a "would" or a "hopes to" before it leaves nothing that fits. What no pattern fits gives
+no edge: a missing one can still be read in its fact, but a wrong one is believed.
 
 Knows one fact as text, and the patterns of `en_relation_words`; knows no store.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from edgemem.language.en import CAPITAL
 from edgemem.language.en_relation_words import (
@@ -40,26 +39,9 @@ from edgemem.language.en_relation_words import (
     Rule,
     role_label,
 )
-from edgemem.results import EntityType, Label
+from edgemem.results import Entity, EntityType, Label, Triple
 
-__all__ = ["Entity", "Triple", "triples"]
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """Somebody or something that a fact names."""
-
-    name: str
-    type: EntityType
-
-
-@dataclass(frozen=True, slots=True)
-class Triple:
-    """What one entity is to another."""
-
-    source: Entity
-    label: Label
-    target: Entity
+__all__ = ["triples"]
 
 
 def triples(fact: str) -> list[Triple]:
@@ -94,14 +76,18 @@ _HEAD = re.compile(NAME)
 _SOME = r"(?:(?!(?:an?|the|and|with|of|who|whose|his|her|their|is|was|has|in) )[a-z][\w-]* ){0,2}?"
 _ROLE_HERE = re.compile(rf"(?P<what>{_SOME}(?:{ROLE}|{PET}))(?![\w-])(?!['’]s side)", re.I)
 _POSSESSIVE = re.compile(rf"['’]s? {_ROLE_HERE.pattern}", re.I)
-_ANY_POSSESSIVE = re.compile(rf"(?<!\w)(?P<who>{NAME})['’]s? (?={_ROLE_HERE.pattern.replace('?P<what>', '?:')})")
+_ANY_POSSESSIVE = re.compile(
+    rf"(?<!\w)(?P<who>{NAME})['’]s? (?={_ROLE_HERE.pattern.replace('?P<what>', '?:')})"
+)
 _CALLED = re.compile(
-    rf"(?:(?:,? (?:who is |is |are )?(?:called|named)) |,? )(?P<names>{NAMES})(?P<apart>(?=,|$))?"
+    r"(?:,? (?:who is |is |are )?(?:called|named) | is (?=(?:Mr|Mrs|Ms|Dr)\b)|[,:]? )"
+    rf"(?P<names>{NAMES})(?P<apart>(?=,|$))?"
 )
 _BY_NAME = re.compile(rf" (?:called|named) (?:the )?(?P<np>{CAP}(?: (?:and |& |of |the )*{CAP})*)")
 _APART = re.compile(rf", (?P<np>{CAP}(?: (?:and |& |of |the )*{CAP})*)(?=,|$)")
 _OVER = re.compile(r"\b(?:ex|late|former|dead)\b", re.I)
 _DEAD = re.compile(r",? (?:died|has died|passed away|would have|was killed|is dead)\b")
+_FROM = re.compile(rf" (?:in (?P<np>{CAP})|from \w+)(?= [a-z])")
 _IN = re.compile(rf" in (?!{DATE}){PLACE}")
 _AT = re.compile(rf" (?:at|for|with) (?:the |an? )?(?P<np>{PHRASE})")
 _ON = re.compile(rf",? (?:on|in) (?:the )?(?P<np>{DATE})")
@@ -114,20 +100,28 @@ _ITEM_PHRASE = re.compile(rf"(?:(?:an?|the|his|her|their) )?(?P<np>{PHRASE})")
 _NO_ITEM = re.compile(  # a verb, for all that it follows an "and"
     r"(?:\w+ed|said|told|left|went|got|fell|took|gave|came|ran|ate|had|saw|bought|met|put|lost|"
     r"kept|brought|wrote|made|taught|sold|sent|spent|built|found|felt|thought|knew|did|sang|won|hung|"
-    rf"heard|held|paid|slept|broke|drove|flew|stood|sat|read|cut|let|hit|threw|wore|\w+ing|(?:{'|'.join(_ALONE)})(?=$|,)|[a-z]+s(?= [a-z]))\b(?!['’-])|"
+    r"heard|held|paid|slept|broke|drove|flew|stood|sat|read|cut|let|hit|threw|wore|"
+    r"\w+ing(?= (?!and |or |in |on )[a-z])|"
+    rf"(?:{'|'.join(_ALONE)})(?=$|,)|[a-z]+s(?= [a-z]))\b(?!['’-])|"
     rf"(?:(?:an?|the|his|her|their) )?{PHRASE} (?:them|him|her|it|he|she|is|are|was|were|has|had)\b"
 )
 _BE_A = re.compile(
-    rf"(?:is|are|has been|became|has become)(?: now)?(?: [\w-]+(?: years old)? and)?? (?P<a>an? |the )?(?P<np>{PHRASE})"
+    r"(?:is|are|has been|became|has become)(?: now)?(?: [\w-]+(?: years old)? and)?? "
+    rf"(?P<a>an? |the )(?P<np>{PHRASE})"
 )
-_AND_A = re.compile(rf"(?P<a>an? )(?P<np>{PHRASE})")
-_HAS_KIN = re.compile(rf"(?:has|have)(?: got)? (?P<many>an? |\w+ )(?P<what>{_SOME}{ROLE})(?![\w-])", re.I)
-_IS_KIN = re.compile(rf"(?:is|are|isn['’]t .*? but) (?P<who>{NAME})['’]s (?P<what>{_SOME}{ROLE})(?![\w-])")
+_HAS_KIN = re.compile(
+    rf"(?:has|have)(?: got)? (?P<many>an? |\w+ )(?P<what>{_SOME}{ROLE})(?![\w-])", re.I
+)
+_IS_KIN = re.compile(
+    rf"(?:is|are|isn['’]t .*? but) (?P<who>{NAME})['’]s (?P<what>{_SOME}{ROLE})(?![\w-])"
+)
 _TEACHES = re.compile(
     rf"(?:teaches|is teaching) (?:(?P<who>{NAME}) (?:the |to play the )?(?P<np>{PHRASE})|"
     rf"(?P<what>{PHRASE}) to (?P<whom>{NAME}))"
 )
-_GAVE = re.compile(rf"(?:left|gave) (?P<who>{NAME}|them|him|her) (?:his|her|their|an?|the)(?: old)? ")
+_GAVE = re.compile(
+    rf"(?:left|gave) (?P<who>{NAME}|them|him|her) (?:his|her|their|an?|the)(?: old)? "
+)
 _APPOINTMENT = re.compile(rf"has an? (?P<np>{EVENT}(?: with {NAME})?)(?= (?:on|in) )")
 
 # What is told of somebody's house or birthday, of a club, of an event: the beginning of a fact.
@@ -135,9 +129,12 @@ _WHAT_IS: tuple[tuple[Label, EntityType, re.Pattern[str]], ...] = (
     ("born_on", "date", re.compile(
         rf"['’]s? birthday (?:is|falls) (?:on |in )?(?:the )?(?P<np>{DATE})"
     )),
-    ("lives_in", "place", re.compile(rf"['’]s? (?:\w+ )?{DWELLING} (?:is|are) (?:now )?in {PLACE}")),
+    ("lives_in", "place", re.compile(rf"['’]s? (?:\w+ )?{DWELLING} is (?:now )?in {PLACE}")),
     ("likes", "thing", re.compile(
         rf"['’]s? (?:\w+ )?favou?rite [\w ]+? (?:is|are) (?:the )?(?P<np>{PHRASE})"
+    )),
+    ("speaks", "thing", re.compile(
+        r"['’]s? (?:native|first|mother) (?:language|tongue) is (?P<np>[A-Z]\w+)"
     )),
     ("plans_to_visit", "place", re.compile(
         rf"['’]s? (?:flight|trip|train) to {PLACE} (?:is|leaves)"
@@ -148,12 +145,14 @@ _WHAT_IS: tuple[tuple[Label, EntityType, re.Pattern[str]], ...] = (
     )),
 )  # fmt: skip
 _OF_EVENT = re.compile(
-    rf"(?:[Tt]he )?(?:(?:{NAME})['’]s? |(?<=[Tt]he ))(?:next |last |first )?(?P<what>{EVENT}(?: to {CAP})?) (?:is|takes place|starts|begins|"
-    rf"will be)(?P<rest> (?:on|in|at) .+)"
+    rf"(?:[Tt]he (?:{NAME}['’]s? )?|{NAME}['’]s? |['’]s? )(?:next |last |first )?"
+    rf"(?P<what>{EVENT}(?: to {CAP})?) (?:is|takes place|starts|begins|will be)"
+    r"(?P<rest> (?:on|in|at) .+)"
 )
 _OF_PLACE = re.compile(
-    rf"(?:(?:The (?:\w+['’]s? )?|{NAME}['’]s? )(?P<kind>[a-z][\w -]*?), )?(?:[Tt]he )?(?P<name>{CAP}(?:['’]s)?"
-    rf"(?: (?:& |and |of |the )?{CAP}(?:['’]s)?)*),? is (?:based |an? (?P<np>{PHRASE}))?(?=$| ?in )"
+    rf"(?:(?:The (?:\w+['’]s? )?|{NAME}['’]s? )(?P<kind>[a-z][\w -]*?), )?(?:[Tt]he )?"
+    rf"(?P<name>{CAP}(?:['’]s)?(?: (?:& |and |of |the )?{CAP}(?:['’]s)?)*),? is "
+    rf"(?:based |an? (?P<np>{PHRASE}))?(?=$| ?in )"
 )
 
 
@@ -174,7 +173,6 @@ class _Reading:
         self.found: dict[Triple, None] = {}
         self.about: list[Entity] = []  # its first subjects
         self._about_end = 0
-        self._is = False  # whether the last clause said what somebody is
         self._read: set[int] = set()  # where the possessives begin that were read
 
     def add(self, source: Entity, label: Label, target: Entity) -> None:
@@ -217,29 +215,25 @@ class _Reading:
         pet = re.search(rf"(?:^| ){PET}$", what, re.I) is not None
         type: EntityType = "pet" if pet else "person"
         called = _CALLED.match(self.text, end)
-        if called and called[0].startswith(", ") and called["apart"] is None and not pet and (
-            " and " not in called["names"]
-        ):
+        apart = called is not None and called[0].startswith(", ")
+        if called and apart and called["apart"] is None and not pet and " and " not in called[0]:
             called = None  # "Ana's sister, Mina and Joel" are three
         if called:
             names = _names(called["names"]) if what.endswith("s") else [called["names"]]
-            if len(names) == 1 and not what.endswith("s"):
+            end = called.end()
+            if not what.endswith("s"):
                 names = [_first_name(called["names"])]
                 end = called.start("names") + len(names[0])
-            else:
-                end = called.end()
-            if self.text[end : end + 2] == ", " and called[0].startswith(", "):
-                end += 1
+            end += apart and self.text[end : end + 2] == ", "
         else:
             names = [f"{owners[0].name}'s {what}"]
         found = [Entity(name, type) for name in names]
         if not _OVER.search(what) and not _DEAD.match(self.text, end):
             self._tie(owners, what, found, named=called is not None)
-        if not called and (where := re.compile(rf" in (?P<np>{CAP})(?= [a-z])").match(self.text, end)):
-            self.add(found[0], "lives_in", Entity(where["np"], "place"))
+        if not called and (where := _FROM.match(self.text, end)):  # "Ana's cousin in Toronto"
             end = where.end()
-        elif not called and (school := re.compile(r" from \w+(?= [a-z])").match(self.text, end)):
-            end = school.end()
+            if where["np"]:
+                self.add(found[0], "lives_in", Entity(where["np"], "place"))
         return found, end
 
     def _tie(
@@ -273,9 +267,7 @@ class _Reading:
     def _owner(self, who: Entity, role: re.Match[str]) -> Entity:
         """Whose a pronoun says: the sister of Ana's sister is taken for Ana's."""
         label = None if re.search(PET, role["what"]) else role_label(role["what"])
-        return next(
-            (t.source for t in self.found if t.target == who and t.label == label), who
-        )
+        return next((t.source for t in self.found if t.target == who and t.label == label), who)
 
     def _surely_owns(self, owner: Entity, pronoun: re.Match[str]) -> bool:
         """Whether nobody else may be meant by a "her" or "their"."""
@@ -326,17 +318,17 @@ class _Reading:
             return (last, pronoun.end()) if last else None
         if last and self._begins_verb(at):
             return last, at
-        known, read = dict(self.found), set(self._read)
+        tied, read = dict(self.found), set(self._read)
         if (found := self.people(at)) and _WHO_DOES.match(self.text, found[1] + 1):
             return found
-        self.found, self._read = known, read
+        self.found, self._read = tied, read
         return None
 
     def _begins_verb(self, at: int) -> bool:
         at = self._passed(at)
         if self.text.startswith("like ", at):
             return False  # "as the penguins do"
-        if re.compile("(?:is|are|has|have|was|an?) ").match(self.text, at):
+        if re.compile("(?:is|are|has|have|was) ").match(self.text, at):
             return True
         return VERB.match(self.text, at) is not None
 
@@ -370,15 +362,19 @@ class _Reading:
         for label, type, form in _WHAT_IS if self.about else ():
             if match := form.match(self.text, self._about_end):
                 self.add(self.about[0], label, Entity(match["np"], type))
-        if match := _OF_EVENT.match(self.text):
+        match = _OF_EVENT.match(self.text, self._about_end)
+        if match := match or _OF_EVENT.match(self.text):
             self._when(Entity(match["what"], "event"), self.text, match.start("rest"))
         elif match := _OF_PLACE.match(self.text):
             place = Entity(match["name"], "organisation")
             kind = match["kind"] or match["np"]
-            if match["kind"] or WORKPLACE.fullmatch(match["np"] or match["name"]):
+            if match["kind"] or (
+                WORKPLACE.fullmatch(match["np"] or match["name"])
+                and not (match["np"] or "").startswith("member")
+            ):
                 if kind:
                     self.add(place, "is_a", Entity(kind, "thing"))
-                self._where(place, re.compile(".*?(?= in |$)").match(self.text, match.end("name")).end())  # type: ignore[union-attr]
+                self._where(place, max(0, self.text.find(" in ", match.end("name"))))
 
     def _apply(self, rule: Rule, match: re.Match[str], subjects: list[Entity], text: str) -> None:
         label = rule.label
@@ -409,14 +405,15 @@ class _Reading:
         """Whether somebody does something from here on, so that it is no thing of a list."""
         head = _HEAD.match(self.text, at) or _OWN.match(self.text, at)
         named = head is not None and _WHO_DOES.match(self.text, head.end() + 1) is not None
-        return named or VERB.match(self.text, self._passed(at)) is not None or _PRONOUN.match(self.text, at) is not None
+        verb = VERB.match(self.text, self._passed(at))
+        return named or verb is not None or _PRONOUN.match(self.text, at) is not None
 
     def _targets(self, rule: Rule, match: re.Match[str], text: str) -> tuple[list[Entity], int]:
         """What a verb leads to, nothing if it is not what the rule is about; and its end."""
         label, name, end = rule.label, match["np"], match.end("np")
         if rule.type == "person":
-            found = self.people(match.start("np"))
-            return (found[0][:1], found[1]) if found else ([], end)
+            people = self.people(match.start("np"))
+            return (people[0][:1], people[1]) if people else ([], end)
         if label in _OWN_LABELS and NO_TARGET.fullmatch(name):
             return [], end
         if label == "owns" and re.search(rf"\b{PET}$", name):
@@ -433,6 +430,9 @@ class _Reading:
             return found, called.start("names") + len(called["names"] if many else pets[0])
         if label == "owns" and WORKPLACE.fullmatch(name):
             return [self._place_of(name, end)], end
+        if label == "speaks":
+            language = re.search(r"[A-Z]\w+(?: Sign Language)?$", name)
+            return ([Entity(language[0], "thing")] if language else []), end
         type = rule.type
         if label in ("likes", "dislikes") and re.match(r"[a-z-]+ing\b", name):
             whole = re.compile(rf"{re.escape(name)}(?: (?:in|with|on|to) [a-z][a-z ]*)?")
@@ -450,12 +450,14 @@ class _Reading:
                 return None
         elif label == "studies_at" and not (capital or SCHOOL.fullmatch(name)):
             return None
-        if label == "works_at" and "started" in verb and SCHOOL.fullmatch(name) and (
-            not re.search(r"work|job|appren|as", verb)
+        if (
+            label == "works_at"
+            and "started" in verb
+            and SCHOOL.fullmatch(name)
+            and (not re.search(r"work|job|appren|as", verb))
         ):
             return None
-        surely = verb.startswith(("joined", "has joined", "belongs")) or "member" in verb
-        surely = surely or "committee" in verb or re.match(r"plays? \w+ for the [A-Z]", verb)
+        surely = re.match(r".*(?:joined|belong|member|committee)|plays? \w+ for the [A-Z]", verb)
         if label == "member_of" and not surely and not TEAM.fullmatch(name):
             return None
         if not (capital or WORKPLACE.fullmatch(name)):
@@ -466,7 +468,8 @@ class _Reading:
 
     def _place_of(self, name: str, end: int) -> Entity:
         """An organisation: its name where it has one, what it is, where it lies."""
-        if " " not in name and (more := re.compile(rf" (?:and|&) {CAP}(?=$|,| in )").match(self.text, end)):
+        more = re.compile(rf" (?:and|&) {CAP}(?=$|,| in )").match(self.text, end)
+        if " " not in name and more:
             name, end = name + more[0], more.end()
         kind, owner = name, None
         if whose := re.match(rf"({CAP})['’]s? ([a-z].*)", name):
@@ -494,21 +497,19 @@ class _Reading:
 
     def _when(self, event: Entity, text: str, at: int) -> None:
         """The day and the place of an event."""
-        if where := _IN.match(text, at):
-            self.add(event, "located_in", Entity(where["np"], "place"))
-            at = where.end()
-        if when := _ON.match(text, at):
-            self.add(event, "happens_on", Entity(when["np"], "date"))
-            at = when.end()
+        for _ in range(2):  # in either order
+            if where := _IN.match(text, at):
+                self.add(event, "located_in", Entity(where["np"], "place"))
+                at = where.end()
+            if when := _ON.match(text, at):
+                self.add(event, "happens_on", Entity(when["np"], "date"))
+                at = when.end()
         if (place := _AT.match(text, at)) and re.match(CAPITAL, place["np"]):
             self.add(event, "located_in", Entity(place["np"], "organisation"))
 
     def _kind(self, subjects: list[Entity], text: str, at: int) -> None:
         """A job, or what an animal is."""
         match = _BE_A.match(text, at)
-        if match is None and self._is and self.text[:at].endswith(" and "):
-            match = _AND_A.match(text, at)  # "is 19 and an apprentice"
-        self._is = re.compile("(?:is|are) ").match(text, at) is not None
         if match is None:
             return
         name = match["np"]
@@ -517,12 +518,7 @@ class _Reading:
                 for known in [t for t in self.found if (t.source, t.label) == (subject, "is_a")]:
                     del self.found[known]
                 self.add(subject, "is_a", Entity(name, "thing"))
-            elif (
-                subject.type == "person"
-                and match["a"]
-                and JOB.fullmatch(name)
-                and not NO_JOB.fullmatch(name)
-            ):
+            elif subject.type == "person" and JOB.fullmatch(name) and not NO_JOB.fullmatch(name):
                 self.add(subject, "works_as", Entity(name, "activity"))
                 where = _AT.match(text, match.end())
                 if where and (re.match(CAPITAL, where["np"]) or WORKPLACE.fullmatch(where["np"])):
