@@ -20,6 +20,7 @@ from typing import IO, Any, Literal
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
+from edgemem.graph import facts as graph
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -236,11 +237,19 @@ class Memory:
                     raise
         return changes
 
-    def process_pending(self, limit: int | None = None, *, retry_now: bool = False) -> AddResults:
+    def process_pending(
+        self,
+        limit: int | None = None,
+        *,
+        retry_now: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
-        limit: at most so many pieces. Without one, memories that were stored while retrieval was
-        fast get their token vectors, too. Raises StoreLocked while another process is at it.
+        limit: at most so many pieces. Without one, facts that an earlier version stored get their
+        relations, and memories that were stored while retrieval was fast their token vectors.
+        on_progress: given how many of these are done and how many there are. Raises StoreLocked
+        while another process is at it.
         """
         started = time.perf_counter()
         if limit is not None:
@@ -252,8 +261,10 @@ class Memory:
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = self._work_off(pieces)
-            if limit is None and (tokens := self.token_embedder) is not None:
-                upkeep.embed_tokens(self.store, tokens)
+            if limit is None:
+                upkeep.read_relations(self.store, on_progress)
+                if (tokens := self.token_embedder) is not None:
+                    upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
         return AddResults(tuple(changes), len(self.pending()), time.perf_counter() - started)
 
     def pending(self) -> list[PendingItem]:
@@ -284,6 +295,9 @@ class Memory:
                 updated_at=now,
                 metadata=new,
             )
+            if old.kind == "fact":
+                told = graph.read(text, old.valid_from or old.created_at)
+                tx.set_relations(id, told, graph.VERSION)
             self._leave_unread(tx, [old])
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
@@ -341,7 +355,9 @@ class Memory:
             if id not in known:
                 raise StoreError(_unknown(id))
         with self._index_dropped():
-            return self.store.erase(wanted)
+            gone = self.store.erase(wanted)
+            upkeep.read_relations(self.store)  # of facts whose people were named by what went
+        return gone
 
     def reset(self) -> None:
         """Erase everything. The store stays usable, with the same embedder."""

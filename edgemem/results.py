@@ -30,6 +30,7 @@ __all__ = [
     "MemoryList",
     "Message",
     "Query",
+    "Relation",
     "Results",
     "Scope",
     "SearchResults",
@@ -91,7 +92,8 @@ class Query:
     """What a search asks for, decided once.
 
     text: the words. where: a filter on the memories; None: any. kinds: only these; None: any.
-    now: Unix seconds; memories that have ended by then are left out. top_k: at most so many hits.
+    now: Unix seconds; memories that have ended by then are left out. at: Unix seconds; only
+    memories that held then; None: that hold now. top_k: at most so many hits.
     """
 
     text: str
@@ -99,6 +101,7 @@ class Query:
     where: Where | None = None
     kinds: frozenset[str] | None = None
     now: float = field(default_factory=time.time)
+    at: float | None = None
     top_k: int = 10
 
 
@@ -197,6 +200,37 @@ class Triple:
     source: Entity
     label: Label
     target: Entity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relation:
+    """What somebody or something is to another, as facts told it.
+
+    memory_id: the fact that told it first. turns: ids of those in which it was told. valid_from,
+    valid_to: since and until when it held, ISO-8601 UTC. invalidated_by: the fact that ended it.
+    score: of the memory that tells it, where a search found that.
+    """
+
+    id: str
+    source: str
+    relationship: Label
+    destination: str
+    source_type: EntityType
+    destination_type: EntityType
+    memory_id: str
+    valid_from: str | None = None
+    valid_to: str | None = None
+    invalidated_by: str | None = None
+    turns: tuple[str, ...] = ()
+    score: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """In mem0's shape: source, relationship, destination; and what else is known."""
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["turns"] = list(self.turns)
+        if self.score is None:
+            del out["score"]
+        return out
 
 
 @dataclass(frozen=True, kw_only=True)

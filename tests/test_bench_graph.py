@@ -33,5 +33,5 @@ def test_relations_are_counted_by_name_and_their_types_apart(tmp_path):
 def test_a_line_that_is_no_relation_is_named(tmp_path):
     file = tmp_path / "facts.txt"
     file.write_text("User slept.\n> User:person | likes\n")
-    with pytest.raises(ValueError, match="no relation of 'User slept.'"):
+    with pytest.raises(ValueError, match=r"no relation of 'User slept\.'"):
         graph.read_labelled(file)

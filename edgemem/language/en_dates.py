@@ -27,6 +27,7 @@ __all__ = [
     "UNCUT",
     "absolute",
     "day_text",
+    "held_since",
     "moments",
     "on_day",
     "phrase",
@@ -527,3 +528,60 @@ def _preposition(text: str, moment: Moment) -> str:
         return ""  # "the hill we went to on Friday"
     before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
     return before if before in _PREPOSITIONS else ""
+
+
+# -- since when ------------------------------------------------------------------------------
+
+_LASTING = re.compile(
+    rf"\bfor (?:the (?:past|last) |about |over |almost |nearly )?{_COUNT} {_UNIT}", re.I
+)
+_SINCE_DATE = re.compile(
+    rf"\b(?:since|on|in|from) (?:the )?(?:week of |weekend of )?(?:(?:{'|'.join(_DAYS)}) )?"
+    rf"(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?(?:(?P<month>{_A_MONTH}) ?)?"
+    r"(?P<year>(?:19|20)\d\d)?(?![\w-])"
+)
+_CLAUSE_BREAK = re.compile(r"[,;]| (?:and|but|because|so|while) ")
+
+
+def held_since(fact: str, target: str, told_at: str) -> str | None:
+    """The ISO day since when a fact's clause about a target holds, if it says so.
+
+    "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
+    year is the last one. told_at: ISO-8601.
+
+    >>> held_since("Ana has lived in Oslo for two years.", "Oslo", "2024-05-08T10:00:00+00:00")
+    '2022-05-08'
+    """
+    start = fact.find(target)
+    if start < 0:
+        return None
+    end = start + len(target)
+    stop = _CLAUSE_BREAK.search(fact, end)
+    rest = fact[end : stop.start() if stop else len(fact)]
+    told = datetime.fromisoformat(told_at).date()
+    try:
+        if lasting := _LASTING.search(rest):
+            return _before(told, _count(lasting), lasting[2].lower()).isoformat()
+        for found in _SINCE_DATE.finditer(rest):
+            if found["month"] or found["year"]:
+                return _date_of(found, told).isoformat()
+    except ValueError:
+        return None  # "31 February"
+    return None
+
+
+def _before(day: date, n: int, unit: str) -> date:
+    if unit in ("day", "week"):
+        return day - timedelta(days=n * (7 if unit == "week" else 1))
+    first = _add_months(day, -n * (12 if unit == "year" else 1))
+    return first.replace(day=min(day.day, ((_add_months(first, 1)) - first).days))
+
+
+def _date_of(found: re.Match[str], told: date) -> date:
+    if not found["month"]:
+        return date(int(found["year"]), 1, 1)
+    month = 1 + next(i for i, m in enumerate(_MONTHS) if m.startswith(found["month"][:3]))
+    nth = int(found["nth"] or 1)
+    year = int(found["year"] or told.year)
+    day = date(year, month, nth)
+    return day if found["year"] or day <= told else date(year - 1, month, nth)

@@ -85,6 +85,9 @@ _CALLED = re.compile(
 )
 _BY_NAME = re.compile(rf" (?:called|named) (?:the )?(?P<np>{CAP}(?: (?:and |& |of |the )*{CAP})*)")
 _APART = re.compile(rf", (?P<np>{CAP}(?: (?:and |& |of |the )*{CAP})*)(?=,|$)")
+_ALSO = re.compile(
+    rf"(?:,| is|,? who is)? (?:(?:better|also) )?(?:known as|nicknamed|goes by) (?P<np>{NAME}),?"
+)
 _OVER = re.compile(r"\b(?:ex|late|former|dead)\b", re.I)
 _DEAD = re.compile(r",? (?:died|has died|passed away|would have|was killed|is dead)\b")
 _FROM = re.compile(rf" (?:in (?P<np>{CAP})|from \w+)(?= [a-z])")
@@ -203,7 +206,9 @@ class _Reading:
         head = _HEAD.match(self.text, at)
         if head is None:
             return None
-        found, end = [Entity(head[0], "person")], head.end()
+        alias = _ALSO.match(self.text, head.end())
+        found = [Entity(head[0], "person", (alias["np"],) if alias else ())]
+        end = alias.end() if alias and alias[0].endswith(",") else head.end()
         while role := _POSSESSIVE.match(self.text, end):
             found, end = self._whose(found, role)
         return found, end
@@ -227,7 +232,12 @@ class _Reading:
             end += apart and self.text[end : end + 2] == ", "
         else:
             names = [f"{owners[0].name}'s {what}"]
-        found = [Entity(name, type) for name in names]
+        surely = called is not None and called[0].startswith((" is called", " is named"))
+        other = (f"{owners[0].name}'s {what}",) if surely and len(names) == 1 else ()
+        if len(names) == 1 and (also := _ALSO.match(self.text, end)):
+            other = (*other, also["np"])
+            end = also.end() if also[0].endswith(",") else end
+        found = [Entity(name, type, other) for name in names]
         if not _OVER.search(what) and not _DEAD.match(self.text, end):
             self._tie(owners, what, found, named=called is not None)
         if not called and (where := _FROM.match(self.text, end)):  # "Ana's cousin in Toronto"
