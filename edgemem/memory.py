@@ -40,6 +40,8 @@ from edgemem.results import (
     MemoryItem,
     MemoryList,
     Query,
+    Relation,
+    Relations,
     Scope,
     SearchResults,
     changed,
@@ -54,6 +56,8 @@ from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.filters import Where, compile_filters
+from edgemem.store.relations import entity_ids, normalised, relations, relations_of
+from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
 
 __all__ = ["AsyncMemory", "Memory"]
@@ -205,7 +209,13 @@ class Memory:
         if queued:
             changes += self._infer(queued) if infer != "later" else []
             left = sum(piece.id in set(queued) for piece in self.pending())
-        return AddResults(tuple(changes), left, time.perf_counter() - started)
+        told = self._told(changes)
+        return AddResults(tuple(changes), left, time.perf_counter() - started, told)
+
+    def _told(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
+        """What facts that were added or replaced tell of whom."""
+        new = [c.id for c in changes if c.kind == "fact" and c.event in ("ADD", "UPDATE")]
+        return tuple(relations_of(self.store, new)) if new else ()
 
     def _infer(self, queued: Sequence[int]) -> list[Change]:
         """Work off pieces that were just stored, after a few older ones whose time has come."""
@@ -265,7 +275,8 @@ class Memory:
                 upkeep.read_relations(self.store, on_progress)
                 if (tokens := self.token_embedder) is not None:
                     upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
-        return AddResults(tuple(changes), len(self.pending()), time.perf_counter() - started)
+        took, told = time.perf_counter() - started, self._told(changes)
+        return AddResults(tuple(changes), len(self.pending()), took, told)
 
     def pending(self) -> list[PendingItem]:
         """Turns that are stored but not yet extracted from, with the last error of each."""
@@ -394,18 +405,22 @@ class Memory:
         top_k: int = 10,
         threshold: float | None = None,
         explain: bool = False,
+        at: datetime | str | float | None = None,
     ) -> SearchResults:
         """The live memories that fit a query best, by vectors and words, best first.
 
         filters: mem0's, on metadata and columns. threshold: leave out scores below it; scores lie
-        in [0, 1] and mean the same for every query. explain: with the parts of each score. An
-        unknown scope finds nothing. Raises InputError on a bad query, filter or number.
+        in [0, 1] and mean the same for every query. explain: with the parts of each score. at: what
+        was told by then and held then, in place of what holds now. An unknown scope finds nothing.
+        Raises InputError on a bad query, filter, time or number.
         """
         text_of(query, "query")
         top_k = count_of(top_k, "top_k")
         threshold = threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
-        asked = Query(query, scope, _where(filters), top_k=top_k)
+        then = time_of(at, "at")
+        held = None if then is None else unix_seconds(then)
+        asked = Query(query, scope, _where(filters), at=held, top_k=top_k)
         index, embedder = self.index, self._parts.any_embedder()
         started = time.perf_counter()
         vector = embedder.embed_query(query)
@@ -418,13 +433,43 @@ class Memory:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
         hits = tuple(Hit.of(items[s.rowid], s.score, s.parts) for s in scored if s.rowid in items)
+        told = relations_of(self.store, {hit.id: hit.score for hit in hits}, at=then)
         ended = time.perf_counter()
         return SearchResults(
             hits,
             embed_ms=(embedded - started) * 1e3,
             search_ms=(ended - embedded) * 1e3,
             candidates=candidates,
+            relations=tuple(told),
         )
+
+    def relations(
+        self,
+        entity: str | None = None,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        at: datetime | str | float | None = None,
+        include_invalid: bool = False,
+    ) -> Relations:
+        """Who is what to whom in a scope, the longest known first; see `Relation`.
+
+        entity: only what is told of somebody or something of this name or alias, from either end;
+        the user's own facts are told of "User", whom the user_id stands for where nobody else has
+        that name. at: what held then, in place of what holds now. include_invalid: also what is
+        over. An unknown entity has none. Raises InputError on a blank name or what is no time.
+        """
+        then, scope = time_of(at, "at"), scope_of(user_id, agent_id, run_id)
+        names = None if entity is None else self._names(text_of(entity, "entity"), scope)
+        found = relations(self.store, scope, names, at=then, include_invalid=include_invalid)
+        return Relations(tuple(found))
+
+    def _names(self, entity: str, scope: Scope) -> list[str]:
+        """What an entity may be called; a user's own id is theirs unless somebody has that name."""
+        own = scope.user_id is not None and normalised(entity) == normalised(scope.user_id)
+        known = not own or entity_ids(self.store, [entity], scope)
+        return [entity] if known else [entity, graph.USER]
 
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
@@ -438,13 +483,16 @@ class Memory:
         run_id: str | None = None,
         filters: Mapping[str, Any] | None = None,
         top_k: int | None = None,
+        at: datetime | str | float | None = None,
     ) -> MemoryList:
-        """The live memories of a scope, oldest first; top_k: at most so many."""
+        """The live memories of a scope, oldest first; top_k: at most so many. at: those that were
+        told by then and held then."""
         if top_k is not None:
             top_k = count_of(top_k, "top_k", least=0)
         where = _where(filters)
         scope = scope_of(user_id, agent_id, run_id)
-        return MemoryList(tuple(self.store.list(scope, where=where, limit=top_k)))
+        then = time_of(at, "at")
+        return MemoryList(tuple(self.store.list(scope, where=where, limit=top_k, at=then)))
 
     def history(self, id: str) -> list[dict[str, Any]]:
         """What happened to a memory, oldest first, deleted ones included. Unknown id: empty."""

@@ -31,6 +31,7 @@ __all__ = [
     "Message",
     "Query",
     "Relation",
+    "Relations",
     "Results",
     "Scope",
     "SearchResults",
@@ -277,7 +278,7 @@ def changed(
     )
 
 
-T = TypeVar("T", MemoryItem, Hit, Change)
+T = TypeVar("T", MemoryItem, Hit, Change, Relation)
 
 
 @dataclass(frozen=True)
@@ -305,19 +306,41 @@ class Results(Generic[T], Sequence[T]):
 
 @dataclass(frozen=True)
 class SearchResults(Results[Hit]):
-    """Hits, best first, with what finding them took. candidates: memories that were scored."""
+    """Hits, best first, with what finding them took. candidates: memories that were scored.
+
+    relations: what the hits tell of whom, each with the score of the best that does.
+    """
 
     embed_ms: float = 0.0
     search_ms: float = 0.0
     candidates: int = 0
+    relations: tuple[Relation, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "relations": [each.to_dict() for each in self.relations]}
 
 
 @dataclass(frozen=True)
 class AddResults(Results[Change]):
-    """What was stored. pending: pieces of work left for later (``edgemem doctor`` lists them)."""
+    """What was stored. pending: pieces of work left for later (``edgemem doctor`` lists them).
+
+    relations: what the facts that were added tell of whom.
+    """
 
     pending: int = 0
     seconds: float = 0.0
+    relations: tuple[Relation, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "relations": [each.to_dict() for each in self.relations]}
+
+
+@dataclass(frozen=True)
+class Relations(Results[Relation]):
+    """What is told of somebody or something, the longest known first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"relations": [item.to_dict() for item in self.items]}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ CALLS = {
     "search": ("hello", {}),
     "get": ("id", {}),
     "get_all": (None, {}),
+    "relations": (None, {}),
     "update": ("id", {"text": "hello"}),
     "delete": ("id", {}),
     "delete_all": (None, {"user_id": "ada"}),

@@ -79,6 +79,7 @@ def test_an_alias_is_the_same_entity_and_goes_with_its_fact(store: Store) -> Non
     tell(store, "a", "User's sister Katarzyna, also known as Kasia, lives in Oslo.", scope=ANA)
     tell(store, "b", "Kasia likes cheese.", scope=ANA)
     assert said(store, ANA, "kasia")[-1] == "Katarzyna likes cheese"
+    assert store.check() == []
     store.erase(["a"])
     assert "Katarzyna" not in entity_names(store, ["person"])
     read_relations(store)  # the name went with its fact, so the other is read anew
@@ -234,12 +235,13 @@ def test_an_export_carries_relations_their_ends_and_aliases(store: Store) -> Non
 def test_what_hits_tell_is_scored_as_the_best_of_them(store: Store) -> None:
     with store.transaction() as tx:
         tx.add_turn(turn("t"))
-        said_row = tx.add_memory(memory("m", "I live in Oslo", kind="turn", sources=("t",)))
+        tx.add_memory(memory("m", "I live in Oslo", kind="turn", sources=("t",)))
     tell(store, "a", "User lives in Oslo.", sources=("t",))
     tell(store, "b", "User likes tea.")
-    (found,) = relations_of(store, {said_row: 0.4}, Scope())
+    (found,) = relations_of(store, {"m": 0.4})
     assert (found.destination, found.score) == ("Oslo", 0.4)
-    assert relations_of(store, {}, Scope()) == []
+    assert [r.score for r in relations_of(store, ["a", "b"])] == [None, None]
+    assert relations_of(store, {}) == []
 
 
 WRITER = """

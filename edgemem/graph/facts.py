@@ -9,7 +9,10 @@ from edgemem.language import content_words, held_since, same_word, triples, word
 from edgemem.results import Entity, Label, to_utc
 from edgemem.store import NewRelation
 
-__all__ = ["FUNCTIONAL", "VERSION", "read"]
+__all__ = ["FUNCTIONAL", "USER", "VERSION", "read"]
+
+USER = "User"
+"""How facts name the user who gave no name."""
 
 VERSION = 1
 """Of the rules. A higher one has every fact read again (`upkeep.read_relations`)."""

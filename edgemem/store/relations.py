@@ -33,6 +33,7 @@ __all__ = [
     "write_relations",
 ]
 
+EVERYBODY = Scope()
 _ALONE = (
     "NOT EXISTS (SELECT 1 FROM relations WHERE source = entities.id) "
     "AND NOT EXISTS (SELECT 1 FROM relations WHERE target = entities.id)"
@@ -234,7 +235,7 @@ def relations(
     """
     conditions, params = _visible(scope, at, include_invalid)
     if names is not None:
-        ids = entity_ids(store, names)
+        ids = entity_ids(store, names, scope)
         near = f"SELECT id FROM relations WHERE source {LISTED} UNION SELECT id FROM relations"
         conditions.insert(0, f"r.id IN ({near} WHERE target {LISTED})")
         params[:0] = [as_json(ids), as_json(ids)]
@@ -248,37 +249,31 @@ def relations(
 
 
 def relations_of(
-    store: Store,
-    scores: Mapping[int, float | None],
-    scope: Scope,
-    *,
-    at: str | None = None,
+    store: Store, memories: Mapping[str, float] | Iterable[str], *, at: str | None = None
 ) -> list[Relation]:
-    """What memories tell: facts themselves, and turns through the facts taken from them.
+    """What memories (their ids) tell: facts themselves, turns through the facts taken from them.
 
-    scores: of memories by rowid; the best one is the relation's. Best first.
+    With scores, best first, each relation with that of the best memory that tells it.
     """
-    conditions, params = _visible(scope, at, include_invalid=False)
-    wanted = as_json(scores)
-    told = (
-        f"SELECT value, value FROM json_each(?) UNION SELECT hit.memory, fact.memory "
-        "FROM memory_sources hit JOIN memory_sources fact ON fact.turn = hit.turn "
-        f"WHERE hit.memory {LISTED}"
-    )
+    scores = memories if isinstance(memories, Mapping) else None
+    conditions, params = _visible(Scope(), at, include_invalid=False)
     rows = store.select(
-        f"WITH told (hit, fact) AS ({told}) SELECT {_RELATION}, told.hit FROM told "
-        "CROSS JOIN relations r ON r.memory = told.fact JOIN memories m ON m.rowid = r.memory "
-        "JOIN entities s ON s.id = r.source JOIN entities t ON t.id = r.target "
-        f"WHERE {' AND '.join(conditions)} ORDER BY r.id",
-        wanted,
-        wanted,
+        "WITH hit (id, rowid) AS (SELECT id, rowid FROM memories "
+        f"WHERE id {LISTED}), told (hit, fact) AS (SELECT id, rowid FROM hit UNION "
+        "SELECT hit.id, theirs.memory FROM hit JOIN memory_sources own ON own.memory = hit.rowid "
+        "JOIN memory_sources theirs ON theirs.turn = own.turn) "
+        f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN relations r ON r.memory = told.fact "
+        "JOIN memories m ON m.rowid = r.memory JOIN entities s ON s.id = r.source "
+        f"JOIN entities t ON t.id = r.target WHERE {' AND '.join(conditions)} ORDER BY r.id",
+        as_json(memories),
         *params,
     )
-    best: dict[int, float] = {}
-    for row in rows:
-        best[row[13]] = max(best.get(row[13], 0.0), scores[row[14]] or 0.0)
-    rows = list(dict.fromkeys(row[:14] for row in rows))
-    found = _merged(rows, None if None in scores.values() else best)
+    best: dict[int, float] | None = None
+    if scores is not None:
+        best = {}
+        for row in rows:
+            best[row[13]] = max(best.get(row[13], 0.0), scores[row[14]])
+    found = _merged(dict.fromkeys(row[:14] for row in rows), best)
     return sorted(found, key=lambda relation: -(relation.score or 0.0))
 
 
@@ -320,14 +315,16 @@ def _merged(
     return found.values()
 
 
-def entity_ids(store: Store, names: Iterable[str]) -> list[int]:
-    """The entities of everybody that have one of these names or aliases."""
+def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> list[int]:
+    """The entities that have one of these names or aliases. scope: whose, if a user is named."""
     wanted = as_json({normalised(name) for name in names})
     rows = store.select(
-        f"SELECT id FROM entities WHERE normalised {LISTED} "
-        f"UNION SELECT entity FROM aliases WHERE normalised {LISTED}",
+        f"SELECT id FROM entities WHERE (normalised {LISTED} "
+        f"OR id IN (SELECT entity FROM aliases WHERE normalised {LISTED})) "
+        "AND (?3 IS NULL OR user_id = ?3)",
         wanted,
         wanted,
+        scope.user_id,
     )
     return [row[0] for row in rows]
 

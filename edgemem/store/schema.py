@@ -174,10 +174,12 @@ _STATEMENTS_GRAPH = (
     """CREATE UNIQUE INDEX idx_entities_name ON entities (
         normalised, type, ifnull(user_id, ''), ifnull(agent_id, ''), ifnull(run_id, '')
     )""",
+    # The key's columns first: SQLite 3.40's integrity check reads a NULL where they are not.
     """CREATE TABLE aliases (
+        normalised TEXT NOT NULL,
         entity INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
-        normalised TEXT NOT NULL, name TEXT NOT NULL,
         memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
+        name TEXT NOT NULL,
         PRIMARY KEY (normalised, entity, memory)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX idx_aliases_entity ON aliases (entity)",
