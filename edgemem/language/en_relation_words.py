@@ -172,7 +172,7 @@ WORKPLACE = re.compile(
     r"(?:care|nursing|retirement) home|warehouse|airport|port|zoo|stables|vineyard|winery|"
     r"ministry|department|start-?up|shipyard|newspaper|"
     r"magazine|nursery|garden|depot|plant|court|prison|embassy|works|dairy|hostel|abattoir|"
-    r"call centre|publisher|market|stall|ward|hospice|barracks|quarry|mine)",
+    r"call centre|harbou?r|yard|site|publisher|market|stall|ward|hospice|barracks|quarry|mine)",
     re.I,
 )
 DWELLING = r"(?:flat|house|apartment|room|cottage|place|studio|bungalow|home|cabin|village|suburb)"

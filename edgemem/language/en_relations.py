@@ -45,7 +45,9 @@ __all__ = ["triples"]
 
 
 def triples(fact: str) -> list[Triple]:
-    """What a fact says, in its order. A question says nothing, a condition nothing but kin.
+    """What a fact says, in its order, but of what kind things are last.
+
+    A question says nothing, a condition nothing but kin.
 
     >>> [(t.source.name, t.label, t.target.name) for t in triples("Ana's dog Rex is a poodle.")]
     [('Ana', 'has_pet', 'Rex'), ('Rex', 'is_a', 'poodle')]
@@ -58,7 +60,7 @@ def triples(fact: str) -> list[Triple]:
         reading.read_clause(subjects, start, end)
     reading.read_whole()
     reading.read_possessives()
-    return list(reading.found)
+    return sorted(reading.found, key=lambda triple: triple.label == "is_a")
 
 
 _CLAUSE = re.compile(

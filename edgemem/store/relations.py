@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "end_relations",
+    "entities",
     "entity_ids",
     "entity_names",
     "forget_entities",
@@ -327,6 +328,26 @@ def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> 
         scope.user_id,
     )
     return [row[0] for row in rows]
+
+
+def entities(store: Store, scope: Scope, limit: int) -> list[dict[str, Any]]:
+    """Who and what is known in a scope: name, type, and in how many relations, most of them first.
+
+    What is over counts, too.
+    """
+    conditions, params = _visible(scope, None, include_invalid=True)
+    told = (
+        f"FROM relations r JOIN memories m ON m.rowid = r.memory WHERE {' AND '.join(conditions)}"
+    )
+    rows = store.select(
+        "SELECT e.name, e.type, count(*) FROM "
+        f"(SELECT r.source AS id {told} UNION ALL SELECT r.target {told}) ends "
+        "JOIN entities e ON e.id = ends.id GROUP BY e.id ORDER BY 3 DESC, 1 LIMIT ?",
+        *params,
+        *params,
+        limit,
+    )
+    return [{"name": name, "type": type, "relations": count} for name, type, count in rows]
 
 
 def entity_names(store: Store, types: Iterable[str]) -> list[str]:
