@@ -21,6 +21,7 @@ from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
 from edgemem.graph import facts as graph
+from edgemem.graph.evidence import around, prize, subgraph
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -32,10 +33,12 @@ from edgemem.inputs import (
     time_of,
 )
 from edgemem.pipeline import ingest, upkeep
+from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
     AddResults,
     Change,
+    Conflict,
     Hit,
     MemoryItem,
     MemoryList,
@@ -44,6 +47,7 @@ from edgemem.results import (
     Relations,
     Scope,
     SearchResults,
+    Subgraph,
     changed,
     utc_now,
 )
@@ -63,6 +67,7 @@ from edgemem.store.writing import Transaction
 __all__ = ["AsyncMemory", "Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
+_EVIDENCE_HITS = 20  # memories whose relations are weighed
 _RETRIES = 2  # older pieces that are due, which an `add` takes up beside its own
 
 
@@ -464,6 +469,40 @@ class Memory:
         names = None if entity is None else self._names(text_of(entity, "entity"), scope)
         found = relations(self.store, scope, names, at=then, include_invalid=include_invalid)
         return Relations(tuple(found))
+
+    def evidence(
+        self,
+        query: str,
+        *,
+        budget: int = 250,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        at: datetime | str | float | None = None,
+    ) -> Subgraph:
+        """The connected relations that bear most on a query, as text of at most `budget` tokens of
+        the embedder; see `graph.evidence`. Nothing, where nothing fits. Raises as `search`.
+        """
+        budget = count_of(budget, "budget")
+        ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
+        found = self.search(query, **ids, top_k=_EVIDENCE_HITS, at=at).relations
+        told = around(self.store, Scope(**ids), query, found, time_of(at, "at"))
+        prizes = [prize(query, relation) for relation in told]
+        return subgraph(told, prizes, self._parts.any_embedder().count_tokens, budget)
+
+    def conflicts(
+        self,
+        text: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+    ) -> list[Conflict]:
+        """The facts that a new statement contradicts, by rule, the most alike first.
+
+        Stores nothing. text: in the third person, or in the first of the user. Raises InputError on a bad text.
+        """
+        return conflicts(self, text_of(text), scope_of(user_id, agent_id, run_id))
 
     def _names(self, entity: str, scope: Scope) -> list[str]:
         """What an entity may be called; a user's own id is theirs unless somebody has that name."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AddResults",
     "Change",
+    "Conflict",
     "Entity",
     "EntityType",
     "Event",
@@ -35,6 +36,7 @@ __all__ = [
     "Results",
     "Scope",
     "SearchResults",
+    "Subgraph",
     "Triple",
     "changed",
     "to_utc",
@@ -341,6 +343,49 @@ class Relations(Results[Relation]):
 
     def to_dict(self) -> dict[str, Any]:
         return {"relations": [item.to_dict() for item in self.items]}
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Connected relations that bear on a question, within a budget.
+
+    text: as MemAdapter writes a subgraph: nodes, edges, a confidence. tokens: of the text.
+    confidence: how probable it is that one of the memories behind them answers.
+    """
+
+    edges: tuple[Relation, ...] = ()
+    text: str = ""
+    tokens: int = 0
+    confidence: float = 0.0
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of both ends, each once, in the edges' order."""
+        return tuple(dict.fromkeys(e for r in self.edges for e in (r.source, r.destination)))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The ids of the facts that tell the edges, each once."""
+        return tuple(dict.fromkeys(edge.memory_id for edge in self.edges))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": list(self.nodes),
+            "edges": [edge.to_dict() for edge in self.edges],
+            "sources": list(self.sources),
+            "text": self.text,
+            "tokens": self.tokens,
+            "confidence": self.confidence,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict(MemoryItem):
+    """A memory that a statement contradicts. score: the cosine of the two. label: the relation
+    that can have one target at a time; None where one of them denies what the other says."""
+
+    score: float
+    label: Label | None = None
 
 
 @dataclass(frozen=True)
