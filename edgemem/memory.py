@@ -500,7 +500,8 @@ class Memory:
     ) -> list[Conflict]:
         """The facts that a new statement contradicts, by rule, the most alike first.
 
-        Stores nothing. text: in the third person, or in the first of the user. Raises InputError on a bad text.
+        Stores nothing. text: in the third person, or in the first of the user. Raises InputError on
+        a bad text.
         """
         return conflicts(self, text_of(text), scope_of(user_id, agent_id, run_id))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from edgemem.language import content_words, same_word, words
@@ -24,16 +24,19 @@ from edgemem.store.relations import relations
 
 __all__ = ["around", "connected", "exactly", "prize", "subgraph"]
 
-AROUND = 200
+AROUND = 100
 """Relations of the neighbourhood, at most."""
+_FAR = 0.3  # of the best prize; what is worth less would only distract
 _NAME_WORDS = 3  # of a name in a question
 
 EXACT = 12
 """Of so few relations all connected subsets are looked through."""
-SEEDS = 8  # relations that a tree is grown from
+SEEDS = 4  # relations that a tree is grown from
 
 Chosen = tuple[int, ...]
 """Numbers of relations, ascending."""
+End = tuple[str, str]
+"""A name and its type."""
 
 
 def around(
@@ -73,6 +76,8 @@ def subgraph(
 
     prizes: of each relation, at least 0. budget: for the whole text. Nothing, if no relation fits.
     """
+    least = _FAR * max(prizes, default=0.0)
+    prizes = [prize if prize >= least else 0.0 for prize in prizes]
     lines = [_line(relation) for relation in told]
     costs = [count_tokens(line) for line in lines]
     room = budget - count_tokens(_text([], 0.0))
@@ -132,54 +137,66 @@ def _grown(
     told: Sequence[Relation], prizes: Sequence[float], costs: Sequence[int], room: int, seed: int
 ) -> Chosen:
     """A tree grown from a relation: again and again the way with the most prize for its cost."""
-    beside = _neighbours(told)
     left = room - costs[seed]
     if left < 0:
         return ()
+    at: dict[End, list[int]] = defaultdict(list)
+    for i, relation in enumerate(told):
+        for end in _ends(relation):
+            at[end].append(i)
     chosen = {seed}
-    while way := _best_way(chosen, beside, prizes, costs, left):
+    while way := _best_way(told, chosen, at, prizes, costs, left):
         chosen.update(way)
         left -= sum(costs[i] for i in way)
     return tuple(sorted(chosen))
 
 
 def _best_way(
+    told: Sequence[Relation],
     chosen: set[int],
-    beside: Sequence[set[int]],
+    at: Mapping[End, Sequence[int]],
     prizes: Sequence[float],
     costs: Sequence[int],
     room: int,
 ) -> list[int]:
-    """The relations on the way from a set to another prize, dearest for its cost; Dijkstra's."""
-    cheapest: dict[int, tuple[int, list[int]]] = {}
-    queue = [(costs[j], [j]) for j in sorted({j for i in chosen for j in beside[i]} - chosen)]
-    heapq.heapify(queue)
-    while queue:
-        cost, way = heapq.heappop(queue)
-        end = way[-1]
-        if cost > room or end in cheapest:
-            continue
-        cheapest[end] = cost, way
-        for j in sorted(beside[end] - chosen - cheapest.keys()):
-            heapq.heappush(queue, (cost + costs[j], [*way, j]))
-    worth = (
-        (-sum(prizes[i] for i in way) / max(1, cost), cost, way)
-        for cost, way in cheapest.values()
-        if prizes[way[-1]] > 0
+    """The relations from a chosen set to one that is worth something, the most for their cost.
+
+    The cheapest way to each name is Dijkstra's. Empty, if none fits the room.
+    """
+    ways: dict[End, tuple[int, list[int]]] = {}
+    queue: list[tuple[int, End, list[int]]] = sorted(
+        (0, end, []) for end in {e for i in chosen for e in _ends(told[i])}
     )
-    return min(worth, default=(0.0, 0, []))[2]
+    while queue:
+        cost, end, way = heapq.heappop(queue)
+        if end in ways:
+            continue
+        ways[end] = cost, way
+        for i in at[end]:
+            other = next((e for e in _ends(told[i]) if e != end), end)
+            if i not in chosen and other not in ways and cost + costs[i] <= room:
+                heapq.heappush(queue, (cost + costs[i], other, [*way, i]))
+    best: tuple[float, int, list[int]] = (0.0, 0, [])
+    for i in range(len(told)):
+        if i in chosen or prizes[i] <= 0:
+            continue
+        for end in _ends(told[i]):
+            if end not in ways or i in ways[end][1]:
+                continue
+            cost, way = ways[end][0] + costs[i], [*ways[end][1], i]
+            if cost <= room:
+                worth = sum(prizes[j] for j in way) / max(1, cost)
+                best = min(best, (-worth, cost, way))
+    return best[2]
 
 
 def _neighbours(told: Sequence[Relation]) -> list[set[int]]:
     """Of each relation those that share an end with it."""
-    ends: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for i, relation in enumerate(told):
-        for end in _ends(relation):
-            ends[end].add(i)
-    return [set().union(*(ends[end] for end in _ends(each))) - {i} for i, each in enumerate(told)]
+    ends = [set(_ends(relation)) for relation in told]
+    return [{j for j, e in enumerate(ends) if e & mine and j != i} for i, mine in enumerate(ends)]
 
 
-def _ends(relation: Relation) -> tuple[tuple[str, str], tuple[str, str]]:
+def _ends(relation: Relation) -> tuple[End, End]:
     return (
         (relation.source, relation.source_type),
         (relation.destination, relation.destination_type),
