@@ -38,7 +38,6 @@ from rich.progress import Progress
 
 from bench import report
 from edgemem.graph import facts
-from edgemem.graph.evidence import prize
 from edgemem.language import asked_day, triples, words
 from edgemem.results import Entity, Scope, to_utc
 from edgemem.results import Relation as Told
@@ -155,9 +154,6 @@ _ASKS: tuple[tuple[str, str], ...] = (
 )
 
 
-_LEAST = 0.15  # what a relation is worth to a question that none of these forms fits
-
-
 class Life(NamedTuple):
     """Dated facts, and questions with the answers that count as right."""
 
@@ -211,13 +207,7 @@ def answered(store: Store, question: str, asked_at: str) -> list[str]:
             ends = _newest([r for r in told if r.relationship == label and r.source in about])
             if ends:
                 return ends
-    best = max(
-        (r for r in told if r.source in about), key=lambda r: prize(question, r), default=None
-    )
-    if best is None or prize(question, best) < _LEAST:
-        return []
-    alike = (best.source, best.relationship)
-    return _newest([r for r in told if (r.source, r.relationship) == alike])
+    return []
 
 
 def _newest(told: Sequence[Told]) -> list[str]:

@@ -300,9 +300,12 @@ def _merged(
 ) -> Iterable[Relation]:
     """One relation of all rows that say the same and end at the same time."""
     found: dict[tuple[Any, ...], Relation] = {}
+    read: dict[str, tuple[str, ...]] = {}  # a fact's turns, which its relations share
     for row in rows:
         key = (row[11], row[2], row[12], row[8])
-        turns = unpack_ids(row[10])
+        if row[10] not in read:
+            read[row[10]] = unpack_ids(row[10])
+        turns = read[row[10]]
         score = None if scores is None else scores[row[13]]
         if (known := found.get(key)) is not None:
             turns = tuple(dict.fromkeys((*known.turns, *turns)))
