@@ -78,7 +78,7 @@ _ENDS = _any(
     being has have had does do did will would can could may might must should called named known
     he she they it him them her his their its no not never none nothing any anything neither
     everything something someone anyone there here how what why more most much very per outside
-    inside off up down out away back together alone via like"""
+    inside off up down out away back together alone via like himself herself themselves"""
 )
 _WORD = rf"(?!{_ENDS}\b)[\w&][\w&'’+.-]*"
 PHRASE = rf"{_WORD}(?: (?:of (?:the |an? )?)?{_WORD}){{0,6}}(?![\w:])"
@@ -88,8 +88,8 @@ _BARE = rf"(?P<np>(?!(?:{DETERMINER}|with|for|in) ){PHRASE})"
 _COUNT = rf"(?:\d+|{'|'.join(NUMBER_WORDS)})"
 NO_TARGET = re.compile(
     r"(?:mistake|decision|friends|plans?|appointment|speech|offer|money|progress|sure|living|job|"
-    r"[\d.,]+|[^ ]*['’]s .*|part|fuss|difference|effort|role|idea|problem|lot|bit|promise|point|"
-    r"choice|time|letters?)s?"
+    r"[\d.,]+|[A-Z][^ ]*['’]s .*|part|fuss|difference|effort|role|idea|problem|lot|bit|promise|"
+    r"point|choice|time|letters?)s?"
 )
 """What is "made" or "owned" in a manner of speaking."""
 
@@ -183,7 +183,7 @@ EVENT = r"(?:(?!(?:is|was) )[\w'’-]+ ){0,4}?" + _any(
     scan rehearsal premiere launch performance show quiz retreat workshop final audition
     christening baptism viewing assembly gig opening seminar lecture open_day championship
     triathlon regatta parade barbecue picnic procedure camp sale fête dinner convention talk
-    half-marathon hackathon tour screening shift inspection move"""
+    half-marathon hackathon Run Marathon Festival tour screening shift inspection move"""
 )
 JOB = re.compile(
     r"(?:[\w&'’-]+ ){0,3}?(?:\w*[a-z]{2}(?:er|or|ist|ian|eer|man|woman|smith|wright|keeper)|"
@@ -206,13 +206,17 @@ NO_JOB = re.compile(
     re.I,
 )
 DIET = "(?:vegan|vegetarian|pescatarian|flexitarian|teetotal)"
-ILLNESS = r"(?:(?!(?:an?|the|his|her|their|and) )[\w'’-]+ ){0,2}?" + _any(
-    """\\w+(?:itis|osis|[ae]emia|algia|plegia) asthma diabetes migraines? hay_fever epilepsy
+ILLNESS = (
+    r"(?:(?!(?:an?|the|his|her|their|and) )[\w'’-]+ ){0,2}?"
+    + _any(
+        """\\w+(?:itis|osis|[ae]emia|algia|plegia) asthma diabetes migraines? hay_fever epilepsy
     depression anxiety blood_pressure ADHD autism dys(?:lexia|calculia|praxia) eczema tinnitus
     insomnia cancer disease syndrome vertigo glaucoma cataracts? gout lupus sciatica rosacea
     dementia OCD PTSD COPD (?:Parkinson|Alzheimer|Crohn)['’]s(?:_disease)? angina apno?ea disorder
     hernia cholesterol thyroid reflux vitiligo pneumonia flu intolerance murmur stammer concussion
-    chickenpox shingles heart_condition"""
+    chickenpox shingles heart_condition (?:back|knee|neck|joint)_pain"""
+    )
+    + r"(?! to\b)"
 )
 _AILING = (
     "(?:coeliac|celiac|diabetic|asthmatic|epileptic|dyslexic|autistic|ana?emic|colou?r-?blind|"
@@ -234,7 +238,7 @@ _SPORT = (
         """yoga pilates tai_chi qigong judo karate taekwondo aikido jiu-jitsu kendo archery
         gymnastics ballet meditation parkour calligraphy origami capoeira crossfit zumba falconry
         athletics
-        [\\w-]*(?:swim|climb|runn|row|cycl|sail|surf|ski|skat|danc|hik|kayak|walk|knitt)\\w*ing
+        [\\w-]*(?:swim|climb|runn|row|cycl|sail|surf|ski|skat|danc|hik|kayak|walk|knitt|boulder)\\w*ing
         (?:box|fenc|paint|bird|jogg|sew|carv|garden|wrestl|forag|div|weav|paddl)\\w*ing"""
     )
     + ")"
@@ -299,10 +303,10 @@ _JOB_AT = (
 _AS_A = r"(?: as (?:an?|the) [\w -]+?)?"
 _WAS = "(?:was|were|has been|have been)"
 _SOMEBODY = f"(?P<np>{NAME})"
-_BECAME = r"(?:BE|(?:has|have) (?:always )?been|became|turned|went|<+become>)"
+_BECAME = r"(?:BE(?: now)?|(?:has|have) (?:always )?been|became|turned|went|<+become>)"
 
 RULES: tuple[Rule, ...] = (
-    _rule("lives_in", "place", rf"<live>~ (?:in|on|at){_A_FLAT}", PLACE),
+    _rule("lives_in", "place", rf"<live>(?:~| with [^,]+?) (?:in|on|at){_A_FLAT}", PLACE),
     _rule("lives_in", "place", rf"<+moved|emigrated|relocated|settled>(?: back| over| out| down| "
           rf"up)?(?: from [^,]+?)? (?:to|in){_A_FLAT}", PLACE),
     _rule("lives_in", "place", rf"(?:<share>|<rent>)(?: with \w+)?{_A_FLAT[:-1]}", PLACE),
@@ -321,23 +325,24 @@ RULES: tuple[Rule, ...] = (
           "(?:got into|started at|got a place at|goes to) .*? to study)"),
     _rule("studies_at", "organisation", "(?:<study>~ at|<+got|gotten> (?:into|a place at)|"
           "BE (?:an? )?(?:[\\w-]+ )*(?:student|pupil|undergraduate)s? at|"
-          "BE (?:taking|doing) an? [\\w -]+? at)"),
+          "BE (?:taking|doing) an? [\\w -]+? at|BE in (?:his|her|their) \\w+ year at)"),
     _rule("studies_at", "organisation", "(?:(?:goes|go) to|<attend>|<+started>(?: at)?|"
           "BE (?:now )?at)"),
     _rule("member_of", "organisation", f"(?:{_BECAME} (?:an? |the )?(?:[\\w-]+ )?members? of|"
           "BE on the (?:committee|board) of|<belong> to|<+joined>)"),
     _rule("member_of", "organisation", "(?:BE|(?:has|have) been|<sing>|<dance>|<play>|<row>|<swim>|"
           "<drum>|<train>|<practise>|<practice>|<sing>|<compete>)~ (?:in|with|for|at)"),
-    _rule("volunteers_at", "organisation", f"(?:<volunteer>|<help> out|BE an? volunteer)~{_AS_A} "
-          "(?:at|for|with|in)"),
-    _rule("born_in", "place", f"(?:was|were) born (?:on {DATE} )?in", PLACE),
+    _rule("volunteers_at", "organisation", "(?:<volunteer>|<help>(?: out)?|BE an? volunteer)~"
+          f"{_AS_A} (?:at|for|with|in)"),
+    _rule("born_in", "place", f"(?:was|were) born (?:(?:on|in) {DATE} )?in", PLACE),
     _rule("born_on", "date",
           rf"(?:was|were) born(?: in {PLACE.replace('?P<np>', '?:')})? (?:on|in)",
           f"(?:the )?(?P<np>{DATE})"),
     _rule("comes_from", "place", "(?:comes?|BE) (?:originally )?from",
           rf"(?:an? )?(?P<np>(?:[\w-]+ (?:near|in|outside) )?{CAP}(?: {_BETWEEN}{CAP})*)"),
     _rule("visited", "place", "(?:<+went|gone|been|flew|flown|drove|driven|travelled|traveled>"
-          "(?: on [\\w ]+?)?(?: back)? to|<+took|taken> an?~ trip to)", PLACE),
+          "(?: on [\\w ]+?)?(?: back)? to|<+took|taken> an?~ trip to|<+went> \\w+ing in)", PLACE),
+    _rule("visited", "place", "(?:was|were) in", rf"{PLACE}(?= (?:last|for|over|in {_MONTH}))"),
     _rule("visited", "place", "<+visited>",
           rf"(?:the )?(?P<np>(?:[a-z][\w-]* (?:at|in|of) )?{CAP}(?: {_BETWEEN}{CAP})*)"),
     _rule("visited", "place", "(?:<+spent>~ in|(?:(?:BE|<+got|came>)(?: just)? back|"
@@ -350,7 +355,7 @@ RULES: tuple[Rule, ...] = (
     _rule("plans_to_visit", "place", "(?:<plan> to|<intend> to|will|BE going to|BE) "
           "(?:visit|visiting|spend [\\w ]+? in)", PLACE),
     _rule("plans_to_visit", "place", "(?:go|goes|fly|flies|travels?)(?: back)? to",
-          rf"{PLACE}(?= (?:in|on|next|for|at|over) )"),
+          rf"{PLACE}(?= (?:(?:in|on) (?:the )?(?:\d|{_MONTH})|next|over|for) ?)"),
     _rule("has_pet", "pet", "(?:HAVE|(?:has|have) had|<+adopted|rescued|got|bought>|<own>|<keep>|"
           "<live>~ with)",
           rf"(?:(?:an?|the|his|her|their|and) )?(?:old |new )?"
@@ -365,12 +370,14 @@ RULES: tuple[Rule, ...] = (
     _rule("likes", "organisation", "<support>", PLACE),
     _rule("dislikes", "thing", "(?:<hate>|<dislike>|<loathe>|<detest>|"
           "can(?:['’]t|not) (?:stand|bear))"),
-    _rule("allergic_to", "thing", r"(?:BE (?:\w+ly |very )?allergic|HAVE an? (?:\w+ )?allergy) to"),
+    _rule("allergic_to", "thing", r"(?:(?:BE )?(?:\w+ly |very )?allergic|"
+          r"HAVE an? (?:\w+ )?allergy) to"),
     _rule("allergic_to", "thing", "HAVE an?(?: severe| bad| mild| serious)?",
           r"(?P<np>[\w-]+(?: [\w-]+)?) allergy"),
     _rule("has_condition", "thing", f"(?:HAVE(?: had)?|<suffer> from|<live> with|{_WAS} diagnosed "
           "with)(?: an?)?(?: severe| mild| bad| chronic)?", rf"(?P<np>{ILLNESS})(?![\w-])"),
-    _rule("has_condition", "thing", f"(?:<suffer> from|{_WAS} diagnosed with)"),
+    _rule("has_condition", "thing", f"(?:<suffer> from|{_WAS} diagnosed with)",
+          rf"(?!chronic|severe|mild|bad\b){_NOUN}"),
     _rule("has_condition", "thing", "BE(?: an?)?", rf"(?P<np>{_AILING})(?![\w-])"),
     _rule("takes_medicine", "thing", f"(?:<take>|BE on|{_WAS} prescribed|"
           "(?:has )?started(?: taking| on)?|<use>)(?: (?:an?|his|her|their|\\w+|[\\d.]+ ?(?:mg|"
@@ -386,17 +393,20 @@ RULES: tuple[Rule, ...] = (
           rf"(?P<np>{_SPORT})(?![\w-])"),
     _rule("practises", "activity", "(?:<practise>|<practice>|took up|has taken up)", _BARE),
     _rule("learns", "thing", "(?:<learn>|<+started> learning)(?: to play)?"),
-    _rule("learns", "thing", "(?:<take>|HAVE|BE having|<+started>)(?: weekly| private)?",
-          r"(?P<np>(?!(?:an?|the|his|her|their|some)\b)[\w-]+(?: [\w-]+)?) lessons"),
+    _rule("learns", "thing", "(?:<take>|HAVE|BE having|<+started|began>)(?: weekly| private)?",
+          r"(?P<np>(?!(?:an?|the|his|her|their|some)\b)[\w-]+(?: [\w-]+)?) (?:lessons|classes)"),
     _rule("learns", "activity", "(?:<take>|<do>|<+started>) (?:an?|the)",
           r"(?P<np>[\w-]+(?: [\w-]+)?) course"),
-    _rule("speaks", "thing", "(?:<speak>|<know>|BE fluent in)",
+    _rule("speaks", "thing", "<know>(?: some| a little)?",
+          r"(?P<np>[A-Z]\w+(?:ish|ese|ian|ic|ew|ench|eek)|Latin|Hindi|Urdu|Dutch|Welsh)\b"),
+    _rule("speaks", "thing", "(?:<speak>|BE fluent in)",
           r"(?:fluent |some |good |a little |a bit of )?(?P<np>[A-Z]\w+(?: Sign Language)?)"),
     _rule("attends", "event", "(?:<attend>|<+attended|ran|completed|went>(?: to)?|(?:goes|go) to|"
           "BE (?:going to|running)|<take> part in|took part in|(?:has )?signed up for|<do>)",
           rf"(?:an?|the|his|her|their) (?P<np>{EVENT}(?: (?:on|about|for|of) (?!(?:{DATE}|the)\b)"
           r"[a-z][\w-]*(?= in [A-Z]| at |$))?)(?=$|[ ,])"),
-    _rule("bought", "thing", rf"<+bought>(?: {NAME}| them| her| him| themselves)?"),
+    _rule("bought", "thing", r"<+bought>(?: (?:his|her|their) \w+(?= an? )|"
+          rf" {NAME}| (?:them|her|him)(?:self|selves)?)?"),
     _rule("made", "thing", "<+made|built|knitted|sewed|sewn|wrote|written|carved|baked|crocheted|"
           "designed|composed|wove|woven|welded|embroidered>(?: (?:User['’]s|them|him|her))?"),
     _rule("made", "thing", "<+painted|drew|drawn|published|recorded>", rf"an? (?P<np>{PHRASE})"),

@@ -76,7 +76,7 @@ _PRONOUN = re.compile(r"(?:he|she|they|it|both) ")
 _OWN = re.compile(r"(?<!\w)(?:his|her|their) (?=[a-z])")
 _HEAD = re.compile(NAME)
 _SOME = r"(?:(?!(?:an?|the|and|with|of|who|whose|his|her|their|is|was|has|in) )[a-z][\w-]* ){0,2}?"
-_ROLE_HERE = re.compile(rf"(?P<what>{_SOME}(?:{ROLE}|{PET}))(?![\w-])(?!['’]s side)", re.I)
+_ROLE_HERE = re.compile(rf"(?P<what>{_SOME}(?:{ROLE}|{PET}))(?![\w-])(?!['’]s side| tongue)", re.I)
 _POSSESSIVE = re.compile(rf"['’]s? {_ROLE_HERE.pattern}", re.I)
 _ANY_POSSESSIVE = re.compile(
     rf"(?<!\w)(?P<who>{NAME})['’]s? (?={_ROLE_HERE.pattern.replace('?P<what>', '?:')})"
@@ -117,6 +117,7 @@ _BE_A = re.compile(
 _HAS_KIN = re.compile(
     rf"(?:has|have)(?: got)? (?P<many>an? |\w+ )(?P<what>{_SOME}{ROLE})(?![\w-])", re.I
 )
+_AND_KIN = re.compile(rf"(?:,| and|, and) (?P<many>an? )(?P<what>{_SOME}{ROLE})(?![\w-])", re.I)
 _IS_KIN = re.compile(
     rf"(?:is|are|isn['’]t .*? but) (?P<who>{NAME})['’]s (?P<what>{_SOME}{ROLE})(?![\w-])"
 )
@@ -242,9 +243,9 @@ class _Reading:
         found = [Entity(name, type, other) for name in names]
         if not _OVER.search(what) and not _DEAD.match(self.text, end):
             self._tie(owners, what, found, named=called is not None)
-        if not called and (where := _FROM.match(self.text, end)):  # "Ana's cousin in Toronto"
-            end = where.end()
-            if where["np"]:
+        if where := _FROM.match(self.text, end):  # "Ana's cousin in Toronto"
+            end = where.end() if not (called and where["np"]) else end
+            if where["np"] and not called:
                 self.add(found[0], "lives_in", Entity(where["np"], "place"))
         return found, end
 
@@ -257,7 +258,7 @@ class _Reading:
         for owner in owners:
             for each in found:
                 self.add(owner, label, each)
-                if label == "has_pet" and named:
+                if label == "has_pet" and named and not what.endswith("s"):
                     self.add(each, "is_a", Entity(what, "thing"))
 
     def read_possessives(self) -> None:
@@ -428,6 +429,8 @@ class _Reading:
             return (people[0][:1], people[1]) if people else ([], end)
         if label in _OWN_LABELS and NO_TARGET.fullmatch(name):
             return [], end
+        if label == "made" and re.fullmatch(CAP, name):
+            return [], end
         if label == "owns" and re.search(rf"\b{PET}$", name):
             return [], end
         if rule.type == "organisation" and label != "likes":
@@ -472,8 +475,14 @@ class _Reading:
         surely = re.match(r".*(?:joined|belong|member|committee)|plays? \w+ for the [A-Z]", verb)
         if label == "member_of" and not surely and not TEAM.fullmatch(name):
             return None
-        if not (capital or WORKPLACE.fullmatch(name)):
-            return None
+        if Entity(name, "person") in {end for t in self.found for end in (t.source, t.target)}:
+            return None  # "works for Ana"
+        placed = re.search(
+            r"\b(?:work(?:s|ing)?|volunteers?)\b.* in$",
+            self.text[match.start() : match.start("np") - 1],
+        )
+        if not WORKPLACE.fullmatch(name) and (not capital or placed):
+            return None  # "works in Graz"
         if re.fullmatch(DATE, name):
             return None
         return self._place_of(name, match.end("np"))
@@ -538,16 +547,19 @@ class _Reading:
 
     def _kin(self, subjects: list[Entity], text: str, at: int) -> None:
         """Kin that somebody has, or is; what somebody is taught or given."""
-        if match := _HAS_KIN.match(text, at):
-            one = match["many"] in ("a ", "an ")
-            called = _CALLED.match(self.text, match.end())
-            if called and not re.match("no|any", match["many"]):
-                names = _names(called["names"])
-                self._tie(subjects, match["what"], [Entity(n, "person") for n in names], named=True)
-            elif one and not _OVER.search(match["what"]):
+        kin = _HAS_KIN.match(text, at)
+        while kin:
+            one, end = kin["many"] in ("a ", "an "), kin.end()
+            called = _CALLED.match(self.text, end)
+            if called and not re.match("no|any", kin["many"]):
+                names = [_first_name(called["names"])] if one else _names(called["names"])
+                self._tie(subjects, kin["what"], [Entity(n, "person") for n in names], named=True)
+                end = called.start("names") + len(names[0]) if one else called.end()
+            elif one and not _OVER.search(kin["what"]):
                 for subject in subjects:
-                    unnamed = Entity(f"{subject.name}'s {match['what']}", "person")
-                    self._tie([subject], match["what"], [unnamed], named=False)
+                    unnamed = Entity(f"{subject.name}'s {kin['what']}", "person")
+                    self._tie([subject], kin["what"], [unnamed], named=False)
+            kin = _AND_KIN.match(text, end)
         if match := _IS_KIN.match(text, at):
             self._read.add(match.start("what"))
             self._tie([Entity(match["who"], "person")], match["what"], subjects, named=True)
@@ -555,8 +567,10 @@ class _Reading:
             learner = Entity(match["who"] or match["whom"], "person")
             self.add(learner, "learns", Entity(match["np"] or match["what"], "thing"))
         if match := _GAVE.match(text, at):
-            owner = self.about[0] if match["who"].islower() else Entity(match["who"], "person")
-            owner = Entity("User", "person") if "User" in self.text[:at] else owner
+            owner = Entity(match["who"], "person")
+            if match["who"].islower():  # "Ana's uncle left her his boat"
+                giver = self.about[0]
+                owner = next((t.source for t in self.found if t.target == giver), giver)
             owned = next(r for r in RULES if r.label == "owns" and "given" in r.form.pattern)
             if thing := owned.form.match(f"has a {text[match.end() :]}"):
                 name = thing["np"]
