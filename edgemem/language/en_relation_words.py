@@ -175,7 +175,9 @@ WORKPLACE = re.compile(
     r"call centre|harbou?r|yard|site|publisher|market|stall|ward|hospice|barracks|quarry|mine)",
     re.I,
 )
-DWELLING = r"(?:flat|house|apartment|room|cottage|place|studio|bungalow|home|cabin|village|suburb)"
+DWELLING = _any(
+    "flat house apartment room cottage place studio bungalow home cabin village suburb caravan hut boat"
+)
 EVENT = r"(?:(?!(?:is|was) )[\w'’-]+ ){0,4}?" + _any(
     """concert wedding anniversary party exam test interview appointment surgery operation meeting
     match race festival trip flight lesson class course conference evening recital funeral
@@ -227,7 +229,7 @@ _MEDICINE = (
     r"again|cabin|pain|basin|coffee|tone|stone|turpentine|ballet)s?\b)"
     r"(?:(?:blood pressure|iron|vitamin|thyroid|sleeping|allergy|water|heart|fish oil) )?"
     r"(?:vitamin [A-Z]\d*|\w*(?:pril|sartan|statins?|xaban|zole|pam|lam|cillin|mycin|profen|"
-    r"phen|min|lin|line|zine|xine|tine|pine|olol|onide|rine|pirin|codeine|terol|tamol|done|sone|solone|mide|zide|gliptin|"
+    r"phen|pram|min|lin|line|zine|xine|tine|pine|olol|onide|rine|pirin|codeine|terol|tamol|done|sone|solone|mide|zide|gliptin|"
     r"pentin|gabalin|toin|farin|parin|oxin|tan|thium|phine)|pills?|tablets?|insulin|HRT|steroids|"
     r"anti(?:depressants?|biotics|histamines?)|beta blockers|painkillers|supplements|"
     r"probiotics)"
@@ -310,26 +312,30 @@ RULES: tuple[Rule, ...] = (
     _rule("lives_in", "place", rf"<+moved|emigrated|relocated|settled>(?: back| over| out| down| "
           rf"up)?(?: from [^,]+?)? (?:to|in){_A_FLAT}", PLACE),
     _rule("lives_in", "place", rf"(?:<share>|<rent>)(?: with \w+)?{_A_FLAT[:-1]}", PLACE),
-    _rule("lives_in", "place", "BE (?:now )?(?:based|at home) in", PLACE),
-    _rule("works_as", "activity", "(?:<work>|started work(?:ing)?)~ as"),
+    _rule("lives_in", "place",
+          "(?:BE (?:now )?(?:based|at home)|<+moved> in with [^,]+?) in", PLACE),
+    _rule("works_as", "activity", "(?:(?:<work>|(?:started|began) work(?:ing)?)~ as|"
+          "(?:was|got|has been) promoted to|<+qualified|retrained> as)"),
     _rule("works_as", "activity", f"(?:HAVE|<+got|found|taken|took|landed>) {_JOB_AT} as"),
-    _rule("works_at", "organisation", f"(?:<work>~|started(?: work(?:ing)?)?){_AS_A} "
+    _rule("works_at", "organisation", f"(?:<work>~|(?:started|began)(?: work(?:ing)?)?){_AS_A} "
           "(?:at|for|in)"),
     _rule("works_at", "organisation", f"(?:HAVE|<+got|found|taken|took|landed|started>) {_JOB_AT}"
           f"{_AS_A} (?:at|with|in)"),
     _rule("works_at", "organisation", "<+moved|relocated|emigrated> .*? for "
           f"{_JOB_AT} (?:at|with)"),
-    _rule("works_at", "organisation", "(?:<teach>|<share> an office|BE employed)~ (?:at|by)"),
-    _rule("studies", "activity", "(?:<study>|BE (?:doing|studying for) an? "
+    _rule("works_at", "organisation", "(?:(?:<teach>|<share> an office|BE employed)~ "
+          "(?:at|by)|(?:was|got|has been) hired by)"),
+    _rule("studies", "activity", "(?:<study>|(?:BE (?:doing|studying for)|<+started|began>) an? "
           "(?:degree|PhD|master['’]s) in|"
           "(?:got into|started at|got a place at|goes to) .*? to study)"),
     _rule("studies_at", "organisation", "(?:<study>~ at|<+got|gotten> (?:into|a place at)|"
           "BE (?:an? )?(?:[\\w-]+ )*(?:student|pupil|undergraduate)s? at|"
           "BE (?:taking|doing) an? [\\w -]+? at|BE in (?:his|her|their) \\w+ year at)"),
     _rule("studies_at", "organisation", "(?:(?:goes|go) to|<attend>|<+started>(?: at)?|"
+          "<+enrolled|transferred|switched> (?:at|to|in)|"
           "BE (?:now )?at)"),
     _rule("member_of", "organisation", f"(?:{_BECAME} (?:an? |the )?(?:[\\w-]+ )?members? of|"
-          "BE on the (?:committee|board) of|<belong> to|<+joined>)"),
+          "BE on the (?:committee|board) of|<belong> to|<+joined>|<+signed> for)"),
     _rule("member_of", "organisation", "(?:BE|(?:has|have) been|<sing>|<dance>|<play>|<row>|<swim>|"
           "<drum>|<train>|<practise>|<practice>|<sing>|<compete>)~ (?:in|with|for|at)"),
     _rule("volunteers_at", "organisation", "(?:<volunteer>|<help>(?: out)?|BE an? volunteer)~"
@@ -380,6 +386,7 @@ RULES: tuple[Rule, ...] = (
           rf"(?!chronic|severe|mild|bad\b){_NOUN}"),
     _rule("has_condition", "thing", "BE(?: an?)?", rf"(?P<np>{_AILING})(?![\w-])"),
     _rule("takes_medicine", "thing", f"(?:<take>|BE on|{_WAS} prescribed|"
+          "(?:switched|changed)(?: from [^ ]+)? to|"
           "(?:has )?started(?: taking| on)?|<use>)(?: (?:an?|his|her|their|\\w+|[\\d.]+ ?(?:mg|"
           "milligrams?|micrograms|units)(?: of)?))??", rf"(?P<np>{_MEDICINE})(?![\w-])"),
     _rule("follows_diet", "thing", rf"{_BECAME}(?: an?)?(?: strict(?:ly)?)?", rf"(?P<np>{DIET})\b"),
@@ -389,7 +396,7 @@ RULES: tuple[Rule, ...] = (
           r"(?P<np>halal|kosher|vegan|vegetarian|gluten-free|plant-based)\b"),
     _rule("plays", "thing", "(?:<play>|<practise>|<practice>)", rf"(?:the|an?) (?P<np>{PHRASE})"),
     _rule("plays", "activity", "<play>", rf"{_BARE}(?! for (?:the )?[A-Z])"),
-    _rule("practises", "activity", r"(?:does|do|BE doing|goes|go|took up|has taken up)",
+    _rule("practises", "activity", r"(?:does|do|BE doing|goes|go|took up|has taken up|<+started>)",
           rf"(?P<np>{_SPORT})(?![\w-])"),
     _rule("practises", "activity", "(?:<practise>|<practice>|took up|has taken up)", _BARE),
     _rule("learns", "thing", "(?:<learn>|<+started> learning)(?: to play)?"),
@@ -415,8 +422,8 @@ RULES: tuple[Rule, ...] = (
           r"(?=$|,| (?:years )?old| and | this | in | on | last )"),
     _rule("married_to", "person", "(?:(?:BE|has been|got) married to|<+married>)", _SOMEBODY),
     _rule("engaged_to", "person", "(?:(?:BE|got) engaged|<+proposed>) to", _SOMEBODY),
-    _rule("partner_of", "person", "(?:BE|has been) (?:dating|seeing|going out with|"
-          "(?:in a relationship|together) with)", _SOMEBODY),
+    _rule("partner_of", "person", "(?:(?:BE(?: now)?|has been) (?:dating|seeing|going out with|"
+          "(?:in a relationship|together) with)|<+got> together with)", _SOMEBODY),
     _rule("friend_of", "person", "(?:BE|became|has been) (?:\\w+ )?friends with", _SOMEBODY),
     _rule("colleague_of", "person", "<work>(?: closely)? with", rf"{_SOMEBODY}(?=$| at )"),
     _rule("neighbour_of", "person", "<live> next door to", _SOMEBODY),

@@ -118,6 +118,9 @@ _HAS_KIN = re.compile(
     rf"(?:has|have)(?: got)? (?P<many>an? |\w+ )(?P<what>{_SOME}{ROLE})(?![\w-])", re.I
 )
 _AND_KIN = re.compile(rf"(?:,| and|, and) (?P<many>an? )(?P<what>{_SOME}{ROLE})(?![\w-])", re.I)
+_TO_SCHOOL = re.compile(
+    r"go|attend|(?:is|are)(?: now)? at|(?:has |have )?(?:start|enrol|transfer|switch)"
+)
 _IS_KIN = re.compile(
     rf"(?:is|are|isn['’]t .*? but) (?P<who>{NAME})['’]s (?P<what>{_SOME}{ROLE})(?![\w-])"
 )
@@ -135,7 +138,9 @@ _WHAT_IS: tuple[tuple[Label, EntityType, re.Pattern[str]], ...] = (
     ("born_on", "date", re.compile(
         rf"['’]s? birthday (?:is|falls) (?:on |in )?(?:the )?(?P<np>{DATE})"
     )),
-    ("lives_in", "place", re.compile(rf"['’]s? (?:\w+ )?{DWELLING} is (?:now )?in {PLACE}")),
+    ("lives_in", "place", re.compile(
+        rf"['’]s? (?:\w+ )?(?:{DWELLING}|address) is (?:now )?in {PLACE}"
+    )),
     ("likes", "thing", re.compile(
         rf"['’]s? (?:\w+ )?favou?rite [\w ]+? (?:is|are) (?:the )?(?P<np>{PHRASE})"
     )),
@@ -460,8 +465,8 @@ class _Reading:
     def _organisation(self, rule: Rule, match: re.Match[str]) -> Entity | None:
         label, name, verb = rule.label, match["np"], match[0]
         capital = re.match(CAPITAL, name) is not None
-        if label == "studies_at" and verb.startswith(("go", "attend", "is at", "are at", "start")):
-            if not SCHOOL.fullmatch(name):
+        if label == "studies_at" and _TO_SCHOOL.match(verb):
+            if not SCHOOL.fullmatch(name) or re.fullmatch("school|college|university", name):
                 return None
         elif label == "studies_at" and not (capital or SCHOOL.fullmatch(name)):
             return None
@@ -472,7 +477,9 @@ class _Reading:
             and (not re.search(r"work|job|appren|as", verb))
         ):
             return None
-        surely = re.match(r".*(?:joined|belong|member|committee)|plays? \w+ for the [A-Z]", verb)
+        surely = re.match(
+            r".*(?:joined|belong|member|committee)|signed|plays? (?:\w+ )?for (?:the )?[A-Z]", verb
+        )
         if label == "member_of" and not surely and not TEAM.fullmatch(name):
             return None
         if Entity(name, "person") in {end for t in self.found for end in (t.source, t.target)}:
