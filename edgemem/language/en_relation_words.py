@@ -176,7 +176,8 @@ WORKPLACE = re.compile(
     re.I,
 )
 DWELLING = _any(
-    "flat house apartment room cottage place studio bungalow home cabin village suburb caravan hut boat"
+    "flat house apartment room cottage place studio bungalow home cabin village suburb caravan hut "
+    "boat"
 )
 EVENT = r"(?:(?!(?:is|was) )[\w'’-]+ ){0,4}?" + _any(
     """concert wedding anniversary party exam test interview appointment surgery operation meeting
