@@ -2,6 +2,7 @@
 
     python -m bench.graph FILE... --json OUT
     python -m bench.graph --lives FILE... --json OUT
+    python -m bench.graph --evidence FILE... --json OUT
     python -m bench.graph --edges 1000000 --memories 5000 --json OUT
 
 A FILE holds facts and under each its relations: "> SOURCE:type | label | TARGET:type", or "> none";
@@ -14,6 +15,9 @@ because of what they show.
 ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
 alone: what the user, or whoever it names, has of the relation that its words ask for, the newest
 where there can be one. No model says which fact ends which.
+
+--evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. Of these, how
+many are among the best ten memories of a search, and among the sources of `evidence` in 250 tokens.
 
 --edges: a store of so many relations, a hundred to a fact; of 500 names all that is told of each.
 --memories: a store of so many facts, and what telling relations adds to a search.
@@ -28,6 +32,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,10 +42,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bench import report
+from edgemem import Memory
+from edgemem.config import load_settings
 from edgemem.graph import facts
 from edgemem.language import asked_day, triples, words
 from edgemem.results import Entity, Scope, to_utc
 from edgemem.results import Relation as Told
+from edgemem.runtime.embedder import Embedder
 from edgemem.store import NewMemory, NewRelation, Store
 from edgemem.store.relations import relations, relations_of
 
@@ -159,7 +167,8 @@ class Life(NamedTuple):
 
     name: str
     facts: list[tuple[str, str]]
-    questions: list[tuple[str, list[str]]]
+    questions: list[tuple[str, list[str], list[int]]]
+    """Question, answers, and the numbers of the facts that it needs."""
 
 
 def read_lives(file: Path) -> list[Life]:
@@ -169,8 +178,9 @@ def read_lives(file: Path) -> list[Life]:
         if line.startswith("## "):
             lives.append(Life(line[3:], [], []))
         elif line.startswith("? "):
-            question, answers, *_ = line[2:].split(" | ")
-            lives[-1].questions.append((question, answers.split(" / ")))
+            question, answers, *needs = line[2:].split(" | ")
+            needed = [int(n) - 1 for n in re.findall(r"\d+", "".join(needs))]
+            lives[-1].questions.append((question, answers.split(" / "), needed))
         elif found := re.fullmatch(r"(\d{4}-\d\d-\d\d) \| (.+)", line):
             lives[-1].facts.append((to_utc(f"{found[1]}T12:00:00+00:00"), found[2]))
         elif line.strip() and not line.startswith("#"):
@@ -222,7 +232,7 @@ def score_lives(file: Path) -> dict[str, Any]:
     for life in read_lives(file):
         last = datetime.fromisoformat(life.facts[-1][0])
         with told_of(life) as store:
-            for question, answers in life.questions:
+            for question, answers, _ in life.questions:
                 found = answered(store, question, to_utc(last + timedelta(days=3)))
                 asked += 1
                 silent += not found
@@ -238,6 +248,33 @@ def score_lives(file: Path) -> dict[str, Any]:
         "share": round(right / asked, 3),
         "wilson_95": [round(low, 3), round(high, 3)],
     }
+
+
+def score_evidence(file: Path) -> dict[str, Any]:
+    """Shares of the needed facts that a search and the evidence have, and the tokens of both."""
+    embedder = Embedder.load(load_settings().embedder)
+    needed = by_search = by_evidence = tokens = of_search = 0
+    for life in read_lives(file):
+        with Memory(":memory:", embedder=embedder) as memory:
+            with memory._writing(embedder) as tx:
+                for number, (when, fact) in enumerate(life.facts):
+                    item = replace(_fact(str(number), fact, when), vectors=embedder.embed([fact]))
+                    tx.add_memory(item)
+                    tx.set_relations(item.id, facts.read(fact, when), facts.VERSION)
+            for question, _, needs in life.questions:
+                gold = set(map(str, needs))
+                hits = memory.search(question, top_k=10)
+                found = memory.evidence(question, budget=250)
+                needed += len(gold)
+                by_search += len(gold & {hit.id for hit in hits})
+                by_evidence += len(gold & set(found.sources))
+                tokens += found.tokens
+                of_search += sum(embedder.count_tokens(hit.memory) for hit in hits)
+    return {
+        "file": file.name, "facts_needed": needed,
+        "of_search": round(by_search / needed, 3), "of_evidence": round(by_evidence / needed, 3),
+        "tokens_to_searchs": round(tokens / max(1, of_search), 3),
+    }  # fmt: skip
 
 
 # -- what it costs -----------------------------------------------------------------------------
@@ -315,6 +352,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
     parser.add_argument("--lives", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--evidence", nargs="+", type=Path, default=[], metavar="FILE")
     parser.add_argument("--edges", type=int, metavar="N", help="relations of a large store")
     parser.add_argument("--memories", type=int, metavar="N", help="facts of a store")
     parser.add_argument("--other", action="store_true", help="count the label `other`, too")
@@ -331,6 +369,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             counted = figures([wanted for _, wanted in labelled], found, other=options.other)
             rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 3)})
     rows += [score_lives(file) for file in options.lives]
+    rows += [score_evidence(file) for file in options.evidence]
     if options.edges:
         rows.append(one_hop(options.edges))
     if options.memories:

@@ -63,3 +63,14 @@ def test_what_it_costs_is_measured_on_a_store_of_that_size(tmp_path):
     hop, beside = json.loads(out.read_text())["rows"]
     assert 900 < hop["relations"] <= 1000 and hop["p50_ms"] > 0 and hop["told_of_a_name"] > 1
     assert beside["memories"] == 20 and beside["p95_ms"] >= beside["p50_ms"] > 0
+
+
+@pytest.mark.models
+def test_the_facts_that_evidence_has_are_counted_beside_a_searchs(tmp_path):
+    file, out = tmp_path / "lives.txt", tmp_path / "out.json"
+    text = LIVES.split("?")[0] + "? Where did I live before Rome? | Oslo | needs: 1, 2\n"
+    file.write_text(text)
+    graph.main(["--evidence", str(file), "--json", str(out)])
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["facts_needed"] == 2 and row["of_search"] == 1
+    assert 0 <= row["of_evidence"] <= 1 and row["tokens_to_searchs"] > 0

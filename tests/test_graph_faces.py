@@ -16,6 +16,7 @@ from serverkit import Running
 
 from edgemem import Memory
 from edgemem.cli import output
+from edgemem.cloud.never import guard
 from edgemem.cloud.redact import People
 from edgemem.graph import facts
 from edgemem.store.relations import entities
@@ -122,3 +123,14 @@ def test_redaction_knows_people_by_their_aliases() -> None:
         people.learn(memory.store)
         assert {"Katarzyna", "Qqsia"} <= people.names()
         assert not {"User", "Oslo"} & people.names()
+
+
+def test_what_is_never_sent_by_one_name_is_not_sent_by_another() -> None:
+    with quick() as memory:
+        id = memory.add("x", infer=False)[0].id
+        with memory.store.transaction() as tx:
+            text = "User's sister Katarzyna, known as Kasia, lives in Oslo."
+            tx.set_relations(id, facts.read(text, "2024-03-01T00:00:00+00:00"), 1)
+        assert not guard(memory.store, ["katarzyna"]).allows("Kasia called.")
+        assert guard(memory.store, ["bartek"]).allows("Kasia called.")
+        assert guard(memory.store, []).allows("Katarzyna called.")

@@ -18,6 +18,7 @@ from edgemem.language import content_words, sentences, words
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.receipts import Related, marked_texts, marks, related
+from edgemem.store.relations import other_names
 
 __all__ = ["Guard", "guard", "matches"]
 
@@ -69,8 +70,16 @@ class Guard:
 def guard(store: Store, patterns: Sequence[str]) -> Guard:
     """The rules in force. patterns: of the settings, beside those in the store."""
     found = marks(store)
+    given = (*patterns, *(mark.pattern for mark in found if mark.pattern is not None))
+    # Whom a pattern names by one name may be called by another.
+    aliases = [
+        name
+        for names in (other_names(store) if given else ())
+        if any(matches(pattern, name) for pattern in given for name in names)
+        for name in names
+    ]
     return Guard(
-        patterns=(*patterns, *(mark.pattern for mark in found if mark.pattern is not None)),
+        patterns=(*given, *aliases),
         scopes=tuple(mark.scope for mark in found if mark.pattern is None),
         quotes=frozenset(quote for text in marked_texts(store) for quote in _quotes(text)),
     )

@@ -605,11 +605,14 @@ class People:
         """Read what was written since the last time."""
         if store.generation() < self._generation:  # another file in its place
             self._generation = 0
-        self._generation, texts = named_texts(store, self._generation)
+        before = self._generation
+        self._generation, texts = named_texts(store, before)
         for said in texts:
             if said.speaker is not None:
                 self._sure.add(said.speaker)
             self.read(said.text)
+        if self._generation == before:
+            return
         # Whom the graph knows, under every alias; not "Ana's sister", which is no name.
         known = entity_names(store, ("person",))
         self._sure |= {name for name in known if not _OF_SOMEBODY.search(name)} - {"User"}

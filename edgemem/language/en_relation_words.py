@@ -25,6 +25,7 @@ __all__ = [
     "NAMES",
     "NO_JOB",
     "NO_TARGET",
+    "OWNED",
     "PET",
     "PHRASE",
     "PLACE",
@@ -246,7 +247,7 @@ _SPORT = (
     )
     + ")"
 )
-_OWNED = (
+OWNED = (
     rf"(?P<np>(?:{_WORD} ){{0,4}}?"
     + _any(
         """car van boat narrowboat caravan motorbike motorcycle bike bicycle scooter moped house
@@ -369,7 +370,7 @@ RULES: tuple[Rule, ...] = (
           rf"(?P<np>(?:(?!(?:an?|the|of) )[\w-]+ ){{0,3}}?{PET}){_HERE}"),
     _rule("owns", "thing", "(?:<own>|<co-own>|<+inherited|opened>)"),
     _rule("owns", "thing", "(?:HAVE|<+got>|(?:was|were) given) (?:an?|the|his|her|their)"
-          "(?: old| new)?", _OWNED),
+          "(?: old| new)?", OWNED),
     _rule("drives", "thing", "<drive>",
           rf"(?:an?|the|his|her|their) (?:(?:old|new) )?(?P<np>{PHRASE})(?! to\b)"),
     _rule("likes", "thing", "(?:<like>|<love>|<enjoy>|<adore>|<prefer>|BE (?:very )?"

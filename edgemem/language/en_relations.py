@@ -26,6 +26,7 @@ from edgemem.language.en_relation_words import (
     NAMES,
     NO_JOB,
     NO_TARGET,
+    OWNED,
     PET,
     PHRASE,
     PLACE,
@@ -129,7 +130,7 @@ _TEACHES = re.compile(
     rf"(?P<what>{PHRASE}) to (?P<whom>{NAME}))"
 )
 _GAVE = re.compile(
-    rf"(?:left|gave) (?P<who>{NAME}|them|him|her) (?:his|her|their|an?|the)(?: old)? "
+    rf"(?:left|gave) (?P<who>{NAME}|them|him|her) (?:his|her|their|an?|the)(?: old)? {OWNED}"
 )
 _APPOINTMENT = re.compile(rf"has an? (?P<np>{EVENT}(?: with {NAME})?)(?= (?:on|in) )")
 
@@ -578,10 +579,7 @@ class _Reading:
             if match["who"].islower():  # "Ana's uncle left her his boat"
                 giver = self.about[0]
                 owner = next((t.source for t in self.found if t.target == giver), giver)
-            owned = next(r for r in RULES if r.label == "owns" and "given" in r.form.pattern)
-            if thing := owned.form.match(f"has a {text[match.end() :]}"):
-                name = thing["np"]
-                self.add(owner, "owns", Entity(name, "thing"))
+            self.add(owner, "owns", Entity(match["np"], "thing"))
 
 
 _LISTED = frozenset(

@@ -28,6 +28,7 @@ __all__ = [
     "forget_entities",
     "import_relation",
     "normalised",
+    "other_names",
     "relations",
     "relations_of",
     "unread_facts",
@@ -363,6 +364,18 @@ def entity_names(store: Store, types: Iterable[str]) -> list[str]:
         wanted,
     )
     return [row[0] for row in rows]
+
+
+def other_names(store: Store) -> list[tuple[str, ...]]:
+    """The names of each entity that has more than one."""
+    rows = store.select(
+        "SELECT e.id, e.name FROM entities e WHERE e.id IN (SELECT entity FROM aliases) "
+        "UNION SELECT entity, name FROM aliases ORDER BY 1, 2"
+    )
+    found: dict[int, list[str]] = {}
+    for id, name in rows:
+        found.setdefault(id, []).append(name)
+    return [tuple(names) for names in found.values()]
 
 
 def unread_facts(store: Store, version: int) -> list[tuple[str, str, str, str | None]]:
