@@ -306,7 +306,7 @@ _JOB_AT = (
 )
 _AS_A = r"(?: as (?:an?|the) [\w -]+?)?"
 _WAS = "(?:was|were|has been|have been)"
-_SOMEBODY = f"(?P<np>{NAME})"
+_SOMEBODY = f"(?:an? [^,]+? called )?(?P<np>{NAME})"
 _BECAME = r"(?:BE(?: now)?|(?:has|have) (?:always )?been|became|turned|went|<+become>)"
 
 RULES: tuple[Rule, ...] = (

@@ -82,8 +82,12 @@ _POSSESSIVE = re.compile(rf"['’]s? {_ROLE_HERE.pattern}", re.I)
 _ANY_POSSESSIVE = re.compile(
     rf"(?<!\w)(?P<who>{NAME})['’]s? (?={_ROLE_HERE.pattern.replace('?P<what>', '?:')})"
 )
+_OF_A_PEOPLE = (  # "Ana's wife is Danish" names nobody
+    r"\w+(?:ish|ese|ian|[cr]an|ean|ic|ch|ist|ew|ek|man|im|ss|ni|li|qi|sh|nt|du|kh|ai)$"
+)
 _CALLED = re.compile(
-    r"(?:,? (?:who is |is |are )?(?:called|named) | is (?=(?:Mr|Mrs|Ms|Dr)\b)|[,:]? )"
+    r"(?:,? (?:who is |is |are )?(?:called|named) |['’]s name is | is (?=(?:Mr|Mrs|Ms|Dr)\b)|"
+    rf" is (?={NAME}$)(?!{_OF_A_PEOPLE})|[,:]? )"
     rf"(?P<names>{NAMES})(?P<apart>(?=,|$))?"
 )
 _BY_NAME = re.compile(rf" (?:called|named) (?:the )?(?P<np>{CAP}(?: (?:and |& |of |the )*{CAP})*)")
@@ -156,6 +160,14 @@ _WHAT_IS: tuple[tuple[Label, EntityType, re.Pattern[str]], ...] = (
         rf"(?P<np>{CAP}(?: (?:& |and )?{CAP})*)"
     )),
 )  # fmt: skip
+_OF_THING = re.compile(
+    r"['’]s? (?:new )?(?:car|van|bike|bicycle|motorbike|boat|scooter|piano|phone|caravan) is "
+    rf"(?:an? )?(?:old )?(?P<np>{PHRASE})"
+)
+_OF_ORGANISATION = re.compile(
+    rf"['’]s? (?P<kind>[a-z][\w -]*?) is (?:called|named) (?:the )?"
+    rf"(?P<np>{CAP}(?: (?:& |and |of |the )?{CAP})*)"
+)
 _OF_EVENT = re.compile(
     rf"(?:[Tt]he (?:{NAME}['’]s? )?|{NAME}['’]s? |['’]s? )(?:next |last |first )?"
     rf"(?P<what>{EVENT}(?: to {CAP})?) (?:is|takes place|starts|begins|will be)"
@@ -381,6 +393,10 @@ class _Reading:
         for label, type, form in _WHAT_IS if self.about else ():
             if match := form.match(self.text, self._about_end):
                 self.add(self.about[0], label, Entity(match["np"], type))
+        if self.about and (match := _OF_THING.match(self.text, self._about_end)):
+            self.add(self.about[0], "owns", Entity(match["np"], "thing"))
+        if self.about and (match := _OF_ORGANISATION.match(self.text, self._about_end)):
+            self._named(self.about[0], match["kind"], Entity(match["np"], "organisation"))
         match = _OF_EVENT.match(self.text, self._about_end)
         if match := match or _OF_EVENT.match(self.text):
             self._when(Entity(match["what"], "event"), self.text, match.start("rest"))
@@ -394,6 +410,20 @@ class _Reading:
                 if kind:
                     self.add(place, "is_a", Entity(kind, "thing"))
                 self._where(place, max(0, self.text.find(" in ", match.end("name"))))
+
+    def _named(self, whose: Entity, kind: str, organisation: Entity) -> None:
+        """What an organisation is to the one whose it is: "Ana's choir is called the Larks"."""
+        if not WORKPLACE.fullmatch(kind):
+            return
+        label: Label = "owns"
+        if TEAM.fullmatch(kind):
+            label = "member_of"
+        elif SCHOOL.fullmatch(kind):
+            label = "studies_at"
+        elif re.fullmatch(r".*(?:company|firm|office|agency|department|ministry)", kind):
+            label = "works_at"
+        self.add(whose, label, organisation)
+        self.add(organisation, "is_a", Entity(kind, "thing"))
 
     def _apply(self, rule: Rule, match: re.Match[str], subjects: list[Entity], text: str) -> None:
         label = rule.label
@@ -491,7 +521,7 @@ class _Reading:
         )
         if not WORKPLACE.fullmatch(name) and (not capital or placed):
             return None  # "works in Graz"
-        if re.fullmatch(DATE, name):
+        if re.fullmatch(DATE, name) or re.search(rf"^same |['’]s? {ROLE}$", name):
             return None
         return self._place_of(name, match.end("np"))
 
