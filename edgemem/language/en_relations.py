@@ -42,19 +42,23 @@ from edgemem.language.en_relation_words import (
 )
 from edgemem.results import Entity, EntityType, Label, Triple
 
-__all__ = ["triples"]
+__all__ = ["LONGEST", "triples"]
+
+LONGEST = 1000
+"""Characters of a fact."""
 
 
 def triples(fact: str) -> list[Triple]:
     """What a fact says, in its order, but of what kind things are last.
 
-    A question says nothing, a condition nothing but kin.
+    A question says nothing, a condition nothing but kin. What is longer than a fact (LONGEST) is not
+    read: some patterns take the square of its length.
 
     >>> [(t.source.name, t.label, t.target.name) for t in triples("Ana's dog Rex is a poodle.")]
     [('Ana', 'has_pet', 'Rex'), ('Rex', 'is_a', 'poodle')]
     """
     text = " ".join(fact.split()).rstrip(".! ")
-    if text.endswith("?"):
+    if text.endswith("?") or len(text) > LONGEST:
         return []
     reading = _Reading(text)
     for subjects, start, end in list(reading.clauses()):
