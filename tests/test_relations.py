@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from time import perf_counter
 
 import pytest
 from hypothesis import given
@@ -89,9 +90,7 @@ def test_a_death_ends_what_somebody_was() -> None:
 
 
 def test_a_pronoun_of_two_possible_owners_says_nothing() -> None:
-    assert said("Kofi bought Esi's share because her mother called.") == {"Kofi bought share"} or (
-        said("Kofi bought Esi's share because her mother called.") == set()
-    )
+    assert said("Kofi bought Esi's share because her mother called.") == set()
 
 
 WORDS = (
@@ -112,16 +111,12 @@ def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
                 assert word in whole
 
 
-def test_a_long_fact_is_read_in_no_time() -> None:
-    from time import perf_counter
-
+@pytest.mark.parametrize(
+    "words", ["very ", "Ana ", "Ana's ", "and ", "A", "tea, ", "Ana of ", "her sister ", "a b'"]
+)
+def test_a_long_fact_is_read_in_no_time(words: str) -> None:
     triples("User likes tea.")  # compiles
-    for fact in (
-        "User likes " + "very " * 2000 + "tea",
-        "Ana's " * 3000,
-        "and " * 5000,
-        "A" * 9999,
-    ):
+    for fact in (f"User likes {words * (900 // len(words))}", words * 200_000):
         started = perf_counter()
         triples(fact)
         assert perf_counter() - started < 2

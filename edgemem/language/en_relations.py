@@ -51,8 +51,8 @@ LONGEST = 1000
 def triples(fact: str) -> list[Triple]:
     """What a fact says, in its order, but of what kind things are last.
 
-    A question says nothing, a condition nothing but kin. What is longer than a fact (LONGEST) is not
-    read: some patterns take the square of its length.
+    A question says nothing, a condition nothing but kin. What is longer than LONGEST is not read:
+    some patterns take the square of its length.
 
     >>> [(t.source.name, t.label, t.target.name) for t in triples("Ana's dog Rex is a poodle.")]
     [('Ana', 'has_pet', 'Rex'), ('Rex', 'is_a', 'poodle')]
