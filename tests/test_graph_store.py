@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,19 @@ def test_facts_of_an_older_store_are_read_once(store: Store) -> None:
     generation = store.generation()
     read_relations(store)
     assert store.generation() == generation
+
+
+def test_the_kept_file_of_schema_1_gets_its_relations_with_their_ends(tmp_path: Path) -> None:
+    kept = Path(__file__).parent / "fixtures" / "store-v1.db"
+    with Store.open(shutil.copy(kept, tmp_path / "store.db")) as store:
+        read_relations(store)
+        told = relations(store, Scope(), include_invalid=True)
+        assert [(r.source, r.relationship, r.destination, r.valid_to) for r in told] == [
+            ("Ada", "lives_in", "Oslo", None),
+            ("Ada", "lives_in", "Rome", "2024-05-10T09:00:00.000+00:00"),
+            ("Ada", "likes", "coffee", None),
+        ]  # the boat's fact was deleted
+        assert store.check() == []
 
 
 def test_an_export_carries_relations_their_ends_and_aliases(store: Store) -> None:

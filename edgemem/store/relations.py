@@ -281,14 +281,15 @@ def relations_of(
 
 def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[str], list[Any]]:
     now = utc_now()
-    conditions = ["m.deleted_at IS NULL", "(m.expires_at IS NULL OR m.expires_at > ?)"]
-    params: list[Any] = [now]
+    conditions = ["m.deleted_at IS NULL"]
+    params: list[Any] = []
     if not include_invalid:
         conditions += [
+            "(m.expires_at IS NULL OR m.expires_at > ?)",
             "(r.valid_to IS NULL OR r.valid_to > ?)",
             "(? IS NULL OR r.valid_from IS NULL OR r.valid_from <= ?)",
         ]
-        params += [at or now, at, at]
+        params += [now, at or now, at, at]
     for name in SCOPE:
         if (value := getattr(scope, name)) is not None:
             conditions.append(f"m.{name} = ?")
