@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import Bm25Query, bm25, word_features
+from edgemem.kernels import Bm25Query, bm25, distinct, word_features
 from edgemem.language import DAY_TEXT, TIME_WORDS, absolute, content_words, day_text, words
 from edgemem.retrieval.vectors import Columns
 from edgemem.store.changes import word_terms
@@ -211,7 +211,7 @@ class Postings:
         numbers = np.asarray(docs, np.int64).reshape(-1)
         if len(terms) != len(numbers):
             raise ValueError(f"{len(numbers)} documents, but the terms of {len(terms)}; give each")
-        if len(np.unique(numbers)) != len(numbers):
+        if len(distinct(numbers)) != len(numbers):
             raise ValueError("a document occurs twice; give each once, with its terms of now")
         if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= MAX_DOC:
             raise ValueError(
@@ -291,7 +291,7 @@ class Postings:
         return starts, sizes
 
     def _drop(self, docs: IntArray) -> None:
-        docs = np.unique(docs[(docs > 0) & (docs < self.doc_end)])
+        docs = distinct(docs[(docs > 0) & (docs < self.doc_end)])
         docs = docs[self._docs["slot"][docs] >= 0]
         if len(docs):
             self._slots["live"][self._docs["slot"][docs]] = False
