@@ -23,6 +23,7 @@ embeddings, so that a second run is quick.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -74,22 +75,21 @@ class Kept:
 
 
 def kept(embedder: Embedder, texts: Sequence[str], folder: Path | None) -> Kept:
-    """An embedder's vectors of texts, from the folder if they are there."""
+    """An embedder's vectors of texts, from the folder as far as they are there."""
     name = embedder.model_id.replace("@", "-") + ".npz"
     file = None if folder is None else folder / name
+    known: dict[str, np.ndarray] = {}
     if file is not None and file.is_file():
         held = np.load(file)
-        found = dict(zip(held["texts"].tolist(), held["vectors"], strict=True))
-        if set(texts) <= found.keys():
-            return Kept(embedder.model_id, found)
-    parts = [texts[i : i + 64] for i in range(0, len(texts), 64)]
-    vectors = np.concatenate(
-        [embedder.embed(part) for part in track(parts, "embedding", console=_console)]
-    )
-    if file is not None:
+        known = dict(zip(held["texts"].tolist(), held["vectors"], strict=True))
+    left = [text for text in texts if text not in known]
+    for start in track(range(0, len(left), 64), "embedding", console=_console):
+        batch = left[start : start + 64]
+        known.update(zip(batch, embedder.embed(batch), strict=True))
+    if file is not None and left:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(file, texts=np.array(texts), vectors=vectors)
-    return Kept(embedder.model_id, dict(zip(texts, vectors, strict=True)))
+        np.savez(file, texts=np.array(list(known)), vectors=np.stack(list(known.values())))
+    return Kept(embedder.model_id, known)
 
 
 def messages(folder: Path, count: int) -> list[str]:
@@ -140,14 +140,19 @@ def found(memory: Memory, files: Sequence[LocomoFile]) -> dict[str, float]:
 
 
 @contextmanager
-def opened(old: Kept, new: Kept, files: Sequence[LocomoFile]) -> Iterator[Memory]:
-    """A store that was made with one embedder, open with another."""
+def opened(made: Path, new: Kept) -> Iterator[Memory]:
+    """A copy of a store, open with the new embedder."""
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "store.db"
-        with Memory(path, embedder=old) as memory:  # type: ignore[arg-type]
-            ingest(memory, files)
+        path = Path(shutil.copy(made, scratch))
         with Memory(path, embedder=new) as memory:  # type: ignore[arg-type]
             yield memory
+
+
+def stored(path: Path, old: Kept, files: Sequence[LocomoFile]) -> Path:
+    """A store of the files' turns, made with the old embedder."""
+    with Memory(path, embedder=old) as memory:  # type: ignore[arg-type]
+        ingest(memory, files)
+    return path
 
 
 def renamed(memory: Memory, new: Kept) -> None:
@@ -171,33 +176,39 @@ def compare(
 ) -> Iterator[dict[str, Any]]:
     """A row for each way from the old embedder to the new one."""
     vectors = [np.concatenate(e.embed_chunks(pairs)) for e in (old, new)]
-    with opened(new, new, files) as memory:
-        yield {"way": "native", **found(memory, files)}
-    with opened(old, new, files) as memory:
-        started = time.perf_counter()
-        aligned = memory.align()
-        seconds = time.perf_counter() - started
-        counts = {"mapped": aligned.mapped, "embedded": aligned.embedded}
-        yield {"way": "aligned", **found(memory, files), **counts, "align_s": round(seconds, 2)}
-        half_anew(memory, new)
-        yield {"way": "aligned half", **found(memory, files)}
-    with opened(old, new, files) as memory:
-        memory.align((vectors[0], vectors[1]))
-        yield {"way": "by pairs", **found(memory, files)}
-    if old.dim == new.dim:
-        for way, kept in (("unaligned", old), ("turned", old.turned())):
-            with opened(kept, new, files) as memory:
-                renamed(memory, new)
-                yield {"way": way, **found(memory, files)}
-    fit, alignment.fit = alignment.fit, ridge
-    try:
-        with opened(old, new, files) as memory:
-            memory.align()
-            yield {"way": "ridge", **found(memory, files)}
+    with tempfile.TemporaryDirectory() as scratch:
+        made = stored(Path(scratch) / "old.db", old, files)
+        with opened(made, new) as memory:
+            memory.reindex()
+            yield {"way": "native", **found(memory, files)}
+        with opened(made, new) as memory:
+            started = time.perf_counter()
+            aligned = memory.align()
+            seconds = time.perf_counter() - started
+            counts = {"mapped": aligned.mapped, "embedded": aligned.embedded}
+            yield {"way": "aligned", **found(memory, files), **counts, "align_s": seconds}
             half_anew(memory, new)
-            yield {"way": "ridge half", **found(memory, files)}
-    finally:
-        alignment.fit = fit
+            yield {"way": "aligned half", **found(memory, files)}
+        with opened(made, new) as memory:
+            memory.align((vectors[0], vectors[1]))
+            yield {"way": "by pairs", **found(memory, files)}
+        if old.dim == new.dim:
+            with opened(made, new) as memory:
+                renamed(memory, new)
+                yield {"way": "unaligned", **found(memory, files)}
+            turned = stored(Path(scratch) / "turned.db", old.turned(), files)
+            with opened(turned, new) as memory:
+                renamed(memory, new)
+                yield {"way": "turned", **found(memory, files)}
+        fit, alignment.fit = alignment.fit, ridge
+        try:
+            with opened(made, new) as memory:
+                memory.align()
+                yield {"way": "ridge", **found(memory, files)}
+                half_anew(memory, new)
+                yield {"way": "ridge half", **found(memory, files)}
+        finally:
+            alignment.fit = fit
 
 
 def seconds_for(count: int, dim: int) -> float:
@@ -240,11 +251,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     texts = list(dict.fromkeys(texts))
     bundled = kept(Embedder.load(), texts, options.keep)
     other = kept(Embedder.load(options.other), texts, options.keep)
-    rows = [
-        {"from": name, "old": old.model_id, "new": new.model_id, **row}
-        for name, old, new in (("other", other, bundled), ("bundled", bundled, other))
-        for row in compare(old, new, files, pairs)
-    ]
+    rows = []
+    for name, old, new in (("other", other, bundled), ("bundled", bundled, other)):
+        for row in compare(old, new, files, pairs):
+            rows.append({"from": name, "old": old.model_id, "new": new.model_id, **row})
+            _console.print(rows[-1])
     hits = {row["way"]: row["hit_at_10"] for row in rows if row["from"] == "other"}
     summary = {
         **{f"hit_at_10_{way.replace(' ', '_')}": value for way, value in hits.items()},
