@@ -186,7 +186,7 @@ def compare(
             aligned = memory.align()
             seconds = time.perf_counter() - started
             counts = {"mapped": aligned.mapped, "embedded": aligned.embedded}
-            yield {"way": "aligned", **found(memory, files), **counts, "align_s": seconds}
+            yield {"way": "aligned", **found(memory, files), **counts, "align_s": round(seconds, 2)}
             half_anew(memory, new)
             yield {"way": "aligned half", **found(memory, files)}
         with opened(made, new) as memory:

@@ -486,7 +486,7 @@ class Memory:
     ) -> Aligned:
         """Map the store's vectors, another embedder's, into the present embedder's space.
 
-        To search at once after a change of the embedder; `reindex` finds more and may follow later.
+        To search at once after a change of the embedder; `reindex` may follow at any time.
         pairs: vectors of the same texts by the other embedder, (n, d), and by this one, (n, dim);
         then nothing is embedded. Without them a sample of the memories is embedded anew and the
         others are mapped; a store that is no larger than the sample is embedded anew. All or

@@ -104,7 +104,7 @@ def align(memory: Memory) -> None:
     """Map every vector to a new embedder's space, to search at once; see also `reindex`.
 
     Embeds a sample of the memories anew and maps the vectors of all others by it. `edgemem reindex`
-    finds more and takes longer; it may follow at any time.
+    embeds them all, takes longer, and may follow at any time.
     """
     with progress("Embedding", None) as advance:
         aligned = memory.align(on_progress=advance)

@@ -1,9 +1,9 @@
 """From one model's vectors to another's, by the vectors of texts that both have embedded.
 
 Knows arrays; no text, no model, no store. MemAdapter (2.2.2, Algorithm 1) trains a network for this
-with a contrastive loss. Departs from it: a rotation in closed form, which needs no training and
-finds more for questions (bench/LOG.md). Of that loss, Eq. 9, the negatives do not depend on the
-map λ that is trained, so they only scale the gradient of the positive pair.
+with a contrastive loss, Eq. 9. Departs from it: a rotation in closed form. The negatives of Eq. 9
+do not depend on the map λ that is trained, so they only scale the gradient of the positive pair;
+with negatives that do, mapped vectors do not lie where native ones do (bench/LOG.md).
 """
 
 from __future__ import annotations
