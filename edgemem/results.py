@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddResults",
+    "Aligned",
     "Change",
     "Event",
     "Evidence",
@@ -252,6 +253,14 @@ class AddResults(Results[Change]):
 
     pending: int = 0
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Memories whose vectors were mapped from another model's, and those that were embedded."""
+
+    mapped: int
+    embedded: int
 
 
 @dataclass(frozen=True)

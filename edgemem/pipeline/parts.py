@@ -170,7 +170,7 @@ class Parts:
                 f"the store holds vectors of {stored} ({self.store.meta('embedder_dim')} "
                 f"dimensions), but the embedder is {embedder.model_id} ({embedder.dim} "
                 "dimensions); use that embedder, or run `edgemem reindex` to embed all memories "
-                "anew"
+                "anew (`edgemem align` maps most of a large store's vectors instead, at once)"
             )
         return stored is not None
 
