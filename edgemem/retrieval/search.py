@@ -173,6 +173,9 @@ change nothing that is found: bench/LOG.md."""
 
 KEPT_VISIBLE = 4  # a few bytes for every memory each
 MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
+UNREAD = {"cosine": 0.5, "metric": 3.5}
+"""The similarity of each memory to a query that the embedder cannot read: what the best one of a
+query that it can read has on average. So scores keep their meaning: bench/LOG.md."""
 MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far out
 
 
@@ -316,10 +319,10 @@ class Memories:
         """The memories that may answer a query, with their features.
 
         vector: (dim,) float32, the query's, of length 1; None if the embedder cannot read it, and
-        then the features of vectors are 0. rowids: only these, which match `query.where`.
-        Candidates are the nearest vectors and the best by BM25, 100 or 2 `top_k` of each, and the
-        turns beside those. A query in another language than English is matched by grams, whose
-        features are brought to the scale of words, which the weights were fitted on.
+        then all are alike to it (UNREAD). rowids: only these, which match `query.where`. Candidates
+        are the nearest vectors and the best by BM25, 100 or 2 `top_k` of each, and the turns beside
+        those. A query in another language than English is matched by grams, whose features are
+        brought to the scale of words, which the weights were fitted on.
         """
         wanted = max(NEAREST, 2 * query.top_k)
         other = is_other_language(query.text)
@@ -347,7 +350,10 @@ class Memories:
         )
         found = around[:, 0].copy()
         features = np.zeros((len(found), len(Feature)), np.float32)
-        if vector is not None:
+        similarity = "cosine" if metric is None else "metric"
+        if vector is None:
+            features[:, Feature.SIMILARITY] = UNREAD[similarity]
+        else:
             features[:, _OF_VECTORS] = similarities(view.table, vector, metric, around, 2)
         longest = MAX_TOKENS * GRAMS_A_WORD if other else MAX_TOKENS
         features[:, _OF_WORDS] = matches.features(around, places.session, timed, longest)
@@ -361,7 +367,6 @@ class Memories:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        similarity = "cosine" if metric is None else "metric"
         return Candidates(found, features, similarity, places.place[found], around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
