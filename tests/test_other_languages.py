@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from memorykit import BagOfWords, WordTokens, quick, texts
 from onnxkit import write_embedder
 
+from bench import languages
+from corpus.readers import read_written
 from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import DimensionMismatch
@@ -303,3 +305,25 @@ def test_a_multilingual_embedder_by_path_finds_one_language_by_another(tmp_path:
             assert set(texts(hits)[:2]) == {"Der Hund schläft.", "狗在花园里。"}, query
             assert hits[0].parts["similarity"] > 0
         assert texts(memory.search("¿Quién hizo la tarta?", user_id="u"))[0] == "Die Torte ist weg."
+
+
+# The bench
+
+
+@pytest.mark.parametrize("language", ["de", "es", "zh"])
+def test_the_conversations_are_ten_of_a_language_each_with_questions_that_it_answers(language):
+    talks = read_written(languages.FOLDER / f"{language}.txt")
+    assert len(talks) == 10
+    for talk in talks:
+        assert 12 <= len(talk.messages) <= 20 and 6 <= len(talk.questions) <= 8, talk.id
+        assert len({message["content"] for message in talk.messages}) == len(talk.messages)
+
+
+def test_a_question_counts_as_found_at_the_place_of_its_message(tmp_path: Path) -> None:
+    file = tmp_path / "xx.txt"
+    lines = ["# Ana (she), Bo (he)", "@ 2025-03-04 10:00", "Ana: 猫睡在沙发上。"]
+    lines += ["? 猫睡在哪里？ | 沙发上", "Bo: 狗在花园里。"]
+    file.write_text("\n".join(lines), encoding="utf-8")
+    (talk,) = read_written(file)
+    with quick() as memory:
+        assert list(languages.ranks(memory, [talk])) == [1]
