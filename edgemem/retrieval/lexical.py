@@ -20,7 +20,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import Bm25Query, bm25, word_features
+from edgemem.kernels import Bm25Query, bm25, distinct, word_features
 from edgemem.language import (
     DAY_TEXT,
     TIME_WORDS,
@@ -230,10 +230,10 @@ class Postings:
         of = np.repeat(np.array([id for of in cut for id in of], np.int64), sizes)
         slots, counts = self._pool["slots"][at], self._pool["counts"][at]
         live, end = self._slots["live"][slots], self.doc_end
-        docs = self._slots["of"][slots[live]]
-        keys, same = np.unique(of[live] * end + docs, return_inverse=True)
-        totals = np.bincount(same, counts[live], len(keys)).astype(np.int64)
-        present = np.unique(keys // end)
+        pairs = of[live] * end + self._slots["of"][slots[live]]
+        keys = distinct(pairs)
+        totals = np.bincount(np.searchsorted(keys, pairs), counts[live], len(keys)).astype(np.int64)
+        present = distinct(keys // end)
         names = list(ids)
         rowids = np.sort(self._slots["of"][self._slots["live"]])
         return Postings.of(
@@ -260,7 +260,7 @@ class Postings:
         numbers = np.asarray(docs, np.int64).reshape(-1)
         if len(terms) != len(numbers):
             raise ValueError(f"{len(numbers)} documents, but the terms of {len(terms)}; give each")
-        if len(np.unique(numbers)) != len(numbers):
+        if len(distinct(numbers)) != len(numbers):
             raise ValueError("a document occurs twice; give each once, with its terms of now")
         if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= MAX_DOC:
             raise ValueError(
@@ -340,7 +340,7 @@ class Postings:
         return starts, sizes
 
     def _drop(self, docs: IntArray) -> None:
-        docs = np.unique(docs[(docs > 0) & (docs < self.doc_end)])
+        docs = distinct(docs[(docs > 0) & (docs < self.doc_end)])
         docs = docs[self._docs["slot"][docs] >= 0]
         if len(docs):
             self._slots["live"][self._docs["slot"][docs]] = False

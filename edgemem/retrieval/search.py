@@ -65,6 +65,7 @@ __all__ = [
     "parts_of",
     "probability",
     "refresh",
+    "reliability",
     "shipped",
     "similarities",
 ]
@@ -102,8 +103,8 @@ _SUMS_OF_WORDS = [Feature.BM25, Feature.BM25_AROUND, Feature.SESSION]
 FEW, MANY = 3, 512
 """What the weights were fitted on; of fewer or more memories a score says what it says of these."""
 
-RELEVANT = 0.007
-"""A memory with at least this score is worth answering from: bench/LOG.md."""
+RELEVANT = {"fast": 0.012, "careful": 0.007}
+"""A memory with at least this score is worth answering from, by the retrieval: bench/LOG.md."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,25 @@ def shipped(careful: bool = False) -> dict[str, Weights]:
 
     careful: those that weigh MATCHES too.
     """
-    text = (files("edgemem") / "data" / "fusion.json").read_text()
-    data = json.loads(text)["careful" if careful else "fast"]
+    data = _fitted()["careful" if careful else "fast"]
     names = FEATURES + MATCHES if careful else FEATURES
     return {name: Weights.of(given, names) for name, given in data.items()}
+
+
+def reliability() -> dict[str, dict[str, list[dict[str, float]]]]:
+    """How often memories of about the same score answer the question: a reliability diagram.
+
+    By retrieval ("fast", "careful") and conversations ("locomo", "written"), a row for each range
+    of scores: how many memories, their mean score, the share of them that are evidence. Each
+    conversation's weights come from the others, under a metric.
+    """
+    found: dict[str, dict[str, list[dict[str, float]]]] = _fitted()["reliability"]
+    return found
+
+
+@cache
+def _fitted() -> Any:
+    return json.loads((files("edgemem") / "data" / "fusion.json").read_text())
 
 
 def probability(logits: NDArray[Any]) -> FloatArray:
