@@ -394,9 +394,9 @@ class Memory:
         threshold = threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
         asked = Query(query, scope, _where(filters), top_k=top_k)
-        index, embedder = self.index, self._parts.any_embedder()
+        index = self.index
         started = time.perf_counter()
-        vector = embedder.embed_query(query)
+        vector = self._parts.query_vector(query)
         tokens = self._parts.query_tokens(query)
         embedded = time.perf_counter()
         scored, candidates = search.find(
