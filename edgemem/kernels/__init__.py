@@ -177,8 +177,9 @@ def kernel(
 
 def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
     """Numbers in ascending order, each once: np.unique, which imports numpy.ma for it (40 ms)."""
-    ascending = np.sort(numbers, axis=None)
-    return ascending[np.diff(ascending, prepend=ascending[:1] - 1) != 0]
+    ascending: NDArray[Any] = np.sort(numbers, axis=None)
+    ascending = ascending[np.diff(ascending, prepend=ascending[:1] - 1) != 0]
+    return ascending
 
 
 def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
