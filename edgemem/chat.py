@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import bearing, known, notes, overview, recall, sources, telling
+from edgemem.pipeline.recall import (
+    asked_at,
+    bearing,
+    known,
+    notes,
+    overview,
+    recall,
+    sources,
+    telling,
+)
 from edgemem.results import AddResults, Evidence, Hit, Message, Scope, SearchResults, utc_now
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
@@ -195,7 +204,8 @@ class Chat:
         wanted = self._intent(text)
         read = time.perf_counter()
         way = self._way(wanted, own_words=bool(options))
-        hits = self._search(text, with_turns=way == "converse" or wanted.wants == "recall")
+        at = asked_at(text, said_at)
+        hits = self._search(text, at, with_turns=way == "converse" or wanted.wants == "recall")
         refused = self._refused(text, hits, wanted, way)
         evidence = () if refused else self._evidence(text, hits, wanted, way)
         reply = Reply(hits, sources(evidence), (time.perf_counter() - read) * 1e3)
@@ -242,18 +252,25 @@ class Chat:
         except ModelError:  # the model that talks is asked all the same
             return None
 
-    def _search(self, text: str, *, with_turns: bool) -> SearchResults:
-        """What fits a message, best first. with_turns: also with what was said just before it."""
+    def _search(self, text: str, at: str | None, *, with_turns: bool) -> SearchResults:
+        """What fits a message, best first. at: also what held then, if it asks of a day.
+        with_turns: also with what was said just before it."""
 
-        def found(query: str) -> SearchResults:
-            return self.memory.search(query, **self._ids(), top_k=_CANDIDATES, explain=True)
+        def found(query: str, at: str | None = None) -> SearchResults:
+            return self.memory.search(query, **self._ids(), top_k=_CANDIDATES, explain=True, at=at)
 
         hits = found(text)
-        if not (with_turns and self._turns):
+        more: list[Hit] = []
+        if at is not None:  # what is over since then, beside what was told of it later
+            then = found(text, at)
+            more, hits = [*then], replace(hits, relations=then.relations)
+        if with_turns and self._turns:
+            before = " ".join(turn.said.content for turn in self._turns[-2:])[-_LEADING_CHARS:]
+            more += found(f"{before} {text}")
+        if not more:
             return hits
-        before = " ".join(turn.said.content for turn in self._turns[-2:])[-_LEADING_CHARS:]
         best: dict[str, Hit] = {}
-        for hit in [*hits, *found(f"{before} {text}")]:
+        for hit in [*hits, *more]:
             best[hit.id] = max(hit, best.get(hit.id, hit), key=lambda h: h.score)
         ranked = sorted(best.values(), key=lambda hit: -hit.score)[:_CANDIDATES]
         return replace(hits, items=tuple(ranked))

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
+from edgemem.graph import facts as graph
+from edgemem.graph.evidence import around, prize, subgraph
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -34,17 +36,22 @@ from edgemem.inputs import (
     time_of,
 )
 from edgemem.pipeline import ingest, upkeep
+from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
     AddResults,
     Aligned,
     Change,
+    Conflict,
     Hit,
     MemoryItem,
     MemoryList,
     Query,
+    Relation,
+    Relations,
     Scope,
     SearchResults,
+    Subgraph,
     changed,
     utc_now,
 )
@@ -57,11 +64,14 @@ from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.filters import Where, compile_filters
+from edgemem.store.relations import entity_ids, normalised, relations, relations_of
+from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
 
 __all__ = ["AsyncMemory", "Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
+_EVIDENCE_HITS = 20  # memories whose relations are weighed
 _RETRIES = 2  # older pieces that are due, which an `add` takes up beside its own
 
 
@@ -208,7 +218,13 @@ class Memory:
         if queued:
             changes += self._infer(queued) if infer != "later" else []
             left = sum(piece.id in set(queued) for piece in self.pending())
-        return AddResults(tuple(changes), left, time.perf_counter() - started)
+        told = self._told(changes)
+        return AddResults(tuple(changes), left, time.perf_counter() - started, told)
+
+    def _told(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
+        """What facts that were added or replaced tell of whom."""
+        new = [c.id for c in changes if c.kind == "fact" and c.event in ("ADD", "UPDATE")]
+        return tuple(relations_of(self.store, new)) if new else ()
 
     def _infer(self, queued: Sequence[int]) -> list[Change]:
         """Work off pieces that were just stored, after a few older ones whose time has come."""
@@ -240,11 +256,19 @@ class Memory:
                     raise
         return changes
 
-    def process_pending(self, limit: int | None = None, *, retry_now: bool = False) -> AddResults:
+    def process_pending(
+        self,
+        limit: int | None = None,
+        *,
+        retry_now: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
-        limit: at most so many pieces. Without one, memories that were stored while retrieval was
-        fast get their token vectors, too. Raises StoreLocked while another process is at it.
+        limit: at most so many pieces. Without one, facts that an earlier version stored get their
+        relations, and memories that were stored while retrieval was fast their token vectors.
+        on_progress: given how many of these are done and how many there are. Raises StoreLocked
+        while another process is at it.
         """
         started = time.perf_counter()
         if limit is not None:
@@ -256,9 +280,12 @@ class Memory:
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = self._work_off(pieces)
-            if limit is None and (tokens := self.token_embedder) is not None:
-                upkeep.embed_tokens(self.store, tokens)
-        return AddResults(tuple(changes), len(self.pending()), time.perf_counter() - started)
+            if limit is None:
+                upkeep.read_relations(self.store, on_progress)
+                if (tokens := self.token_embedder) is not None:
+                    upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
+        took, told = time.perf_counter() - started, self._told(changes)
+        return AddResults(tuple(changes), len(self.pending()), took, told)
 
     def pending(self) -> list[PendingItem]:
         """Turns that are stored but not yet extracted from, with the last error of each."""
@@ -288,6 +315,9 @@ class Memory:
                 updated_at=now,
                 metadata=new,
             )
+            if old.kind == "fact":
+                told = graph.read(text, old.valid_from or old.created_at)
+                tx.set_relations(id, told, graph.VERSION)
             self._leave_unread(tx, [old])
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
@@ -345,7 +375,9 @@ class Memory:
             if id not in known:
                 raise StoreError(_unknown(id))
         with self._index_dropped():
-            return self.store.erase(wanted)
+            gone = self.store.erase(wanted)
+            upkeep.read_relations(self.store)  # of facts whose people were named by what went
+        return gone
 
     def reset(self) -> None:
         """Erase everything. The store stays usable, with the same embedder."""
@@ -382,18 +414,22 @@ class Memory:
         top_k: int = 10,
         threshold: float | None = None,
         explain: bool = False,
+        at: datetime | str | float | None = None,
     ) -> SearchResults:
         """The live memories that fit a query best, by vectors and words, best first.
 
         filters: mem0's, on metadata and columns. threshold: leave out scores below it; scores lie
-        in [0, 1] and mean the same for every query. explain: with the parts of each score. An
-        unknown scope finds nothing. Raises InputError on a bad query, filter or number.
+        in [0, 1] and mean the same for every query. explain: with the parts of each score. at: what
+        was told by then and held then, in place of what holds now. An unknown scope finds nothing.
+        Raises InputError on a bad query, filter, time or number.
         """
         text_of(query, "query")
         top_k = count_of(top_k, "top_k")
         threshold = threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
-        asked = Query(query, scope, _where(filters), top_k=top_k)
+        then = time_of(at, "at")
+        held = None if then is None else unix_seconds(then)
+        asked = Query(query, scope, _where(filters), at=held, top_k=top_k)
         index = self.index
         started = time.perf_counter()
         vector = self._parts.query_vector(query)
@@ -406,13 +442,78 @@ class Memory:
             scored = [s for s in scored if s.score >= threshold]
         items = self.store.by_rowids([s.rowid for s in scored])
         hits = tuple(Hit.of(items[s.rowid], s.score, s.parts) for s in scored if s.rowid in items)
+        told = relations_of(self.store, {hit.id: hit.score for hit in hits}, at=then)
         ended = time.perf_counter()
         return SearchResults(
             hits,
             embed_ms=(embedded - started) * 1e3,
             search_ms=(ended - embedded) * 1e3,
             candidates=candidates,
+            relations=tuple(told),
         )
+
+    def relations(
+        self,
+        entity: str | None = None,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        at: datetime | str | float | None = None,
+        include_invalid: bool = False,
+    ) -> Relations:
+        """Who is what to whom in a scope, the longest known first; see `Relation`.
+
+        entity: only what is told of somebody or something of this name or alias, from either end;
+        the user's own facts are told of "User", whom the user_id stands for where nobody else has
+        that name. at: what held then, in place of what holds now. include_invalid: also what is
+        over. An unknown entity has none. Raises InputError on a blank name or what is no time.
+        """
+        then, scope = time_of(at, "at"), scope_of(user_id, agent_id, run_id)
+        names = None if entity is None else self._names(text_of(entity, "entity"), scope)
+        found = relations(self.store, scope, names, at=then, include_invalid=include_invalid)
+        return Relations(tuple(found))
+
+    def evidence(
+        self,
+        query: str,
+        *,
+        budget: int = 250,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        at: datetime | str | float | None = None,
+    ) -> Subgraph:
+        """The connected relations that bear most on a query, as text of at most `budget` tokens of
+        the embedder; see `graph.evidence`. Nothing, where nothing fits. Raises as `search`.
+        """
+        budget = count_of(budget, "budget")
+        ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
+        found = self.search(query, **ids, top_k=_EVIDENCE_HITS, at=at).relations
+        told = around(self.store, Scope(**ids), query, found, time_of(at, "at"))
+        prizes = [prize(query, relation) for relation in told]
+        return subgraph(told, prizes, self._parts.any_embedder().count_tokens, budget)
+
+    def conflicts(
+        self,
+        text: str,
+        *,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+    ) -> list[Conflict]:
+        """The facts that a new statement contradicts, by rule, the most alike first.
+
+        Stores nothing. text: in the third person, or in the first of the user. Raises InputError on
+        a bad text.
+        """
+        return conflicts(self, text_of(text), scope_of(user_id, agent_id, run_id))
+
+    def _names(self, entity: str, scope: Scope) -> list[str]:
+        """What an entity may be called; a user's own id is theirs unless somebody has that name."""
+        own = scope.user_id is not None and normalised(entity) == normalised(scope.user_id)
+        known = not own or entity_ids(self.store, [entity], scope)
+        return [entity] if known else [entity, graph.USER]
 
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
@@ -426,13 +527,16 @@ class Memory:
         run_id: str | None = None,
         filters: Mapping[str, Any] | None = None,
         top_k: int | None = None,
+        at: datetime | str | float | None = None,
     ) -> MemoryList:
-        """The live memories of a scope, oldest first; top_k: at most so many."""
+        """The live memories of a scope, oldest first; top_k: at most so many. at: those that were
+        told by then and held then."""
         if top_k is not None:
             top_k = count_of(top_k, "top_k", least=0)
         where = _where(filters)
         scope = scope_of(user_id, agent_id, run_id)
-        return MemoryList(tuple(self.store.list(scope, where=where, limit=top_k)))
+        then = time_of(at, "at")
+        return MemoryList(tuple(self.store.list(scope, where=where, limit=top_k, at=then)))
 
     def history(self, id: str) -> list[dict[str, Any]]:
         """What happened to a memory, oldest first, deleted ones included. Unknown id: empty."""

@@ -20,17 +20,25 @@ __all__ = [
     "AddResults",
     "Aligned",
     "Change",
+    "Conflict",
+    "Entity",
+    "EntityType",
     "Event",
     "Evidence",
     "Hit",
     "Kind",
+    "Label",
     "MemoryItem",
     "MemoryList",
     "Message",
     "Query",
+    "Relation",
+    "Relations",
     "Results",
     "Scope",
     "SearchResults",
+    "Subgraph",
+    "Triple",
     "changed",
     "to_utc",
     "utc_now",
@@ -38,6 +46,16 @@ __all__ = [
 
 Kind = Literal["fact", "turn", "summary", "image"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+EntityType = Literal["person", "pet", "place", "organisation", "thing", "activity", "event", "date"]
+Label = Literal[
+    "married_to", "partner_of", "engaged_to", "parent_of", "child_of", "sibling_of",
+    "relative_of", "friend_of", "colleague_of", "neighbour_of", "works_at", "works_as", "studies",
+    "studies_at", "member_of", "volunteers_at", "lives_in", "born_in", "comes_from", "visited",
+    "plans_to_visit", "has_pet", "owns", "drives", "likes", "dislikes", "allergic_to",
+    "has_condition", "takes_medicine", "follows_diet", "plays", "practises", "learns", "speaks",
+    "is_a", "born_on", "happens_on", "attends", "bought", "made", "located_in", "aged", "other",
+]  # fmt: skip
+"""What one entity may be to another."""
 
 
 def utc_now() -> str:
@@ -78,7 +96,8 @@ class Query:
     """What a search asks for, decided once.
 
     text: the words. where: a filter on the memories; None: any. kinds: only these; None: any.
-    now: Unix seconds; memories that have ended by then are left out. top_k: at most so many hits.
+    now: Unix seconds; memories that have ended by then are left out. at: Unix seconds; only
+    memories that held then; None: that hold now. top_k: at most so many hits.
     """
 
     text: str
@@ -86,6 +105,7 @@ class Query:
     where: Where | None = None
     kinds: frozenset[str] | None = None
     now: float = field(default_factory=time.time)
+    at: float | None = None
     top_k: int = 10
 
 
@@ -168,6 +188,55 @@ class Evidence:
     turn: str | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Somebody or something that facts name. aliases: what else they are called."""
+
+    name: str
+    type: EntityType
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Triple:
+    """What one entity is to another."""
+
+    source: Entity
+    label: Label
+    target: Entity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relation:
+    """What somebody or something is to another, as facts told it.
+
+    memory_id: the fact that told it first. turns: ids of those in which it was told. valid_from,
+    valid_to: since and until when it held, ISO-8601 UTC. invalidated_by: the fact that ended it.
+    score: of the memory that tells it, where a search found that.
+    """
+
+    id: str
+    source: str
+    relationship: Label
+    destination: str
+    source_type: EntityType
+    destination_type: EntityType
+    memory_id: str
+    valid_from: str | None = None
+    valid_to: str | None = None
+    invalidated_by: str | None = None
+    turns: tuple[str, ...] = ()
+    score: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """In mem0's shape: source, relationship, destination; and what else is known."""
+        out = {f.name: getattr(self, f.name) for f in fields(self)}
+        out["turns"] = list(self.turns)
+        if self.score is None:
+            del out["score"]
+        return out
+
+
 @dataclass(frozen=True, kw_only=True)
 class Change:
     """What one operation did to one memory. by: "rule" or "model", who decided."""
@@ -212,7 +281,7 @@ def changed(
     )
 
 
-T = TypeVar("T", MemoryItem, Hit, Change)
+T = TypeVar("T", MemoryItem, Hit, Change, Relation)
 
 
 @dataclass(frozen=True)
@@ -240,19 +309,84 @@ class Results(Generic[T], Sequence[T]):
 
 @dataclass(frozen=True)
 class SearchResults(Results[Hit]):
-    """Hits, best first, with what finding them took. candidates: memories that were scored."""
+    """Hits, best first, with what finding them took. candidates: memories that were scored.
+
+    relations: what the hits tell of whom, each with the score of the best that does.
+    """
 
     embed_ms: float = 0.0
     search_ms: float = 0.0
     candidates: int = 0
+    relations: tuple[Relation, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "relations": [each.to_dict() for each in self.relations]}
 
 
 @dataclass(frozen=True)
 class AddResults(Results[Change]):
-    """What was stored. pending: pieces of work left for later (``edgemem doctor`` lists them)."""
+    """What was stored. pending: pieces of work left for later (``edgemem doctor`` lists them).
+
+    relations: what the facts that were added tell of whom.
+    """
 
     pending: int = 0
     seconds: float = 0.0
+    relations: tuple[Relation, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "relations": [each.to_dict() for each in self.relations]}
+
+
+@dataclass(frozen=True)
+class Relations(Results[Relation]):
+    """What is told of somebody or something, the longest known first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"relations": [item.to_dict() for item in self.items]}
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Connected relations that bear on a question, within a budget.
+
+    text: as MemAdapter writes a subgraph: nodes, edges, a confidence. tokens: of the text.
+    confidence: how probable it is that one of the memories behind them answers.
+    """
+
+    edges: tuple[Relation, ...] = ()
+    text: str = ""
+    tokens: int = 0
+    confidence: float = 0.0
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The names of both ends, each once, in the edges' order."""
+        return tuple(dict.fromkeys(e for r in self.edges for e in (r.source, r.destination)))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The ids of the facts that tell the edges, each once."""
+        return tuple(dict.fromkeys(edge.memory_id for edge in self.edges))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "nodes": list(self.nodes),
+            "edges": [edge.to_dict() for edge in self.edges],
+            "sources": list(self.sources),
+            "text": self.text,
+            "tokens": self.tokens,
+            "confidence": self.confidence,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict(MemoryItem):
+    """A memory that a statement contradicts. score: the cosine of the two. label: the relation
+    that can have one target at a time; None where one of them denies what the other says."""
+
+    score: float
+    label: Label | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ CALLS = {
     "search": ("hello", {}),
     "get": ("id", {}),
     "get_all": (None, {}),
+    "relations": (None, {}),
+    "evidence": ("hello", {}),
+    "conflicts": ("hello", {}),
     "update": ("id", {"text": "hello"}),
     "delete": ("id", {}),
     "delete_all": (None, {"user_id": "ada"}),
@@ -65,6 +68,9 @@ class BagOfWords:
 
     def embed_query(self, text: str) -> np.ndarray:
         return self._unit(content_words(text) or words(text))
+
+    def count_tokens(self, text: str) -> int:
+        return len(words(text))
 
 
 class WordTokens:

@@ -250,3 +250,20 @@ def test_a_chat_may_go_on_from_what_was_said_elsewhere(memory, fake):
     said = Message("user", "I am tired.", "2024-05-01T10:00:00.000+00:00")
     say(Chat(memory, turns=[said]), "Good night.")
     assert [m["content"] for m in fake.prompts[0][1]][1:] == ["I am tired.", "Good night."]
+
+
+def test_a_question_about_a_month_is_answered_from_what_held_then(embedder):
+    bergen, oslo = "I live in Bergen.", "I moved to Oslo and live there now."
+    facts = {bergen: "{} lives in Bergen", oslo: "{} moved to Oslo and lives there now"}
+    ends = {facts[oslo].format("User"): facts[bergen].format("User")}
+    fake = FakeEngine(pieces=("Bergen.",), facts=facts, ends=ends)
+    with Memory(":memory:", engine=fake, embedder=embedder) as memory:
+        memory.add(bergen, user_id="default", timestamp="2024-02-10T12:00Z")
+        memory.add(oslo, user_id="default", timestamp="2024-06-10T12:00Z")
+        chat = Chat(memory)
+        then = say(chat, "Where did I live in March?", timestamp="2024-07-01T12:00Z")
+        assert [r.destination for r in then.hits.relations] == ["Bergen"]  # over by now
+        assert bergen in fake.prompts[-1][1]
+        now = say(chat, "Where do I live?", timestamp="2024-07-01T12:00Z")
+        assert [r.destination for r in now.hits.relations] == ["Oslo"]
+        assert bergen not in fake.prompts[-1][1]

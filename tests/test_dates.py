@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgemem.language import absolute, moments, phrase
+from edgemem.language import (
+    absolute,
+    asked_day,
+    asks_of_a_day,
+    held_since,
+    moments,
+    phrase,
+)
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
 
@@ -416,3 +423,45 @@ SPOKEN = (
 def test_writing_out_what_is_written_out_changes_nothing(text, day):
     once, _ = absolute(text, on(day.isoformat()))
     assert absolute(once, on(day.isoformat()))[0] == once
+
+
+@pytest.mark.parametrize(
+    ("question", "day"),
+    [
+        ("Where did Ana live in March?", "2024-03-15"),
+        ("Where did I live last March?", "2024-03-15"),
+        ("Where did I work in December 2022?", "2022-12-15"),
+        ("Where was I on 5 May 2023?", "2023-05-05"),
+        ("What did I drive two years ago?", "2022-05-08"),
+        ("Where did I live in 2019?", "2019-07-01"),
+        ("Who was I dating last winter?", "2024-01-15"),
+        ("Where did I work last year?", "2023-07-01"),
+        ("Where did I live in May?", "2024-05-08"),  # no later than today
+        ("Where do I live?", None),
+        ("Where will I be in June?", None),
+        ("What did Ana say on 31 February 2023?", None),
+        ("What did he do 9999 years ago?", None),
+        ("", None),
+    ],
+)
+def test_the_day_that_a_question_asks_of(question: str, day: str | None) -> None:
+    assert asked_day(question, "2024-05-08T10:00:00+00:00") == day
+    assert asks_of_a_day(question) or day is None
+
+
+@pytest.mark.parametrize(
+    ("fact", "day"),
+    [
+        ("Ana has lived in Oslo for two years.", "2022-05-08"),
+        ("Ana has lived in Oslo for the past 3 months.", "2024-02-08"),
+        ("Ana has lived in Oslo since 2019.", "2019-01-01"),
+        ("Ana moved to Oslo on 3 April 2023.", "2023-04-03"),
+        ("Ana moved to Oslo in December.", "2023-12-01"),
+        ("Ana lives in Oslo and was in Rome for two weeks.", None),
+        ("Ana lives in Oslo since they were nine.", None),
+        ("Ana lives in Oslo since 31 February 2020.", None),
+        ("Ana lives in Rome.", None),
+    ],
+)
+def test_since_when_a_fact_holds(fact: str, day: str | None) -> None:
+    assert held_since(fact, "Oslo", "2024-05-08T10:00:00+00:00") == day

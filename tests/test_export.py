@@ -53,7 +53,14 @@ def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -
     with Store.open(tmp_path / "copy.db") as copy:
         new = import_rows(copy.transaction, map(json.loads, lines), vectors_by_length)
         assert exported(copy) == lines
-        assert new == {"turn": 2, "memory": 4, "history": 7, "pending": 2, "never_send": 1}
+        assert new == {
+            "turn": 2,
+            "memory": 4,
+            "history": 7,
+            "pending": 2,
+            "relation": 0,
+            "never_send": 1,
+        }
         assert copy.list(include_invalid=True) == full.list(include_invalid=True)
         assert copy.get(["gone"], include_deleted=True) == full.get(["gone"], include_deleted=True)
         assert copy.history("m1") == full.history("m1")
@@ -120,7 +127,7 @@ ROW = {
     ("row", "message"),
     [
         ("text", "row 2 of the import is str, not an object"),
-        ({}, "has the type None, allowed are turn, memory, history, pending, never_send"),
+        ({}, "has the type None, allowed are turn, memory, history, pending, relation, never_send"),
         ({**ROW, "memory": 5}, "(memory) has no text in 'memory'"),
         ({**ROW, "user_id": 5}, "(memory) has neither text nor null in 'user_id'"),
         ({**ROW, "metadata": []}, "(memory) has no object in 'metadata'"),

@@ -24,7 +24,7 @@ from edgemem.store.store import browse, owners, replacements
 PAGE = Path(edgemem.server.__file__).parent / "page"
 DATA = (
     "/inspect/overview", "/inspect/memories", "/inspect/memories/x", "/inspect/pending",
-    "/inspect/receipts",
+    "/inspect/receipts", "/inspect/entities", "/inspect/relations",
 )  # fmt: skip
 ERASING = ("/inspect/erase/preview", "/inspect/erase")
 

@@ -146,6 +146,24 @@ def test_the_timeline_shows_from_when_until_when_and_what_came_after(
     assert page.driver.current_url.endswith(fact(memory, "Bergen"))
 
 
+def test_a_name_shows_its_picture_and_what_is_told_of_it_and_leads_on(page: Page) -> None:
+    page.one("nav a[href='#/graph']").click()
+    page.told("6 names.")
+    page.tab_to("a.card", "Ana")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.one("#detail h2").text == "Ana")
+    drawn = page.one("#detail svg")
+    assert drawn.get_attribute("aria-label") == "Ana and 3 neighbours"  # Oslo is over
+    (old,) = [li for li in page.all("#detail li") if "Oslo" in li.text]
+    times = [t.get_attribute("datetime")[:10] for t in old.find_elements(By.TAG_NAME, "time")]
+    assert times == ["2025-03-01", "2025-04-01"] and "lives in" in old.text
+    page.tab_to("#detail a", "Tom")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.one("#detail h2").text == "Tom")
+    page.one("#detail").find_element(By.LINK_TEXT, "the fact").click()
+    page.until(lambda: "Ana has a cat called Tom" in page.one("#detail").text)
+
+
 def test_what_waits_and_what_was_sent_is_shown(page: Page) -> None:
     page.one("nav a[href='#/pending']").click()
     page.told("1 piece of work waits.")

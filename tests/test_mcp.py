@@ -53,13 +53,13 @@ def test_the_tools_say_which_only_read_and_which_destroy() -> None:
         listed = (await client.list_tools()).tools
         marks = {t.name: t.annotations for t in listed}
         assert {n for n, m in marks.items() if m and m.read_only_hint} == {
-            "search_memories", "get_memory", "get_memories",
+            "search_memories", "search_relations", "get_memory", "get_memories",
         }  # fmt: skip
         assert {n for n, m in marks.items() if m and m.destructive_hint} == {
             "update_memory", "delete_memory", "delete_all_memories",
         }  # fmt: skip
         assert marks["add_memory"] and marks["add_memory"].destructive_hint is False
-        assert len(listed) == 7 and all(t.description for t in listed)
+        assert len(listed) == 8 and all(t.description for t in listed)
 
     with quick() as memory:
         talk(memory, conversation)

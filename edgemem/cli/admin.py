@@ -26,7 +26,6 @@ from edgemem.cli.output import (
     stderr_is_terminal,
     stdin_is_terminal,
     wants_json,
-    working,
 )
 from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
 from edgemem.errors import ConfigError, EdgememError, ModelError
@@ -131,8 +130,8 @@ def doctor(retry: bool, memory: Memory) -> None:
 
     changes = None
     if retry:
-        with working("Working off what is pending …"):
-            changes = memory.process_pending(retry_now=True)
+        with progress("Working off what is pending", None) as advance:
+            changes = memory.process_pending(retry_now=True, on_progress=advance)
     pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
     report = {**memory.doctor(), "processor": machine.summary(), "pending": pending}
     if changes is not None:

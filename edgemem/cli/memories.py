@@ -1,4 +1,5 @@
-"""`add`, `search`, `get`, `list`, `update`, `delete`, `erase`, `history`, `export`, `import`."""
+"""`add`, `search`, `graph`, `get`, `list`, `update`, `delete`, `erase`, `history`, `export` and
+`import`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from edgemem.cli.output import (
     change_line,
     cli,
     db_option,
+    draw_relations,
     erase_preview,
     experts_option,
     forget_typed,
@@ -31,9 +33,11 @@ from edgemem.cli.output import (
     print_result,
     progress,
     read_text,
+    relation_line,
     scope_options,
     settings_with,
     stdin_is_terminal,
+    stdout_is_terminal,
     wants_json,
     who,
     working,
@@ -114,6 +118,31 @@ def search(
     top_k = memory.settings.top_k if top_k is None else top_k
     hits = memory.search(" ".join(query), top_k=top_k, **scope, **given)
     print_result(hits.to_dict(), map(item_line, hits), f"Nothing found for {who(scope)}.")
+
+
+@cli.command()
+@click.argument("entity", required=False)
+@click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
+@click.option("--all", "include_invalid", is_flag=True, help="Also what is over.")
+@scope_options
+@memory_option
+@json_option
+def graph(
+    entity: str | None,
+    at: str | None,
+    include_invalid: bool,
+    memory: Memory,
+    scope: dict[str, Any],
+) -> None:
+    """Show who is what to whom; with ENTITY, what is told of somebody or something.
+
+    Prints source, relation, target, and since and until when (UTC). The user is "User".
+    """
+    told = memory.relations(entity, **scope, at=at, include_invalid=include_invalid)
+    if told and not wants_json() and stdout_is_terminal():
+        draw_relations(told, entity)
+        return
+    print_result(told.to_dict(), map(relation_line, told), f"Nothing is told of {entity or 'it'}.")
 
 
 @cli.command()

@@ -20,7 +20,7 @@ import click
 
 from edgemem.config import Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreError
-from edgemem.results import Change, Hit, MemoryItem
+from edgemem.results import Change, Hit, MemoryItem, Relation
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -34,6 +34,7 @@ __all__ = [
     "change_line",
     "cli",
     "db_option",
+    "draw_relations",
     "erase_preview",
     "experts_option",
     "forget_typed",
@@ -53,11 +54,13 @@ __all__ = [
     "print_result",
     "progress",
     "read_text",
+    "relation_line",
     "remember_typed",
     "scope_options",
     "settings_with",
     "stderr_is_terminal",
     "stdin_is_terminal",
+    "stdout_is_terminal",
     "text_of",
     "typed_before",
     "wants_json",
@@ -338,6 +341,33 @@ def item_line(item: MemoryItem) -> str:
     return "\t".join(columns)
 
 
+def relation_line(told: Relation) -> str:
+    """A relation as tab-separated source, relation, target, since and until when."""
+    ends = [one_line(told.source), told.relationship, one_line(told.destination)]
+    return "\t".join([*ends, *((time or "")[:10] for time in (told.valid_from, told.valid_to))])
+
+
+def draw_relations(told: Iterable[Relation], entity: str | None) -> None:
+    """Relations as a tree: under each source what it is to whom; of one entity, both ways."""
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    trees: dict[str, Tree] = {}
+    for each in told:
+        ends = one_line(each.source), one_line(each.destination)
+        back = entity is not None and ends[1].casefold() == entity.strip().casefold()
+        root, leaf = ends[::-1] if back else ends
+        line = Text(f"{'← ' if back else ''}{each.relationship} ", "bold").append(leaf, "not bold")
+        since = [(each.valid_from or "")[:10], (each.valid_to or "")[:10]]
+        line.append(f"  {' – '.join(filter(None, since))}", "dim")
+        if each.valid_to is not None:
+            line.stylize("dim strike")
+        trees.setdefault(root, Tree(Text(root, "bold"))).add(line)
+    for tree in trees.values():
+        Console().print(tree)
+
+
 def change_line(change: Change) -> str:
     """A change as tab-separated id, event, text."""
     return "\t".join([change.id, change.event, one_line(change.memory)])
@@ -396,6 +426,10 @@ def read_text(file: str = "-") -> str:
 
 def stdin_is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def stdout_is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def stderr_is_terminal() -> bool:

@@ -17,6 +17,7 @@ from math import log2
 from edgemem.language import KIN
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
+from edgemem.store.relations import entity_names
 
 __all__ = [
     "KINDS",
@@ -587,6 +588,9 @@ def _is_no_name(word: str) -> bool:
     )
 
 
+_OF_SOMEBODY = re.compile(r"['’]s? ")
+
+
 class People:
     """The people that a store names, learned as it grows. Other than the store, it forgets
     nothing: the name of an erased memory is still redacted until the program ends."""
@@ -606,6 +610,9 @@ class People:
             if said.speaker is not None:
                 self._sure.add(said.speaker)
             self.read(said.text)
+        # Whom the graph knows, under every alias; not "Ana's sister", which is no name.
+        known = entity_names(store, ("person",))
+        self._sure |= {name for name in known if not _OF_SOMEBODY.search(name)} - {"User"}
 
     def read(self, text: str) -> None:
         """Learn from one text."""

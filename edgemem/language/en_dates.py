@@ -26,7 +26,10 @@ __all__ = [
     "TIME_WORDS",
     "UNCUT",
     "absolute",
+    "asked_day",
+    "asks_of_a_day",
     "day_text",
+    "held_since",
     "moments",
     "on_day",
     "phrase",
@@ -219,8 +222,8 @@ _WINDOW = 60  # characters: further away nothing makes a name or a range of a we
 _Found = tuple[str, date] | None
 
 
-def _count(match: re.Match[str]) -> int:
-    text = match[1].lower().removesuffix(" of")
+def _count(match: re.Match[str], group: int | str = 1) -> int:
+    text = match[group].lower().removesuffix(" of")
     return int(text) if text.isdigit() else _NUMBERS[text.split()[-1]]
 
 
@@ -527,3 +530,124 @@ def _preposition(text: str, moment: Moment) -> str:
         return ""  # "the hill we went to on Friday"
     before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
     return before if before in _PREPOSITIONS else ""
+
+
+# -- since when ------------------------------------------------------------------------------
+
+_LASTING = re.compile(
+    rf"\bfor (?:the (?:past|last) |about |over |almost |nearly )?{_COUNT} {_UNIT}", re.I
+)
+_SINCE_DATE = re.compile(
+    rf"\b(?:since|on|in|from) (?:the )?(?:week of |weekend of )?(?:(?:{'|'.join(_DAYS)}) )?"
+    rf"(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?(?:(?P<month>{_A_MONTH}) ?)?"
+    r"(?P<year>(?:19|20)\d\d)?(?![\w-])"
+)
+_CLAUSE_BREAK = re.compile(r"[,;]| (?:and|but|because|so|while) ")
+
+
+def held_since(fact: str, target: str, told_at: str) -> str | None:
+    """The ISO day since when a fact's clause about a target holds, if it says so.
+
+    "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
+    year is the last one. told_at: ISO-8601.
+
+    >>> held_since("Ana has lived in Oslo for two years.", "Oslo", "2024-05-08T10:00:00+00:00")
+    '2022-05-08'
+    """
+    start = fact.find(target)
+    if start < 0:
+        return None
+    end = start + len(target)
+    stop = _CLAUSE_BREAK.search(fact, end)
+    rest = fact[end : stop.start() if stop else len(fact)]
+    told = datetime.fromisoformat(told_at).date()
+    try:
+        if lasting := _LASTING.search(rest):
+            return _before(told, _count(lasting), lasting[2].lower()).isoformat()
+        for found in _SINCE_DATE.finditer(rest):
+            if found["month"] or found["year"]:
+                return _date_of(found, told).isoformat()
+    except ValueError:
+        return None  # "31 February"
+    return None
+
+
+def _before(day: date, n: int, unit: str) -> date:
+    if unit in ("day", "week"):
+        return day - timedelta(days=n * (7 if unit == "week" else 1))
+    first = _add_months(day, -n * (12 if unit == "year" else 1))
+    return first.replace(day=min(day.day, ((_add_months(first, 1)) - first).days))
+
+
+def _date_of(found: re.Match[str], told: date) -> date:
+    if not found["month"]:
+        return date(int(found["year"]), 1, 1)
+    month = 1 + next(i for i, m in enumerate(_MONTHS) if m.startswith(found["month"][:3]))
+    nth = int(found["nth"] or 1)
+    year = int(found["year"] or told.year)
+    day = date(year, month, nth)
+    return day if found["year"] or day <= told else date(year - 1, month, nth)
+
+
+# -- the day that a question is about ----------------------------------------------------------
+
+_SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
+_ASKED = re.compile(
+    rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
+    rf"(?:of )?(?P<month>{'|'.join(_MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
+    r"(?:,? (?P<year>\d{4}))?|"
+    r"(?P<whole>(?:19|20)\d\d))|"
+    rf"(?:last|in|during|in the) (?:the )?(?:last )?(?P<season>{'|'.join(_SEASONS)})"
+    r"(?: (?:of )?(?P<of>\d{4}))?|"
+    rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(_MONTHS)}))|"
+    rf"(?P<count>{_COUNT}) (?P<ago>day|week|month|year)s? ago)\b",
+    re.I,
+)
+_PAST_QUESTION = re.compile(
+    r"\b(?:did|was|were|had|used to|wasn['’]t|weren['’]t|didn['’]t)\b", re.I
+)
+
+
+def asks_of_a_day(question: str) -> bool:
+    """Whether a question asks how things were on a day, in a month or a year that it names."""
+    return _ASKED.search(question) is not None and _PAST_QUESTION.search(question) is not None
+
+
+def asked_day(question: str, now: str) -> str | None:
+    """The ISO day that a question about the past asks of: the middle of what it names.
+
+    A month or season without a year is the last one. now: ISO-8601.
+
+    >>> asked_day("Where did Ana live in March?", "2024-05-08T10:00:00+00:00")
+    '2024-03-15'
+    """
+    found = _ASKED.search(question)
+    if found is None or _PAST_QUESTION.search(question) is None:
+        return None
+    today = datetime.fromisoformat(now).date()
+    try:
+        return min(_amid(found, today), today).isoformat()
+    except (ValueError, OverflowError):
+        return None  # "31 February", "900 years ago"
+
+
+def _amid(found: re.Match[str], today: date) -> date:
+    if month := found["month"] or found["named"]:
+        number = 1 + next(i for i, m in enumerate(_MONTHS) if m.lower() == month.lower())
+        nth = int(found["nth"] or found["day"] or 15)
+        day = date(int(found["year"] or today.year), number, nth)
+        return day if found["year"] or day.replace(day=1) <= today else day.replace(today.year - 1)
+    if found["whole"]:
+        return date(int(found["whole"]), 7, 1)
+    if season := found["season"]:
+        day = date(int(found["of"] or today.year), _SEASONS[season.lower()], 15)
+        return day if found["of"] or day <= today else day.replace(today.year - 1)
+    if unit := found["unit"]:
+        if unit.lower() == "year":
+            return date(today.year - 1, 7, 1)
+        return (
+            _before(today, 1, unit.lower()).replace(day=15)
+            if unit.lower() == "month"
+            else (_before(today, 1, "week"))
+        )
+    return _before(today, _count(found, "count"), found["ago"].lower())

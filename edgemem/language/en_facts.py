@@ -22,7 +22,14 @@ from edgemem.language.en import (
 )
 from edgemem.language.en_dates import WRITTEN_DATE
 
-__all__ = ["Statement", "denies_alike", "owned_by", "says_the_same", "with_known_people"]
+__all__ = [
+    "Statement",
+    "denies_alike",
+    "in_third_person",
+    "owned_by",
+    "says_the_same",
+    "with_known_people",
+]
 
 # "Ana", but "Ana's brother" and "Mary Ann's brother's wife": what is true of one is not of another.
 _OWNER = rf"(?:{CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
@@ -175,3 +182,18 @@ def denies_alike(fact: str, content: Sequence[str], sentence: str) -> bool:
         said = [word for clause in of_sentence for word in clause]
         return is_negated(sentence) and all(same_word(c[0], said) for c in denied(fact))
     return not any(same_word(clause[0], content) for clause in of_sentence)
+
+
+_FIRST_TO_THIRD = (
+    (re.compile(r"\b(?:I am|I['’]m)\b"), "{} is"),
+    (re.compile(r"\b(?:I have|I['’]ve)\b"), "{} has"),
+    (re.compile(r"\bI\b"), "{}"),
+    (re.compile(r"\bmy\b", re.I), "{}'s"),
+)
+
+
+def in_third_person(text: str, speaker: str) -> str:
+    """What somebody says of themselves as others would: "I'm vegan" is "User is vegan"."""
+    for form, other in _FIRST_TO_THIRD:
+        text = form.sub(other.format(speaker), text)
+    return text

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
+from edgemem.graph import facts as graph
 from edgemem.results import Change, MemoryItem, Message, Query, Scope, to_utc, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
 from edgemem.stages.reading import CONTEXT
-from edgemem.store import NewMemory, PendingItem, StoredTurn
+from edgemem.store import NewMemory, NewRelation, PendingItem, StoredTurn
 from edgemem.store.writing import Transaction
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class _NewFact:
     vectors: Vectors
     turn: StoredTurn
     sources: tuple[str, ...]
+    relations: tuple[NewRelation, ...]
 
 
 # -- messages as stored turns -----------------------------------------------------------------
@@ -182,10 +184,16 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     embedder = memory.embedder
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
-    cited = [[said[len(context) + i].id for i in (f.source, *f.also)] for f in found]
+    cited = [[said[len(context) + i] for i in (f.source, *f.also)] for f in found]
     facts = [
-        _NewFact(fact, vector, turns[fact.source], tuple(ids))
-        for fact, vector, ids in zip(found, vectors, cited, strict=True)
+        _NewFact(
+            fact,
+            vector,
+            turns[fact.source],
+            tuple(turn.id for turn in its),
+            tuple(graph.read(fact.text, fact.valid_from, " ".join(turn.content for turn in its))),
+        )
+        for fact, vector, its in zip(found, vectors, cited, strict=True)
     ]
     near = [_nearest(memory, item.scope, fact) for fact in facts]
     ops = update.decide(
@@ -246,14 +254,18 @@ def _apply(
             valid_from=valid_from,
             sources=new.sources,
         )
+        tx.set_relations(old.id, new.relations, graph.VERSION)
         return [_change(old, "UPDATE", op.by, text, updated_at=now)]
     if old.valid_from is not None and new.turn.timestamp < old.valid_from:
         # An older conversation, imported later: what it says was over before it was stored.
         return [_add(tx, new, indexed, item, now, op.by, valid_to=old.valid_from)]
     gone.add(old.id)
-    tx.invalidate(old.id, max(valid_from, old.valid_from or valid_from), at=now)
+    ended_at = max(valid_from, old.valid_from or valid_from)
+    tx.invalidate(old.id, ended_at, at=now)
     dropped = _change(old, "DELETE", op.by, old.memory, updated_at=now)
-    return [dropped, _add(tx, new, indexed, item, now, op.by)]
+    instead = _add(tx, new, indexed, item, now, op.by)
+    tx.end_relations(old.id, ended_at, instead.id, graph.FUNCTIONAL)
+    return [dropped, instead]
 
 
 def _add(
@@ -280,6 +292,7 @@ def _add(
         sources=new.sources,
     )
     tx.add_memory(stored, role=new.turn.role, actor_id=new.turn.name)
+    tx.set_relations(stored.id, new.relations, graph.VERSION)
     return replace(added(stored), by=by)
 
 

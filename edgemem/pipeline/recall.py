@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgemem.language import (
+    asked_day,
     asks_for_now,
     asks_for_past,
+    asks_of_a_day,
     content_words,
     is_question,
     leans_back,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = [
+    "asked_at",
     "bearing",
     "evidence_of",
     "known",
@@ -64,6 +67,12 @@ _LASTING = (  # what advice and letters need to know of anybody
     "User works as it.",
     "User lives in it.",
 )
+
+
+def asked_at(question: str, said_at: str) -> str | None:
+    """The time that a question about the past asks of; None if it names none. ISO-8601 UTC."""
+    day = asked_day(question, said_at)
+    return None if day is None else f"{day}T12:00:00.000+00:00"
 
 
 def recall(
@@ -213,7 +222,8 @@ def evidence_of(
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = memory.stale_turns(turns)
-    over = {} if question is None or asks_for_past(question) else stale
+    past = question is not None and (asks_for_past(question) or asks_of_a_day(question))
+    over = {} if question is None or past else stale
     marked = stale if question is None else {}
     found: dict[str, Evidence] = {}
     for hit in hits:

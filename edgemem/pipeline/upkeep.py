@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from edgemem import kernels
 from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreFull
+from edgemem.graph import facts as graph
 from edgemem.inputs import holds_nul
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
@@ -27,6 +28,7 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store
+from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
 
@@ -36,6 +38,7 @@ __all__ = [
     "embed_tokens",
     "export_jsonl",
     "import_jsonl",
+    "read_relations",
     "reindex",
     "sample_of",
 ]
@@ -322,6 +325,22 @@ def embed_tokens(
             tx.set_tokens(embedder.model_id, made)
         if on_progress is not None:
             on_progress(start + len(made), len(items))
+
+
+def read_relations(store: Store, on_progress: Callable[[int, int], None] | None = None) -> None:
+    """Give the facts whose relations were never read theirs, a batch to a transaction: those of a
+    store that an earlier version made, and those that an erase or an import left without."""
+    facts = unread_facts(store, graph.VERSION)
+    for start in range(0, len(facts), BATCH):
+        batch = facts[start : start + BATCH]
+        made = [(id, graph.read(text, since, said)) for id, text, since, said in batch]
+        with store.transaction() as tx:
+            alive = tx.unread(graph.VERSION, [id for id, _ in made])
+            for id, relations in made:
+                if id in alive:
+                    tx.set_relations(id, relations, graph.VERSION)
+        if on_progress is not None:
+            on_progress(start + len(batch), len(facts))
 
 
 def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str, Any]:

@@ -151,7 +151,8 @@ class Catalog:
 
     def allowed(self, query: Query, rowids: IntArray | None = None) -> BoolArray:
         """(end,) bool: the live memories that a query may find. rowids: only these; None: any."""
-        allowed: BoolArray = self._column["live"] & (self._column["until"] > query.now)
+        held = query.now if query.at is None else query.at
+        allowed: BoolArray = self._column["live"] & (self._column["until"] > held)
         scope = query.scope
         for name, value in (
             ("user", scope.user_id),

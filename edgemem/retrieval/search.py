@@ -511,14 +511,19 @@ def find(
     """The `top_k` best live memories, best first, and how many were scored.
 
     vector: (dim,) float32, the query's, or None as for `Memories.candidates`. tokens: its token
-    vectors, for a careful search. With `query.where`, all that match are scanned. Of a turn and the
-    facts taken from it either the turn or the facts are found, whichever comes first.
+    vectors, for a careful search. With `query.where` or `query.at`, all that match are scanned. Of
+    a turn and the facts taken from it either the turn or the facts are found, whichever comes
+    first.
     """
     refresh(store, memories)
     rowids = None
-    if query.where is not None:
+    if query.where is not None or query.at is not None:
         rowids = store.rowids(
-            query.scope, where=query.where, kinds=query.kinds, now=to_utc(query.now)
+            query.scope,
+            where=query.where,
+            kinds=query.kinds,
+            now=to_utc(query.now),
+            at=None if query.at is None else to_utc(query.at),
         )
     candidates = memories.candidates(query, vector, rowids)
     scored = len(candidates.rowids)

@@ -41,7 +41,7 @@ def mcp_server(
     agent_id: str | None = None,
     run_id: str | None = None,
 ) -> MCPServer[Any]:
-    """A server with seven tools on a Memory, which stays the caller's to close; `.run()` serves.
+    """A server with eight tools on a Memory, which stays the caller's to close; `.run()` serves.
 
     user_id, agent_id, run_id: whose memories, where a call does not say. Errors of ours come back
     as tool errors with their text.
@@ -106,6 +106,24 @@ def mcp_server(
             threshold=threshold,
         )
         return hits.to_dict()
+
+    @tool(_READS)
+    def search_relations(
+        entity: str | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+        at: str | None = None,
+        include_invalid: bool = False,
+    ) -> dict[str, Any]:
+        """Who or what somebody or something is to others ("who is Rex?"), the longest known first.
+
+        entity: a name; the user is "User". at: a date, for what held then.
+        """
+        found = memory.relations(
+            entity, **scope(user_id, agent_id, run_id), at=at, include_invalid=include_invalid
+        )
+        return found.to_dict()
 
     @tool(_READS)
     def get_memory(memory_id: str) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 the memories and forgets some.
 
 Departures from mem0: a list has at most `top_k` memories (100 unless given); `/search` takes
-`top_k` or `limit`, `threshold` and `explain`; an unknown id is 404; `/reset` must be allowed at the
-start. Adding with inference, mem0's default, waits for the engine; nothing else here does.
+`top_k` or `limit`, `threshold`, `explain` and `at`; relations have a route of their own; an unknown
+id is 404; `/reset` must be allowed at the start. Adding with inference, mem0's default, waits for
+the engine; nothing else here does.
 Source: mem0ai/mem0, server/main.py.
 
 The page's own files hold nothing private and are given without the token. The page sends the token
@@ -33,6 +34,7 @@ from edgemem.server.service import (
     wrong,
 )
 from edgemem.store.receipts import receipts
+from edgemem.store.relations import entities
 from edgemem.store.store import Browsed, browse, owners, replacements
 
 __all__ = ["PATHS", "ROUTES"]
@@ -106,7 +108,7 @@ def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /memories?user_id=…: the memories of a scope, oldest first."""
     scope = _scope(given)
     top_k = whole(given.get("top_k") or given.get("limit") or str(_LISTED), "top_k")
-    return service.memory.get_all(**scope, top_k=top_k).to_dict()
+    return service.memory.get_all(**scope, top_k=top_k, at=given.get("at") or None).to_dict()
 
 
 @_from_store("POST", "/search")
@@ -121,8 +123,21 @@ def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
         top_k=field(given, "limit", int, _FOUND) if top_k is None else top_k,
         threshold=field(given, "threshold", float),
         explain=field(given, "explain", bool, False),
+        at=field(given, "at", str),
     )
     return hits.to_dict()
+
+
+@_from_store("GET", "/relations")
+def _relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """GET /relations?user_id=…&entity=…&at=…: who is what to whom, as mem0 names it."""
+    return _told_of(service.memory, given, _scope(given))
+
+
+def _told_of(memory: Memory, given: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
+    include_invalid = given.get("include_invalid") in ("true", "1")
+    at, entity = given.get("at") or None, given.get("entity") or None
+    return memory.relations(entity, **scope, at=at, include_invalid=include_invalid).to_dict()
 
 
 @_from_store("GET", "/memories/{id}")
@@ -199,6 +214,11 @@ def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
     return scope
 
 
+def _whose(given: Mapping[str, Any]) -> Scope:
+    """Whose memories the inspector shows: everybody's, if nobody is named."""
+    return Scope(*(given.get(name) or None for name in _IDS))
+
+
 # -- what the inspector asks for -------------------------------------------------------------------
 
 
@@ -226,7 +246,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
         raise wrong("limit", limit, f"give 1 to {_MOST}")
     found = browse(
         service.memory.store,
-        Scope(*(given.get(name) or None for name in ("user_id", "agent_id", "run_id"))),
+        _whose(given),
         kind=given.get("kind") or None,
         state=given.get("state") or "live",
         limit=limit + 1,
@@ -247,6 +267,20 @@ def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
         "turns": _turns(memory, found[0].item.sources),
         "history": memory.history(id),
     }
+
+
+@_from_store("GET", "/inspect/entities")
+def _entities(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/entities?user_id=…: who and what is known, in most relations first."""
+    found = entities(service.memory.store, _whose(given), _MOST + 1)
+    return {"results": found[:_MOST], "more": len(found) > _MOST}
+
+
+@_from_store("GET", "/inspect/relations")
+def _all_relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
+    """GET /inspect/relations?entity=…: what is told of it, what is over, too; of everybody."""
+    scope = {name: given.get(name) or None for name in _IDS}
+    return _told_of(service.memory, {**given, "include_invalid": "true"}, scope)
 
 
 @_from_store("GET", "/inspect/pending")
@@ -339,6 +373,7 @@ _TYPES = {
 }
 _NAMES = (
     "inspector.css", "icon.svg", "inspector.js", "api.js", "dom.js", "lists.js", "memory.js",
+    "graph.js",
 )  # fmt: skip
 # Beside those that the guard gives every answer.
 _HEADERS = {

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from edgemem.store.changes import Changes
 from edgemem.store.filters import Where, compile_filters
-from edgemem.store.rows import NewMemory, PendingItem, StoredTurn
+from edgemem.store.rows import NewMemory, NewRelation, PendingItem, StoredTurn
 from edgemem.store.store import Store
 from edgemem.store.writing import Transaction
 
 __all__ = [
     "Changes",
     "NewMemory",
+    "NewRelation",
     "PendingItem",
     "Store",
     "StoredTurn",

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgemem.errors import InputError, StoreCorrupt
-from edgemem.results import Kind, MemoryItem, Scope
+from edgemem.results import Entity, EntityType, Kind, Label, MemoryItem, Scope
 
 if TYPE_CHECKING:
     from edgemem.store.writing import Transaction
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH",
     "NewMemory",
+    "NewRelation",
     "PendingItem",
     "StoredTurn",
     "export_rows",
@@ -45,6 +46,16 @@ LISTED = "IN (SELECT value FROM json_each(?))"  # its parameter is made by `as_j
 
 # SQLite's JSON reader stops at 1,000 levels; a filter over such a row would fail for every row.
 MAX_DEPTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NewRelation:
+    """What a fact says that one entity is to another. valid_from: ISO-8601 UTC, if known."""
+
+    source: Entity
+    label: Label
+    target: Entity
+    valid_from: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -273,7 +284,7 @@ def pending_item(row: Sequence[Any]) -> PendingItem:
 # --- exports ----------------------------------------------------------------------------------
 
 BATCH = 500
-_JSON = ("metadata", "payload")
+_JSON = ("metadata", "payload", "aliases")
 
 Begin = Callable[[], AbstractContextManager["Transaction"]]
 Embed = Callable[[list[str]], list[Floats]]
@@ -295,6 +306,18 @@ class _Table(NamedTuple):
         return (*self.texts, *self.nullable, *self.others)
 
 
+# A relation with the names of its ends and, for each, what else its fact calls it.
+_ALIASES = (
+    "(SELECT json_group_array(a.name) FROM aliases a WHERE a.entity = r.{} AND a.memory = r.memory)"
+)
+_RELATIONS = (
+    "SELECT r.id, r.uid, f.id AS memory_id, r.label, s.name AS source, s.type AS source_type, "
+    "t.name AS target, t.type AS target_type, r.valid_from, r.valid_to, b.id AS invalidated_by, "
+    f"json_object('source', {_ALIASES.format('source')}, 'target', {_ALIASES.format('target')}) "
+    "AS aliases, f.graphed FROM relations r JOIN memories f ON f.rowid = r.memory "
+    "JOIN entities s ON s.id = r.source JOIN entities t ON t.id = r.target "
+    "LEFT JOIN memories b ON b.rowid = r.invalidated_by"
+)
 _TABLES = {
     "turn": _Table(
         "turns",
@@ -328,14 +351,22 @@ _TABLES = {
         (*SCOPE, "last_error", "next_try_at"),
         ("payload", "attempts"),
     ),
+    "relation": _Table(
+        f"({_RELATIONS})",
+        "id",
+        "uid",
+        ("uid", "memory_id", "label", "source", "source_type", "target", "target_type"),
+        ("valid_from", "valid_to", "invalidated_by"),
+        ("aliases", "graphed"),
+    ),
     # Without these, what may not leave could leave from an imported store.
     "never_send": _Table("never_send", "id", "uid", ("uid", "created_at"), (*SCOPE, "pattern"), ()),
 }
 
 
 def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """Every turn, memory (deleted too), history row, piece of pending work and never_send mark, in
-    that order and each in the order of its making. The caller holds a snapshot."""
+    """Every turn, memory (deleted too), history row, piece of pending work, relation and never_send
+    mark, in that order and each in the order of its making. The caller holds a snapshot."""
     for type_, table in _TABLES.items():
         sources = f", {SOURCES}" if type_ == "memory" else ""
         listed = ", ".join(f"m.{name}" for name in table.columns)
@@ -416,8 +447,8 @@ def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> s
 
 
 def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:
-    """Whether a history row's memory is not there: it was erased while the import went on."""
-    if row["type"] != "history":
+    """Whether a row's memory is not there: it was erased while the import went on."""
+    if row["type"] not in ("history", "relation"):
         return False
     with tx.step() as connection:
         sql = "SELECT 1 FROM memories WHERE id = ?"
@@ -432,6 +463,9 @@ def _import_row(
         if name in values:
             values[name] = pack_json(values[name], name)
     with tx.step():
+        if type_ == "relation":
+            tx.import_relation(row)
+            return
         if type_ != "memory":
             tx.insert(_TABLES[type_].name, **values)
             return
@@ -479,6 +513,12 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         given = [name for name in (*SCOPE, "pattern") if out[name] is not None]
         if not given or ("pattern" in given and len(given) > 1):
             raise refuse("(never_send) must name either a scope or a pattern")
+    if type_ == "relation":
+        named = (*out["aliases"].get("source", ()), *out["aliases"].get("target", ()))
+        if out["label"] not in get_args(Label) or not all(isinstance(n, str) for n in named):
+            raise refuse("(relation) has an unknown label or aliases that are no texts")
+        if not {out["source_type"], out["target_type"]} <= set(get_args(EntityType)):
+            raise refuse("(relation) has an unknown type of entity")
     if type_ == "memory":
         out["sources"] = sources = row.get("sources", ())
         if not isinstance(sources, list | tuple) or not all(isinstance(s, str) for s in sources):

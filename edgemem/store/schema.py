@@ -28,6 +28,7 @@ TABLES = (
     frozenset[str](),  # and one that the fourth drops
     frozenset[str](),
     frozenset({"token_vectors"}),
+    frozenset({"entities", "aliases", "relations"}),
 )
 
 
@@ -162,6 +163,54 @@ _STATEMENTS_TOKENS = (
         BEGIN DELETE FROM token_vectors WHERE memory = new.rowid; END""",
 )
 
+# An entity is one name of one type to one user. Who another name is, a fact tells, and its alias
+# goes with it. graphed: the version of the rules that read a fact; whoever edits it need not know.
+_STATEMENTS_GRAPH = (
+    """CREATE TABLE entities (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        user_id TEXT, agent_id TEXT, run_id TEXT,
+        type TEXT NOT NULL, name TEXT NOT NULL, normalised TEXT NOT NULL
+    ) STRICT""",
+    """CREATE UNIQUE INDEX idx_entities_name ON entities (
+        normalised, type, ifnull(user_id, ''), ifnull(agent_id, ''), ifnull(run_id, '')
+    )""",
+    # The key's columns first: SQLite 3.40's integrity check reads a NULL where they are not.
+    """CREATE TABLE aliases (
+        normalised TEXT NOT NULL,
+        entity INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
+        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        PRIMARY KEY (normalised, entity, memory)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX idx_aliases_entity ON aliases (entity)",
+    "CREATE INDEX idx_aliases_memory ON aliases (memory)",
+    """CREATE TABLE relations (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
+        source INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
+        label TEXT NOT NULL,
+        target INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
+        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
+        valid_from TEXT, valid_to TEXT,
+        invalidated_by INTEGER REFERENCES memories (rowid) ON DELETE SET NULL,
+        UNIQUE (source, label, target, memory), CHECK (source <> target)
+    ) STRICT""",
+    "CREATE INDEX idx_relations_target ON relations (target)",
+    "CREATE INDEX idx_relations_memory ON relations (memory)",
+    "CREATE INDEX idx_relations_invalidated_by ON relations (invalidated_by)",
+    "ALTER TABLE memories ADD COLUMN graphed INTEGER NOT NULL DEFAULT 0",
+    """CREATE INDEX idx_memories_graphed ON memories (graphed)
+        WHERE kind = 'fact' AND deleted_at IS NULL""",
+    """CREATE TRIGGER relations_orphans AFTER DELETE ON relations
+        BEGIN DELETE FROM entities WHERE id IN (old.source, old.target)
+            AND NOT EXISTS (SELECT 1 FROM relations WHERE source = entities.id)
+            AND NOT EXISTS (SELECT 1 FROM relations WHERE target = entities.id); END""",
+    """CREATE TRIGGER relations_forget AFTER UPDATE OF memory, deleted_at ON memories
+        WHEN new.memory <> old.memory OR new.deleted_at IS NOT NULL
+        BEGIN DELETE FROM relations WHERE memory = new.rowid;
+            DELETE FROM aliases WHERE memory = new.rowid;
+            UPDATE memories SET graphed = 0 WHERE rowid = new.rowid; END""",
+)
+
 
 def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
     def migration(connection: sqlite3.Connection) -> None:
@@ -177,6 +226,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _all_of(_STATEMENTS_SENSITIVITIES),
     _all_of(_STATEMENTS_NO_SENSITIVITIES),
     _all_of(_STATEMENTS_TOKENS),
+    _all_of(_STATEMENTS_GRAPH),
 ]
 
 

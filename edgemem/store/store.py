@@ -249,10 +249,13 @@ class Store:
         limit: int | None = None,
         include_invalid: bool = False,
         now: str | None = None,
+        at: str | None = None,
     ) -> Items:
         """Live memories of a scope, oldest first; include_invalid: also those whose time is over
-        (valid_to or expires_at has passed), never deleted ones."""
-        conditions, params = _conditions(scope, where, kinds, now, include_invalid=include_invalid)
+        (valid_to or expires_at has passed), never deleted ones. at: those that held then."""
+        conditions, params = _conditions(
+            scope, where, kinds, now, include_invalid=include_invalid, at=at
+        )
         rows = self.select(
             f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE {conditions} "
             "ORDER BY m.created_at, m.rowid LIMIT ?",
@@ -268,9 +271,10 @@ class Store:
         where: Where | None = None,
         kinds: Collection[str] | None = None,
         now: str | None = None,
+        at: str | None = None,
     ) -> Ints:
-        """(n,) int64 rowids of the live memories that match, ascending."""
-        conditions, params = _conditions(scope, where, kinds, now)
+        """(n,) int64 rowids of the live memories that match, ascending. at: see `list`."""
+        conditions, params = _conditions(scope, where, kinds, now, at=at)
         rows = self.select(
             f"SELECT m.rowid FROM memories m WHERE {conditions} ORDER BY m.rowid", *params
         )
@@ -407,8 +411,8 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
-        invalid, deleted, turns, vectors, token_vectors (memories that have some), history,
-        pending."""
+        invalid, deleted, turns, vectors, token_vectors (memories that have some), entities,
+        relations, history, pending."""
         now = utc_now()
         with self.snapshot() as connection:
             kinds = dict(
@@ -422,7 +426,7 @@ class Store:
             ).fetchone()
             others = {
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-                for table in ("turns", "vectors", "token_vectors", "history", "pending")
+                for table in _COUNTED
             }
         live = sum(kinds.values())
         return {
@@ -473,6 +477,7 @@ class Store:
             raise StoreError(f"the store {self._name} is closed; open it again")
 
 
+_COUNTED = "turns vectors token_vectors entities relations history pending".split()
 _TURNS_AND_MEMORIES = (
     "turns t JOIN memory_sources s ON s.turn = t.rowid JOIN memories m ON m.rowid = s.memory"
 )
@@ -501,12 +506,19 @@ def _conditions(
     now: str | None,
     *,
     include_invalid: bool = False,
+    at: str | None = None,
 ) -> tuple[str, list[Any]]:
-    if include_invalid:
-        conditions, params = ["m.deleted_at IS NULL"], []
-    else:
-        now = now or utc_now()
-        conditions, params = [LIVE], [now, now]
+    now = now or utc_now()
+    conditions: list[str] = ["m.deleted_at IS NULL"]
+    params: list[Any] = []
+    if not include_invalid:
+        conditions, params = [LIVE], [at or now, now]
+    if at is not None:
+        conditions.append(
+            "(m.valid_from IS NULL OR m.valid_from <= ? OR EXISTS (SELECT 1 FROM relations r "
+            "WHERE r.memory = m.rowid AND r.valid_from <= ?))"
+        )
+        params += [at, at]
     more, values = _scope_sql(scope)
     conditions += more
     params += values

@@ -13,12 +13,14 @@ from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope, utc_now
+from edgemem.store import relations
 from edgemem.store.database import SCRUB_WANTED, generation, meta, meta_int, sqlite_errors
 from edgemem.store.rows import (
     KINDS,
     LISTED,
     Floats,
     NewMemory,
+    NewRelation,
     StoredTurn,
     as_json,
     pack_json,
@@ -201,7 +203,38 @@ class Transaction:
                 "UPDATE memories SET valid_to = ?, updated_at = ?, generation = ? WHERE rowid = ?",
                 (valid_to, at, self.generation, rowid),
             )
+            relations.end_relations(self._connection, rowid, valid_to)
             self._history(id, "DELETE", old_memory=old, created_at=created_at, updated_at=at)
+
+    def set_relations(self, id: str, new: Iterable[NewRelation], version: int) -> None:
+        """Store what a fact says, in place of what it was read to say before.
+
+        version: of the rules that read it; see `relations.unread_facts`.
+        """
+        with self.step() as connection:
+            relations.write_relations(connection, self._memory(id)[0], new, version)
+
+    def unread(self, version: int, ids: Iterable[str]) -> set[str]:
+        """Those of the facts that these rules have still not read."""
+        with self.step() as connection:
+            rows = connection.execute(
+                f"SELECT id FROM memories WHERE id {LISTED} AND deleted_at IS NULL AND graphed < ?",
+                (as_json(ids), version),
+            )
+            return {row[0] for row in rows}
+
+    def end_relations(
+        self, ended: str, valid_to: str, by: str, functional: Iterable[str] = ()
+    ) -> None:
+        """Note that a fact (`by`) has ended what another one says; see relations.end_relations."""
+        with self.step() as connection:
+            old, new = self._memory(ended)[0], self._memory(by)[0]
+            relations.end_relations(connection, old, valid_to, new, functional)
+
+    def import_relation(self, row: Mapping[str, Any]) -> None:
+        """Store a relation of an export."""
+        with self.step() as connection:
+            relations.import_relation(connection, row)
 
     def delete_memory(self, id: str, deleted_at: str) -> None:
         """Take a memory out of every answer and index; its text stays in its row and history."""
@@ -469,7 +502,8 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
             (mentioned, mentioned),
         )
         connection.execute(f"DELETE FROM history WHERE memory_id {LISTED}", (as_json(ids),))
-        # Vectors and memory_sources go with them, by cascade.
+        relations.forget_entities(connection, rowids)
+        # Vectors, memory_sources and relations go with them, by cascade.
         connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
         connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
@@ -501,8 +535,8 @@ def reset_rows(tx: Transaction) -> None:
     with tx.step() as connection:
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
-            "memory_sources", "vectors", "token_vectors", "history", "pending", "erased",
-            "memories", "turns", "receipts", "never_send",
+            "relations", "aliases", "entities", "memory_sources", "vectors", "token_vectors",
+            "history", "pending", "erased", "memories", "turns", "receipts", "never_send",
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))

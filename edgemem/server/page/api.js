@@ -63,6 +63,8 @@ export const overview = () => call("GET", "inspect/overview");
 export const browse = (given) => call("GET", `inspect/memories?${new URLSearchParams(given)}`);
 export const search = (given) => call("POST", "search", { ...given, explain: true });
 export const memory = (id) => call("GET", `inspect/${at(id)}`);
+export const entities = (given) => call("GET", `inspect/entities?${new URLSearchParams(given)}`);
+export const relations = (given) => call("GET", `inspect/relations?${new URLSearchParams(given)}`);
 export const pending = () => call("GET", "inspect/pending");
 export const receipts = () => call("GET", "inspect/receipts");
 export const update = (id, text) => call("PUT", at(id), { text });

@@ -4,6 +4,7 @@
 import * as api from "./api.js";
 import { $, count, el } from "./dom.js";
 import { cards, sent, timeline, waiting } from "./lists.js";
+import { entityList, showEntity } from "./graph.js";
 import { showMemory } from "./memory.js";
 
 const OWNERS = ["user_id", "agent_id", "run_id"];
@@ -12,6 +13,7 @@ const FOUND = 20;
 const VIEWS = {
   memories: { title: "Memories", about: "" },
   timeline: { title: "Timeline", about: "When each memory held, the latest first." },
+  graph: { title: "Graph", about: "Who and what is known, in most relations first." },
   pending: { title: "Pending", about: "What was said and is stored, but no facts are taken from it yet." },
   cloud: { title: "Cloud", about: "" },
 };
@@ -94,7 +96,8 @@ function showList(name, focus) {
     $("about").textContent = (cloud ? `Set up: ${cloud}.` : "No cloud is set up: nothing is sent.") +
       " A receipt holds no text, only which memories went, how much, and the hash of what was sent.";
   }
-  $("ask").hidden = !["memories", "timeline"].includes(name);
+  $("ask").hidden = !["memories", "timeline", "graph"].includes(name);
+  for (const id of ["kind", "state"]) $(id).parentElement.hidden = name === "graph";
   $("searching").hidden = name !== "memories";
   $("state").value = name === "timeline" ? "all" : "live";
   $("kind").value = name === "timeline" ? "fact" : "";
@@ -114,13 +117,13 @@ async function load(from = 0) {
   const query = view === "memories" ? $("query").value.trim() : "";
   $("state").disabled = query !== "";
   tell({ status: query ? "Searching …" : "Loading …" });
-  const ask = { pending: api.pending, cloud: api.receipts }[view] ??
+  const ask = { pending: api.pending, cloud: api.receipts, graph: () => api.entities(owners()) }[view] ??
     (query ? () => api.search(searchOf(query)) : () => api.browse({ ...chosen(), limit: PAGE, offset: from }));
   const found = await attempt(ask);
   if (!found || turn !== listed) return;
   shown = [...shown.slice(0, from), ...found.results];
-  $("more").hidden = !found.more;
-  const draw = { timeline, pending: waiting, cloud: sent }[view] ?? cards;
+  $("more").hidden = !found.more || view === "graph";
+  const draw = { timeline, graph: entityList, pending: waiting, cloud: sent }[view] ?? cards;
   $("rows").replaceChildren(...(shown.length ? [draw(shown)] : []));
   markCurrent();
   tell({ status: summary(query, found) });
@@ -131,6 +134,10 @@ function chosen() {
   const given = { kind: $("kind").value, state: $("state").value };
   for (const name of OWNERS) given[name] = $(name).value;
   return given;
+}
+
+function owners() {
+  return Object.fromEntries(OWNERS.map((name) => [name, $(name).value]).filter(([, id]) => id));
 }
 
 function searchOf(query) {
@@ -145,6 +152,7 @@ function searchOf(query) {
 
 function summary(query, found) {
   if (view === "pending") return count(found.total, "piece of work waits.", "pieces of work wait.");
+  if (view === "graph") return shown.length ? `${count(shown.length, "name", "names")}${found.more ? ", and more" : ""}.` : "Nothing is known of anybody.";
   if (view === "cloud") return shown.length ? count(shown.length, "call.", "calls.") : "Nothing was ever sent.";
   if (query) return shown.length ? `${count(shown.length, "memory", "memories")} found, best first.` : "Nothing found.";
   if (!shown.length) return "No memories.";
@@ -161,6 +169,18 @@ async function openMemory(id) {
   showMemory(found, `#/${view}`, (message, gone) => changed(id, message, gone));
   $("room").classList.add("split");
   document.title = "Memory – edgemem";
+  markCurrent();
+  $("detail-title").focus();
+}
+
+async function openEntity(name) {
+  const turn = (opened += 1);
+  const found = await attempt(() => api.relations({ ...owners(), entity: name }));
+  if (!found || turn !== opened) return;
+  tell({});
+  showEntity(name, found.relations, `#/${view}`);
+  $("room").classList.add("split");
+  document.title = `${name} – edgemem`;
   markCurrent();
   $("detail-title").focus();
 }
@@ -202,8 +222,12 @@ async function route() {
     if (view === null) await showList("memories", false);
     return openMemory(decodeURIComponent(id));
   }
+  if (name === "entity" && id) {
+    if (view === null) await showList("graph", false);
+    return openEntity(decodeURIComponent(id));
+  }
   const wanted = VIEWS[name] ? name : "memories";
-  const left = `#/memory/${encodeURIComponent($("detail").dataset.id)}`;
+  const left = `#/${view === "graph" ? "entity" : "memory"}/${encodeURIComponent($("detail").dataset.id)}`;
   closeMemory();
   if (wanted !== view) return showList(wanted, view !== null);
   document.title = `${VIEWS[view].title} – edgemem`;

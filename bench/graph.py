@@ -1,0 +1,344 @@
+"""How well are facts read as relations, and what does a look at the graph cost?
+
+    python -m bench.graph FILE... --json OUT
+    python -m bench.graph --lives FILE... --json OUT
+    python -m bench.graph --edges 1000000 --memories 5000 --json OUT
+
+A FILE holds facts and under each its relations: "> SOURCE:type | label | TARGET:type", or "> none";
+a blank line ends an entry, a line with # is a remark. A relation is right if source, label and
+target are, letter for letter but for case and a leading article; the types are counted apart.
+`other` is left out unless --other is given. Held-out files are for figures: nothing is changed
+because of what they show.
+
+--lives: files of invented lives, "## NAME", then "DATE | FACT" lines, then "? QUESTION | ANSWER /
+ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
+alone: what the user, or whoever it names, has of the relation that its words ask for, the newest
+where there can be one. No model says which fact ends which.
+
+--edges: a store of so many relations, a hundred to a fact; of 500 names all that is told of each.
+--memories: a store of so many facts, and what telling relations adds to a search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from bench import report
+from edgemem.graph import facts
+from edgemem.language import asked_day, triples, words
+from edgemem.results import Entity, Scope, to_utc
+from edgemem.results import Relation as Told
+from edgemem.store import NewMemory, NewRelation, Store
+from edgemem.store.relations import relations, relations_of
+
+_console = Console(stderr=True)
+_ARTICLE = re.compile(r"\A(?:the|an?) ", re.I)
+
+
+class Relation(NamedTuple):
+    """A relation as it is compared. types: of its source and target, compared apart."""
+
+    source: str
+    label: str
+    target: str
+
+
+Labelled = dict[Relation, tuple[str, str]]
+
+
+def read_labelled(file: Path) -> list[tuple[str, Labelled]]:
+    """The facts of a file, each with its relations and their types.
+
+    Raises ValueError, naming the entry, on a line that is none.
+    """
+    found = []
+    for entry in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
+        lines = [line for line in entry.splitlines() if line and not line.startswith("#")]
+        if not lines:
+            continue
+        labelled: Labelled = {}
+        for line in lines[1:]:
+            if line == "> none":
+                continue
+            parts = [part.rpartition(":") for part in line.removeprefix("> ").split(" | ")]
+            if not line.startswith("> ") or len(parts) != 3:
+                raise ValueError(f"{file}: {line!r} is no relation of {lines[0]!r}")
+            (source, _, kind), (_, _, label), (target, _, of) = parts
+            labelled[Relation(_plain(source), label, _plain(target))] = kind, of
+        found.append((lines[0], labelled))
+    return found
+
+
+def read_by_rule(fact: str) -> Labelled:
+    """The relations that the rules find in a fact, with their types."""
+    return {
+        Relation(_plain(t.source.name), t.label, _plain(t.target.name)): (
+            t.source.type,
+            t.target.type,
+        )
+        for t in triples(fact)
+    }
+
+
+def _plain(name: str) -> str:
+    return _ARTICLE.sub("", name.strip()).casefold()
+
+
+def figures(
+    wanted: Sequence[Labelled], found: Sequence[Labelled], *, other: bool = False
+) -> dict[str, Any]:
+    """Precision, recall and F1 of relations, the share of right types, and each label's counts."""
+    right, missed, wrong = Counter[str](), Counter[str](), Counter[str]()
+    typed = 0
+    for of_fact, read in zip(wanted, found, strict=True):
+        for relation in {*of_fact, *read}:
+            if relation.label == "other" and not other:
+                continue
+            if relation in of_fact and relation in read:
+                right[relation.label] += 1
+                typed += of_fact[relation] == read[relation]
+            else:
+                (missed if relation in of_fact else wrong)[relation.label] += 1
+    hits, all_found = right.total(), right.total() + wrong.total()
+    all_wanted = hits + missed.total()
+    return {
+        "facts": len(wanted),
+        "relations": all_wanted,
+        "found": all_found,
+        "right": hits,
+        "precision": round(hits / max(1, all_found), 4),
+        "recall": round(hits / max(1, all_wanted), 4),
+        "f1": round(2 * hits / max(1, all_found + all_wanted), 4),
+        "types_right": round(typed / max(1, hits), 4),
+        "labels": {
+            label: {"right": right[label], "missed": missed[label], "wrong": wrong[label]}
+            for label in sorted({*right, *missed, *wrong})
+        },
+    }
+
+
+# -- questions about a day ---------------------------------------------------------------------
+
+_ASKS: tuple[tuple[str, str], ...] = (
+    ("lives_in", r"\b(?:live|living|lived|home|based|move)\b"),
+    ("works_as", r"\b(?:job|for a living|profession|work as|working as)\b"),
+    ("works_at", r"\b(?:work|working|employer|employed|worked|company)\b"),
+    ("studies", r"\b(?:what|which).*\b(?:study|studying|degree)\b"),
+    ("studies_at", r"\b(?:study|studying|school|university|college)\b"),
+    ("drives", r"\b(?:drive|driving|car)\b"),
+    ("married_to", r"\b(?:married|husband|wife)\b"),
+    ("engaged_to", r"\bengaged\b"),
+    ("partner_of", r"\b(?:dating|seeing|boyfriend|girlfriend|partner)\b"),
+    ("takes_medicine", r"\b(?:take|taking|medicine|tablets?|medication|prescribed)\b"),
+    ("follows_diet", r"\b(?:diet|eat|eating)\b"),
+    ("has_pet", r"\b(?:pets?|dogs?|cats?|have)\b"),
+    ("learns", r"\b(?:learn|learning|lessons)\b"),
+    ("plays", r"\b(?:play|playing|instrument)\b"),
+    ("practises", r"\b(?:sport|practise|practising|do)\b"),
+    ("member_of", r"\b(?:member|choir|club|team|band|sing|join)\b"),
+    ("volunteers_at", r"\bvolunteer"),
+    ("speaks", r"\b(?:speak|language)"),
+)
+
+
+class Life(NamedTuple):
+    """Dated facts, and questions with the answers that count as right."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    questions: list[tuple[str, list[str]]]
+
+
+def read_lives(file: Path) -> list[Life]:
+    """The lives of a file. Raises ValueError on a line that is of none."""
+    lives: list[Life] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            lives.append(Life(line[3:], [], []))
+        elif line.startswith("? "):
+            question, answers, *_ = line[2:].split(" | ")
+            lives[-1].questions.append((question, answers.split(" / ")))
+        elif found := re.fullmatch(r"(\d{4}-\d\d-\d\d) \| (.+)", line):
+            lives[-1].facts.append((to_utc(f"{found[1]}T12:00:00+00:00"), found[2]))
+        elif line.strip() and not line.startswith("#"):
+            raise ValueError(f"{file}: {line!r} is no fact and no question")
+    return lives
+
+
+def told_of(life: Life) -> Store:
+    """A store of a life's facts and what they say."""
+    store = Store.open(":memory:")
+    with store.transaction() as tx:
+        for number, (when, fact) in enumerate(life.facts):
+            tx.add_memory(_fact(str(number), fact, when))
+            tx.set_relations(str(number), facts.read(fact, when), facts.VERSION)
+    return store
+
+
+def _fact(id: str, text: str, when: str) -> NewMemory:
+    none = np.empty((0, 0), np.float32)
+    return NewMemory(
+        id=id, kind="fact", memory=text, search_text=text, scope=Scope("ana"), created_at=when,
+        vectors=none, valid_from=when,
+    )  # fmt: skip
+
+
+def answered(store: Store, question: str, asked_at: str) -> list[str]:
+    """What the graph answers: the ends of what the question's words ask for, when it asks of."""
+    day = asked_day(question, asked_at)
+    told = relations(store, Scope(), at=asked_at if day is None else f"{day}T12:00:00.000+00:00")
+    said = " ".join(words(question))
+    about = {each.source for each in told if each.source.casefold() in said.split()} or {"User"}
+    for label, form in _ASKS:
+        if re.search(form, said):
+            ends = _newest([r for r in told if r.relationship == label and r.source in about])
+            if ends:
+                return ends
+    return []
+
+
+def _newest(told: Sequence[Told]) -> list[str]:
+    if told and told[0].relationship in facts.FUNCTIONAL:
+        return [max(told, key=lambda each: each.valid_from or "").destination]
+    return [each.destination for each in told]
+
+
+def score_lives(file: Path) -> dict[str, Any]:
+    """How many questions the graph answers, and how many it says nothing to."""
+    right = silent = asked = 0
+    for life in read_lives(file):
+        last = datetime.fromisoformat(life.facts[-1][0])
+        with told_of(life) as store:
+            for question, answers in life.questions:
+                found = answered(store, question, to_utc(last + timedelta(days=3)))
+                asked += 1
+                silent += not found
+                right += any(
+                    _plain(a) in _plain(f) or _plain(f) in _plain(a) for f in found for a in answers
+                )
+    low, high = report.wilson(right, asked)
+    return {
+        "file": file.name,
+        "questions": asked,
+        "right": right,
+        "silent": silent,
+        "share": round(right / asked, 3),
+        "wilson_95": [round(low, 3), round(high, 3)],
+    }
+
+
+# -- what it costs -----------------------------------------------------------------------------
+
+_TO_A_FACT = 100
+
+
+def one_hop(edges: int, names: int = 500) -> dict[str, Any]:
+    """Milliseconds to all that is told of a name, in a store of so many relations."""
+    draw = random.Random(7)
+    people = max(2, edges // 5)
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "s.db") as store:
+        for start in range(0, edges, 100 * _TO_A_FACT):
+            with store.transaction() as tx:
+                for first in range(start, min(start + 100 * _TO_A_FACT, edges), _TO_A_FACT):
+                    tx.add_memory(_fact(str(first), "x", "2024-01-01T00:00:00.000+00:00"))
+                    new = [
+                        NewRelation(
+                            Entity(f"P{draw.randrange(people)}", "person"), "friend_of",
+                            Entity(f"P{draw.randrange(people)}", "person"),
+                        )
+                        for _ in range(_TO_A_FACT)
+                    ]  # fmt: skip
+                    tx.set_relations(str(first), new, facts.VERSION)
+        took, found = [], 0
+        for _ in range(names):
+            name = f"P{draw.randrange(people)}"
+            started = time.perf_counter()
+            found += len(relations(store, Scope("ana"), [name]))
+            took.append((time.perf_counter() - started) * 1e3)
+        size = (Path(folder) / "s.db").stat().st_size
+        held = store.counts()["relations"]
+    return {
+        "bench": "one_hop",
+        "relations": held,
+        "told_of_a_name": round(found / names, 1),
+        "p50_ms": round(report.percentile(took, 50), 3),
+        "p95_ms": round(report.percentile(took, 95), 3),
+        "bytes_a_relation": round(size / max(1, held)),
+    }
+
+
+def told_beside(memories: int, searches: int = 500) -> dict[str, Any]:
+    """Milliseconds that telling the relations of ten hits takes, in a store of so many facts."""
+    draw = random.Random(7)
+    labels = ("lives_in", "likes", "friend_of")
+    with Store.open(":memory:") as store:
+        with store.transaction() as tx:
+            for number in range(memories):
+                tx.add_memory(_fact(str(number), "x", "2024-01-01T00:00:00.000+00:00"))
+                new = [
+                    NewRelation(Entity(f"P{draw.randrange(memories)}", "person"), label,  # type: ignore[arg-type]
+                                Entity(f"T{draw.randrange(memories)}", "thing"))
+                    for label in labels
+                ]  # fmt: skip
+                tx.set_relations(str(number), new, facts.VERSION)
+        took = []
+        for _ in range(searches):
+            hits = {str(draw.randrange(memories)): 0.5 for _ in range(10)}
+            started = time.perf_counter()
+            relations_of(store, hits)
+            took.append((time.perf_counter() - started) * 1e3)
+    return {
+        "bench": "told_beside_a_search",
+        "memories": memories,
+        "p50_ms": round(report.percentile(took, 50), 3),
+        "p95_ms": round(report.percentile(took, 95), 3),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.graph", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
+    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser.add_argument("--lives", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--edges", type=int, metavar="N", help="relations of a large store")
+    parser.add_argument("--memories", type=int, metavar="N", help="facts of a store")
+    parser.add_argument("--other", action="store_true", help="count the label `other`, too")
+    options = parser.parse_args(argv)
+    rows: list[dict[str, Any]] = []
+    with Progress(console=_console) as bar:
+        for file in options.files:
+            labelled = read_labelled(file)
+            read_by_rule("User lives in Oslo.")  # compiles the patterns
+            started = time.perf_counter()
+            facts = bar.track([fact for fact, _ in labelled], description=file.name)
+            found = [read_by_rule(fact) for fact in facts]
+            each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(labelled))
+            counted = figures([wanted for _, wanted in labelled], found, other=options.other)
+            rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 3)})
+    rows += [score_lives(file) for file in options.lives]
+    if options.edges:
+        rows.append(one_hop(options.edges))
+    if options.memories:
+        rows.append(told_beside(options.memories))
+    report.write(options.json, {"reader": "rules"}, rows)
+    for row in rows:
+        _console.print({key: value for key, value in row.items() if key != "labels"})
+
+
+if __name__ == "__main__":
+    main()

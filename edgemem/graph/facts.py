@@ -1,0 +1,65 @@
+"""What a fact says, as the store keeps it: relations whose words were said, and since when.
+
+Knows the language's triples and dates; writes nothing.
+"""
+
+from __future__ import annotations
+
+from edgemem.language import content_words, held_since, same_word, triples, words
+from edgemem.results import Entity, Label, to_utc
+from edgemem.store import NewRelation
+
+__all__ = ["FUNCTIONAL", "USER", "VERSION", "read"]
+
+USER = "User"
+"""How facts name the user who gave no name."""
+
+VERSION = 1
+"""Of the rules. A higher one has every fact read again (`upkeep.read_relations`)."""
+
+FUNCTIONAL: frozenset[Label] = frozenset((
+    "lives_in", "works_at", "works_as", "married_to", "partner_of", "engaged_to", "drives",
+    "born_in", "born_on", "comes_from", "studies_at", "aged", "follows_diet",
+))  # fmt: skip
+"""What somebody has one of at a time."""
+
+_OF_A_DAY: frozenset[Label] = frozenset((
+    "visited", "plans_to_visit", "bought", "made", "attends", "happens_on", "born_on", "born_in",
+))  # fmt: skip
+"""What is done once: "for two weeks" says how long it took."""
+_KIN: frozenset[Label] = frozenset((
+    "parent_of", "child_of", "sibling_of", "relative_of", "is_a", "located_in", "comes_from",
+))  # fmt: skip
+"""What no date in its fact begins."""
+
+
+def read(fact: str, valid_from: str, said: str | None = None) -> list[NewRelation]:
+    """The relations of a fact.
+
+    valid_from: when it was told or began, ISO-8601 UTC. said: the words of its turns; a relation to
+    something that is not among them is left out, and so is one that the fact itself does not name.
+    """
+    in_fact = set(words(fact))
+    in_turns = None if said is None else set(words(said))
+    found = []
+    for triple in triples(fact):
+        ends = (triple.source, triple.target)
+        if not all(set(words(end.name)) <= in_fact for end in ends):
+            continue
+        if in_turns is not None and not _was_said(triple.target, in_turns):
+            continue
+        since = None
+        if triple.label not in _OF_A_DAY | _KIN:
+            since = held_since(fact, triple.target.name, valid_from)
+        begins = to_utc(f"{since}T00:00:00+00:00") if since else None
+        found.append(NewRelation(triple.source, triple.label, triple.target, begins))
+    return found
+
+
+def _was_said(target: Entity, said: set[str]) -> bool:
+    """Whether a target's words were said. Days are written out, and "my" becomes a name."""
+    if target.type == "date":
+        return True
+    named = content_words(target.name)
+    named = named[-1:] if target.type == "person" else named
+    return all(same_word(word, said) for word in named)

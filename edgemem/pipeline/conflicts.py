@@ -1,0 +1,80 @@
+"""What a new statement contradicts among the facts that are known, by rule.
+
+Two facts contradict each other if they give somebody two targets of a relation that has one at a
+time (lives_in), or say that something is liked and disliked, or if one denies what the other says.
+It is only told: what becomes of a fact, stage 2 decides (stages/update.py).
+
+Knows a Memory and the graph; writes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgemem.graph import facts as graph
+from edgemem.language import Statement, in_third_person, same_word
+from edgemem.results import Conflict, Label, Query, Scope, Triple, utc_now
+from edgemem.retrieval.search import refresh
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["conflicts"]
+
+_NEAREST = 50  # facts that are compared
+_DENIED = 0.6  # share of content words from which a denial is of the same
+_OPPOSITE: dict[Label, Label] = {"likes": "dislikes", "dislikes": "likes"}
+
+
+def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
+    """The facts of a scope that a statement contradicts, the most alike first.
+
+    text: of somebody by name, or in the first person: then the user's.
+    """
+    store, index = memory.store, memory.index
+    refresh(store, index)
+    statement = in_third_person(text, graph.USER)
+    vector = memory.embedder.embed_query(statement)
+    query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_NEAREST)
+    rowids, cosines = index.nearest(query, vector)
+    items = store.by_rowids(rowids.tolist())
+    new, said = _triples(statement), Statement.of(statement)
+    found = []
+    for rowid, cosine in zip(rowids.tolist(), cosines.tolist(), strict=True):
+        if (item := items.get(rowid)) is None:
+            continue
+        label = _at_odds(new, _triples(item.memory))
+        if label is not None or _denies(said, Statement.of(item.memory)):
+            found.append(Conflict(**vars(item), score=max(0.0, float(cosine)), label=label))
+    return found
+
+
+def _triples(fact: str) -> list[Triple]:
+    return [Triple(r.source, r.label, r.target) for r in graph.read(fact, utc_now())]
+
+
+def _at_odds(new: list[Triple], old: list[Triple]) -> Label | None:
+    """The relation of which two facts tell what cannot both be."""
+    for one in new:
+        for other in old:
+            if _name(one.source.name) != _name(other.source.name):
+                continue
+            same = _name(one.target.name) == _name(other.target.name)
+            if one.label == other.label and one.label in graph.FUNCTIONAL and not same:
+                return one.label
+            if _OPPOSITE.get(one.label) == other.label and same:
+                return one.label
+    return None
+
+
+def _name(name: str) -> str:
+    return name.casefold()
+
+
+def _denies(one: Statement, other: Statement) -> bool:
+    """Whether one fact says not of what the other says, of the same person and in its words."""
+    if one.negated == other.negated or one.person != other.person:
+        return False
+    less, more = sorted((one.content, other.content), key=len)
+    shared = sum(same_word(word, more) for word in less)
+    return bool(less) and shared >= _DENIED * len(less)

@@ -1,0 +1,379 @@
+"""The graph's tables: entities with their aliases, and what one is to another, fact by fact.
+
+An entity is told by type and normalised name, or alias, among those of one user (of one agent, or
+one run, where nobody is named): a name is the same in all of a user's runs. What may be seen of it
+is decided by the facts: a relation belongs to its fact's scope, ends with it, and goes with it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgemem.results import Entity, Relation, Scope, utc_now
+from edgemem.store.rows import LISTED, SCOPE, SOURCES, NewRelation, as_json, unpack_ids
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from edgemem.store.store import Store
+
+__all__ = [
+    "end_relations",
+    "entities",
+    "entity_ids",
+    "entity_names",
+    "forget_entities",
+    "import_relation",
+    "normalised",
+    "relations",
+    "relations_of",
+    "unread_facts",
+    "write_relations",
+]
+
+EVERYBODY = Scope()
+_ALONE = (
+    "NOT EXISTS (SELECT 1 FROM relations WHERE source = entities.id) "
+    "AND NOT EXISTS (SELECT 1 FROM relations WHERE target = entities.id)"
+)
+_SCOPED = " AND ".join(f"ifnull({name}, '') = ?" for name in SCOPE)
+
+
+def normalised(name: str) -> str:
+    """A name as it is compared: its case, width and spaces do not count."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+# -- writing, within a transaction ----------------------------------------------------------------
+
+
+def write_relations(
+    connection: sqlite3.Connection,
+    memory: int,
+    new: Iterable[NewRelation],
+    version: int,
+) -> None:
+    """What a fact says, in place of what it was read to say before. memory: its rowid.
+
+    version: of the rules that read it. A fact that is over gives relations that are over.
+    """
+    connection.execute("DELETE FROM relations WHERE memory = ?", (memory,))
+    connection.execute("DELETE FROM aliases WHERE memory = ?", (memory,))
+    row = connection.execute(
+        "SELECT user_id, agent_id, run_id, valid_from, valid_to FROM memories WHERE rowid = ?",
+        (memory,),
+    ).fetchone()
+    for relation in new:
+        valid_from = relation.valid_from or row[3]
+        _insert(connection, row[:3], memory, relation, valid_from, row[4], uuid.uuid4().hex)
+    connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (version, memory))
+
+
+def import_relation(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    """Store a relation of an export. Its fact is there."""
+    memory, *scope = connection.execute(
+        "SELECT rowid, user_id, agent_id, run_id FROM memories WHERE id = ?", (row["memory_id"],)
+    ).fetchone()
+    source, target = (
+        Entity(row[end], row[f"{end}_type"], tuple(row["aliases"].get(end, ())))
+        for end in ("source", "target")
+    )
+    new = NewRelation(source, row["label"], target)
+    _insert(connection, scope, memory, new, row["valid_from"], row["valid_to"], row["uid"])
+    connection.execute(
+        "UPDATE relations SET invalidated_by = (SELECT rowid FROM memories WHERE id = ?) "
+        "WHERE uid = ?",
+        (row["invalidated_by"], row["uid"]),
+    )
+    connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (row["graphed"], memory))
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    scope: Sequence[str | None],
+    memory: int,
+    new: NewRelation,
+    valid_from: str | None,
+    valid_to: str | None,
+    uid: str,
+) -> None:
+    source, target = (
+        _entity(connection, _owner(scope), e, memory) for e in (new.source, new.target)
+    )
+    if source != target:
+        connection.execute(
+            "INSERT OR IGNORE INTO relations (uid, source, label, target, memory, valid_from, "
+            "valid_to) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (uid, source, new.label, target, memory, valid_from, valid_to),
+        )
+    connection.execute(  # an entity that is only itself
+        f"DELETE FROM entities WHERE id IN (?, ?) AND {_ALONE}", (source, target)
+    )
+
+
+def _owner(scope: Sequence[str | None]) -> tuple[str, ...]:
+    """Whose a name is: a run's own only where nobody is named."""
+    user, agent, run = scope
+    return (user or "", agent or "", "" if user or agent else run or "")
+
+
+def _entity(
+    connection: sqlite3.Connection, owner: tuple[str, ...], entity: Entity, memory: int
+) -> int:
+    """The id of an entity of that name or alias, made if there is none.
+
+    An alias that two entities share is nobody's.
+    """
+    name = normalised(entity.name)
+    found = connection.execute(
+        f"SELECT id FROM entities WHERE normalised = ? AND type = ? AND {_SCOPED}",
+        (name, entity.type, *owner),
+    ).fetchall()
+    found = (
+        found
+        or connection.execute(
+            "SELECT DISTINCT e.id FROM aliases a JOIN entities e ON e.id = a.entity "
+            f"WHERE a.normalised = ? AND e.type = ? AND {_SCOPED} LIMIT 2",
+            (name, entity.type, *owner),
+        ).fetchall()
+    )
+    if len(found) == 1:
+        (id,) = found[0]
+    else:
+        id = connection.execute(
+            "INSERT INTO entities (user_id, agent_id, run_id, type, name, normalised) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (*(part or None for part in owner), entity.type, entity.name, name),
+        ).lastrowid
+    for alias in entity.aliases:
+        if normalised(alias) != name:
+            connection.execute(
+                "INSERT OR IGNORE INTO aliases (entity, normalised, name, memory) "
+                "VALUES (?, ?, ?, ?)",
+                (id, normalised(alias), alias, memory),
+            )
+    return int(id)
+
+
+def end_relations(
+    connection: sqlite3.Connection,
+    memory: int,
+    valid_to: str,
+    by: int | None = None,
+    functional: Iterable[str] = (),
+) -> None:
+    """End what an ended fact says. memory, by: rowids of it and of the fact that contradicts it.
+
+    functional: labels with one target at a time. Where the new fact gives a source another target
+    of such a label, the ended fact's own target ends wherever it was told, and when the new begins.
+    """
+    labels = as_json(functional)
+    begins = (
+        "(SELECT min(new.valid_from) FROM relations new WHERE new.memory = ? AND new.source = "
+        "relations.source AND new.label = relations.label AND new.target <> relations.target "
+        f"AND new.label {LISTED} AND new.valid_from > ifnull(relations.valid_from, ''))"
+    )
+    ended = (
+        "SELECT other.id FROM relations old JOIN relations new "
+        "ON new.source = old.source AND new.label = old.label AND new.target <> old.target "
+        "JOIN relations other ON other.source = old.source AND other.label = old.label "
+        "AND other.target = old.target "
+        f"WHERE old.memory = ? AND new.memory = ? AND old.label {LISTED}"
+    )
+    connection.execute(
+        "UPDATE relations SET invalidated_by = coalesce(?, invalidated_by), "
+        f"valid_to = min(ifnull(valid_to, ?), ?, ifnull({begins}, ?)) "
+        f"WHERE memory = ? OR (id IN ({ended}) AND valid_to IS NULL)",
+        (by, *(valid_to,) * 2, by, labels, valid_to, memory, memory, by, labels),
+    )
+
+
+def forget_entities(connection: sqlite3.Connection, memories: str) -> None:
+    """Drop the entities that facts about to be erased lend a name, with all that is told of them.
+
+    Else a name would outlive the fact that told whose it is. Facts that lose relations are read
+    again. memories: rowids, as JSON.
+    """
+    named = f"SELECT entity FROM aliases WHERE memory {LISTED}"
+    connection.execute(
+        "UPDATE memories SET graphed = 0 WHERE rowid IN (SELECT memory FROM relations "
+        f"WHERE source IN ({named}) OR target IN ({named}))",
+        (memories, memories),
+    )
+    connection.execute(f"DELETE FROM entities WHERE id IN ({named})", (memories,))
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+_RELATION = (
+    "r.uid, s.name, r.label, t.name, s.type, t.type, m.id, r.valid_from, r.valid_to, "
+    f"(SELECT id FROM memories WHERE rowid = r.invalidated_by), {SOURCES}, r.source, r.target, "
+    "r.memory"
+)
+_JOINED = (
+    "relations r CROSS JOIN memories m ON m.rowid = r.memory "
+    "JOIN entities s ON s.id = r.source JOIN entities t ON t.id = r.target"
+)
+
+
+def relations(
+    store: Store,
+    scope: Scope,
+    names: Sequence[str] | None = None,
+    *,
+    at: str | None = None,
+    include_invalid: bool = False,
+    limit: int | None = None,
+) -> list[Relation]:
+    """What is told within a scope, the longest known first.
+
+    names: only of entities that have one of these names or aliases, from either end. at: what held
+    then, ISO-8601 UTC; None: what holds. include_invalid: also what is over, or was not yet.
+    What several facts tell is one relation.
+    """
+    conditions, params = _visible(scope, at, include_invalid)
+    if names is not None:
+        ids = entity_ids(store, names, scope)
+        near = f"SELECT id FROM relations WHERE source {LISTED} UNION SELECT id FROM relations"
+        conditions.insert(0, f"r.id IN ({near} WHERE target {LISTED})")
+        params[:0] = [as_json(ids), as_json(ids)]
+    rows = store.select(
+        f"SELECT {_RELATION} FROM {_JOINED} WHERE {' AND '.join(conditions)} "
+        "ORDER BY coalesce(r.valid_from, m.created_at), r.id LIMIT ?",
+        *params,
+        -1 if limit is None else limit,
+    )
+    return list(_merged(rows))
+
+
+def relations_of(
+    store: Store, memories: Mapping[str, float] | Iterable[str], *, at: str | None = None
+) -> list[Relation]:
+    """What memories (their ids) tell: facts themselves, turns through the facts taken from them.
+
+    With scores, best first, each relation with that of the best memory that tells it.
+    """
+    scores = memories if isinstance(memories, Mapping) else None
+    conditions, params = _visible(Scope(), at, include_invalid=False)
+    rows = store.select(
+        "WITH hit (id, rowid) AS (SELECT id, rowid FROM memories "
+        f"WHERE id {LISTED}), told (hit, fact) AS (SELECT id, rowid FROM hit UNION "
+        "SELECT hit.id, theirs.memory FROM hit JOIN memory_sources own ON own.memory = hit.rowid "
+        "JOIN memory_sources theirs ON theirs.turn = own.turn) "
+        f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN relations r ON r.memory = told.fact "
+        "JOIN memories m ON m.rowid = r.memory JOIN entities s ON s.id = r.source "
+        f"JOIN entities t ON t.id = r.target WHERE {' AND '.join(conditions)} ORDER BY r.id",
+        as_json(memories),
+        *params,
+    )
+    best: dict[int, float] | None = None
+    if scores is not None:
+        best = {}
+        for row in rows:
+            best[row[13]] = max(best.get(row[13], 0.0), scores[row[14]])
+    found = _merged(dict.fromkeys(row[:14] for row in rows), best)
+    return sorted(found, key=lambda relation: -(relation.score or 0.0))
+
+
+def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[str], list[Any]]:
+    now = utc_now()
+    conditions = ["m.deleted_at IS NULL", "(m.expires_at IS NULL OR m.expires_at > ?)"]
+    params: list[Any] = [now]
+    if not include_invalid:
+        conditions += [
+            "(r.valid_to IS NULL OR r.valid_to > ?)",
+            "(? IS NULL OR r.valid_from IS NULL OR r.valid_from <= ?)",
+        ]
+        params += [at or now, at, at]
+    for name in SCOPE:
+        if (value := getattr(scope, name)) is not None:
+            conditions.append(f"m.{name} = ?")
+            params.append(value)
+    return conditions, params
+
+
+def _merged(
+    rows: Iterable[tuple[Any, ...]], scores: Mapping[int, float] | None = None
+) -> Iterable[Relation]:
+    """One relation of all rows that say the same and end at the same time."""
+    found: dict[tuple[Any, ...], Relation] = {}
+    read: dict[str, tuple[str, ...]] = {}  # a fact's turns, which its relations share
+    for row in rows:
+        key = (row[11], row[2], row[12], row[8])
+        if row[10] not in read:
+            read[row[10]] = unpack_ids(row[10])
+        turns = read[row[10]]
+        score = None if scores is None else scores[row[13]]
+        if (known := found.get(key)) is not None:
+            turns = tuple(dict.fromkeys((*known.turns, *turns)))
+            score = None if score is None else max(score, known.score or 0.0)
+            row = (known.id, *row[1:6], known.memory_id, known.valid_from, *row[8:])
+        found[key] = Relation(
+            id=row[0], source=row[1], relationship=row[2], destination=row[3],
+            source_type=row[4], destination_type=row[5], memory_id=row[6], valid_from=row[7],
+            valid_to=row[8], invalidated_by=row[9], turns=turns, score=score,
+        )  # fmt: skip
+    return found.values()
+
+
+def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> list[int]:
+    """The entities that have one of these names or aliases. scope: whose, if a user is named."""
+    wanted = as_json({normalised(name) for name in names})
+    rows = store.select(
+        f"SELECT id FROM entities WHERE (normalised {LISTED} "
+        f"OR id IN (SELECT entity FROM aliases WHERE normalised {LISTED})) "
+        "AND (?3 IS NULL OR user_id = ?3)",
+        wanted,
+        wanted,
+        scope.user_id,
+    )
+    return [row[0] for row in rows]
+
+
+def entities(store: Store, scope: Scope, limit: int) -> list[dict[str, Any]]:
+    """Who and what is known in a scope: name, type, and in how many relations, most of them first.
+
+    What is over counts, too.
+    """
+    conditions, params = _visible(scope, None, include_invalid=True)
+    told = (
+        f"FROM relations r JOIN memories m ON m.rowid = r.memory WHERE {' AND '.join(conditions)}"
+    )
+    rows = store.select(
+        "SELECT e.name, e.type, count(*) FROM "
+        f"(SELECT r.source AS id {told} UNION ALL SELECT r.target {told}) ends "
+        "JOIN entities e ON e.id = ends.id GROUP BY e.id ORDER BY 3 DESC, 1 LIMIT ?",
+        *params,
+        *params,
+        limit,
+    )
+    return [{"name": name, "type": type, "relations": count} for name, type, count in rows]
+
+
+def entity_names(store: Store, types: Iterable[str]) -> list[str]:
+    """The names and aliases of all entities of these types, each once, whoever's they are."""
+    wanted = as_json(types)
+    rows = store.select(
+        f"SELECT name FROM entities WHERE type {LISTED} UNION SELECT a.name FROM aliases a "
+        f"JOIN entities e ON e.id = a.entity WHERE e.type {LISTED} ORDER BY 1",
+        wanted,
+        wanted,
+    )
+    return [row[0] for row in rows]
+
+
+def unread_facts(store: Store, version: int) -> list[tuple[str, str, str, str | None]]:
+    """Facts that these rules have not read: id, text, since when it holds, and what was said.
+
+    The last is None of a fact that was edited: its words are the user's.
+    """
+    return store.select(
+        "SELECT m.id, m.memory, coalesce(m.valid_from, m.created_at), CASE WHEN m.updated_at = "
+        "m.created_at THEN (SELECT group_concat(t.content, ' ') FROM memory_sources o "
+        "JOIN turns t ON t.rowid = o.turn WHERE o.memory = m.rowid) END FROM memories m "
+        "WHERE m.kind = 'fact' AND m.deleted_at IS NULL AND m.graphed < ? ORDER BY m.rowid",
+        version,
+    )

@@ -1,0 +1,65 @@
+"""bench.graph: what counts as a relation that was read rightly."""
+
+import json
+
+import pytest
+
+from bench import graph
+
+LABELLED = """\
+# a remark
+
+User works at the Blue Heron in Leeds.
+> User:person | works_at | Blue Heron:organisation
+> Blue Heron:organisation | located_in | Leeds:place
+> User:person | likes | Leeds:place
+
+User slept.
+> none
+"""
+
+
+def test_relations_are_counted_by_name_and_their_types_apart(tmp_path):
+    file, out = tmp_path / "facts.txt", tmp_path / "out.json"
+    file.write_text(LABELLED)
+    graph.main([str(file), "--json", str(out)])
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["facts"], row["relations"], row["found"], row["right"]) == (2, 3, 2, 2)
+    assert row["precision"] == 1 and row["recall"] == pytest.approx(2 / 3, abs=1e-4)
+    assert row["f1"] == pytest.approx(0.8) and row["types_right"] == 1
+    assert row["labels"]["likes"] == {"right": 0, "missed": 1, "wrong": 0}
+
+
+def test_a_line_that_is_no_relation_is_named(tmp_path):
+    file = tmp_path / "facts.txt"
+    file.write_text("User slept.\n> User:person | likes\n")
+    with pytest.raises(ValueError, match=r"no relation of 'User slept\.'"):
+        graph.read_labelled(file)
+
+
+LIVES = """\
+# a remark
+## Ada
+2024-01-10 | User lives in Oslo.
+2024-05-10 | User moved to Rome.
+2024-06-01 | User likes tea.
+? Where did I live in March? | Oslo
+? Where do I live? | Rome / Roma
+? What did I drive in March? | a van
+"""
+
+
+def test_questions_about_a_day_are_answered_from_what_held_then(tmp_path):
+    file, out = tmp_path / "lives.txt", tmp_path / "out.json"
+    file.write_text(LIVES)
+    graph.main(["--lives", str(file), "--json", str(out)])
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["questions"], row["right"], row["silent"]) == (3, 2, 1)
+
+
+def test_what_it_costs_is_measured_on_a_store_of_that_size(tmp_path):
+    out = tmp_path / "out.json"
+    graph.main(["--edges", "1000", "--memories", "20", "--json", str(out)])
+    hop, beside = json.loads(out.read_text())["rows"]
+    assert 900 < hop["relations"] <= 1000 and hop["p50_ms"] > 0 and hop["told_of_a_name"] > 1
+    assert beside["memories"] == 20 and beside["p95_ms"] >= beside["p50_ms"] > 0

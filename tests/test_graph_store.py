@@ -1,0 +1,318 @@
+"""The graph's tables: written, ended, merged, exported and erased with their facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from storekit import child, memory, turn, vectors_by_length
+
+from edgemem.errors import StoreError
+from edgemem.graph import facts
+from edgemem.pipeline.upkeep import read_relations
+from edgemem.results import Entity, Scope
+from edgemem.store import NewRelation, Store
+from edgemem.store.relations import entity_ids, entity_names, relations, relations_of
+from edgemem.store.rows import import_rows
+
+THEN, NOW, LATER = (f"2024-0{month}-01T00:00:00.000+00:00" for month in (1, 6, 9))
+ANA, BEN = Scope(user_id="ana"), Scope(user_id="ben")
+
+
+def tell(store: Store, id: str, text: str, at: str = THEN, **fields: object) -> None:
+    with store.transaction() as tx:
+        tx.add_memory(memory(id, text, kind="fact", valid_from=at, **fields))
+        tx.set_relations(id, facts.read(text, at), facts.VERSION)
+
+
+def said(store: Store, scope: Scope = ANA, *names: str, **more: object) -> list[str]:
+    found = relations(store, scope, names or None, **more)
+    return [f"{r.source} {r.relationship} {r.destination}" for r in found]
+
+
+def rows(store: Store, table: str) -> int:
+    return int(store.select(f"SELECT count(*) FROM {table}")[0][0])
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store.open(":memory:")
+
+
+def test_what_several_facts_tell_is_one_relation(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_turn(turn("t1"))
+        tx.add_turn(turn("t2"))
+    tell(store, "a", "Ana's brother Bartek moved to Bergen.", scope=ANA, sources=("t1",))
+    tell(store, "b", "Ana's brother Bartek drives a van.", NOW, scope=ANA, sources=("t2",))
+    (known,) = [r for r in relations(store, ANA) if r.relationship == "sibling_of"]
+    assert (known.memory_id, known.turns, known.valid_from) == ("a", ("t1", "t2"), THEN)
+    assert said(store, ANA, "BARTEK") == [
+        "Ana sibling_of Bartek",
+        "Bartek lives_in Bergen",
+        "Bartek drives van",
+    ]
+    assert said(store, ANA, "bergen") == ["Bartek lives_in Bergen"]
+    assert relations(store, ANA, limit=1)[0].to_dict()["destination"] == "Bartek"
+
+
+def test_two_users_with_one_name_stay_apart(store: Store) -> None:
+    tell(store, "a", "Rex lives in Oslo.", scope=ANA)
+    tell(store, "b", "Rex lives in Rome.", scope=BEN)
+    assert len(entity_ids(store, ["rex"])) == 2
+    assert said(store, ANA, "Rex") == ["Rex lives_in Oslo"]
+    assert said(store, BEN, "Rex") == ["Rex lives_in Rome"]
+
+
+def test_a_name_is_the_same_in_all_runs_of_a_user_and_seen_in_its_own(store: Store) -> None:
+    one, two = Scope(user_id="ana", run_id="1"), Scope(user_id="ana", run_id="2")
+    tell(store, "a", "Rex lives in Oslo.", scope=one)
+    tell(store, "b", "Rex likes cheese.", scope=two)
+    assert len(entity_ids(store, ["rex"])) == 1
+    assert said(store, two) == ["Rex likes cheese"]
+    assert len(said(store)) == 2
+
+
+def test_an_alias_is_the_same_entity_and_goes_with_its_fact(store: Store) -> None:
+    tell(store, "a", "User's sister Katarzyna, also known as Kasia, lives in Oslo.", scope=ANA)
+    tell(store, "b", "Kasia likes cheese.", scope=ANA)
+    assert said(store, ANA, "kasia")[-1] == "Katarzyna likes cheese"
+    assert store.check() == []
+    store.erase(["a"])
+    assert "Katarzyna" not in entity_names(store, ["person"])
+    read_relations(store)  # the name went with its fact, so the other is read anew
+    assert said(store) == ["Kasia likes cheese"]
+    assert rows(store, "aliases") == 0
+
+
+def test_an_alias_of_two_is_nobodys(store: Store) -> None:
+    tell(store, "a", "Anna, known as Ann, lives in Oslo.", scope=ANA)
+    tell(store, "b", "Annette, known as Ann, lives in Rome.", scope=ANA)
+    tell(store, "c", "Ann likes cheese.", scope=ANA)
+    assert "Ann likes cheese" in said(store)
+
+
+def test_ten_thousand_aliases_are_looked_up(store: Store) -> None:
+    many = tuple(f"Rex the {n}" for n in range(10_000))
+    with store.transaction() as tx:
+        tx.add_memory(memory("a", "Rex lives in Oslo.", kind="fact", scope=ANA))
+        oslo = Entity("Oslo", "place")
+        tx.set_relations("a", [NewRelation(Entity("Rex", "pet", many), "lives_in", oslo)], 1)
+    assert said(store, ANA, "rex THE 9999") == ["Rex lives_in Oslo"]
+    store.erase(["a"])
+    assert rows(store, "aliases") == rows(store, "entities") == 0
+
+
+@pytest.mark.parametrize("name", ["张伟", "Żaneta", "Σωκράτης", "محمد", "O'Brien", "😀"])
+def test_names_of_any_script(store: Store, name: str) -> None:
+    with store.transaction() as tx:
+        tx.add_memory(memory("a", "x", kind="fact", scope=ANA))
+        tx.set_relations(
+            "a", [NewRelation(Entity(name, "person"), "lives_in", Entity("Oslo", "place"))], 1
+        )
+    assert said(store, ANA, name.upper()) == [f"{name} lives_in Oslo"]
+
+
+def test_nobody_is_related_to_themselves(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_memory(memory("a", "x", kind="fact", scope=ANA))
+        rex = Entity("Rex", "pet")
+        tx.set_relations("a", [NewRelation(rex, "friend_of", Entity("REX ", "pet"))], 1)
+    assert said(store) == [] and rows(store, "entities") == 0
+
+
+def test_a_circle_of_relations_is_kept_as_told(store: Store) -> None:
+    tell(store, "a", "Ana is Ben's mother.", scope=ANA)
+    tell(store, "b", "Ben is Ana's mother.", scope=ANA)
+    assert said(store, ANA, "Ana") == ["Ben child_of Ana", "Ana child_of Ben"]
+
+
+# -- time ------------------------------------------------------------------------------------
+
+
+def contradict(store: Store) -> None:
+    tell(store, "old", "Ana lives in Oslo and works at the Blue Heron.", scope=ANA)
+    tell(store, "also", "Ana lives in Oslo.", scope=ANA)
+    with store.transaction() as tx:
+        tx.invalidate("old", NOW)
+        new = "Ana moved to Rome."
+        tx.add_memory(memory("new", new, kind="fact", valid_from=NOW, scope=ANA))
+        tx.set_relations("new", facts.read(new, NOW), facts.VERSION)
+        tx.end_relations("old", NOW, "new", facts.FUNCTIONAL)
+
+
+def test_an_ended_fact_ends_what_it_says_and_its_functional_target_everywhere(
+    store: Store,
+) -> None:
+    contradict(store)
+    assert said(store) == ["Ana lives_in Rome"]
+    past = relations(store, ANA, include_invalid=True)
+    assert {r.valid_to for r in past if r.destination != "Rome"} == {NOW}
+    assert {r.invalidated_by for r in past if r.destination != "Rome"} == {"new"}
+
+
+def test_what_held_then_is_told_of_then(store: Store) -> None:
+    contradict(store)
+    assert said(store, at="2024-03-01") == ["Ana lives_in Oslo", "Ana works_at Blue Heron"]
+    assert said(store, at="2023-03-01") == []
+    assert said(store, at=LATER) == ["Ana lives_in Rome"]
+
+
+def test_without_the_updates_word_both_stay(store: Store) -> None:
+    tell(store, "a", "Ana lives in Oslo.", scope=ANA)
+    tell(store, "b", "Ana moved to Rome.", NOW, scope=ANA)
+    assert said(store) == ["Ana lives_in Oslo", "Ana lives_in Rome"]
+
+
+# -- with the fact -----------------------------------------------------------------------------
+
+
+def test_edges_and_orphans_go_with_a_fact_that_is_deleted_edited_or_erased(store: Store) -> None:
+    tell(store, "a", "Ana's brother Bartek moved to Bergen.", scope=ANA)
+    tell(store, "b", "Ana likes cheese.", scope=ANA)
+    with store.transaction() as tx:
+        tx.delete_memory("a", NOW)
+    assert said(store) == ["Ana likes cheese"]
+    assert entity_names(store, ["person", "place"]) == ["Ana"]
+    with store.transaction() as tx:
+        text = "Ana likes tea."
+        tx.update_memory("b", memory=text, search_text=text, vectors=None, updated_at=NOW)
+    assert said(store) == []
+    read_relations(store)
+    assert said(store) == ["Ana likes tea"]
+    store.erase(["b"])
+    assert rows(store, "relations") == rows(store, "entities") == 0
+    assert store.check() == []
+
+
+def test_reset_empties_the_graph(store: Store) -> None:
+    tell(store, "a", "Robert, known as Bob, lives in Oslo.", scope=ANA)
+    store.reset()
+    assert rows(store, "relations") == rows(store, "entities") == rows(store, "aliases") == 0
+
+
+def test_an_erased_name_is_in_no_byte_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store.open(path) as store:
+        tell(store, "a", "User's sister Zyxwvuta, known as Qwertya, lives in Oslo.", scope=ANA)
+        store.erase(["a"])
+    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"zyxwvuta" not in content.lower() and b"qwertya" not in content.lower()
+
+
+def test_facts_of_an_older_store_are_read_once(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_turn(turn("t", "I live in Oslo."))
+        tx.add_memory(memory("a", "User lives in Oslo.", kind="fact", sources=("t",)))
+        tx.add_memory(memory("b", "User lives in Rome.", kind="fact", sources=("t",)))  # not said
+        tx.add_memory(memory("c", "User lives in Paris.", kind="turn"))
+    seen: list[tuple[int, int]] = []
+    read_relations(store, lambda done, of: seen.append((done, of)))
+    assert said(store, Scope()) == ["User lives_in Oslo"] and seen == [(2, 2)]
+    generation = store.generation()
+    read_relations(store)
+    assert store.generation() == generation
+
+
+def test_an_export_carries_relations_their_ends_and_aliases(store: Store) -> None:
+    contradict(store)
+    tell(store, "k", "User's sister Katarzyna, also known as Kasia, paints.", scope=ANA)
+    exported = list(store.export_rows())
+    with Store.open(":memory:") as other:
+        import_rows(other.transaction, exported, vectors_by_length)
+        assert relations(other, ANA, include_invalid=True) == relations(
+            store, ANA, include_invalid=True
+        )
+        assert said(other, ANA, "kasia") == ["User sibling_of Katarzyna"]
+        generation = other.generation()
+        read_relations(other)  # nothing is left to read
+        assert other.generation() == generation
+        assert import_rows(other.transaction, exported, vectors_by_length)["relation"] == 0
+
+
+def test_what_hits_tell_is_scored_as_the_best_of_them(store: Store) -> None:
+    with store.transaction() as tx:
+        tx.add_turn(turn("t"))
+        tx.add_memory(memory("m", "I live in Oslo", kind="turn", sources=("t",)))
+    tell(store, "a", "User lives in Oslo.", sources=("t",))
+    tell(store, "b", "User likes tea.")
+    (found,) = relations_of(store, {"m": 0.4})
+    assert (found.destination, found.score) == ("Oslo", 0.4)
+    assert [r.score for r in relations_of(store, ["a", "b"])] == [None, None]
+    assert relations_of(store, {}) == []
+
+
+WRITER = """
+import sys, os
+sys.path.insert(0, sys.argv[2])
+from test_graph_store import tell
+from edgemem.store import Store
+store = Store.open(sys.argv[1])
+print("ready", flush=True)
+n = 0
+while True:
+    tell(store, f"m{n}", f"Ana's brother Bartek{n} moved to Bergen.")
+    n += 1
+    if n == 20:
+        print("many", flush=True)
+"""
+
+
+def test_a_killed_writer_leaves_no_fact_without_its_relations(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    writer = child(WRITER, path, Path(__file__).parent)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n" and writer.stdout.readline() == "many\n"
+    writer.kill()
+    writer.wait()
+    with Store.open(path) as store:
+        facts_, told = rows(store, "memories"), rows(store, "relations")
+        assert facts_ >= 20 and told == 2 * facts_
+        assert store.check() == []
+
+
+def test_a_failed_transaction_leaves_neither_half(store: Store) -> None:
+    with pytest.raises(RuntimeError), store.transaction() as tx:
+        tx.add_memory(memory("a", "Ana lives in Oslo.", kind="fact"))
+        tx.set_relations("a", facts.read("Ana lives in Oslo.", THEN), 1)
+        raise RuntimeError
+    assert rows(store, "memories") == rows(store, "entities") == rows(store, "relations") == 0
+
+
+NAMES = st.sampled_from(["Ana", "ana", "Ben", "ANA ", "Ｂen", "Ceď"])
+EDGES = st.lists(st.tuples(NAMES, st.sampled_from(["lives_in", "friend_of"]), NAMES), max_size=6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(EDGES, st.booleans()), max_size=6))
+def test_entities_are_those_of_the_relations_that_are_left(
+    told: list[tuple[list[tuple[str, str, str]], bool]],
+) -> None:
+    with Store.open(":memory:") as store:
+        for n, (edges, erased) in enumerate(told):
+            new = [
+                NewRelation(Entity(a, "person"), label, Entity(b, "person"))  # type: ignore[arg-type]
+                for a, label, b in edges
+            ]
+            with store.transaction() as tx:
+                tx.add_memory(memory(f"m{n}", "x", kind="fact"))
+                tx.set_relations(f"m{n}", new, 1)
+            if erased:
+                store.erase([f"m{n}"])
+        ends = {
+            row[0]
+            for row in store.select(
+                "SELECT source FROM relations UNION SELECT target FROM relations"
+            )
+        }
+        assert ends == {row[0] for row in store.select("SELECT id FROM entities")}
+        names = store.select("SELECT normalised FROM entities")
+        assert len(names) == len(set(names))
+        assert store.check() == []
+
+
+def test_relations_of_an_unknown_fact_are_refused(store: Store) -> None:
+    with pytest.raises(StoreError, match="no memory with id 'unknown'"), store.transaction() as tx:
+        tx.set_relations("unknown", [], 1)
