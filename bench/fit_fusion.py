@@ -9,13 +9,13 @@ only one of a store too small for a metric (of LoCoMo's a session each); and of 
 search and one for a careful one, which needs the extra `colbert`. One loss for two ends:
 minus the log likelihood of the evidence among the candidates of its question (soft-max over these,
 the evidence's probabilities added up), which is about the order, plus CALIBRATION times that of
-each candidate alone, evidence or not (logistic; also of questions that no memory answers), which
-makes the score a probability.
+each candidate alone, evidence or not (logistic; also of questions that no memory answers). Then the
+sum is scaled and shifted (Platt 1999), which leaves the order and makes the score a probability.
 
-Prints what is found when each file's weights come from the others, and what a threshold means: of
-the questions that a conversation answers ("own"), that another one answers ("other"), and that none
-does ("unknown"), how many find a memory of at least that score. --write stores the weights of all
-of them. About an hour.
+Prints what is found when each file's weights come from the others, how many memories of a score are
+evidence, and what a threshold means: of the questions that a conversation answers ("own"), that
+another one answers ("other"), and that none does ("unknown"), how many find a memory of at least
+that score. --write stores the weights of all of them. About an hour.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
@@ -40,7 +42,7 @@ from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.retrieval.matching import MATCHES
-from edgemem.retrieval.search import FEATURES, RELEVANT, Weights
+from edgemem.retrieval.search import FEATURES, RELEVANT, Weights, probability
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
 
@@ -50,6 +52,7 @@ CONVERSATIONS = ROOT / "models" / "conversations"
 WEIGHTS = ROOT / "edgemem" / "data" / "fusion.json"
 KS = (1, 5, 10, 20)
 THRESHOLDS = (0.003, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.3, 0.5)
+BINS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of scores
 RIDGE = 1e-3  # on weights of features of variance 1
 CALIBRATION = 0.1  # of 0.1 to 5: bench/LOG.md
 SHARES = {"locomo": 0.5, "written": 0.3, "parts": 0.2}
@@ -93,15 +96,39 @@ def gather(
     return found
 
 
+def counts_of(asked: Sequence[Question]) -> NDArray[np.float64]:
+    """How much each question counts, 1 on average: a corpus counts its share in SHARES."""
+    shares = {c: SHARES[c] / n for c, n in Counter(q.corpus for q in asked).items()}
+    counts = np.array([shares[q.corpus] for q in asked])
+    return counts * len(asked) / counts.sum()
+
+
+def platt(
+    logits: NDArray[np.float64], evidence: NDArray[np.bool_], counts: NDArray[np.float64]
+) -> tuple[float, float]:
+    """The scale and shift of logits that make their logistic function a probability (Platt 1999).
+
+    All (n,); counts: how much each one counts. By Newton's method.
+    """
+    rows = np.stack([logits, np.ones_like(logits)], axis=1)
+    line = np.array([1.0, 0.0])
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(rows @ line, -50, 50)))
+        curvature = (rows * (counts * p * (1 - p))[:, None]).T @ rows
+        step = np.linalg.solve(curvature, rows.T @ (counts * (p - evidence)))
+        line -= step
+        if np.abs(step).max() < 1e-6:
+            break
+    return float(line[0]), float(line[1])
+
+
 def fit(asked: Sequence[Question]) -> Weights:
-    """The weights that minimise the loss described above.
+    """The weights that minimise the loss described above, scaled and shifted.
 
     By Newton's method with the curvature of an upper bound: the evidence's own soft-max, whose
     curvature counts against it, is left out, so every step lowers the loss.
     """
-    shares = {c: SHARES[c] / n for c, n in Counter(q.corpus for q in asked).items()}
-    counts = np.array([shares[q.corpus] for q in asked])
-    counts *= len(asked) / counts.sum()
+    counts = counts_of(asked)
     rows = np.concatenate([q.features for q in asked]).astype(np.float64)
     deviation = rows.std(axis=0)
     deviation[deviation == 0] = np.inf  # a feature that never differs weighs nothing
@@ -133,6 +160,9 @@ def fit(asked: Sequence[Question]) -> Weights:
         weights -= step * min(1.0, 3.0 / np.abs(step).max())
         if np.abs(step).max() < 1e-5:
             break
+    scale, shift = platt(rows @ weights, evidence, counts[question])
+    weights *= scale
+    weights[-1] += shift
     return Weights(float(weights[-1]), (weights[:-1] / deviation).astype(np.float32))
 
 
@@ -204,6 +234,30 @@ def reached(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any]]:
     return rows
 
 
+def bins(scores: NDArray[np.float32], evidence: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """How often memories of about the same score are evidence: a reliability diagram."""
+    rows = []
+    for low, high in pairwise(BINS):
+        within = (scores >= low) & (scores < high)
+        if within.any():
+            rows.append(
+                {
+                    "memories": int(within.sum()),
+                    "score": round(float(scores[within].mean()), 4),
+                    "evidence": round(float(evidence[within].mean()), 4),
+                }
+            )
+    return rows
+
+
+def reliability(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any]]:
+    """The same, of all candidates of the questions that their own conversation answers."""
+    own = [(q, weights) for q, weights in asked if q.asks == "own"]
+    logits = [q.features @ weights.weights + weights.bias for q, weights in own]
+    scores = probability(np.concatenate(logits))
+    return bins(scores, np.concatenate([q.evidence for q, _ in own]))
+
+
 def as_json(weights: Weights) -> dict[str, Any]:
     """As the package's file has them."""
     named = zip(FEATURES + MATCHES, weights.weights.tolist(), strict=False)
@@ -228,6 +282,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     summary: dict[str, Any] = {"relevant": RELEVANT}
     rows: list[dict[str, Any]] = []
     stored: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
+    reliable: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
     for kind in KINDS:
         careful = gather(kind, files, embedder, tokens)
         for retrieval, asked in (("fast", fast(careful)), ("careful", careful)):
@@ -237,14 +292,17 @@ def main(argv: Sequence[str] | None = None) -> None:
                 found = hits(held_out, KS)
                 summary |= {f"{'_'.join(named.values())}_{n}": v for n, v in found.items()}
                 rows += [{**named, **row} for row in reached(held_out)]
+                if kind == "metric" and corpus != "parts":
+                    reliable[retrieval][corpus] = reliability(held_out)
             stored[retrieval][kind] = as_json(fit(asked))
-    report.write(options.json, summary, rows)
+    report.write(options.json, {**summary, "reliability": reliable}, rows)
     if options.write:
         about = (
             "set by python -m bench.fit_fusion, on LoCoMo (CC BY-NC 4.0) and models/conversations; "
             "no text of them is here"
         )
-        WEIGHTS.write_text(json.dumps({"about": about, **stored}, indent=1) + "\n")
+        written = {"about": about, **stored, "reliability": reliable}
+        WEIGHTS.write_text(json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -199,12 +199,15 @@ def main() -> None:
     checkouts = {"after": here} if args.before is None else {"before": args.before, "after": here}
     rows = []
     with tempfile.TemporaryDirectory(prefix="edgemem-light-") as folder:
-        if {"search", "first"} & set(args.only):
-            measured(here, "stores", Path(folder))
+        folders = {name: Path(folder, name) for name in checkouts}  # stores of its own schema
+        for name, checkout in checkouts.items():
+            folders[name].mkdir()
+            if {"search", "first"} & set(args.only):
+                measured(checkout.resolve(), "stores", folders[name])
         for figure in args.only:
             for number in range(1 if figure == "demo" else args.rounds):
                 for name, checkout in checkouts.items():
-                    found = measured(checkout.resolve(), figure, Path(folder))
+                    found = measured(checkout.resolve(), figure, folders[name])
                     rows.append({"version": name, "round": number, **found})
                     print(rows[-1], file=sys.stderr)
     from bench import report  # the children do without

@@ -1,6 +1,7 @@
 """How does a whole search grow with the number of memories, and where does its time go?
 
     python -m bench.retrieval_scale [--sizes 1000 10000 100000] [--queries 200] [--json OUT]
+        [--careful]
 
 Needs the `bench` extra for usearch; without it that peer is left out. A store in a temporary folder
 is filled with one user's invented memories (bench/synthetic.py, vectors given, not embedded): turns
@@ -16,7 +17,8 @@ questions whose own memory is among the first 10; seconds to fill, build and ope
 against bare hnswlib asked for 200 (`vectors_to_hnswlib`). Its recall@10: against the metric over
 all memories; proposals_recall_at_10: of the ten best cosines among the 200. Peers take turns with
 it: hnswlib and usearch asked for 200, the NumPy product, and FTS5's bm25 of the same words.
-Disk: about 5 KB a memory.
+--careful: each memory has the vectors of 40 tokens too, made up, and a careful search with 12 takes
+its turn. Disk: about 5 KB a memory, 9 with these.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
+from edgemem.retrieval.matching import QueryTokens
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.search import NEAREST, Candidates, Memories, similarities
 from edgemem.retrieval.vectors import View
@@ -59,6 +62,8 @@ BATCH = 5_000  # memories to a transaction
 K = 10
 PROPOSALS = 200  # what the peers are asked for
 TURNS = 20  # to a conversation
+TOKENS, QUERY_TOKENS, TOKEN_DIM = 40, 12, 96  # of a text, of a query, numbers of one
+STEP = 1 / 127  # of a token's numbers; made-up ones need no other
 FIRST_DAY = datetime(2024, 1, 1, 9, tzinfo=UTC)
 WITHIN, BETWEEN = timedelta(seconds=20), timedelta(days=2)  # turns, conversations
 _console = Console(stderr=True)
@@ -67,10 +72,24 @@ FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 
 
-def find(store: Store, memories: Memories, text: str, vector: FloatArray) -> list[int]:
+def find(
+    store: Store,
+    memories: Memories,
+    text: str,
+    vector: FloatArray,
+    tokens: QueryTokens | None = None,
+) -> list[int]:
     """The rowids that a search finds, best first: the one place that knows how to ask it."""
-    found, _ = search.find(store, memories, results.Query(text, SCOPE, top_k=K), vector)
+    query = results.Query(text, SCOPE, top_k=K)
+    found, _ = search.find(store, memories, query, vector, tokens=tokens)
     return [scored.rowid for scored in found]
+
+
+def made_up_tokens(count: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """(count, TOKEN_DIM) int8, of length 1 in units of STEP."""
+    rows = rng.normal(size=(count, TOKEN_DIM))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.rint(rows / STEP).astype(np.int8)
 
 
 def in_conversations(made: Corpus) -> Corpus:
@@ -102,6 +121,22 @@ def fill(path: Path, made: Corpus, progress: Progress) -> None:
                     vectors = made.vectors[i : i + 1]
                     tx.add_memory(turn_memory(turn, vectors))
             progress.update(task, completed=min(start + BATCH, n))
+
+
+def add_tokens(path: Path) -> None:
+    """Give each memory its token vectors."""
+    rng = np.random.default_rng(0)
+    with Store.open(path) as store:
+        texts = list(store.without_tokens(MODEL))
+        for start in range(0, len(texts), BATCH):
+            with store.transaction() as tx:
+                tx.set_tokens(
+                    MODEL,
+                    [
+                        (rowid, text, made_up_tokens(TOKENS, rng).tobytes())
+                        for rowid, text in texts[start : start + BATCH]
+                    ],
+                )
 
 
 def index_file(path: Path) -> Path:
@@ -242,7 +277,7 @@ def recalls(
     }
 
 
-def measure(n: int, count: int, seed: int, with_peers: bool) -> dict[str, Any]:
+def measure(n: int, count: int, seed: int, with_peers: bool, careful: bool) -> dict[str, Any]:
     """The row of one size."""
     made = in_conversations(corpus(n, seed=seed))
     asked = queries(made, count, seed=seed)
@@ -251,6 +286,8 @@ def measure(n: int, count: int, seed: int, with_peers: bool) -> dict[str, Any]:
         began = time.perf_counter()
         with Progress(console=_console) as progress:
             fill(path, made, progress)
+        if careful:
+            add_tokens(path)
         fill_s = time.perf_counter() - began
         made.texts.clear()
         made.speakers.clear()
@@ -278,6 +315,10 @@ def measure(n: int, count: int, seed: int, with_peers: bool) -> dict[str, Any]:
             "search": lambda query: find(store, memories, query.text, query.vector),
             **pieces(store, memories),
         }
+        if careful:
+            tokens = made_up_tokens(QUERY_TOKENS, np.random.default_rng(seed))
+            asking = QueryTokens(MODEL, tokens, STEP)
+            calls["careful"] = lambda query: find(store, memories, query.text, query.vector, asking)
         costs: dict[str, Any] = {}
         if with_peers:
             more, costs = peers(path, made.vectors)
@@ -309,6 +350,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--queries", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-peers", action="store_true", help="measure edgemem alone")
+    parser.add_argument("--careful", action="store_true", help="measure careful searches, too")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.sizes) < PROPOSALS or options.queries < 1:
@@ -316,7 +358,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     one_thread_each("bench.retrieval_scale")
     rows = []
     for n in sorted(options.sizes):
-        rows.append(measure(n, options.queries, options.seed, not options.no_peers))
+        rows.append(
+            measure(n, options.queries, options.seed, not options.no_peers, options.careful)
+        )
         done = rows[-1]
         sys.stderr.write(f"{n} memories: search {done['search_ms_p50']} ms p50\n")
     summary = {
@@ -326,6 +370,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         "search_ms_p50": {row["n"]: row["search_ms_p50"] for row in rows},
         "search_ms_p95": {row["n"]: row["search_ms_p95"] for row in rows},
     }
+    if options.careful:
+        summary |= {
+            f"careful_ms_{p}": {r["n"]: r[f"careful_ms_{p}"] for r in rows} for p in ("p50", "p95")
+        }
     report.write(options.json, summary, rows)
 
 

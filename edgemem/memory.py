@@ -17,6 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
@@ -37,6 +40,7 @@ from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
     AddResults,
+    Aligned,
     Change,
     Conflict,
     Hit,
@@ -426,9 +430,9 @@ class Memory:
         then = time_of(at, "at")
         held = None if then is None else unix_seconds(then)
         asked = Query(query, scope, _where(filters), at=held, top_k=top_k)
-        index, embedder = self.index, self._parts.any_embedder()
+        index = self.index
         started = time.perf_counter()
-        vector = embedder.embed_query(query)
+        vector = self._parts.query_vector(query)
         tokens = self._parts.query_tokens(query)
         embedded = time.perf_counter()
         scored, candidates = search.find(
@@ -578,6 +582,25 @@ class Memory:
         if (tokens := self.token_embedder) is not None:
             upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
         return count
+
+    def align(
+        self,
+        pairs: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Aligned:
+        """Map the store's vectors, another embedder's, into the present embedder's space.
+
+        To search at once after a change of the embedder; `reindex` may follow at any time.
+        pairs: vectors of the same texts by the other embedder, (n, d), and by this one, (n, dim);
+        then nothing is embedded. Without them a sample of the memories is embedded anew and the
+        others are mapped; a store that is no larger than the sample is embedded anew. All or
+        nothing. Where the vectors are this embedder's already, nothing is done.
+        Raises InputError on pairs that are too few, too similar or of other dimensions.
+        """
+        aligned = upkeep.align(self.store, self._parts.any_embedder(), pairs, on_progress)
+        if aligned != Aligned(0, 0):
+            self._parts.drop_index()
+        return aligned
 
     def doctor(self) -> dict[str, Any]:
         """What is in the store, what is wrong with it, and what is pending."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddResults",
+    "Aligned",
     "Change",
     "Conflict",
     "Entity",
@@ -386,6 +387,14 @@ class Conflict(MemoryItem):
 
     score: float
     label: Label | None = None
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Memories whose vectors were mapped from another model's, and those that were embedded."""
+
+    mapped: int
+    embedded: int
 
 
 @dataclass(frozen=True)

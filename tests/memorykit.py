@@ -33,6 +33,7 @@ CALLS = {
     "export_jsonl": ("out.jsonl", {}),
     "import_jsonl": ("in.jsonl", {}),
     "reindex": (None, {}),
+    "align": (None, {}),
     "doctor": (None, {}),
 }
 

@@ -441,6 +441,18 @@ def test_reindex_embeds_everything_anew(run: Run) -> None:
     assert "2 embedded anew." in run("reindex").stderr
 
 
+def test_align_brings_a_store_to_a_new_embedder(run: Run, home: Path) -> None:
+    db = "--db", str(home / "other.db")
+    run("add", "--no-infer", "one", "two", *db)
+    assert results(run("align", "--json", *db)) == [{"mapped": 0, "embedded": 0}]
+    assert "are the embedder's already" in run("align", *db).stderr
+    with Memory(home / "other.db") as memory, memory.store.transaction() as tx:
+        tx.set_meta("embedder_model", "another@1")
+    assert "edgemem align" in run("search", "one", *db, code=1).stderr
+    assert "0 mapped, 2 embedded anew." in run("align", *db).stderr
+    assert len(results(run("search", "one", "--json", *db))) == 2
+
+
 def test_models_are_listed_found_and_verified(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

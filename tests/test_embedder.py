@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnxkit import field
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
@@ -248,20 +249,6 @@ def test_a_model_given_by_its_path_uses_the_bundled_tokenizer(embedder):
     assert by_path.model_id.startswith("model@")
     text = TEXTS[2]
     np.testing.assert_array_equal(by_path.embed_query(text), embedder.embed_query(text))
-
-
-def varint(n):
-    out = b""
-    while n > 127:
-        out, n = out + bytes([n & 127 | 128]), n >> 7
-    return out + bytes([n])
-
-
-def field(number, value):
-    """One protobuf field: a number or bytes."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def test_an_onnx_model_of_another_kind(tmp_path):

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.retrieval.search import FEATURES, RELEVANT, Weights, parts_of, probability, shipped
+from edgemem.retrieval.search import (
+    FEATURES,
+    RELEVANT,
+    Weights,
+    parts_of,
+    probability,
+    reliability,
+    shipped,
+)
 
 numbers = st.floats(-50, 50, width=32)
 rows = st.lists(numbers, min_size=len(FEATURES), max_size=len(FEATURES))
@@ -41,9 +49,19 @@ def test_weights_without_a_feature_are_refused_by_its_name():
 
 
 @pytest.mark.parametrize("name", ["metric", "cosine"])
-def test_what_has_nothing_in_common_with_a_query_is_not_relevant(name):
-    held = shipped()[name]
-    assert probability(np.array([held.bias]))[0] < RELEVANT
+@pytest.mark.parametrize("retrieval", RELEVANT)
+def test_what_has_nothing_in_common_with_a_query_is_not_relevant(name, retrieval):
+    held = shipped(retrieval == "careful")[name]
+    assert probability(np.array([held.bias]))[0] < RELEVANT[retrieval]
+
+
+@pytest.mark.parametrize("retrieval", RELEVANT)
+def test_a_larger_score_is_right_more_often_and_of_our_own_as_often_as_it_says(retrieval):
+    for rows in reliability()[retrieval].values():
+        shares = [row["evidence"] for row in rows]
+        assert shares == sorted(shares)
+    for row in reliability()[retrieval]["written"]:
+        assert row["evidence"] == pytest.approx(row["score"], abs=0.15)
 
 
 # The score

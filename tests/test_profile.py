@@ -23,8 +23,8 @@ from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, 
 
 KEYS = {
     "parts_mb", "parts_basis", "rss_mb", "pss_mb", "peak_rss_mb", "unexplained_mb", "explained",
-    "vram", "stages", "cold_start_to_first_token_s", "cold_start_s", "growth", "energy_joules",
-    "budgets", "memory_limit", "model", "machine", "versions", "backend",
+    "vram", "stages", "cold_start_to_first_token_s", "cold_start_s", "growth", "reliability",
+    "energy_joules", "budgets", "memory_limit", "model", "machine", "versions", "backend",
 }  # fmt: skip
 STAGES = {
     "embed", "search", "re-rank", "compress", "prefill", "decode", "switch", "extract", "update",

@@ -1,4 +1,4 @@
-"""`reindex`, `doctor`, `models`, `config`, `cloud`, and what `--version` prints."""
+"""`reindex`, `align`, `doctor`, `models`, `config`, `cloud`, and what `--version` prints."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from edgemem.cli.output import (
 )
 from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
 from edgemem.errors import ConfigError, EdgememError, ModelError
+from edgemem.results import Aligned
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +94,24 @@ def reindex(memory: Memory) -> None:
     with progress("Embedding", None) as advance:
         count = memory.reindex(on_progress=advance)
     print_result({"results": [{"reindexed": count}]}, remark=f"{count} embedded anew.")
+
+
+@cli.command()
+@memory_option
+@json_option
+def align(memory: Memory) -> None:
+    """Map every vector to a new embedder's space, to search at once; see also `reindex`.
+
+    Embeds a sample of the memories anew and maps the vectors of all others by it. `edgemem reindex`
+    embeds them all, takes longer, and may follow at any time.
+    """
+    with progress("Embedding", None) as advance:
+        aligned = memory.align(on_progress=advance)
+    if aligned == Aligned(0, 0):
+        remark = "The vectors are the embedder's already."
+    else:
+        remark = f"{aligned.mapped} mapped, {aligned.embedded} embedded anew."
+    print_result({"results": [asdict(aligned)]}, remark=remark)
 
 
 _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemem.cli.output import (
-    FILE,
     JSON,
     change_line,
     cli,
@@ -281,14 +280,15 @@ def export(file: str, memory: Memory) -> None:
 
 
 @cli.command("import")
-@click.argument("paths", nargs=-1, required=True, type=FILE, metavar="FILE...")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True), metavar="FILE...")
 @click.option(
     "--format",
     "shape",
-    type=click.Choice(["auto", "edgemem", "locomo", "chat"]),
+    type=click.Choice(["auto", "edgemem", "locomo", "chat", "memories"]),
     default="auto",
     show_default=True,
-    help="edgemem: an export; locomo: LoCoMo's JSON; chat: a plain chat log.",
+    help="edgemem: an export; locomo: LoCoMo's JSON; chat: a plain chat log; memories: mem0's or "
+    "Chroma's folder, or lines of JSON.",
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
 @experts_option
@@ -306,7 +306,9 @@ def import_files(
     """Read conversations, or an export, into the store.
 
     Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's. An
-    import that was stopped may be run again: what is there already is passed over.
+    import that was stopped may be run again: what is there already is passed over. Memories of
+    another program, such as `{"memory": "…", "vector": […]}` in each line, are stored as facts; of
+    many vectors, most are mapped instead of embedding their texts anew.
     """
     settings = settings_with(experts=experts)
     if not no_infer:
@@ -323,11 +325,13 @@ def import_files(
         for path, found in zip(paths, shapes, strict=True):
             if found == "edgemem":
                 row = _import_export(memory, path)
+            elif found == "memories":
+                row = _import_memories(memory, path, scope)
             else:
                 row = _import_turns(memory, path, found, scope, infer=not no_infer)
             rows.append({"file": path, "format": found, **row})
             skipped = f", {row['skipped']} were there already" if row["skipped"] else ""
-            unit = "row" if found == "edgemem" else "turn"
+            unit = {"edgemem": "row", "memories": "memory"}.get(found, "turn")
             note(f"{path}: {plural(row['imported'], unit)} imported{skipped}.")
             pending_note(row["pending"])
     print_result({"results": rows})
@@ -342,6 +346,24 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
         except InputError as exc:
             raise InputError(f"{path}: {exc}") from exc
     return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
+
+
+def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dict[str, int]:
+    from edgemem.pipeline.foreign import import_foreign, read_foreign
+    from edgemem.results import Scope
+
+    items = read_foreign(path, Scope(**scope))
+    with progress("Embedding", None) as advance:
+        done = import_foreign(memory, items, advance)
+    new = done.mapped + done.embedded
+    note(f"{path}: {done.mapped} mapped from the vectors given, {done.embedded} embedded anew.")
+    return {
+        "imported": new,
+        "skipped": len(items) - new,
+        "memories": new,
+        "mapped": done.mapped,
+        "pending": 0,
+    }
 
 
 def _import_turns(

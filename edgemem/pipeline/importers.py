@@ -39,7 +39,7 @@ __all__ = [
     "spaced",
 ]
 
-Format = Literal["edgemem", "locomo", "chat"]
+Format = Literal["edgemem", "locomo", "chat", "memories"]
 BATCH_TURNS = 64
 """Turns stored in one transaction when no facts are taken from them."""
 
@@ -101,8 +101,11 @@ def spaced(start: str | datetime, position: int) -> str:
 def detect_format(path: str | Path) -> Format:
     """What a file holds; an empty one counts as an export. Raises InputError if it is unreadable.
 
-    An export is told by its first line, so that it need not be read whole.
+    An export is told by its first line, so that it need not be read whole. "memories": another
+    program's (see `pipeline.foreign`), as a folder always is.
     """
+    if Path(path).is_dir():
+        return "memories"
     try:
         with open(path, "rb") as file:
             first = file.readline().strip()
@@ -122,6 +125,8 @@ def detect_format(path: str | Path) -> Format:
         row = row[0] if row else None
     if not isinstance(row, Mapping):
         return "chat"
+    if "memory" in row and "type" not in row:
+        return "memories"
     return "locomo" if "conversation" in row else "edgemem"
 
 

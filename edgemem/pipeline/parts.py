@@ -7,13 +7,18 @@ tell of their texts. Knows no memories, no queries.
 from __future__ import annotations
 
 import threading
+import warnings
 from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemem import cachefile
 from edgemem.budget import Plan
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, ModelNotFound, StoreError, StoreFull
+from edgemem.language import is_other_language, is_other_script
 from edgemem.pipeline import admission
 from edgemem.retrieval.matching import QueryTokens
 from edgemem.retrieval.search import Memories, refresh
@@ -21,12 +26,18 @@ from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.runtime.machine import give_back
+from edgemem.runtime.models import DEFAULT_EMBEDDER
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store
 from edgemem.store.database import work_lock
 
 __all__ = ["Parts"]
 
+_ENGLISH_ALONE = (
+    f"a query is not in English, and the embedder {DEFAULT_EMBEDDER} knows English alone: it is "
+    "searched for by its letters. Set `embedder` to the path of a multilingual ONNX model "
+    "(`edgemem config set embedder FILE`) and run `edgemem reindex`"
+)
 _JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
 
 
@@ -56,6 +67,7 @@ class Parts:
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
         self._closed = False
+        self._warned = False  # that the embedder knows English alone
         self.plan: Plan | None = None
         if (limit := settings.memory_limit_bytes) is not None:
             try:
@@ -155,10 +167,23 @@ class Parts:
                     self._token_embedder = TokenEmbedder.load(n_threads=self.settings.n_threads)
             return self._token_embedder
 
+    def query_vector(self, query: str) -> NDArray[np.float32] | None:
+        """A query's vector, (dim,) of length 1; None where the embedder knows English alone and
+        the query is in another script. Warns once where it knows English and the query is none.
+        """
+        embedder = self.any_embedder()
+        if not embedder.model_id.startswith(f"{DEFAULT_EMBEDDER}@"):
+            return embedder.embed_query(query)
+        if is_other_language(query) and not self._warned:
+            self._warned = True
+            warnings.warn(_ENGLISH_ALONE, stacklevel=3)
+        return None if is_other_script(query) else embedder.embed_query(query)
+
     def query_tokens(self, query: str) -> QueryTokens | None:
-        """A query's token vectors for a careful search; None for a fast one."""
+        """A query's token vectors for a careful search; None for a fast one, and for a query in
+        another script than the token embedder's."""
         embedder = self.token_embedder()
-        if embedder is None:
+        if embedder is None or is_other_script(query):
             return None
         return QueryTokens(embedder.model_id, embedder.embed_query(query), embedder.step)
 
@@ -170,7 +195,7 @@ class Parts:
                 f"the store holds vectors of {stored} ({self.store.meta('embedder_dim')} "
                 f"dimensions), but the embedder is {embedder.model_id} ({embedder.dim} "
                 "dimensions); use that embedder, or run `edgemem reindex` to embed all memories "
-                "anew"
+                "anew (`edgemem align` maps most of a large store's vectors instead, at once)"
             )
         return stored is not None
 

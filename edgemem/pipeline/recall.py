@@ -52,9 +52,9 @@ __all__ = [
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
-_LEAST = 0.002  # the score of a note; below it, what is known of everything must do
-_FAR_LESS = 0.01  # of the best hit's score
-_OF_THE_BEST = 0.1  # the same, for an overview
+_LEAST = 0.0055  # the score of a note; below it, what is known of everything must do
+_FAR_LESS = 0.03  # of the best hit's score
+_OF_THE_BEST = 0.17  # the same, for an overview
 _NEWEST = 100  # facts; as many as the window could hold
 _NEAREST = 8  # memories of each thing that lasts
 _LASTING = (  # what advice and letters need to know of anybody
@@ -96,7 +96,8 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     """The sentences of evidence that are near a question, nearest first; none unless some of it
     is relevant."""
     # A relevant hit that may not be shown (this question, asked before) lets no other through.
-    if not any(hit.score >= RELEVANT for hit in sources(found)):
+    relevant = RELEVANT["fast" if memory.token_embedder is None else "careful"]
+    if not any(hit.score >= relevant for hit in sources(found)):
         return []
     split = [
         replace(evidence, text=sentence, turn=None)

@@ -1,4 +1,4 @@
-"""Upkeep of a store: export, import, reindex, doctor.
+"""Upkeep of a store: export, import, reindex, align, doctor.
 
 These are Memory's methods of the same names, which say what they promise.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from edgemem.errors import InputError, StoreFull
 from edgemem.graph import facts as graph
 from edgemem.inputs import holds_nul
 from edgemem.pipeline.ingest import EXTRACT
-from edgemem.results import to_utc
+from edgemem.results import Aligned, to_utc
+from edgemem.retrieval import alignment as alignments
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
@@ -32,16 +33,21 @@ from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
 
 __all__ = [
+    "align",
     "doctor",
     "embed_tokens",
     "export_jsonl",
     "import_jsonl",
     "read_relations",
     "reindex",
+    "sample_of",
 ]
 
 Vectors = NDArray[np.float32]
+Item = TypeVar("Item")
 BATCH = 64
+PAIRS = 1000
+"""Texts that are embedded anew to align all others by: bench/LOG.md."""
 _TIMES = (
     "timestamp",
     "created_at",
@@ -202,7 +208,7 @@ def _row(line: str, number: int) -> dict[str, Any]:
     return row
 
 
-# -- reindex and doctor ----------------------------------------------------------------------
+# -- reindex, align and doctor ---------------------------------------------------------------
 
 
 def reindex(
@@ -210,22 +216,88 @@ def reindex(
 ) -> int:
     """Replace the vectors of all memories by the embedder's; how many memories. All or nothing."""
     made: dict[tuple[str, str], Vectors] = {}
-
-    def embed(batch: list[tuple[str, str]]) -> None:
-        vectors = embedder.embed_chunks([embedded_text(text) for _, text in batch])
-        made.update(zip(batch, vectors, strict=True))
-
     items = list(store.search_texts().items())
     for start in range(0, len(items), BATCH):
-        embed(items[start : start + BATCH])
+        made.update(_embedded(embedder, items[start : start + BATCH]))
         if on_progress is not None:
             on_progress(len(made), len(items))
+    return _replace_vectors(store, embedder, made, aligned_from=None)
+
+
+def align(
+    store: Store,
+    embedder: Embedder,
+    pairs: tuple[Vectors, Vectors] | None,
+    on_progress: Callable[[int, int], None] | None,
+) -> Aligned:
+    """Memory.align. All or nothing."""
+    before = store.meta("embedder_model")
+    if before in (None, embedder.model_id):
+        return Aligned(0, 0)
+    items = list(store.search_texts().items())
+    sample = sample_of(items, embedder.dim, int(store.meta("embedder_dim") or 0))
+    if pairs is None and len(sample) == len(items):
+        return Aligned(0, reindex(store, embedder, on_progress))
+    held = store.vectors()
+    items = [item for item in items if item[0] in held]
+    made: dict[tuple[str, str], Vectors] = {}
+    if pairs is None:
+        sample = [item for item in sample if item[0] in held]
+        for start in range(0, len(sample), BATCH):
+            made.update(_embedded(embedder, sample[start : start + BATCH]))
+            if on_progress is not None:
+                on_progress(len(made), len(sample))
+        x = np.stack([held[id].mean(axis=0) for id, _ in sample])
+        pairs = x, np.stack([made[item].mean(axis=0) for item in sample])
+    alignment = alignments.fit(*pairs)
+    if (dim := len(alignment.shift)) != embedder.dim:
+        raise InputError(
+            f"the second vectors of the pairs have {dim} dimensions, and the embedder "
+            f"{embedder.model_id} has {embedder.dim}; give (the other's vectors, this one's)"
+        )
+    left = [item for item in items if item not in made]
+    if left:
+        mapped = alignment.map(np.concatenate([held[id] for id, _ in left]))
+        ends = np.cumsum([len(held[id]) for id, _ in left])
+        made.update(zip(left, np.split(mapped, ends[:-1]), strict=True))
+    all_ = _replace_vectors(store, embedder, made, aligned_from=before)
+    return Aligned(len(left), all_ - len(left))
+
+
+def sample_of(items: Sequence[Item], dim: int, other_dim: int) -> list[Item]:
+    """Those to embed anew so that the others can be mapped: from all parts of the list, in order.
+
+    All of them where they are few. dim, other_dim: of the two models.
+    """
+    count = min(max(PAIRS, 2 * min(dim, other_dim)), len(items))
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+def _embedded(
+    embedder: Embedder, items: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Vectors]:
+    vectors = embedder.embed_chunks([embedded_text(text) for _, text in items])
+    return dict(zip(items, vectors, strict=True))
+
+
+def _replace_vectors(
+    store: Store,
+    embedder: Embedder,
+    made: dict[tuple[str, str], Vectors],
+    *,
+    aligned_from: str | None,
+) -> int:
+    """Give all memories their vectors in the embedder's space; how many memories.
+
+    made: the vectors by id and search text. aligned_from: the model whose vectors were mapped.
+    """
     with store.transaction() as tx:
         tx.set_meta("embedder_model", embedder.model_id)
         tx.set_meta("embedder_dim", str(embedder.dim))
+        tx.set_meta("aligned_from", aligned_from)
         # The others wait now, so what they stored meanwhile is the last of it; it is little.
         items = list(store.search_texts().items())
-        embed([item for item in items if item not in made])
+        made.update(_embedded(embedder, [item for item in items if item not in made]))
         for item in items:
             tx.set_vectors(item[0], made[item])
     return len(items)
@@ -290,6 +362,7 @@ def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str
             for piece in store.pending(EXTRACT)
         ],
         "embedder": store.meta("embedder_model"),
+        "aligned_from": store.meta("aligned_from"),
         "token_embedder": store.meta("token_model"),
         "backend": kernels.backend,
         "backend_detail": kernels.backend_detail,

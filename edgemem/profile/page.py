@@ -12,6 +12,7 @@ from html import escape
 from itertools import cycle, pairwise
 
 from edgemem.profile.report import NO_GPU, NOT_REPORTED, UNKNOWN, Growth, Part, Profile, Timing
+from edgemem.retrieval.search import reliability
 
 __all__ = ["render"]
 
@@ -94,6 +95,7 @@ def render(profile: Profile) -> str:
     ]
     if profile.growth:
         body += ["<h2>Growth with the number of memories</h2>", _growth(profile.growth)]
+    body += ["<h2>How far to trust a score</h2>", _reliability()]
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
@@ -268,6 +270,58 @@ def _growth(growth: Sequence[Growth]) -> str:
         f"{_lines(n, {'50': [g.index_mb for g in growth]}, 'Memory of the index')}</div></div>"
         + _table(heads, rows, numbers={0, 1, 2, 3})
     )
+
+
+_CORPORA = {"locomo": ("LoCoMo", "50"), "written": ("invented conversations", "95")}
+
+
+def _reliability() -> str:
+    """Reliability diagrams of the weights that ship."""
+    rows, plots = [], []
+    for retrieval, corpora in reliability().items():
+        series = {}
+        for corpus, found in corpora.items():
+            name, style = _CORPORA[corpus]
+            series[name, style] = [(row["score"], row["evidence"]) for row in found]
+            rows += [
+                (
+                    f"{retrieval}, {name}",
+                    f"{row['score']:.4f}",
+                    f"{row['evidence']:.4f}",
+                    f"{row['memories']:,.0f}",
+                )
+                for row in found
+            ]
+        plots.append(f"<div><p>{retrieval.capitalize()}</p>{_diagonal(series)}</div>")
+    heads = ("Search", "mean score", "share that answers", "memories")
+    return (
+        '<p class="soft">A score is the probability that a memory answers the question. Across: '
+        "the score; up: the share of memories that did, in conversations that the weights have "
+        "not seen.</p>"
+        f'<div class="pair">{"".join(plots)}</div>' + _table(heads, rows, numbers={1, 2, 3})
+    )
+
+
+def _diagonal(series: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
+    """Lines in a unit square, with its diagonal. series: by name and style."""
+    size, left = 220, 38
+    out = [f'<path class="rest" d="M{left} {size}L{left + size} 0"/>']
+    for tick in (0, 0.5, 1):
+        x, y = left + tick * size, (1 - tick) * size
+        out.append(f'<path class="grid" d="M{left} {y:g}H{left + size}"/>')
+        out.append(
+            f'<text class="soft" x="{left - 6}" y="{y + 4:g}" text-anchor="end">{tick:g}</text>'
+            f'<text class="soft" x="{x:g}" y="{size + 18}" text-anchor="middle">{tick:g}</text>'
+        )
+    for line, ((name, style), points) in enumerate(series.items()):
+        y = 16 + 16 * line
+        out.append(f'<circle class="e{style}" cx="{left + 12}" cy="{y - 4}" r="3"/>')
+        out.append(f'<text class="soft" x="{left + 20}" y="{y}">{name}</text>')
+        at = [(left + x * size, (1 - y) * size) for x, y in points]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
+        out.append(f'<path class="l{style}" d="M{path}"/>')
+        out += [f'<circle class="e{style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in at]
+    return _svg(size + 24, "Score and share that answers", out, width=size + left + 20)
 
 
 def _lines(n: Sequence[int], series: dict[str, list[float]], label: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from edgemem.budget import Choice, admit, bytes_of
 from edgemem.errors import InputError, MemoryBudgetExceeded
+from edgemem.retrieval.search import reliability
 
 __all__ = [
     "NOT_REPORTED",
@@ -194,6 +195,7 @@ class Profile:
             "cold_start_to_first_token_s": self.cold_start_to_first_token_s,
             "cold_start_s": dict(self.cold_start_s),
             "growth": [asdict(grown) for grown in self.growth],
+            "reliability": reliability(),
             "energy_joules": NOT_REPORTED if self.joules is None else round(self.joules, 1),
             "budgets": [verdict.to_dict() for verdict in self.verdicts],
             "memory_limit": self.plan,

@@ -16,18 +16,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import Bm25Query, bm25, word_features
-from edgemem.language import DAY_TEXT, TIME_WORDS, absolute, content_words, day_text, words
+from edgemem.kernels import Bm25Query, bm25, distinct, word_features
+from edgemem.language import (
+    DAY_TEXT,
+    TIME_WORDS,
+    absolute,
+    content_words,
+    day_text,
+    grams,
+    words,
+)
 from edgemem.retrieval.vectors import Columns
-from edgemem.store.changes import word_terms
-
-if TYPE_CHECKING:
-    from edgemem.store.changes import StoredPostings
+from edgemem.store.changes import StoredPostings, word_terms
 
 __all__ = [
     "Matches",
@@ -35,6 +39,8 @@ __all__ = [
     "Seen",
     "View",
     "embedded_text",
+    "in_grams",
+    "query_grams",
     "query_terms",
     "query_words",
     "search_text",
@@ -48,6 +54,7 @@ BoolArray = NDArray[np.bool_]
 
 _DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")
 MAX_WORDS = 32  # of a query; a pasted page is no better asked with all its words
+MAX_GRAMS = 8 * MAX_WORDS
 
 
 def search_text(text: str, *, speaker: str | None = None, when: str | None = None) -> str:
@@ -84,6 +91,20 @@ def query_terms(query: str, now: float) -> list[str]:
     """
     dated, _ = absolute(query, datetime.fromtimestamp(now, UTC).isoformat())
     return word_terms(query_words(dated))
+
+
+def query_grams(query: str) -> list[str]:
+    """The grams of the terms of a query in another language, each once, at most 256."""
+    return list(in_grams(dict.fromkeys(word_terms(query_words(query)), 1)))[:MAX_GRAMS]
+
+
+def in_grams(terms: Mapping[str, int]) -> dict[str, int]:
+    """How often a text has each gram, from how often it has each term."""
+    found: dict[str, int] = {}
+    for term, count in terms.items():
+        for gram in grams(term):
+            found[gram] = found.get(gram, 0) + count
+    return found
 
 
 @cache
@@ -198,6 +219,34 @@ class Postings:
         postings._lay_out(np.diff(stored.offsets), slots, stored.counts)
         return postings
 
+    def in_grams(self) -> Postings:
+        """The same documents by the grams of their terms. Cost O(grams of all documents)."""
+        ids: dict[str, int] = {}
+        cut = [[ids.setdefault(gram, len(ids)) for gram in grams(term)] for term in self._term_ids]
+        # A posting of a term is one of each of its grams.
+        each = np.array([len(of) for of in cut], np.int64)
+        sizes = np.repeat(self._terms["size"], each)
+        at = _spans(np.repeat(self._terms["start"], each), sizes)
+        of = np.repeat(np.array([id for of in cut for id in of], np.int64), sizes)
+        slots, counts = self._pool["slots"][at], self._pool["counts"][at]
+        live, end = self._slots["live"][slots], self.doc_end
+        pairs = of[live] * end + self._slots["of"][slots[live]]
+        keys = distinct(pairs)
+        totals = np.bincount(np.searchsorted(keys, pairs), counts[live], len(keys)).astype(np.int64)
+        present = distinct(keys // end)
+        names = list(ids)
+        rowids = np.sort(self._slots["of"][self._slots["live"]])
+        return Postings.of(
+            StoredPostings(
+                [names[i] for i in present.tolist()],
+                np.append(np.searchsorted(keys, present * end), len(keys)),
+                (keys % end).astype(np.int32),
+                np.minimum(totals, MAX_COUNT).astype(np.uint16),
+                rowids,
+                np.bincount(keys % end, totals, end)[rowids].astype(np.int32),
+            )
+        )
+
     def apply(
         self, removed: Iterable[int], docs: Sequence[int], terms: Sequence[Mapping[str, int]]
     ) -> None:
@@ -211,7 +260,7 @@ class Postings:
         numbers = np.asarray(docs, np.int64).reshape(-1)
         if len(terms) != len(numbers):
             raise ValueError(f"{len(numbers)} documents, but the terms of {len(terms)}; give each")
-        if len(np.unique(numbers)) != len(numbers):
+        if len(distinct(numbers)) != len(numbers):
             raise ValueError("a document occurs twice; give each once, with its terms of now")
         if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= MAX_DOC:
             raise ValueError(
@@ -291,7 +340,7 @@ class Postings:
         return starts, sizes
 
     def _drop(self, docs: IntArray) -> None:
-        docs = np.unique(docs[(docs > 0) & (docs < self.doc_end)])
+        docs = distinct(docs[(docs > 0) & (docs < self.doc_end)])
         docs = docs[self._docs["slot"][docs] >= 0]
         if len(docs):
             self._slots["live"][self._docs["slot"][docs]] = False

@@ -30,12 +30,19 @@ from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
 from edgemem.kernels import beside, metric_query, rank
-from edgemem.language import asks_when, words
+from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval import whitening
 from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.index import IndexView, VectorIndex
-from edgemem.retrieval.lexical import Postings, Seen, query_terms, time_terms
+from edgemem.retrieval.lexical import (
+    Postings,
+    Seen,
+    in_grams,
+    query_grams,
+    query_terms,
+    time_terms,
+)
 from edgemem.retrieval.matching import MATCHES, QueryTokens, match
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.vectors import Dtype, Vectors, View
@@ -58,6 +65,7 @@ __all__ = [
     "parts_of",
     "probability",
     "refresh",
+    "reliability",
     "shipped",
     "similarities",
 ]
@@ -90,12 +98,13 @@ FEATURES = tuple(feature.name.lower() for feature in Feature)
 
 _OF_VECTORS = slice(Feature.SIMILARITY, Feature.SIMILARITY_BEFORE + 1)
 _OF_WORDS = slice(Feature.BM25, Feature.TIME + 1)
+_SUMS_OF_WORDS = [Feature.BM25, Feature.BM25_AROUND, Feature.SESSION]
 
 FEW, MANY = 3, 512
 """What the weights were fitted on; of fewer or more memories a score says what it says of these."""
 
-RELEVANT = 0.007
-"""A memory with at least this score is worth answering from: bench/LOG.md."""
+RELEVANT = {"fast": 0.012, "careful": 0.007}
+"""A memory with at least this score is worth answering from, by the retrieval: bench/LOG.md."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +136,25 @@ def shipped(careful: bool = False) -> dict[str, Weights]:
 
     careful: those that weigh MATCHES too.
     """
-    text = (files("edgemem") / "data" / "fusion.json").read_text()
-    data = json.loads(text)["careful" if careful else "fast"]
+    data = _fitted()["careful" if careful else "fast"]
     names = FEATURES + MATCHES if careful else FEATURES
     return {name: Weights.of(given, names) for name, given in data.items()}
+
+
+def reliability() -> dict[str, dict[str, list[dict[str, float]]]]:
+    """How often memories of about the same score answer the question: a reliability diagram.
+
+    By retrieval ("fast", "careful") and conversations ("locomo", "written"), a row for each range
+    of scores: how many memories, their mean score, the share of them that are evidence. Each
+    conversation's weights come from the others, under a metric.
+    """
+    found: dict[str, dict[str, list[dict[str, float]]]] = _fitted()["reliability"]
+    return found
+
+
+@cache
+def _fitted() -> Any:
+    return json.loads((files("edgemem") / "data" / "fusion.json").read_text())
 
 
 def probability(logits: NDArray[Any]) -> FloatArray:
@@ -165,6 +189,9 @@ change nothing that is found: bench/LOG.md."""
 
 KEPT_VISIBLE = 4  # a few bytes for every memory each
 MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
+UNREAD = {"cosine": 0.5, "metric": 3.5}
+"""The similarity of each memory to a query that the embedder cannot read: what the best one of a
+query that it can read has on average. So scores keep their meaning: bench/LOG.md."""
 MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far out
 
 
@@ -249,6 +276,7 @@ class Memories:
         self._lock = threading.Lock()
         self._catalog = Catalog()
         self._postings = Postings()
+        self._grams: Postings | None = None  # the same in grams, from the first query that asks so
         self._timed: BoolArray | None = None  # of _timed_slots, until something is applied
         self._visibles: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible] = OrderedDict()
 
@@ -263,10 +291,11 @@ class Memories:
     def memory_bytes(self) -> dict[str, int]:
         """Bytes held by each part."""
         with self._lock:
+            held = [self._postings] + ([] if self._grams is None else [self._grams])
             return {
                 "vectors": self.vectors.memory_bytes(),
                 "metric": self.whitening.memory_bytes(),
-                "postings": self._postings.memory_bytes(),
+                "postings": sum(each.memory_bytes() for each in held),
                 "catalog": self._catalog.memory_bytes(),
                 "masks": sum(each.nbytes() for each in self._visibles.values()),
             }
@@ -282,9 +311,12 @@ class Memories:
             self.vectors.apply(changes)
             self._catalog.apply(changes)
             if changes.postings is not None:
-                self._postings = Postings.of(changes.postings)
+                self._postings, self._grams = Postings.of(changes.postings), None
             else:
-                self._postings.apply(changes.removed_rowids, changes.rowids.tolist(), terms)
+                removed, rowids = changes.removed_rowids, changes.rowids.tolist()
+                self._postings.apply(removed, rowids, terms)
+                if self._grams is not None:
+                    self._grams.apply(removed, rowids, [in_grams(each) for each in terms])
             self.generation = changes.generation
 
     def nearest(self, query: Query, vector: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -298,35 +330,52 @@ class Memories:
         return rowids, cosines
 
     def candidates(
-        self, query: Query, vector: FloatArray, rowids: IntArray | None = None
+        self, query: Query, vector: FloatArray | None, rowids: IntArray | None = None
     ) -> Candidates:
         """The memories that may answer a query, with their features.
 
-        vector: (dim,) float32, the query's, of length 1. rowids: only these, which match
-        `query.where`. Candidates are the nearest vectors and the best by BM25, 100 or 2 `top_k` of
-        each, and the turns beside those.
+        vector: (dim,) float32, the query's, of length 1; None if the embedder cannot read it, and
+        then all are alike to it (UNREAD). rowids: only these, which match `query.where`. Candidates
+        are the nearest vectors and the best by BM25, 100 or 2 `top_k` of each, and the turns beside
+        those. A query in another language than English is matched by grams, whose features are
+        brought to the scale of words, which the weights were fitted on.
         """
         wanted = max(NEAREST, 2 * query.top_k)
-        terms = query_terms(query.text, query.now)
+        other = is_other_language(query.text)
+        terms = query_grams(query.text) if other else query_terms(query.text, query.now)
+        names = name_forms(query.text) if other else words(query.text)
         with self._lock:
             visible = self._visible(query, rowids)
             allowed, places = visible.allowed, self._catalog.places()
-            lexical = self._postings.view(terms, visible.seen)
-            timed = self._timed_slots() if asks_when(query.text) else None
+            if other:
+                lexical, timed = self._in_grams().view(terms, allowed), None
+            else:
+                lexical = self._postings.view(terms, visible.seen)
+                timed = self._timed_slots() if asks_when(query.text) else None
             view = self.vectors.view(visible.table)
-            named = self._catalog.speakers_named(words(query.text), visible.speakers)
+            named = self._catalog.speakers_named(names, visible.speakers)
             generation = self.generation
         metric = self._metric(query.scope, view, generation)
         matches = lexical.search(wanted)
-        near, _, _ = view.search(vector, wanted)
-        proposals = np.concatenate([near, matches.docs])
+        proposals = matches.docs
+        if vector is not None:
+            near, _, _ = view.search(vector, wanted)
+            proposals = np.concatenate([near, proposals])
         around = beside(
             proposals, places.place, places.before, places.after, places.speaker, allowed
         )
         found = around[:, 0].copy()
         features = np.zeros((len(found), len(Feature)), np.float32)
-        features[:, _OF_VECTORS] = similarities(view.table, vector, metric, around, 2)
-        features[:, _OF_WORDS] = matches.features(around, places.session, timed, MAX_TOKENS)
+        similarity = "cosine" if metric is None else "metric"
+        if vector is None:
+            features[:, Feature.SIMILARITY] = UNREAD[similarity]
+        else:
+            features[:, _OF_VECTORS] = similarities(view.table, vector, metric, around, 2)
+        longest = MAX_TOKENS * GRAMS_A_WORD if other else MAX_TOKENS
+        features[:, _OF_WORDS] = matches.features(around, places.session, timed, longest)
+        if other:
+            features[:, _SUMS_OF_WORDS] /= GRAMS_A_WORD
+            features[:, Feature.LENGTH] -= math.log(GRAMS_A_WORD)
         if named:
             speaker = places.speaker[found]
             features[:, Feature.SPEAKER] = -0.5
@@ -334,7 +383,6 @@ class Memories:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        similarity = "cosine" if metric is None else "metric"
         return Candidates(found, features, similarity, places.place[found], around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
@@ -357,6 +405,12 @@ class Memories:
             if len(self._visibles) > KEPT_VISIBLE:
                 self._visibles.popitem(last=False)
         return visible
+
+    def _in_grams(self) -> Postings:
+        """The postings in grams. The caller holds the lock."""
+        if self._grams is None:
+            self._grams = self._postings.in_grams()
+        return self._grams
 
     def _timed_slots(self) -> BoolArray:
         """The documents that say when something was, see `Postings.having`. The caller holds the
@@ -449,16 +503,17 @@ def find(
     store: Store,
     memories: Memories,
     query: Query,
-    vector: NDArray[np.float32],
+    vector: NDArray[np.float32] | None,
     *,
     tokens: QueryTokens | None = None,
     explain: bool = False,
 ) -> tuple[list[Scored], int]:
     """The `top_k` best live memories, best first, and how many were scored.
 
-    vector: (dim,) float32, the query's. tokens: its token vectors, for a careful search. With
-    `query.where` or `query.at`, all that match are scanned. Of a turn and the facts taken from it
-    either the turn or the facts are found, whichever comes first.
+    vector: (dim,) float32, the query's, or None as for `Memories.candidates`. tokens: its token
+    vectors, for a careful search. With `query.where` or `query.at`, all that match are scanned. Of
+    a turn and the facts taken from it either the turn or the facts are found, whichever comes
+    first.
     """
     refresh(store, memories)
     rowids = None

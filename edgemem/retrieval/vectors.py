@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import (
-    dots,
-    quantize_i8,
-    scan_topk,
-    similarities,
-)
+from edgemem.kernels import distinct, dots, quantize_i8, scan_topk, similarities
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -262,7 +257,7 @@ class VectorTable:
         else:
             touched = np.concatenate([np.asarray(changes.removed_rowids), new["rowids"]])
             gone = np.isin(self.column("rowids"), touched) & ~held
-        left = np.unique(self.column("rowids")[gone & self.column("live")])
+        left = distinct(self.column("rowids")[gone & self.column("live")])
         self.column("live")[gone] = False
 
         moved = False

@@ -103,7 +103,7 @@ _UNTIL = (
 _MEMORY = (
     f"m.rowid, m.user_id, m.agent_id, m.run_id, m.kind, {_UNTIL}, coalesce(t.rowid, 0), "
     "coalesce(t.timestamp, m.valid_from, m.created_at), t.name, t.role, "
-    "rtrim(m.memory) LIKE '%?'"
+    "rtrim(m.memory) LIKE '%?' OR rtrim(m.memory) LIKE '%？'"
 )
 _WITH_TURN = (
     "memories m LEFT JOIN turns t "

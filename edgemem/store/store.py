@@ -31,6 +31,7 @@ from edgemem.store.rows import (
     PENDING_COLUMNS,
     SCOPE,
     TURN_COLUMNS,
+    Floats,
     Ints,
     PendingItem,
     StoredTurn,
@@ -41,6 +42,7 @@ from edgemem.store.rows import (
     memory_item,
     pending_item,
     stored_turn,
+    unpack_vectors,
 )
 from edgemem.store.writing import Transaction
 
@@ -285,6 +287,21 @@ class Store:
                 "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
             )
         )
+
+    def vectors(self) -> dict[str, Floats]:
+        """The vectors of each memory that is not deleted, by id: (c, dim) float32, in order.
+
+        A memory without any is left out.
+        """
+        found: dict[str, list[bytes]] = {}
+        with self.snapshot() as connection:
+            for id, vector in connection.execute(
+                "SELECT m.id, v.vector FROM memories m CROSS JOIN vectors v ON v.memory = m.rowid "
+                "WHERE m.deleted_at IS NULL ORDER BY m.rowid, v.chunk"
+            ):
+                found.setdefault(id, []).append(vector)
+            dim = database.meta_int(connection, "embedder_dim", 0)
+        return {id: unpack_vectors(blobs, dim) for id, blobs in found.items()}
 
     def without_tokens(self, model: str, since: int = 0) -> Texts:
         """Rowid and search text of the memories, not deleted, that lack this model's token vectors.

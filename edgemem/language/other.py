@@ -1,0 +1,82 @@
+"""Languages other than English: whether a query is in one, and how its words are compared.
+
+Forms and compounds of other languages are not known, and Han, kana and Thai put no space between
+words. So words are compared by their grams, which inflected and compound words share.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain, pairwise
+
+from edgemem.language.en import STOP_WORDS, words
+
+__all__ = ["GRAMS_A_WORD", "grams", "is_other_language", "is_other_script", "name_forms"]
+
+GRAMS_A_WORD = 3
+"""About how many grams make as much of a text as one English word does."""
+
+_GRAM = 4  # characters
+_UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han; Hangul, whose words are short
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
+)
+_LETTER = re.compile(r"[^\W\d_]")
+_LATIN = re.compile(r"[A-Za-z\u00aa-\u024f\u1e00-\u1eff]")
+_NAME_LENGTHS = 2, 3, 4  # characters of names in scripts without spaces
+
+# Of the commonest words of German, Dutch, Swedish with Danish and Norwegian, Spanish, Portuguese,
+# French, Italian, Polish and Turkish those by which questions are known; none is an English word,
+# name or place ("los", "von", "dove").
+_COMMON_WORDS = frozenset(
+    """und nicht ist sind wie wer wo wann warum welche welcher welches welchen welchem woher wohin
+    womit wofür wogegen wovor woraus wem wen wessen wurde wird werden hatte haben der das dem
+    ein eine einen einem einer ich wir ihr sie mich mein meine meinem meiner auf aus bei vom zum zur
+    für über sich nach
+    het een niet zijn wat waar wanneer waarom welk welke mijn ik heeft naar voor ook
+    och är inte vad vem var när varför hur vilken vilket jag mitt på av som och ikke hvad hvem hvor
+    hvorfor hvordan jeg hva
+    qué cuál cuáles quién quiénes cómo cuándo dónde adónde cuánto cuánta cuántos cuántas que una
+    unos por para es está fue desde hasta
+    os um uma não são onde quando porque quem qual quanto meu minha foi ele ela em
+    où qui quel quelle quels quelles quand pourquoi combien une dans avec je elle ses était
+    gli della dello dei perché quale quanti quante è sono mio mia nel
+    nie kto gdzie kiedy dlaczego jaki jaka jakie który która się mój moja jestem czy
+    bir nerede nasıl neden hangi benim mı değil için""".split()
+)
+_WAS_HAT = re.compile(r"\bwas (?:hat|habe|hast|macht)\b", re.I)  # "was" and "hat" are English, too
+_ENGLISH_WORDS = STOP_WORDS - set("a am an as do has he i in me no on so to was will".split())
+"""Without those that are other languages' words, too."""
+
+
+def is_other_script(text: str) -> bool:
+    """Whether most letters of a text are not Latin."""
+    letters = _LETTER.findall(text)
+    return 2 * sum(map(bool, map(_LATIN.match, letters))) < len(letters)
+
+
+def is_other_language(text: str) -> bool:
+    """Whether a query is in another language: it has more of other languages' common words than of
+    English ones, or another script. Key words alone are taken for English."""
+    said = words(text)
+    other = sum(word in _COMMON_WORDS for word in said)
+    english = sum(word in _ENGLISH_WORDS for word in said)
+    return other > english or is_other_script(text) or bool(_WAS_HAT.search(text))
+
+
+def grams(word: str) -> list[str]:
+    """The pieces that a word is compared by: the whole of it, with "#" before and after, and any
+    four characters of that; where no spaces are put, each character and each two."""
+    if _UNSPACED.search(word):
+        return [*word, *map("".join, pairwise(word))]
+    whole = f"#{word}#"
+    starts = range(len(whole) - _GRAM + 1) if len(whole) > _GRAM else ()
+    return [whole, *(whole[i : i + _GRAM] for i in starts)]
+
+
+def name_forms(text: str) -> list[str]:
+    """The words of a text that may name somebody: as they are and without a genitive's s, and
+    where no spaces are put any few characters."""
+    said = words(text)
+    runs = _UNSPACED.findall(text)
+    inside = (run[i : i + n] for run in runs for n in _NAME_LENGTHS for i in range(len(run)))
+    return list(dict.fromkeys(chain(said, (w[:-1] for w in said if w.endswith("s")), inside)))

@@ -1,0 +1,212 @@
+"""Memories of another program, with the vectors that it made, become ours.
+
+Knows three shapes: JSON Lines of memories, mem0's FAISS folder, and Chroma's folder, of which it
+takes the texts. A Python pickle is never read, for reading one can run code. So the vectors of
+Chroma, of mem0's Qdrant folder and of LangChain's FAISS come as JSON Lines, which the program that
+owns them can write.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.errors import InputError
+from edgemem.inputs import metadata_of, scope_of, text_of, time_of
+from edgemem.pipeline.upkeep import BATCH, sample_of
+from edgemem.results import Aligned, Scope, utc_now
+from edgemem.retrieval import alignment
+from edgemem.retrieval.lexical import search_text
+from edgemem.store import NewMemory
+from edgemem.store.foreign import chroma_records
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+    from edgemem.runtime.embedder import Embedder
+
+__all__ = ["import_foreign", "read_foreign"]
+
+Vectors = NDArray[np.float32]
+_ROWS = 500  # memories stored in one transaction
+_TEXTS = ("memory", "data", "chroma:document")  # in JSON Lines, in mem0, in Chroma
+_SCOPE = ("user_id", "agent_id", "run_id")
+_KNOWN = {*_TEXTS, *_SCOPE, "id", "vector", "metadata", "created_at", "updated_at", "hash"}
+
+
+def read_foreign(path: str | Path, scope: Scope) -> list[NewMemory]:
+    """The memories of another program, as facts with its vectors: (1, d), or none.
+
+    path: JSON Lines `{"memory": …, "vector"?: […], "id"?, "user_id"?, "agent_id"?, "run_id"?,
+    "created_at"?, "metadata"?}` (mem0's results, with a vector); a folder of mem0's FAISS
+    (NAME.faiss, flat, and NAME.json); a folder of Chroma, without vectors.
+    scope: for what a memory does not say. Raises InputError on anything else, naming the place.
+    """
+    path = Path(path)
+    found = list(_folder(path, scope) if path.is_dir() else _lines(path, scope))
+    sizes = {item.vectors.shape[1] for item in found if len(item.vectors)}
+    if len(sizes) > 1:
+        raise InputError(
+            f"{path} holds vectors of {' and '.join(map(str, sorted(sizes)))} dimensions; give "
+            "those of one model at a time"
+        )
+    return found
+
+
+def import_foreign(
+    memory: Memory,
+    items: Sequence[NewMemory],
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Aligned:
+    """Store what `read_foreign` found; what is there already is passed over.
+
+    Of those with vectors a sample is embedded, and the vectors of the others are mapped by it. All
+    are embedded if they are no more than a sample, or if their vectors vary too little for a map.
+    on_progress: given how many are embedded, and of how many.
+    """
+    known = memory.store.get([item.id for item in items], include_deleted=True)
+    new = [item for item in {item.id: item for item in items}.values() if item.id not in known]
+    embedder = memory.embedder
+    made, mapped = _in_our_space(new, embedder, on_progress)
+    for start in range(0, len(new), _ROWS):
+        with memory._writing(embedder) as tx:
+            for item in new[start : start + _ROWS]:
+                tx.add_memory(replace(item, vectors=made[item.id]))
+    return Aligned(mapped, len(new) - mapped)
+
+
+def _in_our_space(
+    items: Sequence[NewMemory],
+    embedder: Embedder,
+    on_progress: Callable[[int, int], None] | None,
+) -> tuple[dict[str, Vectors], int]:
+    """The vectors of each item by the embedder, by id, and how many of them were mapped."""
+    made: dict[str, Vectors] = {}
+    given = [item for item in items if len(item.vectors)]
+    sample = sample_of(given, embedder.dim, given[0].vectors.shape[1] if given else 0)
+    sampled = {item.id for item in sample}
+    rest = [item for item in given if item.id not in sampled]
+    plain = [item for item in items if not len(item.vectors)]
+
+    def embed(some: Sequence[NewMemory], total: int) -> None:
+        for start in range(0, len(some), BATCH):
+            batch = some[start : start + BATCH]
+            vectors = embedder.embed_chunks([item.memory for item in batch])
+            made.update(zip([item.id for item in batch], vectors, strict=True))
+            if on_progress is not None:
+                on_progress(len(made), total)
+
+    embed([*sample, *plain], len(sample) + len(plain))
+    if rest:
+        try:
+            fitted = alignment.fit(
+                np.concatenate([item.vectors for item in sample]),
+                np.stack([made[item.id].mean(axis=0) for item in sample]),
+            )
+            vectors = fitted.map(np.concatenate([item.vectors for item in rest]))
+        except InputError:
+            embed(rest, len(items))
+            return made, 0
+        made.update(zip([item.id for item in rest], vectors[:, None], strict=True))
+    return made, len(rest)
+
+
+# -- files and folders -----------------------------------------------------------------------
+
+
+def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewMemory:
+    """A memory of another program, checked. row: its text, scope, time and metadata."""
+    try:
+        if not isinstance(row, dict):
+            raise ValueError("it is no JSON object")
+        text = text_of(next((row[name] for name in _TEXTS if name in row), None), "memory")
+        vectors = np.array([[]] if vector is None else [vector], np.float32)
+        if vector is not None and (vectors.ndim != 2 or not vectors.size):
+            raise ValueError("its vector is no list of numbers")
+        full = scope_of(*(row.get(name) or getattr(scope, name) for name in _SCOPE))
+        when = time_of(row.get("created_at"), "created_at")
+        extra = {key: value for key, value in row.items() if key not in _KNOWN}
+        return NewMemory(
+            # The same at a second import.
+            id=str(
+                uuid.uuid5(
+                    uuid.NAMESPACE_OID, json.dumps([id, *(getattr(full, name) for name in _SCOPE)])
+                )
+            ),
+            kind="fact",
+            memory=text,
+            search_text=search_text(text, when=when),
+            scope=full,
+            created_at=when or utc_now(),
+            valid_from=when,
+            vectors=vectors if vectors.size else np.empty((0, 0), np.float32),
+            metadata=metadata_of({**(row.get("metadata") or {}), **extra}),
+        )
+    except (ValueError, TypeError) as exc:
+        raise InputError(f"{where} cannot be stored: {exc}") from exc
+
+
+def _lines(path: Path, scope: Scope) -> Iterator[NewMemory]:
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        if line.strip():
+            row = _json(line, where := f"line {number} of {path}")
+            given = row if isinstance(row, dict) else {}
+            id = given.get("id") or given.get("memory")
+            yield _memory(id, row, given.get("vector"), scope, where)
+
+
+def _folder(path: Path, scope: Scope) -> Iterator[NewMemory]:
+    if (file := path / "chroma.sqlite3").is_file():
+        for (collection, id), record in chroma_records(file).items():
+            if any(name in record for name in _TEXTS):  # some are vectors without a text
+                yield _memory([collection, id], record, None, scope, f"{id!r} of {file}")
+        return
+    indexes = sorted(file for file in path.glob("*.faiss") if file.with_suffix(".json").is_file())
+    if not indexes:
+        raise InputError(
+            f"{path} has neither chroma.sqlite3 nor a NAME.faiss beside its NAME.json. Python "
+            "pickles (Qdrant's storage.sqlite, an index.pkl) are not read, for they can run code: "
+            'let the program that owns them write lines of JSON, {"memory": TEXT, "vector": '
+            "[NUMBERS]}, and import that file"
+        )
+    for index in indexes:
+        docs, vectors = index.with_suffix(".json"), _flat(index)
+        held = _json(_read(docs), str(docs))
+        try:
+            rows = [(id, held["docstore"][id], vectors[int(place)])
+                    for place, id in held["index_to_id"].items()]  # fmt: skip
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
+            raise InputError(f"{docs} does not fit {index} ({exc!r}); copy both again") from exc
+        for id, row, vector in rows:
+            yield _memory(id, row, vector, scope, f"{id!r} of {docs}")
+
+
+def _flat(file: Path) -> Vectors:
+    """The (n, d) vectors of a FAISS index without compression: IndexFlatL2, IndexFlatIP."""
+    head, raw = struct.Struct("<4siqqqBiQ"), _read(file)
+    _, d, n, *_, count = head.unpack_from(raw.ljust(head.size, b"\0"))
+    flat = raw[:4] in (b"IxF2", b"IxFI") and n >= 0 and d > 0
+    if not flat or count != n * d or len(raw) != head.size + 4 * count:
+        raise InputError(f"{file} is damaged, or no flat FAISS index; import lines of JSON instead")
+    return np.frombuffer(raw, "<f4", offset=head.size).reshape(n, d).astype(np.float32)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as exc:
+        raise InputError(f"Cannot read {path}: {exc}. Give a file that you may read.") from exc
+
+
+def _json(text: bytes, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise InputError(f"{where} is no JSON ({exc}). Correct it, or give another.") from exc

@@ -1,0 +1,98 @@
+"""From one model's vectors to another's, by the vectors of texts that both have embedded.
+
+Knows arrays; no text, no model, no store. MemAdapter (2.2.2, Algorithm 1) trains a network for this
+with a contrastive loss, Eq. 9. Departs from it: a rotation in closed form. The negatives of Eq. 9
+do not depend on the map λ that is trained, so they only scale the gradient of the positive pair;
+with negatives that do, mapped vectors do not lie where native ones do (bench/LOG.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.errors import InputError
+
+__all__ = ["Alignment", "fit"]
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """y = x · rotation + shift, brought to length 1.
+
+    rotation: (d_x, d_y) float32, its shorter side orthogonal; shift: (d_y,) float32.
+    """
+
+    rotation: Vectors
+    shift: Vectors
+
+    def map(self, vectors: Vectors) -> Vectors:
+        """(n, d_x) vectors of any length to (n, d_y) float32 of length 1.
+
+        Raises InputError on another dimension, or on values that are no numbers.
+        """
+        x = _unit(vectors, "vectors")
+        if x.shape[1] != len(self.rotation):
+            raise InputError(
+                f"the vectors have {x.shape[1]} dimensions, and those of the pairs that they are "
+                f"aligned by {len(self.rotation)}; give pairs of the model that made the vectors"
+            )
+        return _unit(x @ self.rotation + self.shift, "aligned vectors")
+
+
+def fit(x: Vectors, y: Vectors) -> Alignment:
+    """The map from x to y, by orthogonal Procrustes (Schönemann 1966) with centring and scale.
+
+    x: (n, d_x), y: (n, d_y), any float: the vectors of text i by one model and by the other; their
+    lengths do not count. Of different dimensions, the map of the larger one is a projection.
+    n must be above the smaller dimension, or more than one rotation fits. A direction in which the
+    pairs do not vary is mapped to nothing: models leave a few empty (MiniLM 3 of 384), and more
+    than a tenth is refused. Cost O(n·d_x·d_y).
+    Raises InputError on another shape, on too few or too similar pairs, on values that are no
+    numbers.
+    """
+    x, y = _unit(x, "pairs"), _unit(y, "pairs")
+    if len(x) != len(y):
+        raise InputError(
+            f"the pairs are {len(x)} vectors of one model and {len(y)} of the other; give the "
+            "vectors of the same texts in the same order"
+        )
+    least = min(x.shape[1], y.shape[1])
+    if len(x) <= least:
+        raise InputError(
+            f"{len(x)} pairs are too few to align {x.shape[1]} dimensions with {y.shape[1]}; give "
+            f"more than {least} (2,500 are plenty), or embed the texts anew (`edgemem reindex`)"
+        )
+    x_mean, y_mean = x.mean(axis=0, dtype=np.float64), y.mean(axis=0, dtype=np.float64)
+    x_centred, y_centred = x - x_mean, y - y_mean
+    u, s, vt = np.linalg.svd(x_centred.T @ y_centred, full_matrices=False)
+    rank = int((s > s[0] * _SMALLEST).sum())
+    if rank < least * _LEAST_RANK:
+        raise InputError(
+            f"the {len(x)} pairs vary in {rank} directions of {least}; give pairs of "
+            "more various texts, or embed the texts anew (`edgemem reindex`)"
+        )
+    scale = np.linalg.norm(y_centred) / np.linalg.norm(x_centred)
+    rotation = u[:, :rank] @ vt[:rank] * scale
+    shift = y_mean - x_mean @ rotation
+    return Alignment(rotation.astype(np.float32), shift.astype(np.float32))
+
+
+_SMALLEST = 1e-7  # of singular values, beside the largest: what float32 can tell from 0
+_LEAST_RANK = 0.9
+
+
+def _unit(vectors: Vectors, what: str) -> Vectors:
+    """(n, d) float32 of length 1; zeros stay zeros."""
+    given = np.asarray(vectors, np.float32)
+    if given.ndim != 2 or not given.size:
+        raise InputError(f"the {what} have the shape {given.shape}; give (n, dim), n >= 1")
+    if not np.isfinite(given).all():
+        raise InputError(f"the {what} hold NaN or infinity; leave those texts out")
+    norm = np.linalg.norm(given, axis=1, keepdims=True)
+    unit: Vectors = given / np.maximum(norm, np.float32(1e-12))
+    return unit

@@ -1,0 +1,58 @@
+"""Tiny ONNX models, written byte by byte: protobuf's wire format, onnx/onnx.proto3's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_FLOAT, _INT64 = 1, 7  # TensorProto.DataType
+
+
+def varint(n: int) -> bytes:
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """One protobuf field: a number or bytes."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def _value(name: bytes, dtype: int, shape: Sequence[int | bytes]) -> bytes:
+    """A graph's input or output; a dimension in bytes is one of any size."""
+    dims = b"".join(field(1, field(1 if isinstance(n, int) else 2, n)) for n in shape)
+    return field(1, name) + field(2, field(1, field(1, dtype) + field(2, dims)))
+
+
+def write_embedder(folder: Path, meanings: Mapping[str, Sequence[float]]) -> Path:
+    """A multilingual embedder in a folder of its own: the file of a model that looks each word's
+    meaning up, with its tokenizer beside it. Unknown words mean nothing."""
+    dim = len(next(iter(meanings.values())))
+    table = np.zeros((len(SPECIAL) + len(meanings), dim), "<f4")
+    table[len(SPECIAL) :] = list(meanings.values())
+    table[1 : len(SPECIAL), -1] = 0.01  # no text is without a direction
+    weights = b"".join(field(1, n) for n in table.shape)
+    weights += field(2, _FLOAT) + field(8, b"table") + field(9, table.tobytes())
+    node = field(1, b"table") + field(1, b"input_ids") + field(2, b"out") + field(4, b"Gather")
+    graph = field(1, node) + field(2, b"g") + field(5, weights)
+    graph += field(11, _value(b"input_ids", _INT64, (b"batch", b"tokens")))
+    graph += field(12, _value(b"out", _FLOAT, (b"batch", b"tokens", dim)))
+    folder.mkdir()
+    file = folder / "many-languages.onnx"
+    file.write_bytes(field(1, 8) + field(7, graph) + field(8, field(2, 17)))
+    vocabulary = {word: i for i, word in enumerate((*SPECIAL, *meanings))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    ends = [(name, vocabulary[name]) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=ends)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return file

@@ -1,0 +1,275 @@
+"""Memories of other programs, with their vectors: JSON Lines, mem0's FAISS, Chroma."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clikit import Run
+from memorykit import BagOfWords, quick, texts
+
+from edgemem.errors import InputError
+from edgemem.pipeline import upkeep
+from edgemem.pipeline.foreign import import_foreign, read_foreign
+from edgemem.pipeline.importers import detect_format
+from edgemem.results import Aligned, Scope
+
+DIM = 16
+WORDS = "oslo cat violin tea harbour bakery sister train garden guitar soup winter".split()
+NOBODY = Scope()
+
+
+def said(count: int) -> list[str]:
+    rng = np.random.default_rng(1)
+    pairs = rng.choice(WORDS, (count, 3, 2))
+    return [f"number{i} " + " ".join(map("".join, some)) for i, some in enumerate(pairs)]
+
+
+def theirs(told: list[str], dim: int = DIM) -> np.ndarray:
+    """Their model's vectors: ours, in another basis and of another length."""
+    turned = np.linalg.qr(np.random.default_rng(7).standard_normal((dim, dim)))[0]
+    return (3 * BagOfWords(DIM).embed(told) @ turned[:DIM]).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PAIRS", 40)
+
+
+def lines(path: Path, rows: list[Any]) -> Path:
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    return path
+
+
+def faiss_folder(path: Path, told: list[str], vectors: np.ndarray, kind: bytes = b"IxF2") -> Path:
+    """As mem0 2.2.1 and faiss 1.15.1 write it, with a place in the index that was deleted."""
+    path.mkdir()
+    gone = np.ones((1, vectors.shape[1]), np.float32)
+    data = np.concatenate([gone, vectors]).astype("<f4")
+    n, d = data.shape
+    metric = int(kind == b"IxF2")
+    head = struct.pack("<4siqqqBiQ", kind, d, n, 1 << 20, 1 << 20, 1, metric, data.size)
+    (path / "mem0.faiss").write_bytes(head + data.tobytes())
+    docs = {
+        f"m{i}": {
+            "data": text,
+            "hash": "0f",
+            "user_id": "ana" if i % 2 else "bo",
+            "created_at": "2024-05-01T10:00:00-07:00",
+            "topic": "life",
+        }
+        for i, text in enumerate(told)
+    }
+    places = {str(i + 1): f"m{i}" for i in range(len(told))}
+    held = {"docstore": docs, "index_to_id": places}
+    (path / "mem0.json").write_text(json.dumps(held), encoding="utf-8")
+    return path
+
+
+def chroma_folder(path: Path, told: list[str]) -> Path:
+    """The tables of chromadb 1.5.9 that are read, as it fills them."""
+    path.mkdir()
+    with closing(sqlite3.connect(path / "chroma.sqlite3")) as db, db:
+        db.executescript("""
+            CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL);
+            CREATE TABLE segments (id TEXT PRIMARY KEY, type TEXT, scope TEXT, collection TEXT);
+            CREATE TABLE embeddings (id INTEGER PRIMARY KEY, segment_id TEXT NOT NULL,
+                embedding_id TEXT NOT NULL, seq_id BLOB NOT NULL,
+                created_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP);
+            CREATE TABLE embedding_metadata (id INTEGER, key TEXT NOT NULL, string_value TEXT,
+                int_value INTEGER, float_value REAL, bool_value INTEGER, PRIMARY KEY (id, key));
+            INSERT INTO collections VALUES ('c', 'notes');
+            INSERT INTO segments VALUES ('v', 'hnsw', 'VECTOR', 'c'), ('m', 's', 'METADATA', 'c');
+        """)
+        for i, text in enumerate([*told, None], 1):
+            time = "2024-05-01 10:00:00"
+            db.execute("INSERT INTO embeddings VALUES (?, 'm', ?, ?, ?)", (i, f"id{i}", i, time))
+            if text is not None:
+                document = (i, "chroma:document", text, None, None, None)
+                db.execute("INSERT INTO embedding_metadata VALUES (?, ?, ?, ?, ?, ?)", document)
+            for key, *values in (
+                ("user_id", "ana", None, None, None),
+                ("page", None, 7, None, None),
+                ("weight", None, None, 0.5, None),
+                ("kept", None, None, None, 1),
+            ):
+                row = (i, key, *values)
+                db.execute("INSERT INTO embedding_metadata VALUES (?, ?, ?, ?, ?, ?)", row)
+    return path
+
+
+# -- what is read ------------------------------------------------------------------------------
+
+
+def test_lines_are_read_with_all_that_they_say(tmp_path: Path) -> None:
+    rows = [
+        {"id": "a", "memory": "I live in Oslo", "vector": [1, 2.5], "user_id": "ana",
+         "created_at": "2024-05-01T12:00:00+02:00", "metadata": {"k": 1}, "hash": "x",
+         "role": "user"},
+        {"memory": "I have a cat"},
+    ]  # fmt: skip
+    file = lines(tmp_path / "a.jsonl", rows)
+    assert detect_format(file) == "memories"
+    one, two = read_foreign(file, Scope(user_id="bo", run_id="r"))
+    assert (one.memory, one.kind, one.scope) == ("I live in Oslo", "fact", Scope("ana", None, "r"))
+    assert np.array_equal(one.vectors, np.array([[1, 2.5]], np.float32))
+    assert one.created_at == one.valid_from == "2024-05-01T10:00:00.000+00:00"
+    assert one.metadata == {"k": 1, "role": "user"}
+    assert one.search_text == "I live in Oslo\n1 May 2024"
+    assert two.scope == Scope("bo", None, "r") and two.vectors.shape == (0, 0)
+    assert two.valid_from is None and two.metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("no object", "line 2 of .* no JSON object"),
+        ({"memory": " "}, "line 2 of .* the memory is empty"),
+        ({"vector": [1]}, "line 2 of .* must be a string, not NoneType"),
+        ({"memory": "x", "vector": []}, "line 2 of .* no list of numbers"),
+        ({"memory": "x", "vector": [[1, 2]]}, "line 2 of .* no list of numbers"),
+        ({"memory": "x", "vector": ["a"]}, "line 2 of .* could not convert"),
+        ({"memory": "x", "vector": [1, 2, 3]}, "vectors of 2 and 3 dimensions"),
+        ({"memory": "x", "created_at": "soon"}, "line 2 of .* created_at 'soon' is no time"),
+        ({"memory": "x", "user_id": 3}, "line 2 of .* user_id must be a string"),
+        ({"memory": "x", "metadata": ["a"]}, "line 2 of .* cannot be stored"),
+    ],
+)
+def test_a_line_that_cannot_be_stored_is_named(tmp_path: Path, row: Any, told: str) -> None:
+    file = lines(tmp_path / "a.jsonl", [{"memory": "first", "vector": [1, 2]}, row])
+    with pytest.raises(InputError, match=told):
+        read_foreign(file, NOBODY)
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"memory": "x"}\n{"memory": \xff}\n')
+    with pytest.raises(InputError, match=r"line 2 of .* is no JSON"):
+        read_foreign(tmp_path / "a.jsonl", NOBODY)
+
+
+def test_chromas_texts_are_read(tmp_path: Path) -> None:
+    folder = chroma_folder(tmp_path / "chroma", ["I live in Oslo", "I have a cat"])
+    one, two = read_foreign(folder, NOBODY)  # the third has no text
+    assert (one.memory, two.memory) == ("I live in Oslo", "I have a cat")
+    assert one.scope == Scope(user_id="ana") and not len(one.vectors)
+    assert one.created_at == "2024-05-01T10:00:00.000+00:00"
+    assert one.metadata == {"page": 7, "weight": 0.5, "kept": True}
+
+
+def test_a_damaged_chroma_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (file := tmp_path / "chroma.sqlite3").write_bytes(b"SQLite format 3\0" + b"x" * 2000)
+    before = file.read_bytes()
+    with pytest.raises(InputError, match="cannot be read as Chroma's file"):
+        read_foreign(tmp_path, NOBODY)
+    assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == [file.name]
+
+
+@pytest.mark.parametrize("kind", [b"IxF2", b"IxFI"])
+def test_mem0s_faiss_folder_is_read_with_its_vectors(tmp_path: Path, kind: bytes) -> None:
+    told = said(5)
+    items = read_foreign(faiss_folder(tmp_path / "f", told, theirs(told), kind), NOBODY)
+    assert [item.memory for item in items] == told
+    assert np.array_equal(np.concatenate([item.vectors for item in items]), theirs(told))
+    assert items[1].scope == Scope(user_id="ana") and items[1].metadata == {"topic": "life"}
+    assert items[1].created_at == "2024-05-01T17:00:00.000+00:00"
+
+
+@pytest.mark.parametrize("cut", [0, 3, 30, 45, 60])
+def test_a_faiss_file_that_was_cut_is_refused(tmp_path: Path, cut: int) -> None:
+    folder = faiss_folder(tmp_path / "f", said(5), theirs(said(5)))
+    whole = (folder / "mem0.faiss").read_bytes()
+    (folder / "mem0.faiss").write_bytes(whole[:cut])
+    with pytest.raises(InputError, match="damaged, or no flat FAISS index"):
+        read_foreign(folder, NOBODY)
+
+
+def test_a_docstore_of_another_index_is_refused(tmp_path: Path) -> None:
+    folder = faiss_folder(tmp_path / "f", said(5), theirs(said(5)))
+    held = json.loads((folder / "mem0.json").read_text())
+    for broken in ({"docstore": {}}, {"index_to_id": {"99": "m0"}}, {"index_to_id": []}):
+        (folder / "mem0.json").write_text(json.dumps({**held, **broken}))
+        with pytest.raises(InputError, match=r"mem0\.json does not fit"):
+            read_foreign(folder, NOBODY)
+
+
+def test_a_pickle_is_never_read(tmp_path: Path) -> None:
+    """What it would run is not run, and the error says what to do instead."""
+    (tmp_path / "index.faiss").write_bytes(b"IxF2")
+    ran = tmp_path / "ran"
+    (tmp_path / "index.pkl").write_bytes(f"cos\nmkdir\n(V{ran}\ntR.".encode())
+    with pytest.raises(InputError, match=r"pickles .* are not read.*lines of JSON"):
+        read_foreign(tmp_path, NOBODY)
+    assert not ran.exists()
+
+
+# -- what is stored ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [DIM, 24])
+def test_a_sample_is_embedded_and_the_others_are_mapped(tmp_path: Path, dim: int) -> None:
+    told = said(120)
+    rows = [{"memory": text, "vector": vector.tolist(), "user_id": "ana"}
+            for text, vector in zip(told, theirs(told, dim), strict=True)]  # fmt: skip
+    rows += [{"memory": "I have a parrot", "user_id": "ana"}]
+    file = lines(tmp_path / "a.jsonl", rows)
+    with quick(tmp_path / "a.db", embedder=BagOfWords(DIM)) as memory:
+        seen: list[tuple[int, int]] = []
+        items = read_foreign(file, NOBODY)
+        done = import_foreign(memory, items, lambda done, of: seen.append((done, of)))
+        assert done == Aligned(80, 41) and seen[-1] == (41, 41)
+        assert memory.embedder.embedded == 41
+        held = memory.store.vectors()
+        for item, text in zip(items, told, strict=False):
+            assert np.abs(held[item.id] - BagOfWords(DIM).embed([text])).max() < 1e-4
+        assert texts(memory.search("number77", user_id="ana", top_k=1)) == [told[77]]
+        assert texts(memory.search("parrot", user_id="ana", top_k=1)) == ["I have a parrot"]
+        # Again, with one that is new; what was deleted meanwhile stays away.
+        memory.delete(items[3].id)
+        lines(file, [*rows, {"memory": "I have a dog", "user_id": "ana"}])
+        assert import_foreign(memory, read_foreign(file, NOBODY)) == Aligned(0, 1)
+        assert memory.store.counts()["memories"] == 121
+        assert memory.doctor()["problems"] == []
+        memory.erase(items[5].id)
+        assert told[5] not in texts(memory.get_all())
+
+
+@pytest.mark.parametrize("how", ["few", "alike", "nan"])
+def test_without_a_map_all_are_embedded(tmp_path: Path, how: str) -> None:
+    """Too few memories for a map to pay, or vectors that no map can be fitted to."""
+    told = said(30 if how == "few" else 90)
+    vectors = theirs(told)
+    if how == "alike":
+        vectors[:] = vectors[0]
+    if how == "nan":
+        vectors[0] = np.nan
+    rows = [{"memory": t, "vector": v.tolist()} for t, v in zip(told, vectors, strict=True)]
+    with quick(embedder=BagOfWords(DIM)) as memory:
+        items = read_foreign(lines(tmp_path / "a.jsonl", rows), NOBODY)
+        assert import_foreign(memory, items) == Aligned(0, len(told))
+        held = memory.store.vectors()
+        assert all(
+            np.array_equal(held[item.id], BagOfWords(DIM).embed([item.memory])) for item in items
+        )
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("home")
+def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
+    faiss = faiss_folder(tmp_path / "faiss", ["I live in Oslo"], theirs(["x"]))
+    chroma = chroma_folder(tmp_path / "chroma", ["I have a cat"])
+    file = lines(tmp_path / "a.jsonl", [{"memory": "I play the violin"}])
+    paths = list(map(str, (faiss, chroma, file)))
+    rows = json.loads(run("import", *paths, "--user-id", "cy", "--json").stdout)["results"]
+    assert [row["imported"] for row in rows] == [1, 1, 1]
+    for user, text in (("bo", "I live in Oslo"), ("ana", "I have a cat"), ("cy", "I play the")):
+        assert text in run("list", "--user-id", user).stdout
+    again = run("import", *paths, "--user-id", "cy")
+    assert again.stderr.count("0 memories imported, 1 were there already") == 3
+    (tmp_path / "empty").mkdir()
+    assert "neither chroma.sqlite3" in run("import", str(tmp_path / "empty"), code=1).stderr
