@@ -273,3 +273,11 @@ def test_the_command_takes_folders_and_lines(run: Run, tmp_path: Path) -> None:
     assert again.stderr.count("0 memories imported, 1 were there already") == 3
     (tmp_path / "empty").mkdir()
     assert "neither chroma.sqlite3" in run("import", str(tmp_path / "empty"), code=1).stderr
+
+
+def test_their_facts_tell_who_is_what_to_whom(tmp_path: Path) -> None:
+    rows = [{"memory": "Ana's brother Bartek moved to Bergen."}]
+    with quick() as memory:
+        import_foreign(memory, read_foreign(lines(tmp_path / "theirs.jsonl", rows), NOBODY))
+        told = [(r.source, r.relationship, r.destination) for r in memory.relations()]
+        assert told == [("Ana", "sibling_of", "Bartek"), ("Bartek", "lives_in", "Bergen")]
