@@ -14,7 +14,8 @@ because of what they show.
 --lives: files of invented lives, "## NAME", then "DATE | FACT" lines, then "? QUESTION | ANSWER /
 ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
 alone: what the user, or whoever it names, has of the relation that its words ask for, the newest
-where there can be one. No model says which fact ends which.
+where there can be one. Beside it: whether the best fact of `search(at=)`, one of its best three,
+and the best one of a search without `at` has the answer. No model says which fact ends which.
 
 --evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. Of these, how
 many are among the best ten memories of a search, and among the sources of `evidence` in 250 tokens.
@@ -226,20 +227,57 @@ def _newest(told: Sequence[Told]) -> list[str]:
     return [each.destination for each in told]
 
 
-def score_lives(file: Path) -> dict[str, Any]:
-    """How many questions the graph answers, and how many it says nothing to."""
+def found_facts(lives: Sequence[Life], embedder: Embedder) -> dict[str, float]:
+    """Shares of questions whose answer the best facts of a search have, with and without `at`."""
+    found = Counter[str]()
+    for life in lives:
+        with remembered(life, embedder) as memory:
+            for question, answers, _ in life.questions:
+                day = asked_day(question, _asked_at(life))
+                at = None if day is None else f"{day}T12:00:00+00:00"
+                hits = memory.search(question, top_k=3, at=at)
+                plain = memory.search(question, top_k=1)
+                right = [any(_plain(a) in _plain(h.memory) for a in answers) for h in hits]
+                found["fact_at"] += any(right[:1])
+                found["fact_at_3"] += any(right)
+                found["fact_without_at"] += any(
+                    _plain(a) in _plain(hit.memory) for hit in plain for a in answers
+                )
+    asked = sum(len(life.questions) for life in lives)
+    return {name: round(count / asked, 3) for name, count in found.items()}
+
+
+def remembered(life: Life, embedder: Embedder) -> Memory:
+    """A Memory of a life's facts and what they say."""
+    memory = Memory(":memory:", embedder=embedder)
+    with memory._writing(embedder) as tx:
+        for number, (when, fact) in enumerate(life.facts):
+            tx.add_memory(replace(_fact(str(number), fact, when), vectors=embedder.embed([fact])))
+            tx.set_relations(str(number), facts.read(fact, when), facts.VERSION)
+    return memory
+
+
+def _asked_at(life: Life) -> str:
+    return to_utc(datetime.fromisoformat(life.facts[-1][0]) + timedelta(days=3))
+
+
+def score_lives(file: Path, embedder: Embedder | None = None) -> dict[str, Any]:
+    """How many questions the graph answers, and how many it says nothing to.
+
+    embedder: with one, also what a search finds.
+    """
     right = silent = asked = 0
     for life in read_lives(file):
-        last = datetime.fromisoformat(life.facts[-1][0])
         with told_of(life) as store:
             for question, answers, _ in life.questions:
-                found = answered(store, question, to_utc(last + timedelta(days=3)))
+                found = answered(store, question, _asked_at(life))
                 asked += 1
                 silent += not found
                 right += any(
                     _plain(a) in _plain(f) or _plain(f) in _plain(a) for f in found for a in answers
                 )
     low, high = report.wilson(right, asked)
+    searched = found_facts(read_lives(file), embedder) if embedder else {}
     return {
         "file": file.name,
         "questions": asked,
@@ -247,20 +285,15 @@ def score_lives(file: Path) -> dict[str, Any]:
         "silent": silent,
         "share": round(right / asked, 3),
         "wilson_95": [round(low, 3), round(high, 3)],
+        **searched,
     }
 
 
-def score_evidence(file: Path) -> dict[str, Any]:
+def score_evidence(file: Path, embedder: Embedder) -> dict[str, Any]:
     """Shares of the needed facts that a search and the evidence have, and the tokens of both."""
-    embedder = Embedder.load(load_settings().embedder)
     needed = by_search = by_evidence = tokens = of_search = 0
     for life in read_lives(file):
-        with Memory(":memory:", embedder=embedder) as memory:
-            with memory._writing(embedder) as tx:
-                for number, (when, fact) in enumerate(life.facts):
-                    item = replace(_fact(str(number), fact, when), vectors=embedder.embed([fact]))
-                    tx.add_memory(item)
-                    tx.set_relations(item.id, facts.read(fact, when), facts.VERSION)
+        with remembered(life, embedder) as memory:
             for question, _, needs in life.questions:
                 gold = set(map(str, needs))
                 hits = memory.search(question, top_k=10)
@@ -368,8 +401,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(labelled))
             counted = figures([wanted for _, wanted in labelled], found, other=options.other)
             rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 3)})
-    rows += [score_lives(file) for file in options.lives]
-    rows += [score_evidence(file) for file in options.evidence]
+    if options.lives or options.evidence:
+        embedder = Embedder.load(load_settings().embedder)
+        rows += [score_lives(file, embedder) for file in options.lives]
+        rows += [score_evidence(file, embedder) for file in options.evidence]
     if options.edges:
         rows.append(one_hop(options.edges))
     if options.memories:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from memorykit import BagOfWords
 
 from bench import graph
 
@@ -50,11 +51,13 @@ LIVES = """\
 
 
 def test_questions_about_a_day_are_answered_from_what_held_then(tmp_path):
-    file, out = tmp_path / "lives.txt", tmp_path / "out.json"
+    file = tmp_path / "lives.txt"
     file.write_text(LIVES)
-    graph.main(["--lives", str(file), "--json", str(out)])
-    (row,) = json.loads(out.read_text())["rows"]
+    row = graph.score_lives(file)
     assert (row["questions"], row["right"], row["silent"]) == (3, 2, 1)
+    searched = graph.found_facts(graph.read_lives(file), BagOfWords())
+    assert searched["fact_at_3"] == pytest.approx(2 / 3, abs=1e-3)
+    assert searched["fact_at"] <= searched["fact_at_3"]
 
 
 def test_what_it_costs_is_measured_on_a_store_of_that_size(tmp_path):
