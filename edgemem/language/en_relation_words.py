@@ -79,16 +79,17 @@ _ENDS = _any(
     being has have had does do did will would can could may might must should called named known
     he she they it him them her his their its no not never none nothing any anything neither
     everything something someone anyone there here how what why more most much very per outside
-    inside off up down out away back together alone via like himself herself themselves"""
+    inside off up down out away back together alone via like himself herself themselves
+    better best"""
 )
 _WORD = rf"(?!{_ENDS}\b)[\w&][\w&'’+.-]*"
 PHRASE = rf"{_WORD}(?: (?:of (?:the |an? )?)?{_WORD}){{0,6}}(?![\w:])"
-_NOUN = rf"(?:{DETERMINER} )*(?:(?:old|new|brand-new) )?(?P<np>{PHRASE})"
+_NOUN = rf"(?:{DETERMINER} )*(?:(?:own|old|new|brand-new) )?(?P<np>{PHRASE})"
 _HERE = rf"(?=$|[,;]| {_ENDS}\b)"  # a phrase ends
 _BARE = rf"(?P<np>(?!(?:{DETERMINER}|with|for|in) ){PHRASE})"
 _COUNT = rf"(?:\d+|{'|'.join(NUMBER_WORDS)})"
 NO_TARGET = re.compile(
-    r"(?:mistake|decision|friends|plans?|appointment|speech|offer|money|progress|sure|living|job|"
+    r"(?:mistake|decision|reservation|booking|complaint|donation|call|peace|friends|plans?|appointment|speech|offer|money|progress|sure|living|job|"
     r"[\d.,]+|[A-Z][^ ]*['’]s .*|part|fuss|difference|effort|role|idea|problem|lot|bit|promise|"
     r"point|choice|time|letters?)s?"
 )
@@ -104,11 +105,11 @@ _ROLES: dict[Label, str] = {
         (?:mother|father|sister|brother|son|daughter)s?-in-law"""
     ),
     "parent_of": _any(
-        """sons? daughters? child children kids? twins? baby toddler eldest youngest
+        """sons? daughters? child children kids? twins baby toddler eldest youngest
         (?:baby_)?boy girl"""
     ),
     "child_of": _any("mother father mum mom dad parents? mam mama mamma mummy papa amma baba"),
-    "sibling_of": _any("sisters? brothers? siblings?"),
+    "sibling_of": _any("sisters? brothers? siblings? twin"),
     "married_to": _any("wife husband spouse missus"),
     "partner_of": _any("partner boyfriend girlfriend"),
     "engaged_to": _any("fiancée? fiancee?"),
@@ -173,7 +174,8 @@ WORKPLACE = re.compile(
     r"(?:care|nursing|retirement) home|warehouse|airport|port|zoo|stables|vineyard|winery|"
     r"ministry|department|start-?up|shipyard|newspaper|"
     r"magazine|nursery|garden|depot|plant|court|prison|embassy|works|dairy|hostel|abattoir|"
-    r"call centre|harbou?r|yard|site|publisher|market|stall|ward|hospice|barracks|quarry|mine)",
+    r"call centre|harbou?r|yard|site|publisher|market|stall|ward|hospice|barracks|"
+    r"quarry|mine|service|brigade|police|army|navy)",
     re.I,
 )
 DWELLING = _any(
@@ -187,7 +189,7 @@ EVENT = r"(?:(?!(?:is|was) )[\w'’-]+ ){0,4}?" + _any(
     scan rehearsal premiere launch performance show quiz retreat workshop final audition
     christening baptism viewing assembly gig opening seminar lecture open_day championship
     triathlon regatta parade barbecue picnic procedure camp sale fête dinner convention talk
-    half-marathon hackathon Run Marathon Festival tour screening shift inspection move"""
+    half-marathon hackathon Run Marathon Festival group tour screening shift inspection move"""
 )
 JOB = re.compile(
     r"(?:[\w&'’-]+ ){0,3}?(?:\w*[a-z]{2}(?:er|or|ist|ian|eer|man|woman|smith|wright|keeper)|"
@@ -206,7 +208,8 @@ NO_JOB = re.compile(
     r"daughter|partner|neighbou?r|former|single|only|early|stranger|foreigner|pescatarian|"
     r"vegetarian|flexitarian|loner|winner|survivor|newcomer|smoker|drinker|sleeper|learner|swimmer|"
     r"follower|listener|donor|pensioner|would-be|person|talker|eater|owner|lawmaker|number|"
-    r"younger|older|elder|better|fan|father-to-be|godmother|walker|riser|asthmatic|widower|disaster)\b.*|(?:ex-|retired).*)",
+    r"keen|avid|amateur|passionate|younger|older|elder|better|fan|father-to-be|godmother|walker|"
+    r"riser|asthmatic|widower|disaster)\b.*|(?:ex-|retired).*)",
     re.I,
 )
 DIET = "(?:vegan|vegetarian|pescatarian|flexitarian|teetotal)"
@@ -231,8 +234,8 @@ _MEDICINE = (
     r"again|cabin|pain|basin|coffee|tone|stone|turpentine|ballet)s?\b)"
     r"(?:(?:blood pressure|iron|vitamin|thyroid|sleeping|allergy|water|heart|fish oil) )?"
     r"(?:vitamin [A-Z]\d*|\w*(?:pril|sartan|statins?|xaban|zole|pam|lam|cillin|mycin|profen|"
-    r"phen|pram|min|lin|line|zine|xine|tine|pine|olol|onide|rine|pirin|codeine|terol|tamol|done|sone|solone|mide|zide|gliptin|"
-    r"pentin|gabalin|toin|farin|parin|oxin|tan|thium|phine)|pills?|tablets?|insulin|HRT|steroids|"
+    r"phen|pram|min|lin|line|zine|xine|tine|pine|olol|onide|rine|pirin|idate|codeine|terol|tamol|done|sone|solone|mide|zide|gliptin|"
+    r"pentin|gabalin|toin|farin|parin|oxin|tan|thium|phine)|pills?|tablets?|insulin|inhaler|HRT|steroids|"
     r"anti(?:depressants?|biotics|histamines?)|beta blockers|painkillers|supplements|"
     r"probiotics)"
 )
@@ -312,7 +315,7 @@ _BECAME = r"(?:BE(?: now)?|(?:has|have) (?:always )?been|became|turned|went|<+be
 RULES: tuple[Rule, ...] = (
     _rule("lives_in", "place", rf"<live>(?:~| with [^,]+?) (?:in|on|at){_A_FLAT}", PLACE),
     _rule("lives_in", "place", rf"<+moved|emigrated|relocated|settled>(?: back| over| out| down| "
-          rf"up)?(?: from [^,]+?)? (?:to|in){_A_FLAT}", PLACE),
+          rf"up)?(?: from [^,]+? to| to| in){_A_FLAT}", PLACE),
     _rule("lives_in", "place", rf"(?:<share>|<rent>)(?: with \w+)?{_A_FLAT[:-1]}", PLACE),
     _rule("lives_in", "place",
           "(?:BE (?:now )?(?:based|at home)|<+moved> in with [^,]+?) in", PLACE),
@@ -320,7 +323,7 @@ RULES: tuple[Rule, ...] = (
           "(?:was|got|has been) promoted to|<+qualified|retrained> as)"),
     _rule("works_as", "activity", f"(?:HAVE|<+got|found|taken|took|landed>) {_JOB_AT} as"),
     _rule("works_at", "organisation", f"(?:<work>~|(?:started|began)(?: work(?:ing)?)?){_AS_A} "
-          "(?:at|for|in)"),
+          "(?:at|for|in|on)"),
     _rule("works_at", "organisation", f"(?:HAVE|<+got|found|taken|took|landed|started>) {_JOB_AT}"
           f"{_AS_A} (?:at|with|in)"),
     _rule("works_at", "organisation", "<+moved|relocated|emigrated> .*? for "
@@ -338,7 +341,8 @@ RULES: tuple[Rule, ...] = (
           "BE (?:now )?at)"),
     _rule("member_of", "organisation", f"(?:{_BECAME} (?:an? |the )?(?:[\\w-]+ )?members? of|"
           "BE on the (?:committee|board) of|<belong> to|<+joined>|<+signed> for)"),
-    _rule("member_of", "organisation", "(?:BE|(?:has|have) been|<sing>|<dance>|<play>|<row>|<swim>|"
+    _rule("member_of", "organisation", "(?:BE(?: now)?|(?:has|have) been) in"),
+    _rule("member_of", "organisation", "(?:<sing>|<dance>|<play>|<row>|<swim>|"
           "<drum>|<train>|<practise>|<practice>|<sing>|<compete>)~ (?:in|with|for|at)"),
     _rule("volunteers_at", "organisation", "(?:<volunteer>|<help>(?: out)?|BE an? volunteer)~"
           f"{_AS_A} (?:at|for|with|in)"),

@@ -99,14 +99,16 @@ _APART = re.compile(rf", (?P<np>{CAP}(?: (?:and |& |of |the )*{CAP})*)(?=,|$)")
 _ALSO = re.compile(
     rf"(?:,| is|,? who is)? (?:(?:better|also) )?(?:known as|nicknamed|goes by) (?P<np>{NAME}),?"
 )
-_OVER = re.compile(r"\b(?:ex|late|former|dead)\b", re.I)
+_OVER = re.compile(r"\b(?:ex|late|former|dead|first (?:husband|wife))\b", re.I)
 _DEAD = re.compile(r",? (?:died|has died|passed away|would have|was killed|is dead)\b")
+_MANY = re.compile(r"(?:s|children)$")
+_AGE = re.compile(r" \((?P<a>\d{1,3})\)|, (?P<b>\d{1,3}),")
 _FROM = re.compile(rf" (?:in (?P<np>{CAP})|from \w+)(?= [a-z])")
 _IN = re.compile(rf" in (?!{DATE}){PLACE}")
 _AT = re.compile(rf" (?:at|for|with) (?:the |an? )?(?P<np>{PHRASE})")
 _ON = re.compile(rf",? (?:on|in) (?:the )?(?P<np>{DATE})")
 _WITH = re.compile(rf" with (?P<names>{NAMES})")
-_BECAUSE_OF = re.compile(rf" for (?:his|her|their|an?) (?P<np>{ILLNESS})(?![\w-])")
+_BECAUSE_OF = re.compile(rf" for (?:(?:his|her|their|an?) )?(?P<np>{ILLNESS})(?![\w-])")
 _ITEM = re.compile(r", and |, | and | or ")
 _PET_ITEM = re.compile(rf"(?:an?|the|his|her) (?P<np>{_SOME}{PET})(?![\w-])")
 _ALONE = "sings cooks dances swims paints writes reads knits runs cycles teaches works".split()
@@ -174,7 +176,7 @@ _OF_ORGANISATION = re.compile(
 )
 _OF_EVENT = re.compile(
     rf"(?:[Tt]he (?:{NAME}['’]s? )?|{NAME}['’]s? |['’]s? )(?:next |last |first )?"
-    rf"(?P<what>{EVENT}(?: to {CAP})?) (?:is|takes place|starts|begins|will be)"
+    rf"(?P<what>{EVENT}(?: to {CAP})?) (?:is|was|takes place|starts|begins|will be)"
     r"(?P<rest> (?:on|in|at) .+)"
 )
 _OF_PLACE = re.compile(
@@ -213,6 +215,9 @@ class _Reading:
         """Those who are named, one after another, from a place on; and where that ends."""
         found: list[Entity] = []
         while one := self.person(at, found or self.about):
+            head = _HEAD.match(self.text, at)
+            if found and head and head[0] != "User" and one[0][0].name.startswith(f"{head[0]}'s "):
+                found = []  # "Ana and Joel's parents"
             found, at = [*found, *one[0]], one[1]
             joint = re.compile(r",? and |, ").match(self.text, at)
             if not joint or not (_HEAD.match(self.text, joint.end()) or self._own(joint.end())):
@@ -249,9 +254,9 @@ class _Reading:
         if called and apart and called["apart"] is None and not pet and " and " not in called[0]:
             called = None  # "Ana's sister, Mina and Joel" are three
         if called:
-            names = _names(called["names"]) if what.endswith("s") else [called["names"]]
+            names = _names(called["names"])
             end = called.end()
-            if not what.endswith("s"):
+            if not _MANY.search(what):
                 names = [_first_name(called["names"])]
                 end = called.start("names") + len(names[0])
             end += apart and self.text[end : end + 2] == ", "
@@ -263,6 +268,9 @@ class _Reading:
             other = (*other, also["np"])
             end = also.end() if also[0].endswith(",") else end
         found = [Entity(name, type, other) for name in names]
+        if called and (age := _AGE.match(self.text, end)):
+            self.add(found[0], "aged", Entity(age["a"] or age["b"], "thing"))
+            end = age.end()
         if not _OVER.search(what) and not _DEAD.match(self.text, end):
             self._tie(owners, what, found, named=called is not None)
         if where := _FROM.match(self.text, end):  # "Ana's cousin in Toronto"
@@ -280,7 +288,7 @@ class _Reading:
         for owner in owners:
             for each in found:
                 self.add(owner, label, each)
-                if label == "has_pet" and named and not what.endswith("s"):
+                if label == "has_pet" and named and not _MANY.search(what):
                     self.add(each, "is_a", Entity(what, "thing"))
 
     def read_possessives(self) -> None:
