@@ -209,6 +209,15 @@ def test_the_real_model_recalls_over_sessions_and_learns_nothing_from_it(
             assert texts(memory.get_all(user_id="default")) == before
 
 
+def test_what_a_memory_answers_is_no_question_of_the_world(shipped, embedder):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        told = "I learn Portuguese. My teacher is called Joana, and I practise with her."
+        memory.add(told, user_id="default", infer=False)
+        asked = say(Chat(memory), "Who teaches me Portuguese?", remember=False)
+        assert "Joana" in asked.text and asked.found
+        assert not say(Chat(memory), "What is the capital of Peru?", remember=False).found
+
+
 def test_the_real_model_is_closed_in_the_middle_and_goes_on(engine, embedder):
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         chat = Chat(memory)
