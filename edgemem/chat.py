@@ -62,7 +62,7 @@ _OWN_WORDS_PARAMS = 1_000_000_000
 _HEEDS_PARAMS = 4_000_000_000
 """Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
-_TOLD = 0.1  # score from which a memory answers what was taken for a question of the world
+_TOLD = 0.1  # score from which a memory answers what may be a question of the world
 _CANDIDATES = 16
 _PAST_TURNS = 4
 _LEADING_CHARS = 400  # of what was said before, that a message is searched together with
@@ -207,7 +207,7 @@ class Chat:
         way = self._way(wanted, own_words=bool(options))
         at = asked_at(text, said_at)
         hits = self._search(text, at, with_turns=way == "converse" or wanted.wants == "recall")
-        if wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits):
+        if wanted.doubtful and any(hit.score >= _TOLD for hit in hits):
             wanted = replace(wanted, wants="recall")
             way = self._way(wanted, own_words=bool(options))
         refused = self._refused(text, hits, wanted, way)

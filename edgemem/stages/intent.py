@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Literal, get_args
@@ -79,10 +79,11 @@ FloatArray = NDArray[np.float32]
 @dataclass(frozen=True, slots=True)
 class Intent:
     """wants: None if the message only tells something. tells: whether it may tell something that
-    is to be remembered."""
+    is to be remembered. doubtful: it is general to the expert, and recall to the regression."""
 
     wants: Want | None
     tells: bool
+    doubtful: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +115,7 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     """
     classes, telling = decided(_logits(shipped(), embedder, text)[None])
     wants, tells = WANTS[classes[0]], bool(telling[0])
+    doubtful = False
     if engine.expert(STAGE):
         prompt = expert_prompt(text, before)
         try:
@@ -122,9 +124,11 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
             return Intent(wants, tells=True)
         said = answer.text.strip()
         named = said.removeprefix(_BOTH)
+        recalls = wants == "recall"
         wants = next((want for want in WANTS if want == named), None)
+        doubtful = recalls and wants == "general"
         tells = tells or said.startswith(TELLS) or wants in _TELLING
-    return Intent(wants, tells=tells)
+    return Intent(wants, tells, doubtful)
 
 
 def decided(
