@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from edgemem.graph import facts as graph
 from edgemem.language import Statement, in_third_person, same_word
-from edgemem.results import Conflict, Label, Query, Scope, Triple, utc_now
+from edgemem.results import Conflict, Label, Query, Scope, utc_now
 from edgemem.retrieval.search import refresh
+from edgemem.store import NewRelation
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -38,22 +39,18 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_NEAREST)
     rowids, cosines = index.nearest(query, vector)
     items = store.by_rowids(rowids.tolist())
-    new, said = _triples(statement), Statement.of(statement)
+    new, said = graph.read(statement, utc_now()), Statement.of(statement)
     found = []
     for rowid, cosine in zip(rowids.tolist(), cosines.tolist(), strict=True):
         if (item := items.get(rowid)) is None:
             continue
-        label = _at_odds(new, _triples(item.memory))
+        label = _at_odds(new, graph.read(item.memory, utc_now()))
         if label is not None or _denies(said, Statement.of(item.memory)):
             found.append(Conflict(**vars(item), score=max(0.0, float(cosine)), label=label))
     return found
 
 
-def _triples(fact: str) -> list[Triple]:
-    return [Triple(r.source, r.label, r.target) for r in graph.read(fact, utc_now())]
-
-
-def _at_odds(new: list[Triple], old: list[Triple]) -> Label | None:
+def _at_odds(new: list[NewRelation], old: list[NewRelation]) -> Label | None:
     """The relation of which two facts tell what cannot both be."""
     for one in new:
         for other in old:

@@ -131,11 +131,13 @@ def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 @_from_store("GET", "/relations")
 def _relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /relations?user_id=…&entity=…&at=…: who is what to whom, as mem0 names it."""
-    return _told_of(service.memory, given, _scope(given))
+    over = given.get("include_invalid") in ("true", "1")
+    return _told_of(service.memory, given, _scope(given), include_invalid=over)
 
 
-def _told_of(memory: Memory, given: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
-    include_invalid = given.get("include_invalid") in ("true", "1")
+def _told_of(
+    memory: Memory, given: dict[str, Any], scope: dict[str, Any], *, include_invalid: bool
+) -> dict[str, Any]:
     at, entity = given.get("at") or None, given.get("entity") or None
     return memory.relations(entity, **scope, at=at, include_invalid=include_invalid).to_dict()
 
@@ -280,7 +282,7 @@ def _entities(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 def _all_relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/relations?entity=…: what is told of it, what is over, too; of everybody."""
     scope = {name: given.get(name) or None for name in _IDS}
-    return _told_of(service.memory, {**given, "include_invalid": "true"}, scope)
+    return _told_of(service.memory, given, scope, include_invalid=True)
 
 
 @_from_store("GET", "/inspect/pending")
