@@ -13,9 +13,10 @@ because of what they show.
 
 --lives: files of invented lives, "## NAME", then "DATE | FACT" lines, then "? QUESTION | ANSWER /
 ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
-alone: what the user, or whoever it names, has of the relation that its words ask for, the newest
-where there can be one. Beside it: whether the best fact of `search(at=)`, one of its best three,
-and the best one of a search without `at` has the answer. No model says which fact ends which.
+alone: of whom it names, or of the user, the relation whose words are nearest to it by the embedder,
+the newest where there can be one. Beside it: whether the best fact of `search(at=)`, one of its
+best three, and the best one of a search without `at` has the answer. No model says which fact ends
+which.
 
 --evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. Of these, how
 many are among the best ten memories of a search, and among the sources of `evidence` in 250 tokens.
@@ -32,7 +33,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,11 +45,10 @@ from rich.progress import Progress
 
 from bench import report
 from edgemem import Memory
-from edgemem.config import load_settings
 from edgemem.graph import facts
-from edgemem.language import asked_day, triples, words
-from edgemem.results import Entity, Scope, to_utc
-from edgemem.results import Relation as Told
+from edgemem.graph.reader import triples
+from edgemem.language import asked_day, words
+from edgemem.results import Entity, Scope, Triple, to_utc
 from edgemem.runtime.embedder import Embedder
 from edgemem.store import NewMemory, NewRelation, Store
 from edgemem.store.relations import relations, relations_of
@@ -68,17 +68,15 @@ class Relation(NamedTuple):
 Labelled = dict[Relation, tuple[str, str]]
 
 
-def read_labelled(file: Path) -> list[tuple[str, Labelled]]:
-    """The facts of a file, each with its relations and their types.
-
-    Raises ValueError, naming the entry, on a line that is none.
-    """
+def read_triples(file: Path) -> list[tuple[str, list[Triple]]]:
+    """The facts of a file, each with its triples. Raises ValueError, naming the entry, on a line
+    that is none."""
     found = []
     for entry in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
         lines = [line for line in entry.splitlines() if line and not line.startswith("#")]
         if not lines:
             continue
-        labelled: Labelled = {}
+        triples = []
         for line in lines[1:]:
             if line == "> none":
                 continue
@@ -86,19 +84,19 @@ def read_labelled(file: Path) -> list[tuple[str, Labelled]]:
             if not line.startswith("> ") or len(parts) != 3:
                 raise ValueError(f"{file}: {line!r} is no relation of {lines[0]!r}")
             (source, _, kind), (_, _, label), (target, _, of) = parts
-            labelled[Relation(_plain(source), label, _plain(target))] = kind, of
-        found.append((lines[0], labelled))
+            triples.append(Triple(Entity(source, kind), label, Entity(target, of)))  # type: ignore[arg-type]
+        found.append((lines[0], triples))
     return found
 
 
-def read_by_rule(fact: str) -> Labelled:
-    """The relations that the rules find in a fact, with their types."""
+def labelled(triples: Iterable[Triple]) -> Labelled:
+    """Triples as they are compared, with their types."""
     return {
         Relation(_plain(t.source.name), t.label, _plain(t.target.name)): (
             t.source.type,
             t.target.type,
         )
-        for t in triples(fact)
+        for t in triples
     }
 
 
@@ -141,27 +139,6 @@ def figures(
 
 # -- questions about a day ---------------------------------------------------------------------
 
-_ASKS: tuple[tuple[str, str], ...] = (
-    ("lives_in", r"\b(?:live|living|lived|home|based|move)\b"),
-    ("works_as", r"\b(?:job|for a living|profession|work as|working as)\b"),
-    ("works_at", r"\b(?:work|working|employer|employed|worked|company)\b"),
-    ("studies", r"\b(?:what|which).*\b(?:study|studying|degree)\b"),
-    ("studies_at", r"\b(?:study|studying|school|university|college)\b"),
-    ("drives", r"\b(?:drive|driving|car)\b"),
-    ("married_to", r"\b(?:married|husband|wife)\b"),
-    ("engaged_to", r"\bengaged\b"),
-    ("partner_of", r"\b(?:dating|seeing|boyfriend|girlfriend|partner)\b"),
-    ("takes_medicine", r"\b(?:take|taking|medicine|tablets?|medication|prescribed)\b"),
-    ("follows_diet", r"\b(?:diet|eat|eating)\b"),
-    ("has_pet", r"\b(?:pets?|dogs?|cats?|have)\b"),
-    ("learns", r"\b(?:learn|learning|lessons)\b"),
-    ("plays", r"\b(?:play|playing|instrument)\b"),
-    ("practises", r"\b(?:sport|practise|practising|do)\b"),
-    ("member_of", r"\b(?:member|choir|club|team|band|sing|join)\b"),
-    ("volunteers_at", r"\bvolunteer"),
-    ("speaks", r"\b(?:speak|language)"),
-)
-
 
 class Life(NamedTuple):
     """Dated facts, and questions with the answers that count as right."""
@@ -189,13 +166,13 @@ def read_lives(file: Path) -> list[Life]:
     return lives
 
 
-def told_of(life: Life) -> Store:
+def told_of(life: Life, reader: facts.FactReader) -> Store:
     """A store of a life's facts and what they say."""
     store = Store.open(":memory:")
     with store.transaction() as tx:
         for number, (when, fact) in enumerate(life.facts):
             tx.add_memory(_fact(str(number), fact, when))
-            tx.set_relations(str(number), facts.read(fact, when), facts.VERSION)
+            tx.set_relations(str(number), reader.read(fact, when), reader.version)
     return store
 
 
@@ -207,24 +184,22 @@ def _fact(id: str, text: str, when: str) -> NewMemory:
     )  # fmt: skip
 
 
-def answered(store: Store, question: str, asked_at: str) -> list[str]:
-    """What the graph answers: the ends of what the question's words ask for, when it asks of."""
+def answered(store: Store, question: str, asked_at: str, embedder: Embedder) -> list[str]:
+    """What the graph answers: of whom the question names, or of the user, the relation nearest to
+    it by the embedder, with its other ends; where there can be one, the newest."""
     day = asked_day(question, asked_at)
     told = relations(store, Scope(), at=asked_at if day is None else f"{day}T12:00:00.000+00:00")
-    said = " ".join(words(question))
-    about = {each.source for each in told if each.source.casefold() in said.split()} or {"User"}
-    for label, form in _ASKS:
-        if re.search(form, said):
-            ends = _newest([r for r in told if r.relationship == label and r.source in about])
-            if ends:
-                return ends
-    return []
-
-
-def _newest(told: Sequence[Told]) -> list[str]:
-    if told and told[0].relationship in facts.FUNCTIONAL:
-        return [max(told, key=lambda each: each.valid_from or "").destination]
-    return [each.destination for each in told]
+    said = words(question)
+    named = {each.source for each in told if {*words(each.source)} <= {*said}}
+    told = [each for each in told if each.source in (named or {facts.USER})]
+    if not told:
+        return []
+    lines = [f"{r.source} {r.relationship.replace('_', ' ')} {r.destination}" for r in told]
+    best = told[int(np.argmax(embedder.embed(lines) @ embedder.embed_query(question)))]
+    same = [r for r in told if (r.source, r.relationship) == (best.source, best.relationship)]
+    if best.relationship in facts.FUNCTIONAL:
+        return [max(same, key=lambda each: each.valid_from or "").destination]
+    return [each.destination for each in same]
 
 
 def found_facts(lives: Sequence[Life], embedder: Embedder) -> dict[str, float]:
@@ -250,10 +225,11 @@ def found_facts(lives: Sequence[Life], embedder: Embedder) -> dict[str, float]:
 def remembered(life: Life, embedder: Embedder) -> Memory:
     """A Memory of a life's facts and what they say."""
     memory = Memory(":memory:", embedder=embedder)
+    reader = memory.fact_reader
     with memory._writing(embedder) as tx:
         for number, (when, fact) in enumerate(life.facts):
             tx.add_memory(replace(_fact(str(number), fact, when), vectors=embedder.embed([fact])))
-            tx.set_relations(str(number), facts.read(fact, when), facts.VERSION)
+            tx.set_relations(str(number), reader.read(fact, when), reader.version)
     return memory
 
 
@@ -261,23 +237,21 @@ def _asked_at(life: Life) -> str:
     return to_utc(datetime.fromisoformat(life.facts[-1][0]) + timedelta(days=3))
 
 
-def score_lives(file: Path, embedder: Embedder | None = None) -> dict[str, Any]:
-    """How many questions the graph answers, and how many it says nothing to.
-
-    embedder: with one, also what a search finds.
-    """
+def score_lives(file: Path, embedder: Embedder) -> dict[str, Any]:
+    """How many questions the graph answers, how many it says nothing to, what a search finds."""
+    reader = facts.FactReader(embedder)
     right = silent = asked = 0
     for life in read_lives(file):
-        with told_of(life) as store:
+        with told_of(life, reader) as store:
             for question, answers, _ in life.questions:
-                found = answered(store, question, _asked_at(life))
+                found = answered(store, question, _asked_at(life), embedder)
                 asked += 1
                 silent += not found
                 right += any(
                     _plain(a) in _plain(f) or _plain(f) in _plain(a) for f in found for a in answers
                 )
     low, high = report.wilson(right, asked)
-    searched = found_facts(read_lives(file), embedder) if embedder else {}
+    searched = found_facts(read_lives(file), embedder)
     return {
         "file": file.name,
         "questions": asked,
@@ -331,7 +305,7 @@ def one_hop(edges: int, names: int = 500) -> dict[str, Any]:
                         )
                         for _ in range(_TO_A_FACT)
                     ]  # fmt: skip
-                    tx.set_relations(str(first), new, facts.VERSION)
+                    tx.set_relations(str(first), new, 1)
         took, found = [], 0
         for _ in range(names):
             name = f"P{draw.randrange(people)}"
@@ -363,7 +337,7 @@ def told_beside(memories: int, searches: int = 500) -> dict[str, Any]:
                                 Entity(f"T{draw.randrange(memories)}", "thing"))
                     for label in labels
                 ]  # fmt: skip
-                tx.set_relations(str(number), new, facts.VERSION)
+                tx.set_relations(str(number), new, 1)
         took = []
         for _ in range(searches):
             hits = {str(draw.randrange(memories)): 0.5 for _ in range(10)}
@@ -391,25 +365,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--other", action="store_true", help="count the label `other`, too")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
+    embedder = Embedder.load()
     with Progress(console=_console) as bar:
         for file in options.files:
-            labelled = read_labelled(file)
-            read_by_rule("User lives in Oslo.")  # compiles the patterns
+            told = read_triples(file)
+            triples("User lives in Oslo.", embedder)  # loads the weights
             started = time.perf_counter()
-            facts = bar.track([fact for fact, _ in labelled], description=file.name)
-            found = [read_by_rule(fact) for fact in facts]
-            each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(labelled))
-            counted = figures([wanted for _, wanted in labelled], found, other=options.other)
+            each = bar.track([fact for fact, _ in told], description=file.name)
+            found = [labelled(triples(fact, embedder)) for fact in each]
+            each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(told))
+            wanted = [labelled(of_fact) for _, of_fact in told]
+            counted = figures(wanted, found, other=options.other)
             rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 3)})
     if options.lives or options.evidence:
-        embedder = Embedder.load(load_settings().embedder)
         rows += [score_lives(file, embedder) for file in options.lives]
         rows += [score_evidence(file, embedder) for file in options.evidence]
     if options.edges:
         rows.append(one_hop(options.edges))
     if options.memories:
         rows.append(told_beside(options.memories))
-    report.write(options.json, {"reader": "rules"}, rows)
+    report.write(options.json, {"reader": facts.FactReader(embedder).version}, rows)
     for row in rows:
         _console.print({key: value for key, value in row.items() if key != "labels"})
 

@@ -133,6 +133,11 @@ class Memory:
         return self._parts.embedder()
 
     @property
+    def fact_reader(self) -> graph.FactReader:
+        """What reads facts as relations. Raises ModelError."""
+        return self._parts.fact_reader()
+
+    @property
     def token_embedder(self) -> TokenEmbedder | None:
         """The model of careful retrieval; None where retrieval is fast. Raises ModelError."""
         return self._parts.token_embedder()
@@ -281,7 +286,7 @@ class Memory:
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = self._work_off(pieces)
             if limit is None:
-                upkeep.read_relations(self.store, on_progress)
+                upkeep.read_relations(self.store, self.fact_reader, on_progress)
                 if (tokens := self.token_embedder) is not None:
                     upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
         took, told = time.perf_counter() - started, self._told(changes)
@@ -306,6 +311,8 @@ class Memory:
         indexed = search_text(text, speaker=speaker, when=old.valid_from)
         vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
         now = utc_now()
+        reader = self.fact_reader
+        told = reader.read(text, old.valid_from or old.created_at) if old.kind == "fact" else []
         with self._writing(embedder) as tx:
             previous = tx.update_memory(
                 id,
@@ -316,8 +323,7 @@ class Memory:
                 metadata=new,
             )
             if old.kind == "fact":
-                told = graph.read(text, old.valid_from or old.created_at)
-                tx.set_relations(id, told, graph.VERSION)
+                tx.set_relations(id, told, reader.version)
             self._leave_unread(tx, [old])
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
@@ -376,7 +382,8 @@ class Memory:
                 raise StoreError(_unknown(id))
         with self._index_dropped():
             gone = self.store.erase(wanted)
-            upkeep.read_relations(self.store)  # of facts whose people were named by what went
+            # Of facts whose people were named by what went; there are few.
+            upkeep.read_relations(self.store, self.fact_reader, limit=upkeep.BATCH)
         return gone
 
     def reset(self) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from zlib import crc32
 
 import numpy as np
 
 import edgemem
-from edgemem.results import Scope
-from edgemem.store import NewMemory, Store, StoredTurn
+from edgemem.graph.facts import FactReader
+from edgemem.results import Entity, Label, Scope
+from edgemem.runtime.embedder import Embedder
+from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
+from edgemem.store.writing import Transaction
 
 DIM = 8
 T0 = "2024-05-01T10:00:00.000+00:00"
@@ -24,6 +29,30 @@ LONG_AGO = "2001-01-01T00:00:00.000+00:00"
 FAR_AHEAD = "2999-01-01T00:00:00.000+00:00"
 ADA = Scope(user_id="ada")
 ROOT = Path(edgemem.__file__).parent.parent
+
+
+@cache
+def fact_reader() -> FactReader:
+    """What reads facts as relations, with the bundled embedder."""
+    return FactReader(Embedder.load())
+
+
+_TYPES = {"lives_in": "place", "works_at": "organisation"}
+
+
+def relate(tx: Transaction, id: str, *said: str) -> None:
+    """Store what a memory says: "Ana lives_in Oslo", "Katarzyna/Kasia likes tea" with an alias."""
+    new = []
+    for line in said:
+        source, label, target = re.split(rf" ({'|'.join(get_args(Label))}) ", line)
+        kind = _TYPES.get(label, "person" if label.endswith("_of") else "thing")
+        new.append(NewRelation(_entity(source, "person"), label, _entity(target, kind)))
+    tx.set_relations(id, new, fact_reader().version)
+
+
+def _entity(said: str, kind: str) -> Entity:
+    name, *aliases = said.split("/")
+    return Entity(name, kind, tuple(aliases))
 
 
 def unit(seed: int, count: int = 1, dim: int = DIM) -> np.ndarray:

@@ -169,7 +169,7 @@ class FakeSession:
         return [SimpleNamespace(name="input_ids"), SimpleNamespace(name="attention_mask")]
 
     def get_outputs(self):
-        return [SimpleNamespace(shape=["b", "s", 4])]
+        return [SimpleNamespace(name="hidden", shape=["b", "s", 4])]
 
     def run(self, _names, values):
         return [self.answer(values["input_ids"], values["attention_mask"])]

@@ -279,5 +279,7 @@ def test_their_facts_tell_who_is_what_to_whom(tmp_path: Path) -> None:
     rows = [{"memory": "Ana's brother Bartek moved to Bergen."}]
     with quick() as memory:
         import_foreign(memory, read_foreign(lines(tmp_path / "theirs.jsonl", rows), NOBODY))
+        assert len(memory.relations()) == 0  # that takes a moment for each, and follows
+        memory.process_pending()
         told = [(r.source, r.relationship, r.destination) for r in memory.relations()]
         assert told == [("Ana", "sibling_of", "Bartek"), ("Bartek", "lives_in", "Bergen")]

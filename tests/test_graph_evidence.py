@@ -18,7 +18,7 @@ from edgemem.results import Relation
 FACTS = {
     "My brother Bartek plays the cello.": "{}'s brother Bartek plays the cello",
     "Bartek lives in Bergen.": "Bartek lives in Bergen",
-    "I like tea.": "{} likes tea",
+    "I like opera.": "{} likes opera",
     "I live in Oslo.": "{} lives in Oslo",
 }
 
@@ -144,8 +144,8 @@ def test_a_budget_that_is_none_is_named(memory: Memory) -> None:
         ("User lives in Rome.", ["User lives in Oslo"]),
         ("I moved to Rome.", ["User lives in Oslo"]),
         ("I live in Oslo.", []),
-        ("I hate tea.", ["User likes tea"]),
-        ("I don't like tea.", ["User likes tea"]),
+        ("I hate opera.", ["User likes opera"]),
+        ("I don't like opera.", ["User likes opera"]),
         ("I like coffee.", []),
         ("Bartek lives in Rome.", ["Bartek lives in Bergen"]),
         ("Bartek's friend Ola lives in Rome.", []),

@@ -13,12 +13,12 @@ from inspectorkit import fact, filled
 from memorykit import quick
 from rich.console import Console
 from serverkit import Running
+from storekit import relate
 
 from edgemem import Memory
 from edgemem.cli import output
 from edgemem.cloud.never import guard
 from edgemem.cloud.redact import People
-from edgemem.graph import facts
 from edgemem.store.relations import entities
 
 
@@ -38,8 +38,7 @@ def test_graph_prints_what_is_told_of_whom(run: Run) -> None:
     assert run("graph").stdout == ""
     assert "Nothing is told" in run("graph", "Rex").stderr
     with output.open_memory(None) as memory, memory.store.transaction() as tx:
-        told = facts.read("Ana's brother Bartek moved to Bergen.", "2024-03-01T00:00:00+00:00")
-        tx.set_relations(id, told, facts.VERSION)
+        relate(tx, id, "Ana sibling_of Bartek", "Bartek lives_in Bergen")
     rows = [line.split("\t") for line in run("graph", "bartek").stdout.splitlines()]
     assert [row[:3] for row in rows] == [
         ["Ana", "sibling_of", "Bartek"],
@@ -117,8 +116,7 @@ def test_redaction_knows_people_by_their_aliases() -> None:
     with quick() as memory:
         id = memory.add("x", infer=False)[0].id
         with memory.store.transaction() as tx:
-            text = "User's sister Katarzyna, known as Qqsia, lives in Oslo."
-            tx.set_relations(id, facts.read(text, "2024-03-01T00:00:00+00:00"), 1)
+            relate(tx, id, "User sibling_of Katarzyna/Qqsia", "Katarzyna lives_in Oslo")
         people = People()
         people.learn(memory.store)
         assert {"Katarzyna", "Qqsia"} <= people.names()
@@ -129,8 +127,7 @@ def test_what_is_never_sent_by_one_name_is_not_sent_by_another() -> None:
     with quick() as memory:
         id = memory.add("x", infer=False)[0].id
         with memory.store.transaction() as tx:
-            text = "User's sister Katarzyna, known as Kasia, lives in Oslo."
-            tx.set_relations(id, facts.read(text, "2024-03-01T00:00:00+00:00"), 1)
+            relate(tx, id, "User sibling_of Katarzyna/Kasia")
         assert not guard(memory.store, ["katarzyna"]).allows("Kasia called.")
         assert guard(memory.store, ["bartek"]).allows("Kasia called.")
         assert guard(memory.store, []).allows("Katarzyna called.")

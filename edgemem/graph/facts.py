@@ -1,21 +1,22 @@
 """What a fact says, as the store keeps it: relations whose words were said, and since when.
 
-Knows the language's triples and dates; writes nothing.
+Knows the reader's triples and the language's dates; writes nothing.
 """
 
 from __future__ import annotations
 
-from edgemem.language import content_words, held_since, same_word, triples, words
+from edgemem.graph.reader import Layers, triples
+from edgemem.language import content_words, held_since, same_word, words
 from edgemem.results import Entity, Label, to_utc
 from edgemem.store import NewRelation
 
-__all__ = ["FUNCTIONAL", "USER", "VERSION", "read"]
+__all__ = ["FUNCTIONAL", "USER", "FactReader"]
 
 USER = "User"
 """How facts name the user who gave no name."""
 
-VERSION = 1
-"""Of the rules. A higher one has every fact read again (`upkeep.read_relations`)."""
+_VERSION = 2
+"""Of the fitted weights. A higher one has every fact read again (`upkeep.read_relations`)."""
 
 FUNCTIONAL: frozenset[Label] = frozenset((
     "lives_in", "works_at", "works_as", "married_to", "partner_of", "engaged_to", "drives",
@@ -33,27 +34,36 @@ _KIN: frozenset[Label] = frozenset((
 """What no date in its fact begins."""
 
 
-def read(fact: str, valid_from: str, said: str | None = None) -> list[NewRelation]:
-    """The relations of a fact.
+class FactReader:
+    """Reads facts as relations.
 
-    valid_from: when it was told or began, ISO-8601 UTC. said: the words of its turns; a relation to
-    something that is not among them is left out, and so is one that the fact itself does not name.
+    embedder: the bundled one, on which the reader was fitted; with None nothing is read. version:
+    to be stored with what was read; 0 where nothing is, so that a later reader reads it.
     """
-    in_fact = set(words(fact))
-    in_turns = None if said is None else set(words(said))
-    found = []
-    for triple in triples(fact):
-        ends = (triple.source, triple.target)
-        if not all(set(words(end.name)) <= in_fact for end in ends):
-            continue
-        if in_turns is not None and not _was_said(triple.target, in_turns):
-            continue
-        since = None
-        if triple.label not in _OF_A_DAY | _KIN:
-            since = held_since(fact, triple.target.name, valid_from)
-        begins = to_utc(f"{since}T00:00:00+00:00") if since else None
-        found.append(NewRelation(triple.source, triple.label, triple.target, begins))
-    return found
+
+    def __init__(self, embedder: Layers | None) -> None:
+        self.embedder = embedder
+        self.version = 0 if embedder is None else _VERSION
+
+    def read(self, fact: str, valid_from: str, said: str | None = None) -> list[NewRelation]:
+        """The relations of a fact.
+
+        valid_from: when it was told or began, ISO-8601 UTC. said: the words of its turns; a
+        relation to something that is not among them is left out.
+        """
+        if self.embedder is None:
+            return []
+        in_turns = None if said is None else set(words(said))
+        found = []
+        for triple in triples(fact, self.embedder):
+            if in_turns is not None and not _was_said(triple.target, in_turns):
+                continue
+            since = None
+            if triple.label not in _OF_A_DAY | _KIN:
+                since = held_since(fact, triple.target.name, valid_from)
+            begins = to_utc(f"{since}T00:00:00+00:00") if since else None
+            found.append(NewRelation(triple.source, triple.label, triple.target, begins))
+        return found
 
 
 def _was_said(target: Entity, said: set[str]) -> bool:

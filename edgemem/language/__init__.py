@@ -1,11 +1,11 @@
 """All that the product knows of languages: English, and how to find what is in another one.
 
 How English answers lies in `en` (words, sentences, names, persons, what a question asks for),
-`en_dates` with `en_tense` (relative dates), `en_facts` (what a fact says) and `en_relations` (who
-is what to whom in it). The names in their `__all__` are all that other rooms may ask. A second
-language is a file beside each of these with the same names, and the choice between them is made
-here. `other` tells whether a query is in another language, and cuts words into grams for it. Beside
-this room only `cloud/redact.py` reads English: what is private has forms of its own.
+`en_dates` with `en_tense` (relative dates) and `en_facts` (what a fact says). The names in their
+`__all__` are all that other rooms may ask. A second language is a file beside each of these with
+the same names, and the choice between them is made here. `other` tells whether a query is in
+another language, and cuts words into grams for it. Beside this room only `cloud/redact.py` reads
+English: what is private has forms of its own.
 
 Knows texts and dates; no model, no store, no message.
 """
@@ -15,17 +15,8 @@ from edgemem.language.en import *  # noqa: F403
 from edgemem.language.en_dates import *  # noqa: F403
 from edgemem.language.en_facts import *  # noqa: F403
 from edgemem.language.other import *  # noqa: F403
-from edgemem.results import Triple
 
-__all__ = ["triples"]
-__all__ += en.__all__
+__all__ = [*en.__all__]
 __all__ += en_dates.__all__
 __all__ += en_facts.__all__
 __all__ += other.__all__
-
-
-def triples(fact: str) -> list[Triple]:
-    """Who is what to whom in a fact; see `en_relations`, whose patterns take 0.3 s to compile."""
-    from edgemem.language.en_relations import triples as read
-
-    return read(fact)

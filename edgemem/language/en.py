@@ -22,6 +22,7 @@ __all__ = [
     "asks_for_past",
     "asks_when",
     "content_words",
+    "denied",
     "has_foreign_letter",
     "is_of_listener",
     "is_of_speaker",
@@ -32,7 +33,9 @@ __all__ = [
     "same_word",
     "sentence_starts",
     "sentences",
+    "without_pronoun",
     "without_vocatives",
+    "word_spans",
     "words",
 ]
 
@@ -110,6 +113,14 @@ def words(text: str) -> list[str]:
 def content_words(text: str) -> list[str]:
     """Words that are not stop words."""
     return [w for w in words(text) if w not in STOP_WORDS]
+
+
+_SPAN = re.compile(r"['’]s\b|\w+(?:[-.&'’](?!s\b)\w+)*|[^\w\s]")
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """The [start, end) characters of each word and mark; a possessive ending is one of its own."""
+    return [match.span() for match in _SPAN.finditer(text)]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -217,6 +228,15 @@ KIN = (
     + r")(?:-in-law)?)"
 )
 """A regular expression: what somebody is called by what they are to another person."""
+
+
+_PRONOUN = re.compile(r"(?:his|her|their|its) (?=\w)", re.I)
+
+
+def without_pronoun(name: str) -> str:
+    """ "father" of "her father"; nothing of what begins with no such pronoun."""
+    own = _PRONOUN.match(name)
+    return name[own.end() :] if own else ""
 
 
 def without_vocatives(text: str, is_other: Callable[[str], bool]) -> str:

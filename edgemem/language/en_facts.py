@@ -26,6 +26,7 @@ __all__ = [
     "Statement",
     "denies_alike",
     "in_third_person",
+    "nicknames",
     "owned_by",
     "says_the_same",
     "with_known_people",
@@ -56,6 +57,26 @@ _SAME_KIN = tuple(
         "friend mate buddy pal", "doctor doc", "dog puppy", "cat kitten",
     )
 )  # fmt: skip
+
+
+_CALLED = re.compile(
+    rf"(?P<name>{CAPITAL}[\w-]*),? (?:who is |is )?(?:(?:better|also) )?(?:known as|nicknamed|"
+    rf"goes by) (?P<also>{CAPITAL}[\w-]*)|"
+    rf"(?P<whose>(?:{CAPITAL}[\w-]*['’]s? [a-z]+(?: [a-z]+)?)) (?:is|are) (?:called|named) "
+    rf"(?P<called>{CAPITAL}[\w-]*)"
+)
+
+
+def nicknames(fact: str) -> list[tuple[str, str]]:
+    """The names of a fact and what else they are called.
+
+    >>> nicknames("Eleanor, better known as Nell, and User's dog is called Rex.")
+    [('Eleanor', 'Nell'), ('Rex', "User's dog")]
+    """
+    return [
+        (found["name"], found["also"]) if found["name"] else (found["called"], found["whose"])
+        for found in _CALLED.finditer(fact)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from edgemem.graph import facts as graph
 from edgemem.language import Statement, in_third_person, same_word
-from edgemem.results import Conflict, Label, Query, Scope, utc_now
+from edgemem.results import Conflict, Label, Query, Relation, Scope, utc_now
 from edgemem.retrieval.search import refresh
 from edgemem.store import NewRelation
+from edgemem.store.relations import relations_of
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -39,33 +40,29 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_NEAREST)
     rowids, cosines = index.nearest(query, vector)
     items = store.by_rowids(rowids.tolist())
-    new, said = graph.read(statement, utc_now()), Statement.of(statement)
+    new, said = memory.fact_reader.read(statement, utc_now()), Statement.of(statement)
     found = []
     for rowid, cosine in zip(rowids.tolist(), cosines.tolist(), strict=True):
         if (item := items.get(rowid)) is None:
             continue
-        label = _at_odds(new, graph.read(item.memory, utc_now()))
+        label = _at_odds(new, relations_of(store, [item.id]))
         if label is not None or _denies(said, Statement.of(item.memory)):
             found.append(Conflict(**vars(item), score=max(0.0, float(cosine)), label=label))
     return found
 
 
-def _at_odds(new: list[NewRelation], old: list[NewRelation]) -> Label | None:
+def _at_odds(new: list[NewRelation], old: list[Relation]) -> Label | None:
     """The relation of which two facts tell what cannot both be."""
     for one in new:
         for other in old:
-            if _name(one.source.name) != _name(other.source.name):
+            if one.source.name.casefold() != other.source.casefold():
                 continue
-            same = _name(one.target.name) == _name(other.target.name)
-            if one.label == other.label and one.label in graph.FUNCTIONAL and not same:
+            same = one.target.name.casefold() == other.destination.casefold()
+            if one.label == other.relationship and one.label in graph.FUNCTIONAL and not same:
                 return one.label
-            if _OPPOSITE.get(one.label) == other.label and same:
+            if _OPPOSITE.get(one.label) == other.relationship and same:
                 return one.label
     return None
-
-
-def _name(name: str) -> str:
-    return name.casefold()
 
 
 def _denies(one: Statement, other: Statement) -> bool:

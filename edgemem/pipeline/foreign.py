@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import InputError
-from edgemem.graph import facts as graph
 from edgemem.inputs import metadata_of, scope_of, text_of, time_of
 from edgemem.pipeline.upkeep import BATCH, sample_of
 from edgemem.results import Aligned, Scope, utc_now
@@ -78,11 +77,9 @@ def import_foreign(
     made, mapped = _in_our_space(new, embedder, on_progress)
     for start in range(0, len(new), _ROWS):
         batch = new[start : start + _ROWS]
-        told = [graph.read(item.memory, item.valid_from or item.created_at) for item in batch]
         with memory._writing(embedder) as tx:
-            for item, relations in zip(batch, told, strict=True):
+            for item in batch:
                 tx.add_memory(replace(item, vectors=made[item.id]))
-                tx.set_relations(item.id, relations, graph.VERSION)
     return Aligned(mapped, len(new) - mapped)
 
 

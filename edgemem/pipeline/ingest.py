@@ -57,6 +57,8 @@ class _NewFact:
     turn: StoredTurn
     sources: tuple[str, ...]
     relations: tuple[NewRelation, ...]
+    reader: int
+    """The version of what read them."""
 
 
 # -- messages as stored turns -----------------------------------------------------------------
@@ -168,8 +170,8 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
 
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
-    reader = reader_of(memory.engine, "extraction", memory.settings.reader)
-    before = memory.settings.context_turns if reader == "quote" else CONTEXT
+    way = reader_of(memory.engine, "extraction", memory.settings.reader)
+    before = memory.settings.context_turns if way == "quote" else CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
         context = memory.store.recent_turns(item.scope, before=turns[0].id, limit=before)
@@ -179,9 +181,9 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         memory.engine,
         [_message(t) for t in turns],
         context=[_message(t) for t in context],
-        reader=reader,
+        reader=way,
     )
-    embedder = memory.embedder
+    embedder, reader = memory.embedder, memory.fact_reader
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
     cited = [[said[len(context) + i] for i in (f.source, *f.also)] for f in found]
@@ -191,7 +193,8 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
             vector,
             turns[fact.source],
             tuple(turn.id for turn in its),
-            tuple(graph.read(fact.text, fact.valid_from, " ".join(turn.content for turn in its))),
+            tuple(reader.read(fact.text, fact.valid_from, " ".join(turn.content for turn in its))),
+            reader.version,
         )
         for fact, vector, its in zip(found, vectors, cited, strict=True)
     ]
@@ -254,7 +257,7 @@ def _apply(
             valid_from=valid_from,
             sources=new.sources,
         )
-        tx.set_relations(old.id, new.relations, graph.VERSION)
+        tx.set_relations(old.id, new.relations, new.reader)
         return [_change(old, "UPDATE", op.by, text, updated_at=now)]
     if old.valid_from is not None and new.turn.timestamp < old.valid_from:
         # An older conversation, imported later: what it says was over before it was stored.
@@ -292,7 +295,7 @@ def _add(
         sources=new.sources,
     )
     tx.add_memory(stored, role=new.turn.role, actor_id=new.turn.name)
-    tx.set_relations(stored.id, new.relations, graph.VERSION)
+    tx.set_relations(stored.id, new.relations, new.reader)
     return replace(added(stored), by=by)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import warnings
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from edgemem import cachefile
 from edgemem.budget import Plan
 from edgemem.config import Settings
 from edgemem.errors import DimensionMismatch, ModelError, ModelNotFound, StoreError, StoreFull
+from edgemem.graph.facts import FactReader
 from edgemem.language import is_other_language, is_other_script
 from edgemem.pipeline import admission
 from edgemem.retrieval.matching import QueryTokens
@@ -39,6 +41,14 @@ _ENGLISH_ALONE = (
     "(`edgemem config set embedder FILE`) and run `edgemem reindex`"
 )
 _JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
+
+
+@cache
+def _bundled_embedder() -> Embedder | None:
+    """One for all of a process; None where it is not installed."""
+    with suppress(ModelNotFound):
+        return Embedder.load()
+    return None
 
 
 class Parts:
@@ -150,6 +160,14 @@ class Parts:
         embedder = self.any_embedder()
         self.check_embedder(embedder)
         return embedder
+
+    def fact_reader(self) -> FactReader:
+        """What reads facts as relations, with the bundled embedder: beside another it is loaded
+        for this, unless there is a memory limit. Raises ModelError."""
+        embedder = self.any_embedder()
+        if embedder.model_id.startswith(f"{DEFAULT_EMBEDDER}@"):
+            return FactReader(embedder)
+        return FactReader(_bundled_embedder() if self.plan is None else None)
 
     def token_embedder(self) -> TokenEmbedder | None:
         """The model of careful retrieval; None where the settings or a memory limit leave it out,

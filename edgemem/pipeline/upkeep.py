@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgemem import kernels
 from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreFull
-from edgemem.graph import facts as graph
+from edgemem.graph.facts import FactReader
 from edgemem.inputs import holds_nul
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
@@ -327,18 +327,27 @@ def embed_tokens(
             on_progress(start + len(made), len(items))
 
 
-def read_relations(store: Store, on_progress: Callable[[int, int], None] | None = None) -> None:
+def read_relations(
+    store: Store,
+    reader: FactReader,
+    on_progress: Callable[[int, int], None] | None = None,
+    *,
+    limit: int | None = None,
+) -> None:
     """Give the facts whose relations were never read theirs, a batch to a transaction: those of a
-    store that an earlier version made, and those that an erase or an import left without."""
-    facts = unread_facts(store, graph.VERSION)
+    store that an earlier version made, and those that an erase or an import left without.
+
+    limit: at most so many facts, the oldest.
+    """
+    facts = unread_facts(store, reader.version, limit)
     for start in range(0, len(facts), BATCH):
         batch = facts[start : start + BATCH]
-        made = [(id, graph.read(text, since, said)) for id, text, since, said in batch]
+        made = [(id, reader.read(text, since, said)) for id, text, since, said in batch]
         with store.transaction() as tx:
-            alive = tx.unread(graph.VERSION, [id for id, _ in made])
+            alive = tx.unread(reader.version, [id for id, _ in made])
             for id, relations in made:
                 if id in alive:
-                    tx.set_relations(id, relations, graph.VERSION)
+                    tx.set_relations(id, relations, reader.version)
         if on_progress is not None:
             on_progress(start + len(batch), len(facts))
 

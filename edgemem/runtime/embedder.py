@@ -34,6 +34,7 @@ _MAX_THREADS = 4
 # onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
 # beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
 _UNPACKED, SESSION_BYTES = 2, 20_000_000
+_INNER = ("layer_norm_4", "layer_norm_8")  # what MiniLM's second and fourth layer give, in its file
 _PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
@@ -53,6 +54,7 @@ class Embedder:
         self._session = session
         self._tokenizer = tokenizer
         self._inputs = [i.name for i in session.get_inputs()]
+        self._outputs = [o.name for o in session.get_outputs()]
         self._cls, *_, self._sep = tokenizer.encode("").ids
         self.model_id = model_id
         self.dim = int(session.get_outputs()[0].shape[-1])
@@ -140,6 +142,20 @@ class Embedder:
             row = np.array([marked], np.int64)
             yield marked, self._finite(unit(self._hidden(row, np.ones_like(row))[0]))
 
+    def layers(self, text: str) -> tuple[list[tuple[int, int]], Vectors] | None:
+        """Of each token of a text its [start, end) characters, and (t, 3 * dim) float32: what the
+        second, the fourth and the last layer make of it.
+
+        None of a text longer than `max_tokens`, and of a model that is not the bundled one. Errors
+        as `embed`.
+        """
+        encoding = self._encode(text)
+        if len(encoding.ids) > self.max_tokens - 2 or not {*_INNER} <= {*self._outputs}:
+            return None
+        row = np.array([[self._cls, *encoding.ids, self._sep]], np.int64)
+        seen = self._run_session(row, np.ones_like(row), [*_INNER, self._outputs[0]])
+        return encoding.offsets, self._finite(np.concatenate(seen, axis=-1)[0, 1:-1])
+
     def token_ids(self, text: str) -> list[int]:
         """The ids of a text's tokens, without [CLS] and [SEP]. Errors as `embed`."""
         ids: list[int] = self._encode(text).ids
@@ -179,12 +195,18 @@ class Embedder:
 
     def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
         """(n, t, dim), the last hidden states of n sequences of t tokens."""
+        return self._run_session(ids, mask, self._outputs[:1])[0]
+
+    def _run_session(
+        self, ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: list[str]
+    ) -> list[Vectors]:
+        """Each output (n, t, dim) of n sequences of t tokens. Raises ModelError."""
         values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         try:
-            hidden: Vectors = self._session.run(None, {n: values[n] for n in self._inputs})[0]
+            made: list[Vectors] = self._session.run(outputs, {n: values[n] for n in self._inputs})
         except Exception as exc:  # onnxruntime's errors share no base class of their own
             raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
-        return hidden
+        return made
 
     def _finite(self, vectors: Vectors) -> Vectors:
         if not np.isfinite(vectors).all():
@@ -338,7 +360,7 @@ def _small_session(file: Path, options: Any) -> Any:
     """
     onnxruntime = _library()
     with suppress(Exception):
-        model = rewritten(file)
+        model = rewritten(file, _INNER)
         if model is not None:
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(file.parent)

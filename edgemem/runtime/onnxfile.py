@@ -13,7 +13,7 @@ graph gives the same numbers, bit for bit:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ __all__ = ["rewritten"]
 
 # Fields of ONNX's messages: onnx/onnx.proto3.
 _MODEL_GRAPH = 7
-_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_OUTPUT = 1, 5, 12
 _NODE_INPUT, _NODE_OUTPUT, _NODE_OP, _NODE_ATTRIBUTE = 1, 2, 4, 5
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
 _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
@@ -62,12 +62,12 @@ class _Tensor:
     whole: bytes
 
 
-def rewritten(file: Path) -> bytes | None:
+def rewritten(file: Path, also: Collection[str] = ()) -> bytes | None:
     """The model of an ONNX file without its int8 weights, which it finds in that file.
 
-    The folder of `file` is to be given to onnxruntime as the one of external data. None if no
-    weight is of this form. Raises ValueError or IndexError on what is no ONNX file, OSError if it
-    cannot be read.
+    The folder of `file` is to be given to onnxruntime as the one of external data. also: values
+    within the graph that become outputs, where it has them. None if no weight is of this form.
+    Raises ValueError or IndexError on what is no ONNX file, OSError if it cannot be read.
     """
     data = memoryview(file.read_bytes())
     model = list(_fields(data, 0, len(data)))
@@ -91,6 +91,8 @@ def rewritten(file: Path) -> bytes | None:
     rest += [
         _outside(t, file.name) if t.dtype == _INT8 and t.end else t.whole for t in tensors.values()
     ]
+    made = {name.decode() for node in nodes for name in node.outputs}
+    rest += [_bytes(_GRAPH_OUTPUT, _bytes(1, name.encode())) for name in also if name in made]
     others = [bytes(f.whole) for f in model if f.tag != _MODEL_GRAPH]
     return b"".join(others) + _bytes(_MODEL_GRAPH, b"".join(changed + rest))
 

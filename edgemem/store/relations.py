@@ -379,8 +379,11 @@ def other_names(store: Store) -> list[tuple[str, ...]]:
     return [tuple(names) for names in found.values()]
 
 
-def unread_facts(store: Store, version: int) -> list[tuple[str, str, str, str | None]]:
-    """Facts that these rules have not read: id, text, since when it holds, and what was said.
+def unread_facts(
+    store: Store, version: int, limit: int | None = None
+) -> list[tuple[str, str, str, str | None]]:
+    """Facts that this reader has not read, the oldest first: id, text, since when it holds, and
+    what was said.
 
     The last is None of a fact that was edited: its words are the user's.
     """
@@ -388,6 +391,8 @@ def unread_facts(store: Store, version: int) -> list[tuple[str, str, str, str | 
         "SELECT m.id, m.memory, coalesce(m.valid_from, m.created_at), CASE WHEN m.updated_at = "
         "m.created_at THEN (SELECT group_concat(t.content, ' ') FROM memory_sources o "
         "JOIN turns t ON t.rowid = o.turn WHERE o.memory = m.rowid) END FROM memories m "
-        "WHERE m.kind = 'fact' AND m.deleted_at IS NULL AND m.graphed < ? ORDER BY m.rowid",
+        "WHERE m.kind = 'fact' AND m.deleted_at IS NULL AND m.graphed < ? "
+        "ORDER BY m.rowid LIMIT ?",
         version,
+        -1 if limit is None else limit,
     )

@@ -1,0 +1,318 @@
+"""Sets the weights by which facts are read as relations (edgemem/data/relations.npz).
+
+    python -m bench.fit_relations --json OUT [--write]
+
+The facts of bench/relations/train-*.txt, and each two times more with other names and things in the
+places of its own, are read by nets over the embedder's inner layers (edgemem/graph/reader.py). In
+each batch some runs of words that are no entity stand beside those that are, and the pairs of the
+likeliest of them beside the true ones.
+
+Prints precision, recall and F1 on bench/relations/dev.txt, of which nothing is learned but the
+threshold, at several thresholds. --write stores the weights. Ten minutes. Needs the extra `train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench import report
+from bench.graph import figures, labelled, read_triples
+from edgemem.graph import reader
+from edgemem.graph.reader import DISTANCES, LABELS, LONGEST, TYPES, Run
+from edgemem.language import without_pronoun, word_spans
+from edgemem.results import Entity, Triple
+from edgemem.runtime.embedder import Embedder
+
+HERE = Path(__file__).resolve().parent / "relations"
+WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "relations.npz"
+WIDTH, DROPOUT = 160, 0.3
+EPOCHS, BATCH, LR, DECAY = 7, 24, 1.5e-3, 0.02
+COPIES, SWAPPED = 2, 0.7  # of each fact; share of the names that get another in a copy
+NO_ENTITIES, HARD = 45, 4  # runs of a fact that are none; those of them that are paired
+THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
+_console = Console(stderr=True)
+
+Fact = tuple[str, list[Triple]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A fact as numbers. states: (n, k). entities: of each run its type's number, from 1; pairs: of
+    each two runs their label's number, from 1; others: the runs that are no entity."""
+
+    states: Tensor
+    entities: dict[Run, int]
+    pairs: dict[tuple[Run, Run], int]
+    others: list[Run]
+
+
+# -- examples ----------------------------------------------------------------------------------
+
+
+def with_others_names(facts: Sequence[Fact], seed: int = 0) -> list[Fact]:
+    """Copies of facts in which entities are replaced by others of their type and place."""
+    draw = random.Random(seed)
+    pool: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+
+    def place(entity: Entity, label: str) -> tuple[Any, ...]:
+        told = "" if entity.type in ("person", "place") else label
+        return entity.type, told, entity.name[:1].isupper()
+
+    def is_own(name: str) -> bool:
+        return name != "User" and not re.search("['’]", name)
+
+    ends = [
+        (entity, label)
+        for _, triples in facts
+        for t in triples
+        for entity, label in ((t.source, ""), (t.target, t.label))
+        if is_own(entity.name)
+    ]
+    for entity, label in ends:
+        pool[place(entity, label)].append(entity.name)
+    made = []
+    for fact, triples in facts * COPIES:
+        new: dict[str, str] = {}
+        for t in triples:
+            for entity, label in ((t.source, ""), (t.target, t.label)):
+                known = pool.get(place(entity, label))
+                if is_own(entity.name) and entity.name not in new and known:
+                    new[entity.name] = (
+                        draw.choice(known) if draw.random() < SWAPPED else entity.name
+                    )
+        if new:
+            longest_first = sorted(map(re.escape, new), key=len, reverse=True)
+            form = re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)")
+
+            def renamed(text: str, form: Any = form, new: dict[str, str] = new) -> str:
+                return form.sub(lambda found: new[found[0]], text)
+
+            made.append((renamed(fact), [_renamed(t, renamed) for t in triples]))
+    return made
+
+
+def _renamed(t: Triple, renamed: Any) -> Triple:
+    return Triple(
+        Entity(renamed(t.source.name), t.source.type),
+        t.label,
+        Entity(renamed(t.target.name), t.target.type),
+    )
+
+
+def example(fact: str, triples: Sequence[Triple], embedder: Embedder) -> Example | None:
+    """None of a fact that is too long. A triple whose ends are not in the fact is left out."""
+    words = word_spans(fact)
+    seen = reader.states(fact, words, embedder)
+    if seen is None:
+        return None
+    entities: dict[Run, int] = {}
+    pairs: dict[tuple[Run, Run], int] = {}
+    for t in triples:
+        near = sorted(
+            ((a, b) for a in _places(fact, words, t.source.name)
+             for b in _places(fact, words, t.target.name) if a != b),
+            key=lambda ab: abs(ab[0][0] - ab[1][0]),
+        )  # fmt: skip
+        for a, b in near[:1]:
+            entities[a], entities[b] = (
+                1 + TYPES.index(t.source.type),
+                1 + TYPES.index(t.target.type),
+            )
+            pairs[a, b] = 1 + LABELS.index(t.label)
+    others = [run for run in reader.runs(fact, words) if run not in entities]
+    return Example(torch.from_numpy(seen), entities, pairs, others)
+
+
+def _places(fact: str, words: Sequence[tuple[int, int]], name: str) -> list[Run]:
+    """Where a name is said; "Ana's father" may be "her father"."""
+    said = {
+        (i, j): fact[words[i][0] : words[j][1]].casefold()
+        for i in range(len(words))
+        for j in range(i, min(len(words), i + LONGEST))
+    }
+    whose = re.fullmatch(r".*['’]s? (.+)", name.casefold())
+    return [run for run, text in said.items() if text == name.casefold()] or [
+        run for run, text in said.items() if whose and without_pronoun(text) == whose[1]
+    ]
+
+
+# -- the nets, as reader.py computes them ------------------------------------------------------
+
+
+class Nets(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.into, self.norm = nn.Linear(width, WIDTH), nn.LayerNorm(WIDTH)
+        self.first, self.last, self.mean = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.length, self.kind = nn.Embedding(LONGEST, WIDTH), nn.Linear(WIDTH, 1 + len(TYPES))
+        self.source, self.target = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.middle, self.whole = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.apart = nn.Embedding(2 * DISTANCES + 1, WIDTH)
+        self.label = nn.Linear(WIDTH, 1 + len(LABELS))
+        self.drop = nn.Dropout(DROPOUT)
+
+    def words(self, states: Tensor) -> Tensor:
+        # The last columns are the shapes of words: never dropped.
+        hidden, shape = states[..., :-8], states[..., -8:]
+        x: Tensor = self.norm(self.into(torch.cat([self.drop(hidden), shape], -1)))
+        return x
+
+    def runs(self, x: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
+        """of: (m, 3), a fact's number, first and last word. Their vectors, and logits of types."""
+        fact, i, j = of.T
+        sums = F.pad(x.cumsum(1), (0, 0, 1, 0))
+        mean = (sums[fact, j + 1] - sums[fact, i]) / (j - i + 1)[:, None]
+        run = torch.tanh(
+            self.first(x)[fact, i] + self.last(x)[fact, j] + self.mean(mean) + self.length(j - i)
+        )
+        return run, self.kind(self.drop(run))
+
+    def pairs(
+        self, x: Tensor, real: Tensor, run: Tensor, of: Tensor, a: list[int], b: list[int]
+    ) -> Tensor:
+        """Logits of labels of each two runs. real: (facts, n), whether there is such a word."""
+        rows = of.tolist()
+        apart, between = reader.ends(
+            [(rows[i][1], rows[i][2]) for i in a], [(rows[i][1], rows[i][2]) for i in b]
+        )
+        fact = of[a, 0]
+        at = torch.arange(x.shape[1])
+        first, end = torch.tensor(between).T[..., None]
+        middle = _largest(x[fact], (at >= first) & (at < end))
+        whole = _largest(x, real)
+        hidden = (
+            self.source(run)[a] + self.target(run)[b] + self.middle(middle)
+            + self.whole(whole)[fact] + self.apart(torch.from_numpy(apart))
+        )  # fmt: skip
+        logits: Tensor = self.label(self.drop(torch.relu(hidden)))
+        return logits
+
+    def exported(self) -> dict[str, NDArray[np.float16]]:
+        def weight(layer: nn.Linear) -> Tensor:
+            return layer.weight.T
+
+        arrays = {
+            "in.w": weight(self.into), "in.b": self.into.bias,
+            "norm.w": self.norm.weight, "norm.b": self.norm.bias,
+            "first.w": weight(self.first), "last.w": weight(self.last),
+            "mean.w": weight(self.mean), "length.w": self.length.weight,
+            "run.b": self.first.bias + self.last.bias + self.mean.bias,
+            "type.w": weight(self.kind), "type.b": self.kind.bias,
+            "source.w": weight(self.source), "target.w": weight(self.target),
+            "middle.w": weight(self.middle), "whole.w": weight(self.whole),
+            "apart.w": self.apart.weight,
+            "pair.b": self.source.bias + self.target.bias + self.middle.bias + self.whole.bias,
+            "label.w": weight(self.label), "label.b": self.label.bias,
+        }  # fmt: skip
+        return {name: a.detach().numpy().astype(np.float16) for name, a in arrays.items()}
+
+
+def _largest(x: Tensor, where: Tensor) -> Tensor:
+    """The maximum over words for which `where` holds, 0 where there is none."""
+    found = x.masked_fill(~where[..., None], -1e4).max(1).values
+    return found.masked_fill(~where.any(1)[:, None], 0.0)
+
+
+def fit(examples: Sequence[Example], seed: int = 0) -> Nets:
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)  # the products are small
+    draw = random.Random(seed)
+    nets = Nets(examples[0].states.shape[1])
+    optimizer = torch.optim.AdamW(nets.parameters(), lr=LR, weight_decay=DECAY)
+    steps = EPOCHS * -(-len(examples) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LR, steps, pct_start=0.15)
+    order = list(range(len(examples)))
+    for _ in track(range(EPOCHS), "fitting", console=_console):
+        draw.shuffle(order)
+        for start in range(0, len(order), BATCH):
+            loss = _loss(nets, [examples[i] for i in order[start : start + BATCH]], draw)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(nets.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+    return nets.eval()
+
+
+def _loss(nets: Nets, batch: Sequence[Example], draw: random.Random) -> Tensor:
+    """The mean over facts of the cross-entropy of their runs' types and their pairs' labels."""
+    states = nn.utils.rnn.pad_sequence([e.states for e in batch], batch_first=True)
+    lengths = torch.tensor([len(e.states) for e in batch])
+    real = torch.arange(states.shape[1]) < lengths[:, None]
+    x = nets.words(states)
+    rows, types = [], []
+    for number, e in enumerate(batch):
+        others = draw.sample(e.others, min(len(e.others), NO_ENTITIES))
+        rows += [(number, *run) for run in [*e.entities, *others]]
+        types += [*e.entities.values(), *(0 for _ in others)]
+    of = torch.tensor(rows)
+    run, logits = nets.runs(x, of)
+    loss = F.cross_entropy(logits, torch.tensor(types), reduction="sum")
+    likely = logits.detach().softmax(-1)[:, 0].tolist()
+    a, b, labels = [], [], []
+    for number, e in enumerate(batch):
+        mine = [i for i, row in enumerate(rows) if row[0] == number]
+        wrong = sorted((i for i in mine if not types[i]), key=lambda i: likely[i])[:HARD]
+        paired = [i for i in mine if types[i]] + wrong
+        for i in paired:
+            for j in paired:
+                if i != j:
+                    a.append(i)
+                    b.append(j)
+                    labels.append(e.pairs.get((rows[i][1:], rows[j][1:]), 0))
+    if a:
+        found = nets.pairs(x, real, run, of, a, b)
+        loss = loss + F.cross_entropy(found, torch.tensor(labels), reduction="sum")
+    return loss / len(batch)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fit_relations", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser.add_argument("--write", action="store_true", help="store the weights in the package")
+    options = parser.parse_args(argv)
+    embedder = Embedder.load()
+    written = [fact for file in sorted(HERE.glob("train-*.txt")) for fact in read_triples(file)]
+    facts = [*written, *with_others_names(written)]
+    made = [
+        example(fact, triples, embedder)
+        for fact, triples in track(facts, "embedding", console=_console)
+    ]
+    nets = fit([e for e in made if e is not None])
+    weights = nets.exported()
+    reader._weights = lambda: {n: w.astype(np.float32) for n, w in weights.items()}  # type: ignore[assignment]
+    dev = read_triples(HERE / "dev.txt")
+    wanted = [labelled(triples) for _, triples in dev]
+    rows = []
+    for threshold in THRESHOLDS:
+        reader._SURE = threshold
+        found = [labelled(reader.triples(fact, embedder)) for fact, _ in dev]
+        counted = figures(wanted, found)
+        rows.append({"threshold": threshold, "facts_learned": len(written), **counted})
+    report.write(options.json, {"embedder": embedder.model_id}, rows)
+    for row in rows:
+        _console.print({key: value for key, value in row.items() if key != "labels"})
+    if options.write:
+        with WEIGHTS.open("wb") as file:
+            np.savez_compressed(file, **weights)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Reads a fact as triples with a fitted model over the embedder's inner layers.
+
+A word is the mean of its tokens' states. Each run of a few words is scored as an entity of a type,
+and each two of the likeliest runs as a label or none. Both are small feed-forward nets, fitted by
+`python -m bench.fit_relations` and kept in edgemem/data/relations.npz.
+Source: the span-based reading of SpERT (Eberts and Ulges 2020), with the encoder left as it is.
+
+Knows one fact as text; knows no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import permutations
+from typing import NamedTuple, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.language import asks, content_words, denied, nicknames, without_pronoun, word_spans
+from edgemem.results import Entity, EntityType, Label, Triple
+
+__all__ = ["DISTANCES", "LABELS", "LONGEST", "TYPES", "Layers", "Read", "ends", "runs", "shapes"]
+__all__ += ["states", "triples"]
+
+Floats = NDArray[np.float32]
+Run = tuple[int, int]
+"""The first and the last word of a run."""
+
+TYPES: tuple[EntityType, ...] = get_args(EntityType)
+LABELS: tuple[Label, ...] = get_args(Label)
+LONGEST = 8
+"""Words of a run."""
+DISTANCES = 20
+"""Words between the beginnings of two runs; what is farther counts as this far."""
+
+_WORDS = 160  # of a fact; the work grows with their number
+_RUN = 0.12  # probability from which a run may be an end of a relation
+_RUNS = 14  # at most, since each two are looked at
+_SURE = 0.45  # probability from which a relation is told; a missing one is still read in its fact
+
+
+class Layers(Protocol):
+    """An embedder that shows its inner layers."""
+
+    model_id: str
+
+    def layers(self, text: str) -> tuple[list[tuple[int, int]], Floats] | None:
+        """The characters of each token, and (t, k) states; None of a text that is too long."""
+
+
+class Read(NamedTuple):
+    """A relation as it was read: its two runs, label, types of the runs, and probability."""
+
+    source: Run
+    target: Run
+    label: Label
+    types: tuple[EntityType, EntityType]
+    sure: float
+
+
+@cache
+def _weights() -> dict[str, Floats]:
+    with files("edgemem").joinpath("data/relations.npz").open("rb") as file:
+        return {name: w.astype(np.float32) for name, w in np.load(file).items()}
+
+
+def triples(fact: str, embedder: Layers) -> list[Triple]:
+    """What a fact says, in its order. A question and a long text say nothing, what is denied is
+    only disliked, and "her aunt" is left out unless it was read whose she is.
+
+    embedder: the one that the weights were fitted on.
+    """
+    words = word_spans(fact)
+    if asks(fact) or not 1 < len(words) <= _WORDS:
+        return []
+    if (seen := states(fact, words, embedder)) is None:
+        return []
+    kept = _without_clashes(_likely(seen, runs(fact, words)))
+
+    def said(run: Run) -> str:
+        return fact[words[run[0]][0] : words[run[1]][1]]
+
+    called = dict(nicknames(fact))
+    names: dict[Run, str] = {}
+    for each in kept:  # "her father" is known by whose he is
+        kin = without_pronoun(said(each.target))
+        if kin and each.types == ("person", "person"):
+            names.setdefault(each.target, f"{said(each.source)}'s {kin}")
+
+    def entity(run: Run, kind: EntityType) -> Entity:
+        name = names.get(run, said(run))
+        return Entity(name, kind, (called[name],) if name in called else ())
+
+    found = [
+        Triple(entity(r.source, r.types[0]), r.label, entity(r.target, r.types[1]))
+        for r in sorted(kept, key=lambda r: (r.source, r.target))
+    ]
+    no = {word for clause in denied(fact) for word in clause}
+    return [
+        t
+        for t in found
+        if t.source.name.casefold() != t.target.name.casefold()
+        and (t.label == "dislikes" or not no & {*content_words(t.target.name)})
+        and not any(without_pronoun(end.name) for end in (t.source, t.target))
+    ]
+
+
+# -- the features ------------------------------------------------------------------------------
+
+
+def states(fact: str, words: Sequence[tuple[int, int]], embedder: Layers) -> Floats | None:
+    """(n, k + 8): of each word the mean of its tokens' states, and its shape."""
+    read = embedder.layers(fact)
+    if read is None:
+        return None
+    tokens, hidden = read
+    rows = np.zeros((len(words), hidden.shape[1]), np.float32)
+    for row, (start, end) in zip(rows, words, strict=True):
+        of_word = [i for i, (first, last) in enumerate(tokens) if first < end and last > start]
+        if of_word:
+            row[:] = hidden[of_word].mean(axis=0)
+    return np.concatenate([rows, shapes(fact, words)], axis=1)
+
+
+def shapes(fact: str, words: Sequence[tuple[int, int]]) -> Floats:
+    """(n, 8): how each word is written, which the embedder, all in lower case, does not see."""
+    said = [fact[start:end] for start, end in words]
+    return np.array(
+        [
+            [
+                w[0].isupper(), w.isupper(), w[0].isdigit(), w in ("'s", "’s"),
+                not w[0].isalnum(), i == 0, w == "User", w[0].islower(),
+            ]
+            for i, w in enumerate(said)
+        ],
+        np.float32,
+    )  # fmt: skip
+
+
+def runs(fact: str, words: Sequence[tuple[int, int]]) -> list[Run]:
+    """The runs of words that may be an entity: they begin and end with no mark."""
+    word = [fact[start].isalnum() for start, _ in words]
+    return [
+        (i, j)
+        for i in range(len(words))
+        for j in range(i, min(len(words), i + LONGEST))
+        if word[i] and word[j]
+    ]
+
+
+def ends(sources: Sequence[Run], targets: Sequence[Run]) -> tuple[NDArray[np.int64], list[Run]]:
+    """Of each two runs the distance of their beginnings, from 0 to twice DISTANCES, and the words
+    between them as [first, last)."""
+    apart = [b[0] - a[0] for a, b in zip(sources, targets, strict=True)]
+    between = [
+        (min(a[1], b[1]) + 1, max(a[0], b[0])) for a, b in zip(sources, targets, strict=True)
+    ]
+    return np.clip(np.array(apart, np.int64), -DISTANCES, DISTANCES) + DISTANCES, between
+
+
+# -- the nets ----------------------------------------------------------------------------------
+
+
+def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
+    """The relations that are likelier than not to be told, the likeliest first."""
+    w = _weights()
+    x = seen @ w["in.w"] + w["in.b"]
+    x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
+    x = x * w["norm.w"] + w["norm.b"]
+    first, last = np.array(of, np.int64).reshape(-1, 2).T
+    sums = np.concatenate([np.zeros_like(x[:1]), x.cumsum(axis=0)])
+    mean = (sums[last + 1] - sums[first]) / (last - first + 1)[:, None]
+    run = np.tanh(
+        (x @ w["first.w"])[first] + (x @ w["last.w"])[last] + mean @ w["mean.w"]
+        + w["length.w"][last - first] + w["run.b"]
+    )  # fmt: skip
+    types = _softmax(run @ w["type.w"] + w["type.b"])
+    known = 1 - types[:, 0]
+    best = [i for i in np.argsort(-known, kind="stable")[:_RUNS].tolist() if known[i] > _RUN]
+    pairs = list(permutations(best, 2))
+    if not pairs:
+        return []
+    source, target = np.array(pairs).T
+    apart, between = ends([of[i] for i in source], [of[i] for i in target])
+    middle = np.stack([x[a:b].max(axis=0) if a < b else np.zeros_like(x[0]) for a, b in between])
+    hidden = (
+        (run @ w["source.w"])[source] + (run @ w["target.w"])[target] + middle @ w["middle.w"]
+        + x.max(axis=0) @ w["whole.w"] + w["apart.w"][apart] + w["pair.b"]
+    )  # fmt: skip
+    labels = _softmax(np.maximum(hidden, 0) @ w["label.w"] + w["label.b"])[:, 1:]
+    label = labels.argmax(axis=1)
+    sure = labels.max(axis=1) * np.sqrt(known[source] * known[target])
+    kinds = types[:, 1:].argmax(axis=1)
+    return [
+        Read(
+            of[source[i]], of[target[i]], LABELS[label[i]],
+            (TYPES[kinds[source[i]]], TYPES[kinds[target[i]]]), float(sure[i]),
+        )
+        for i in np.argsort(-sure, kind="stable").tolist()
+        if sure[i] >= _SURE
+    ]  # fmt: skip
+
+
+def _without_clashes(read: Sequence[Read]) -> list[Read]:
+    """The surest relation of any two runs, and no label for two ends of which one holds the other:
+    "Blue Heron" and "Blue Heron bakery"."""
+    kept: list[Read] = []
+    for new in read:
+        if not any(_clash(new, old) for old in kept):
+            kept.append(new)
+    return kept
+
+
+def _clash(new: Read, old: Read) -> bool:
+    if {new.source, new.target} == {old.source, old.target}:
+        return True
+    if new.label != old.label:
+        return False
+    same_source, same_target = new.source == old.source, new.target == old.target
+    return (not same_target and _overlap(new.target, old.target)) or (
+        same_target and not same_source and _overlap(new.source, old.source)
+    )
+
+
+def _overlap(one: Run, other: Run) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _softmax(x: Floats) -> Floats:
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    out: Floats = e / e.sum(axis=1, keepdims=True)
+    return out
