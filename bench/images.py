@@ -158,7 +158,9 @@ def _turned(image: Image.Image, degrees: float, behind: Colour) -> Image.Image:
 def _spoilt(image: Image.Image, rng: random.Random) -> bytes:
     """A JPEG with noise and JPEG's own traces, some of them of low contrast."""
     pixels = np.asarray(image, np.float32)
-    noise = np.random.default_rng(rng.randrange(1 << 30)).normal(0, rng.uniform(0, 14), pixels.shape)
+    noise = np.random.default_rng(rng.randrange(1 << 30)).normal(
+        0, rng.uniform(0, 14), pixels.shape
+    )
     contrast = rng.uniform(0.45, 1.0)
     pixels = 128 + (pixels - 128) * contrast + noise
     out = BytesIO()

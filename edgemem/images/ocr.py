@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,18 @@ from numpy.typing import NDArray
 
 from edgemem.config import require
 from edgemem.errors import ModelError
+from edgemem.results import ImageLine
 from edgemem.runtime.embedder import open_session
 from edgemem.runtime.machine import give_back
 
-__all__ = ["LONGEST", "OCR_BYTES", "Line", "Ocr"]
+__all__ = ["LONGEST", "OCR_BYTES", "Ocr"]
 
 LONGEST = 2000
 """Pixels of a picture's longest side that are looked at: more take memory and read no better."""
 OCR_BYTES = 330_000_000
 """Of the libraries, the models and one picture of LONGEST, while it is read: bench/LOG.md."""
-_DETECTED = 960  # of the copy in which text is looked for, as PaddleOCR does; read is the larger one
+_DETECTED = 960  # of the copy in which text is found, as PaddleOCR does; the larger one is read
+
 _FILES = {
     "Det": "PP-OCRv6_det_small.onnx",
     "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
@@ -35,16 +36,6 @@ _FILES = {
 }
 
 Points = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of text. confidence: of the least certain part of it, from 0.5 to 1. box: its four
-    corners, the text's upper left first and then clockwise, in pixels (x, y)."""
-
-    text: str
-    confidence: float
-    box: tuple[tuple[float, float], ...]
 
 
 class Ocr:
@@ -58,9 +49,9 @@ class Ocr:
     def load(cls, *, n_threads: int | None = None) -> Ocr:
         """n_threads: None means one per usable core, four at most.
 
-        Raises ConfigError without the extra `images`, ModelError if a model is damaged.
+        Raises ConfigError where rapidocr is not installed, ModelError if a model is damaged.
         """
-        require("images")
+        require("ocr")
         from omegaconf import flag_override
         from rapidocr import RapidOCR
 
@@ -81,7 +72,7 @@ class Ocr:
                 reader.cfg[part].session = open_session(folder / name, n_threads)
         return cls(reader)
 
-    def read(self, pixels: NDArray[np.uint8]) -> list[Line]:
+    def read(self, pixels: NDArray[np.uint8]) -> list[ImageLine]:
         """The lines of a picture in reading order, their boxes in its pixels.
 
         pixels: (h, w, 3) RGB, upright, at most LONGEST a side. What stands beside each other on one
@@ -126,10 +117,10 @@ def reading_order(boxes: Points) -> list[list[int]]:
     return [sorted(row, key=lambda i: float(x[i])) for row in rows]
 
 
-def _joined(parts: Sequence[tuple[str, float, Points]]) -> Line:
+def _joined(parts: Sequence[tuple[str, float, Points]]) -> ImageLine:
     """Parts of a row, left to right, as one line."""
     first, last = parts[0][2], parts[-1][2]
     corners = np.round([first[0], last[1], last[2], first[3]], 1).tolist()
     text = " ".join(" ".join(text.split()) for text, _, _ in parts)
     confidence = round(float(min(score for _, score, _ in parts)), 3)
-    return Line(text, confidence, tuple((x, y) for x, y in corners))
+    return ImageLine(text, confidence, tuple((x, y) for x, y in corners))

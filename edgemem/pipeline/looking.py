@@ -9,29 +9,34 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError
-from edgemem.language import content_words
+from edgemem.images import picture
+from edgemem.images.ocr import LONGEST, Ocr
+from edgemem.language import content_words, same_word, words
 from edgemem.pipeline import pictures
-from edgemem.results import ImageLine
+from edgemem.results import Hit, ImageLine, Scope, SearchResults, utc_now
+from edgemem.retrieval.search import Scored
 from edgemem.store import images
+from edgemem.store.filters import Where
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["NEAR", "Reader", "alike", "cited", "look"]
+__all__ = ["NEAR", "QUIET_S", "Reader", "found_alike", "hits", "look"]
 
 NEAR = 8
 """Bits of 64 by which the perceptual hashes of copies differ at most: bench/LOG.md."""
-_BATCH = 20
+QUIET_S = 2.0
 
 
 def look(
@@ -43,72 +48,92 @@ def look(
 ) -> int:
     """Read the text of images that wait for it, and embed those that lack a vector; how many.
 
-    limit: at most so many. The caller holds the work lock. Nothing is done where the settings or a
-    memory limit leave the models out, or they are not installed. An image that cannot be read is
-    "failed" and not tried again. Raises ModelError, StoreError.
+    limit: of each at most so many. Nothing is done where the settings or a memory limit leave the
+    models out, or they are not installed. An image that cannot be read is "failed" and not tried
+    again; one that was erased meanwhile is passed over. Raises ModelError, StoreError.
     """
-    done = 0
-    if (ocr := memory._parts.ocr()) is not None:
-        for id in images.unread(memory.store, limit):
-            if stop():
-                break
-            with suppress(StoreError):  # it was erased meanwhile
-                _read(memory, ocr, id)
-                done += 1
-            if on_progress is not None:
-                on_progress(done, done + len(images.unread(memory.store)))
-        memory._parts.drop_ocr()
-    if (embedder := memory._parts.image_embedder()) is not None:
-        from edgemem.images import picture
+    with memory._parts.looking:
+        return _look(memory, limit, stop, on_progress)
 
-        for id in images.without_embedding(memory.store, embedder.model_id, limit):
+
+def _look(
+    memory: Memory,
+    limit: int | None,
+    stop: Callable[[], bool],
+    on_progress: Callable[[int, int], None] | None,
+) -> int:
+    store, parts = memory.store, memory._parts
+    waiting = images.unread(store, limit)
+    done = 0
+    if waiting and (ocr := parts.ocr()) is not None:
+        for id in waiting:
             if stop():
                 break
-            stored = images.image(memory.store, id)
+            _read(memory, ocr, id)
+            done += 1
+            if on_progress is not None:
+                on_progress(done, len(waiting))
+        parts.drop_ocr()
+    if (embedder := parts.image_embedder()) is not None:
+        for id in images.without_embedding(store, embedder.model_id, limit):
+            if stop():
+                break
+            stored = images.image(store, id)
             if stored is not None:
                 square = picture.square(stored.data, embedder.side, crop=embedder.crop)
-                with memory.store.transaction() as tx:
-                    tx.set_image_embedding(id, embedder.model_id, embedder.embed(square))
+                vector = embedder.embed(square).tobytes()
+                with store.transaction() as tx:
+                    tx.set_image_embedding(id, embedder.model_id, vector)
                 done += 1
     return done
 
 
-def _read(memory: Memory, ocr: Any, id: str) -> None:
-    from edgemem.images import picture
-
+def _read(memory: Memory, ocr: Ocr, id: str) -> None:
     stored = images.image(memory.store, id)
     if stored is None:
         return
     try:
-        pixels = picture.pixels(stored.data, ocr.longest)
+        pixels = picture.pixels(stored.data, LONGEST)
         lines = ocr.read(pixels)
     except (InputError, ModelError):
-        pictures.set_read(memory, id, "failed")
+        _note(memory, id, "failed")
         return
     scale = stored.width / pixels.shape[1]
-    found = [
-        asdict(line) | {"box": [[round(x * scale, 1), round(y * scale, 1)] for x, y in line.box]}
-        for line in lines
-    ]
+    found = []
+    for line in lines:
+        box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
+        found.append(replace(line, box=box).to_dict())
     text = "\n".join(line.text for line in lines)
-    pictures.set_read(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
+    _note(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
+
+
+def _note(memory: Memory, id: str, state: str, *read: str | None) -> None:
+    try:
+        pictures.set_read(memory, id, state, *read)
+    except StoreError:
+        if images.image(memory.store, id, with_data=False) is not None:
+            raise  # it is still there
 
 
 class Reader:
-    """Looks at images in a thread of its own, which ends when none waits. Safe from any thread."""
+    """Looks at images in a thread of its own, which ends when none waits. Safe from any thread.
+
+    It begins QUIET_S after it was woken, so that what is stored and asked at once is not slowed.
+    """
 
     def __init__(self, work: Callable[[Callable[[], bool]], object]) -> None:
         """work: does all that waits, or until the function that it is given says to stop."""
         self._work = work
         self._lock = threading.Lock()
-        self._wanted = self._closed = False
+        self._wanted = False
+        self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
         """Something waits."""
         with self._lock:
             self._wanted = True
-            if self._thread is None and not self._closed:
+            if self._thread is None and not self._closed.is_set():
                 thread = threading.Thread(target=self._run, name="edgemem-ocr")
                 with suppress(RuntimeError):  # no more threads, or the program is ending
                     thread.start()
@@ -116,14 +141,15 @@ class Reader:
 
     def close(self) -> None:
         """Stop after the image under way, and wait for that; the others wait for another time."""
-        self._closed = True
+        self._closed.set()
         if (thread := self._thread) is not None:
             thread.join()
 
     def _run(self) -> None:
         while True:
+            self._closed.wait(QUIET_S)
             with self._lock:
-                if not self._wanted or self._closed:
+                if not self._wanted or self._closed.is_set():
                     self._thread = None
                     return
                 self._wanted = False
@@ -131,36 +157,50 @@ class Reader:
                 self._work(self._stopped)
 
     def _stopped(self) -> bool:
-        return self._closed or not threading.main_thread().is_alive()
+        return self._closed.is_set() or not threading.main_thread().is_alive()
 
 
 # -- alike ---------------------------------------------------------------------------------------
 
 
-def alike(
-    memory: Memory, source: bytes | str | Path, rowids: Sequence[int], top_k: int
-) -> list[tuple[int, float]]:
-    """The images among some memories that look like another: rowids and scores, best first.
+def found_alike(
+    memory: Memory,
+    source: bytes | str | Path,
+    scope: Scope,
+    where: Where | None,
+    at: str | None,
+    top_k: int,
+    threshold: float | None,
+) -> SearchResults:
+    """The memories of images that look like another, best first.
 
-    source: the other's bytes, path or data URI. A copy of it, of another size, format or brightness,
-    has a hash that differs by NEAR bits at most, and scores 1 - bits / 64. With an image embedder
-    also what is alike in its eyes, by the cosine. Raises InputError, ModelError.
+    source: its bytes, path or data URI. A copy of it, of another size, format or brightness, has a
+    hash that differs by NEAR bits at most, and scores 1 - bits / 64. With an image embedder also
+    what is alike in its eyes, by the cosine. The rest as `Memory.search`'s, and its errors.
     """
-    from edgemem.images import picture
-
-    embedder = memory._parts.image_embedder()
-    looks = images.looks(memory.store, rowids, embedder.model_id if embedder else None)
-    if not looks:
-        return []
+    started = time.perf_counter()
+    store, embedder = memory.store, memory._parts.image_embedder()
     given = picture.read(source)
-    hashes = np.array([int(phash, 16) for _, phash, _ in looks], np.uint64)
-    bits = np.bitwise_count(hashes ^ np.uint64(int(given.phash, 16)))
+    rowids = store.rowids(scope, where=where, kinds={"image"}, now=utc_now(), at=at)
+    looks = images.looks(store, rowids.tolist(), embedder.model_id if embedder else None)
+    if not looks:
+        return SearchResults()
+    hashes = _bytes("".join(phash for _, phash, _ in looks)).reshape(len(looks), -1)
+    bits = np.unpackbits(hashes ^ _bytes(given.phash), axis=1).sum(axis=1)
     scores = np.where(bits <= NEAR, 1 - bits / 64, 0.0)
     if embedder is not None:
         square = picture.square(given.data, embedder.side, crop=embedder.crop)
         scores = np.maximum(scores, _cosines(looks, embedder.embed(square)))
-    best = np.argsort(-scores, kind="stable")[:top_k]
-    return [(looks[i][0], float(scores[i])) for i in best.tolist() if scores[i] > 0]
+    least = max(threshold or 0.0, np.finfo(np.float32).tiny)
+    best = [i for i in np.argsort(-scores, kind="stable")[:top_k].tolist() if scores[i] >= least]
+    items = store.by_rowids([looks[i][0] for i in best])
+    found = [Hit.of(items[looks[i][0]], float(scores[i])) for i in best if looks[i][0] in items]
+    took_ms = (time.perf_counter() - started) * 1e3
+    return SearchResults(tuple(found), search_ms=took_ms, candidates=len(looks))
+
+
+def _bytes(hexadecimal: str) -> NDArray[np.uint8]:
+    return np.frombuffer(bytes.fromhex(hexadecimal), np.uint8)
 
 
 def _cosines(
@@ -177,13 +217,24 @@ def _cosines(
 # -- cited ---------------------------------------------------------------------------------------
 
 
-def cited(lines: Iterable[ImageLine], query: str) -> ImageLine | None:
-    """The line of an image that has most of a query's words, the first of equals; None if none has
-    any."""
-    asked = set(content_words(query))
-    best, most = None, 0
-    for line in lines:
-        shared = len(asked & set(content_words(line.text)))
-        if shared > most:
-            best, most = line, shared
-    return best
+def hits(memory: Memory, scored: Sequence[Scored], query: str) -> tuple[Hit, ...]:
+    """What a search found, each image with the line in it that has most of the query's words, the
+    first of equals."""
+    items = memory.store.by_rowids([each.rowid for each in scored])
+    ids = {item.image.id for item in items.values() if item.image is not None}
+    read = images.lines(memory.store, ids) if ids else {}
+    asked = set(content_words(query)) if read else set()
+    found = []
+    for each in scored:
+        if (item := items.get(each.rowid)) is not None:
+            lines = read.get(item.image.id, ()) if item.image is not None else ()
+            found.append(Hit.of(item, each.score, each.parts, _cited(lines, asked)))
+    return tuple(found)
+
+
+def _cited(lines: Sequence[ImageLine], asked: set[str]) -> ImageLine | None:
+    shared = [
+        sum(same_word(word, said) for word in asked)
+        for said in (set(words(line.text)) for line in lines)
+    ]
+    return lines[int(np.argmax(shared))] if any(shared) else None

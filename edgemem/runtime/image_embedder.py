@@ -1,6 +1,6 @@
-"""Images and texts to unit vectors of one space: a CLIP or SigLIP pair in ONNX, given by its folder.
+"""Images and texts to unit vectors of one space, by a CLIP or SigLIP pair in ONNX.
 
-None is shipped. The folder is laid out as Hugging Face's exports are: `vision_model.onnx` and
+None is shipped. Its folder is laid out as Hugging Face's exports are: `vision_model.onnx` and
 `text_model.onnx` (also in a folder `onnx`), `tokenizer.json`, `preprocessor_config.json` and
 `config.json`. Knows no image files: pixels come in the size that it asks for.
 """
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
 from edgemem.runtime import models
-from edgemem.runtime.embedder import open_session, read_tokenizer, unit
+from edgemem.runtime.embedder import SESSION_BYTES, open_session, read_tokenizer, unit
 
-__all__ = ["ImageEmbedder"]
+__all__ = ["ImageEmbedder", "image_embedder_bytes"]
 
+_VISION, _TEXT = "vision_model.onnx", "text_model.onnx"
 _OUTPUTS = "image_embeds", "text_embeds", "pooler_output"  # CLIP's two, and SigLIP's
 
 
@@ -35,7 +36,7 @@ class ImageEmbedder:
     """
 
     def __init__(self, folder: Path, n_threads: int | None) -> None:
-        vision, text = _file(folder, "vision_model.onnx"), _file(folder, "text_model.onnx")
+        vision, text = _file(folder, _VISION), _file(folder, _TEXT)
         self._vision, self._text = open_session(vision, n_threads), open_session(text, n_threads)
         self._image_out, self._text_out = _output(vision, self._vision), _output(text, self._text)
         self._tokenizer = read_tokenizer(_file(folder, "tokenizer.json"))
@@ -54,8 +55,8 @@ class ImageEmbedder:
                 raise ValueError(f"a side of {self.side} pixels, {self._most} tokens")
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise ModelError(
-                f"the preprocessor_config.json or config.json of {folder} does not say how an image "
-                f"or a text is given to its model ({exc!r}); export the model again"
+                f"the preprocessor_config.json or config.json of {folder} does not say how an "
+                f"image or a text is given to its model ({exc!r}); export the model again"
             ) from exc
         self._tokenizer.enable_truncation(self._most)
         if padded:
@@ -64,12 +65,12 @@ class ImageEmbedder:
         self.model_id = f"{folder.name}@{hashlib.sha256(digests.encode()).hexdigest()[:12]}"
         self.dim = len(self.embed(np.zeros((self.side, self.side, 3), np.uint8)))
         if len(self.embed_text("a photo")) != self.dim:
-            raise ModelError(f"the two models of {folder} are no pair: their vectors differ in length")
+            raise ModelError(
+                f"the two models of {folder} are no pair: their vectors differ in length"
+            )
 
     @classmethod
-    def load(
-        cls, folder: str | os.PathLike[str], *, n_threads: int | None = None
-    ) -> ImageEmbedder:
+    def load(cls, folder: str | os.PathLike[str], *, n_threads: int | None = None) -> ImageEmbedder:
         """n_threads: None means one per usable core, four at most.
 
         Raises ModelNotFound if a file is missing, ModelError if one is damaged or no such model.
@@ -108,6 +109,12 @@ class ImageEmbedder:
         if not np.isfinite(vector).all():
             raise ModelError("the image embedder gave values that are no numbers; get it again")
         return vector
+
+
+def image_embedder_bytes(folder: str | os.PathLike[str]) -> int:
+    """Of a loaded pair, about. Raises ModelNotFound if a file is missing."""
+    files = [_file(Path(folder), name) for name in (_VISION, _TEXT)]
+    return sum(file.stat().st_size + SESSION_BYTES for file in files)
 
 
 def _file(folder: Path, name: str) -> Path:
