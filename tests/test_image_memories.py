@@ -142,7 +142,7 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         (first,) = add(memory, SMALL)
         (second,) = add(memory, SMALL, said="The receipt.")
         assert images.unread(memory.store, 9) == [first.image.id]
-        boxes = json.dumps([{"text": READ, "box": [0, 0, 9, 9]}])
+        boxes = json.dumps([{"text": READ, "confidence": 0.9, "box": [[0, 0], [9, 0], [9, 9]]}])
         pictures.set_read(memory, first.image.id, "done", READ, boxes)
         assert images.unread(memory.store, 9) == []
         assert memory.get(first.id).memory == f"Photo\nText in it: {READ}"  # type: ignore[union-attr]

@@ -102,7 +102,8 @@ def reading_order(boxes: Points) -> list[list[int]]:
     A picture may be turned: heights are measured across the direction that most text runs in.
     """
     along = boxes[:, 1] - boxes[:, 0]
-    x_axis = np.median(along / np.linalg.norm(along, axis=1, keepdims=True), axis=0)
+    lengths = np.linalg.norm(along, axis=1, keepdims=True)
+    x_axis = np.median(along / np.maximum(lengths, 1.0), axis=0)
     x_axis = x_axis / np.linalg.norm(x_axis) if x_axis.any() else np.array([1.0, 0.0])
     y_axis = np.array([-x_axis[1], x_axis[0]])
     centres = boxes.mean(axis=1)
