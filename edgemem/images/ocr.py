@@ -25,7 +25,7 @@ __all__ = ["LONGEST", "OCR_BYTES", "Ocr"]
 
 LONGEST = 2000
 """Pixels of a picture's longest side that are looked at: more take memory and read no better."""
-OCR_BYTES = 330_000_000
+OCR_BYTES = 370_000_000
 """Of the libraries, the models and one picture of LONGEST, while it is read: bench/LOG.md."""
 _DETECTED = 960  # of the copy in which text is found, as PaddleOCR does; the larger one is read
 

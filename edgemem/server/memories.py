@@ -114,11 +114,16 @@ def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("POST", "/search")
 def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """POST /search: query, whose memories, filters, top_k, threshold, explain."""
+    """POST /search: query, or an image as a data URI; whose memories, filters, top_k, threshold,
+    explain."""
+    image = field(given, "image", str)
+    if image is not None and image[:5].lower() != "data:":  # a path would be this machine's
+        raise wrong("image", image, "give a data URI such as data:image/png;base64,…")
     filters = field(given, "filters", dict)
     top_k = field(given, "top_k", int)
     hits = service.memory.search(
-        field(given, "query", str, ""),
+        field(given, "query", str) if image is not None else field(given, "query", str, ""),
+        image=image,
         **_scope(given, needed=not filters),
         filters=filters,
         top_k=field(given, "limit", int, _FOUND) if top_k is None else top_k,

@@ -90,7 +90,8 @@ def answer(
 
     speaker: who asks. before: what was said before it in a conversation, and answered; an expert
     is shown that. unknown: the answer where an expert finds that they do not tell. Memories that do
-    not fit the context window beside more relevant ones are left out. Raises ContextOverflow when the question alone does not fit.
+    not fit the context window beside more relevant ones are left out. Raises ContextOverflow when
+    the question alone does not fit.
     """
     expert = engine.expert("generation")
     write = partial(expert_prompt, before=before) if expert else _prompt
