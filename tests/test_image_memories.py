@@ -467,6 +467,10 @@ def test_the_server_takes_openais_parts_and_gives_images_back() -> None:
             assert got.headers["x-content-type-options"] == "nosniff"
             assert opened(got.content).format == kind
         assert server.call("GET", f"/images/{'0' * 64}")[0] == 404
+        alike = server.ok("POST", "/search", {"image": uri(SMALL), "user_id": "ben"})["results"]
+        assert [hit["id"] for hit in alike] == [row["id"]] and alike[0]["score"] == 1.0
+        status, _, body = server.call("POST", "/search", {"image": "/etc/hosts", "user_id": "ben"})
+        assert status in (400, 422) and "give a data URI" in str(body)
         path = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
         for changed, told in (
             ({"user": None}, "this one cannot see"),

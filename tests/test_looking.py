@@ -148,8 +148,11 @@ def test_rows_are_read_along_the_text_however_the_picture_is_turned() -> None:
 
 
 @pytest.mark.slow
-def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices() -> None:
+def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("rapidocr")
+    monkeypatch.setitem(config._PACKAGES, "ocr", ("rapidocr",))
     sheet = Image.new("RGB", (620, 300), "white")
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(34)
