@@ -17,7 +17,7 @@ from memorykit import quick, texts
 from onnxkit import write_image_embedder
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
-from edgemem import Memory
+from edgemem import Memory, config
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.images import ocr
