@@ -36,6 +36,7 @@ from edgemem.pipeline.recall import (
     telling,
 )
 from edgemem.results import AddResults, Evidence, Hit, Message, Scope, SearchResults, utc_now
+from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
 from edgemem.runtime.generation import Options
@@ -89,7 +90,7 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it at the door.
 
-    refused: a judge said that no memory tells it.
+    refused: a judge said that no memory tells it. unknown: what is said then.
     """
 
     text: str
@@ -99,6 +100,7 @@ class _Asked:
     evidence: tuple[Evidence, ...]
     options: Options
     refused: bool = False
+    unknown: str = generation.NOTHING_FOUND
 
     @property
     def nothing_known(self) -> bool:
@@ -222,7 +224,8 @@ class Chat:
         if remember == "first":
             said = [_message(text, wanted)]
             reply.changes = self._add(said, said_at, infer="later", images=images)
-        asked = _Asked(text, said_at, way, wanted, evidence, options or {}, refused)
+        unknown = self._unknown(hits)
+        asked = _Asked(text, said_at, way, wanted, evidence, options or {}, refused, unknown)
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -385,6 +388,12 @@ class Chat:
             return False
         return answer == generation.NOTHING_FOUND
 
+    def _unknown(self, hits: SearchResults) -> str:
+        """What is said where no memory tells: if an image fits best, that nobody has seen it."""
+        relevant = RELEVANT["fast" if self.memory.token_embedder is None else "careful"]
+        unseen = bool(hits) and hits[0].image is not None and hits[0].score >= relevant
+        return generation.UNSEEN if unseen else generation.NOTHING_FOUND
+
     def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
         """What an expert answers from: what a search found, and what this conversation said that
         memory does not hold."""
@@ -395,12 +404,20 @@ class Chat:
         told = [evidence for evidence in telling(said) if evidence.text not in known]
         return (*told[-SHOWN_TURNS:], *found)
 
-    def _short_answer(self, engine: Engine, text: str, evidence: Sequence[Evidence]) -> Stream:
+    def _short_answer(
+        self,
+        engine: Engine,
+        text: str,
+        evidence: Sequence[Evidence],
+        unknown: str = generation.NOTHING_FOUND,
+    ) -> Stream:
         before = None
         past = [turn.said for turn in self._turns[-2:]]
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
-        return generation.answer(engine, text, evidence, speaker="User", before=before)
+        return generation.answer(
+            engine, text, evidence, speaker="User", before=before, unknown=unknown
+        )
 
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
@@ -408,7 +425,8 @@ class Chat:
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":
             reads = self._answers() if asked.way == "answer" else None
-            return self._short_answer(reads or self.engine, asked.text, asked.evidence), turn
+            reader = reads or self.engine
+            return self._short_answer(reader, asked.text, asked.evidence, asked.unknown), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
         return small_talk(self.engine, asked.text, past), turn
 
@@ -476,7 +494,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
     if asked.refused or (asked.nothing_known and not converses):
-        return generation.NOTHING_FOUND
+        return asked.unknown
     if converses:
         return None
     if wants == "task" and shown:

@@ -80,7 +80,7 @@ def config_file() -> Path:
     return config_dir() / "config.toml"
 
 
-NO_LIMIT = "none"
+NO_LIMIT = NO_MODEL = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +143,10 @@ class Settings:
     the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
     `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
     take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py).
-    image_place: `keep` notes where a photo was taken, if it says so; `drop` does not. cloud: the
-    `[cloud]` table.
+    image_place: `keep` notes where a photo was taken, if it says so; `drop` does not.
+    image_text: `on` reads what is written in images after they were stored, if rapidocr is there;
+    `off` leaves that to `edgemem doctor --retry`. image_embedder: the folder of a CLIP or SigLIP
+    model in ONNX (runtime/image_embedder.py), or `none`. cloud: the `[cloud]` table.
     """
 
     db: Path
@@ -163,6 +165,8 @@ class Settings:
     tuned: Literal["on", "off"] = "on"
     memory_limit: str = NO_LIMIT
     image_place: Literal["drop", "keep"] = "drop"
+    image_text: Literal["on", "off"] = "on"
+    image_embedder: str = NO_MODEL
     cloud: CloudSettings = field(default_factory=CloudSettings)
 
     @property
@@ -201,6 +205,7 @@ _CHOICES = {
     "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
     "image_place": ("drop", "keep"),
+    "image_text": ("on", "off"),
     "cloud.images": ("off", "on"),
     "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
@@ -247,10 +252,11 @@ def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Pa
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
         # A relative path typed by the user means the working folder, not the file's.
         value = os.path.abspath(_expanded(str(value), "the call"))
-    elif key in ("model", "embedder", "experts"):  # a name, or a file, or a set's folder
+    elif key in ("model", "embedder", "experts", "image_embedder"):  # a name, a file, or a folder
         place = _expanded(str(value), "the call")
-        is_set = key == "experts" and place.is_dir() and place.name != str(value)
-        value = os.path.abspath(place) if place.is_file() or is_set else value
+        is_set = (key == "experts" and place.name != str(value)) or key == "image_embedder"
+        is_place = place.is_file() or (is_set and place.is_dir())
+        value = os.path.abspath(place) if is_place else value
     checked = _checked(key, _from_text(key, value) if isinstance(value, str) else value, "the call")
     values = _read_file(file)
     values[key] = str(checked) if isinstance(checked, Path) else checked
@@ -489,11 +495,12 @@ _PACKAGES = {
     "mcp": ("mcp",),
     "train": ("torch", "transformers", "gguf"),
     "images": ("PIL",),
+    "ocr": ("rapidocr",),
 }
-_NEEDED_BY = {"train": "training", "images": "an image"}
+_NEEDED_BY = {"train": "training", "images": "an image", "ocr": "the text of an image"}
 
 
-def require(extra: Literal["serve", "mcp", "train", "images"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "images", "ocr"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.
@@ -503,5 +510,5 @@ def require(extra: Literal["serve", "mcp", "train", "images"]) -> None:
         what = _NEEDED_BY.get(extra, f"`edgemem {extra}`")
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, not installed here; run: "
-            f"pip install 'edgemem-runtime[{extra}]'"
+            f"pip install 'edgemem-runtime[{'images' if extra == 'ocr' else extra}]'"
         )

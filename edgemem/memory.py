@@ -35,7 +35,7 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.pipeline import ingest, pictures, upkeep
+from edgemem.pipeline import ingest, looking, pictures, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
@@ -43,7 +43,6 @@ from edgemem.results import (
     Aligned,
     Change,
     Conflict,
-    Hit,
     MemoryItem,
     MemoryList,
     Picture,
@@ -108,6 +107,7 @@ class Memory:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
         self.store = Store.open(path if path is not None else self.settings.db)
         self._parts = Parts(self.store, self.settings, engine, embedder, token_embedder)
+        self._reader = looking.Reader(lambda stop: looking.look(self, stop=stop))
 
     @property
     def closed(self) -> bool:
@@ -231,6 +231,8 @@ class Memory:
         if queued:
             changes += self._infer(queued) if infer != "later" else []
             left = sum(piece.id in set(queued) for piece in self.pending())
+        if photos and self.settings.image_text == "on":
+            self._reader.wake()
         told = self._told(changes)
         return AddResults(tuple(changes), left, time.perf_counter() - started, told)
 
@@ -252,22 +254,8 @@ class Memory:
             if not mine:
                 return []
             due = self.store.pending(ingest.EXTRACT, due_before=utc_now())
-            self._work_off([piece for piece in due if piece.id < queued[0]][:_RETRIES])
-            return self._work_off([piece for piece in due if piece.id in set(queued)])
-
-    def _work_off(self, pieces: Iterable[PendingItem]) -> list[Change]:
-        """What working pieces off has changed. The caller holds the work lock."""
-        changes: list[Change] = []
-        for piece in pieces:
-            try:
-                changes += ingest.work_off(self, piece)
-            except StoreLocked:
-                break  # they stay pending
-            except StoreError:
-                # While the model read them, the turns may have been deleted by somebody else.
-                if any(left.id == piece.id for left in self.pending()):
-                    raise
-        return changes
+            ingest.work_off_all(self, [piece for piece in due if piece.id < queued[0]][:_RETRIES])
+            return ingest.work_off_all(self, [piece for piece in due if piece.id in set(queued)])
 
     def process_pending(
         self,
@@ -278,8 +266,9 @@ class Memory:
     ) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
-        limit: at most so many pieces. Without one, facts that an earlier version stored get their
-        relations, and memories that were stored while retrieval was fast their token vectors.
+        limit: at most so many pieces. Without one, images are read too (`read_images`), facts that
+        an earlier version stored get their relations, and memories that were stored while retrieval
+        was fast their token vectors.
         on_progress: given how many of these are done and how many there are. Raises StoreLocked
         while another process is at it.
         """
@@ -292,13 +281,27 @@ class Memory:
                 raise StoreLocked("another process works the pending turns off; try again later")
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
-            changes = self._work_off(pieces)
+            changes = ingest.work_off_all(self, pieces)
             if limit is None:
                 upkeep.read_relations(self.store, self.fact_reader, on_progress)
+                self.read_images(on_progress=on_progress)
                 if (tokens := self.token_embedder) is not None:
                     upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
         took, told = time.perf_counter() - started, self._told(changes)
         return AddResults(tuple(changes), len(self.pending()), took, told)
+
+    def read_images(
+        self, limit: int | None = None, *, on_progress: Callable[[int, int], None] | None = None
+    ) -> int:
+        """Read the text of images that wait for it, which `add` leaves to another thread; how many.
+
+        Their memories are found by it from then on. With an image embedder, images without a vector
+        get theirs. limit: at most so many. None are read where rapidocr is not installed (extra
+        `images`), or a memory limit has no room for it.
+        """
+        self._parts.require_open()
+        limit = None if limit is None else count_of(limit, "limit", least=0)
+        return looking.look(self, limit, on_progress=on_progress)
 
     def pending(self) -> list[PendingItem]:
         """Turns that are stored but not yet extracted from, with the last error of each."""
@@ -334,7 +337,7 @@ class Memory:
                 tx.set_caption(id, text, "user")
             if old.kind == "fact":
                 tx.set_relations(id, told, reader.version)
-            self._leave_unread(tx, [old])
+            ingest.leave_unread(self, tx, [old])
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     def delete(self, id: str) -> Change:
@@ -346,7 +349,7 @@ class Memory:
         now = utc_now()
         with self.store.transaction() as tx:
             tx.delete_memory(id, now)
-            self._leave_unread(tx, [old])
+            ingest.leave_unread(self, tx, [old])
         return changed(old, "DELETE", now)
 
     def delete_all(
@@ -363,18 +366,8 @@ class Memory:
             items = self.store.list(scope, include_invalid=True)
             for item in items:
                 tx.delete_memory(item.id, now)
-            self._leave_unread(tx, items)
+            ingest.leave_unread(self, tx, items)
         return AddResults(tuple(changed(item, "DELETE", now) for item in items))
-
-    def _leave_unread(self, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
-        """Take the turns of memories that were deleted or edited out of the pending work."""
-        turns = {source for item in gone if item.kind == "turn" for source in item.sources}
-        for piece in self.pending() if turns else ():
-            left = [turn for turn in piece.payload["turns"] if turn not in turns]
-            if len(left) < len(piece.payload["turns"]):
-                tx.finish_pending(piece.id)
-                if left:
-                    tx.add_pending(piece.task, {**piece.payload, "turns": left}, piece.scope)
 
     def erase(self, ids: str | Iterable[str]) -> list[str]:
         """Leave no trace of memories; the ids of all that went.
@@ -422,8 +415,9 @@ class Memory:
 
     def search(
         self,
-        query: str,
+        query: str | None = None,
         *,
+        image: bytes | str | Path | None = None,
         user_id: str | None = None,
         agent_id: str | None = None,
         run_id: str | None = None,
@@ -435,16 +429,20 @@ class Memory:
     ) -> SearchResults:
         """The live memories that fit a query best, by vectors and words, best first.
 
+        image: its bytes, path or data URI, in place of a query: images that are copies of it or, by
+        the image embedder, look like it; their scores are of another kind (`looking.alike`).
         filters: mem0's, on metadata and columns. threshold: leave out scores below it; scores lie
         in [0, 1] and mean the same for every query. explain: with the parts of each score. at: what
         was told by then and held then, in place of what holds now. An unknown scope finds nothing.
         Raises InputError on a bad query, filter, time or number.
         """
-        text_of(query, "query")
         top_k = count_of(top_k, "top_k")
         threshold = threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
         then = time_of(at, "at")
+        if image is not None and query is None:
+            return looking.found_alike(self, image, scope, _where(filters), then, top_k, threshold)
+        query = text_of(query, "query")
         held = None if then is None else unix_seconds(then)
         asked = Query(query, scope, _where(filters), at=held, top_k=top_k)
         index = self.index
@@ -457,8 +455,7 @@ class Memory:
         )
         if threshold is not None:
             scored = [s for s in scored if s.score >= threshold]
-        items = self.store.by_rowids([s.rowid for s in scored])
-        hits = tuple(Hit.of(items[s.rowid], s.score, s.parts) for s in scored if s.rowid in items)
+        hits = looking.hits(self, scored, query)
         told = relations_of(self.store, {hit.id: hit.score for hit in hits}, at=then)
         ended = time.perf_counter()
         return SearchResults(
@@ -633,6 +630,7 @@ class Memory:
         Waits for a write or an answer of the model that is under way in another thread; what is
         called after it raises StoreError.
         """
+        self._reader.close()
         self._parts.close()
 
     def __enter__(self) -> Memory:

@@ -28,6 +28,7 @@ __all__ = [
     "Evidence",
     "Hit",
     "Image",
+    "ImageLine",
     "ImageMime",
     "ImagePart",
     "Kind",
@@ -124,6 +125,20 @@ class ImagePart:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageLine:
+    """A line of text in an image. confidence: of the least certain part of it, from 0.5 to 1. box:
+    its four corners, the text's upper left first and then clockwise, in pixels (x, y) of the image
+    as it is seen upright."""
+
+    text: str
+    confidence: float
+    box: tuple[tuple[float, float], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"text": self.text, "confidence": self.confidence, "box": [*map(list, self.box)]}
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation. timestamp: ISO-8601 UTC. name: the speaker, if known."""
 
@@ -165,8 +180,8 @@ class Picture(Image):
     """An image with its bytes.
 
     data: without metadata but for its orientation; empty where only the thumbnail was asked for.
-    thumbnail: WebP. phash: dHash, 64 bits in hexadecimal. animated: data has more frames than the
-    one that the rest is of. ocr_boxes: JSON, a list of what was read and where.
+    thumbnail: WebP. phash: perceptual hash, 64 bits in hexadecimal. animated: data has more frames
+    than the one that the rest is of. ocr_boxes: JSON, a list of what was read and where.
     """
 
     data: bytes = field(repr=False)
@@ -214,22 +229,33 @@ class MemoryItem:
 
 @dataclass(frozen=True, kw_only=True)
 class Hit(MemoryItem):
-    """A memory found by a search. score: larger is better; parts (explain=True) sum to it."""
+    """A memory found by a search. score: larger is better; parts (explain=True) sum to it. line:
+    of an image, the one that was read in it and has most words of the query."""
 
     score: float
     parts: Mapping[str, float] | None = None
+    line: ImageLine | None = None
 
     @classmethod
-    def of(cls, item: MemoryItem, score: float, parts: Mapping[str, float] | None = None) -> Hit:
+    def of(
+        cls,
+        item: MemoryItem,
+        score: float,
+        parts: Mapping[str, float] | None = None,
+        line: ImageLine | None = None,
+    ) -> Hit:
         """A memory that was found."""
         hit = cls.__new__(cls)  # a frozen dataclass calls a function for each of its fields
-        vars(hit).update(vars(item), score=score, parts=parts)
+        vars(hit).update(vars(item), score=score, parts=parts, line=line)
         return hit
 
     def to_dict(self) -> dict[str, Any]:
         out = super().to_dict()
         if self.parts is None:
             del out["parts"]
+        del out["line"]
+        if self.line is not None:
+            out["line"] = self.line.to_dict()
         return out
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from clikit import Run, invoke
 
-from edgemem import Memory
+from edgemem import Memory, config
+from edgemem.pipeline import looking
 from edgemem.runtime import experts, generation, machine, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
@@ -24,6 +25,15 @@ def untuned() -> Iterator[None]:
     """The bundled model is loaded as it is, even where the user has tuned it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tune, "stored", lambda source: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unread() -> Iterator[None]:
+    """Images are stored and not read; test_looking.py does that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(config._PACKAGES, "ocr", ("not_here",))
+        patch.setattr(looking, "QUIET_S", 3600.0)
         yield
 
 

@@ -31,6 +31,7 @@ CALLS = {
     "stale_turns": (["id"], {}),
     "pending": (None, {}),
     "process_pending": (None, {}),
+    "read_images": (None, {}),
     "export_jsonl": ("out.jsonl", {}),
     "import_jsonl": ("in.jsonl", {}),
     "reindex": (None, {}),

@@ -39,6 +39,8 @@ WALLS = {
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
     "PIL": ["images/picture.py"],
+    "rapidocr": ["images/ocr.py"],
+    "omegaconf": ["images/ocr.py"],
     "snowballstemmer": ["language/en.py"],
     "threadpoolctl": ["kernels/__init__.py"],
     "pynvml": ["profile/measure.py"],

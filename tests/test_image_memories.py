@@ -141,10 +141,10 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
     with quick() as memory:
         (first,) = add(memory, SMALL)
         (second,) = add(memory, SMALL, said="The receipt.")
-        assert images.unread_images(memory.store, 9) == [first.image.id]
-        boxes = json.dumps([{"text": READ, "box": [0, 0, 9, 9]}])
+        assert images.unread(memory.store, 9) == [first.image.id]
+        boxes = json.dumps([{"text": READ, "confidence": 0.9, "box": [[0, 0], [9, 0], [9, 9]]}])
         pictures.set_read(memory, first.image.id, "done", READ, boxes)
-        assert images.unread_images(memory.store, 9) == []
+        assert images.unread(memory.store, 9) == []
         assert memory.get(first.id).memory == f"Photo\nText in it: {READ}"  # type: ignore[union-attr]
         assert texts(memory.search("xyzzyplugh", top_k=1)) != []
         (third,) = add(memory, SMALL)
@@ -467,6 +467,10 @@ def test_the_server_takes_openais_parts_and_gives_images_back() -> None:
             assert got.headers["x-content-type-options"] == "nosniff"
             assert opened(got.content).format == kind
         assert server.call("GET", f"/images/{'0' * 64}")[0] == 404
+        alike = server.ok("POST", "/search", {"image": uri(SMALL), "user_id": "ben"})["results"]
+        assert [hit["id"] for hit in alike] == [row["id"]] and alike[0]["score"] == 1.0
+        status, _, body = server.call("POST", "/search", {"image": "/etc/hosts", "user_id": "ben"})
+        assert status in (400, 422) and "give a data URI" in str(body)
         path = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
         for changed, told in (
             ({"user": None}, "this one cannot see"),

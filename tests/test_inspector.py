@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from memorykit import texts
 from serverkit import TOKEN, Running
 
 from edgemem import Memory
+from edgemem.pipeline import pictures
 
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 if BROWSER is None or DRIVER is None:
@@ -445,3 +447,45 @@ def test_nothing_is_asked_of_another_host_and_nothing_is_amiss(page: Page) -> No
     assert not [url for url in urls if TOKEN in url]
     assert not page.driver.get_cookies()
     assert page.driver.get_log("browser") == []  # nor has the browser refused anything
+
+
+# -- images --------------------------------------------------------------------------------------
+
+
+def test_an_image_is_shown_with_what_was_read_in_it_and_goes_when_it_is_erased(
+    page: Page, memory: Memory
+) -> None:
+    pytest.importorskip("PIL")
+    from imagekit import drawn, saved
+
+    said = {"role": "user", "content": "The receipt of the kayak."}
+    memory.add([said], images=[saved(drawn((400, 300)))], user_id="ana", infer=False)
+    (item,) = [each for each in memory.get_all(user_id="ana") if each.image]
+    assert item.image is not None
+    box = [[20, 30], [380, 30], [380, 90], [20, 90]]
+    boxes = json.dumps([{"text": "TOTAL 23.40", "confidence": 0.97, "box": box}])
+    pictures.set_read(memory, item.image.id, "done", "TOTAL 23.40", boxes)
+    page.search("total of the receipt")
+    (card,) = [a for a in page.all("a.card") if "TOTAL" in a.text]
+    assert "In it: “TOTAL 23.40”" in card.text
+    small = card.find_element(By.TAG_NAME, "img")
+    page.until(lambda: page.driver.execute_script("return arguments[0].naturalWidth", small) == 256)
+    assert small.get_attribute("alt") == "The receipt of the kayak."
+    page.tab_to("a.card", "TOTAL")
+    page.press(Keys.ENTER)
+    page.until(lambda: page.all("#detail figure"))
+    whole = page.one("#detail figure img")
+    page.until(lambda: page.driver.execute_script("return arguments[0].naturalWidth", whole) == 400)
+    (drawn_box,) = page.all("#detail polygon")
+    assert drawn_box.get_attribute("points") == "20,30 380,30 380,90 20,90"
+    page.tab_to("#detail .read button", "TOTAL 23.40")
+    assert drawn_box.get_attribute("class") == "on"
+    shown, outline = drawn_box.rect, whole.rect
+    assert abs(shown["width"] / outline["width"] - 0.9) < 0.02
+    page.press(Keys.TAB)
+    assert drawn_box.get_attribute("class") == ""
+    page.button("Erase for good…").click()
+    assert "thumbnail" in page.one("#dialog").text
+    page.button("Erase for good", "#dialog").click()
+    page.told("Erased")
+    assert memory.image(item.image.id) is None and not page.all("img.thumbnail")

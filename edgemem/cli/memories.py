@@ -101,6 +101,8 @@ def add(
         licence_note(settings)
     with open_memory(db, settings) as memory, working("Remembering …"):
         changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
+        if images and settings.image_text == "on":
+            memory.read_images()  # this process ends before the thread that would
     print_result(changes.to_dict(), map(change_line, changes))
     pending_note(changes.pending)
 

@@ -32,7 +32,17 @@ from edgemem.results import ImageMime, Picture, to_utc
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["MAX_BYTES", "MAX_PIXELS", "MIMES", "THUMBNAIL", "dhash", "outgoing", "pixels", "read"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_PIXELS",
+    "MIMES",
+    "THUMBNAIL",
+    "outgoing",
+    "phash",
+    "pixels",
+    "read",
+    "square",
+]
 
 MAX_BYTES = 33_554_432
 MAX_PIXELS = 50_000_000
@@ -42,7 +52,7 @@ THUMBNAIL = 256
 OUTGOING = 512
 """Pixels; a service shown it in low detail makes it no larger."""
 _DRAFT = 2 * THUMBNAIL  # at least so large is a JPEG decoded, for a thumbnail
-_HASH = 8
+_HASH, _HASHED = 8, 32  # frequencies that count, and pixels that they are of
 MIMES: dict[str, ImageMime] = {
     "JPEG": "image/jpeg",
     "PNG": "image/png",
@@ -101,7 +111,7 @@ def read(source: bytes | str | Path, *, place: bool = False) -> Picture:
         place=where,
         data=kept,
         thumbnail=out.getvalue(),
-        phash=_dhash(small),
+        phash=_phash(small),
         animated=animated,
     )
 
@@ -114,9 +124,21 @@ def pixels(data: bytes, longest: int) -> NDArray[np.uint8]:
         return np.array(small, dtype=np.uint8)
 
 
-def dhash(source: bytes | str | Path) -> str:
+def phash(source: bytes | str | Path) -> str:
     """The perceptual hash of a picture; see `Picture.phash`."""
     return read(source).phash
+
+
+def square(data: bytes, side: int, *, crop: bool) -> NDArray[np.uint8]:
+    """(side, side, 3) uint8 RGB, upright: its middle (crop), or all of it pressed into a square."""
+    from PIL import Image, ImageOps
+
+    seen = Image.fromarray(pixels(data, max(OUTGOING, 2 * side)))
+    bicubic = Image.Resampling.BICUBIC
+    fitted = (
+        ImageOps.fit(seen, (side, side), bicubic) if crop else seen.resize((side,) * 2, bicubic)
+    )
+    return np.asarray(fitted, dtype=np.uint8)
 
 
 def outgoing(data: bytes) -> bytes:
@@ -260,16 +282,20 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image.convert("RGBA" if image.has_transparency_data else "RGB")
 
 
-def _dhash(small: Image.Image) -> str:
-    """64 bits, of each whether a pixel is brighter than its neighbour to the left, in hexadecimal.
+def _phash(small: Image.Image) -> str:
+    """64 bits, of each whether one of the 8 × 8 lowest frequencies of the picture in grey is above
+    their median, in hexadecimal.
 
-    Source: Krawetz, "Kind of Like That" (2013), on 9 × 8 grey pixels.
+    Source: Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions" (2010),
+    without the mean. A hash of neighbouring pixels (dHash) takes noise on plain paper for content:
+    bench/LOG.md.
     """
     from PIL import Image
 
-    grey = small.convert("L").resize((_HASH + 1, _HASH), Image.Resampling.BOX)
-    values = np.asarray(grey, dtype=np.int16)
-    return np.packbits(np.diff(values, axis=1) > 0).tobytes().hex()
+    grey = small.convert("L").resize((_HASHED, _HASHED), Image.Resampling.BOX)
+    angles = np.outer(np.arange(_HASH), 2 * np.arange(_HASHED) + 1) * np.pi / (2 * _HASHED)
+    low = (np.cos(angles) @ np.asarray(grey, np.float64) @ np.cos(angles).T).ravel()
+    return np.packbits((low > np.median(low)) & (np.arange(low.size) > 0)).tobytes().hex()
 
 
 # -- metadata ----------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 
 from edgemem.budget import Choice, Plan, admit
-from edgemem.config import Settings
+from edgemem.config import NO_MODEL, Settings
 from edgemem.errors import ModelNotFound
 from edgemem.retrieval.index import CROSSOVER
 from edgemem.runtime import experts, llama, models, tune
 from edgemem.runtime.embedder import embedder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
+from edgemem.runtime.image_embedder import image_embedder_bytes
 from edgemem.runtime.tokens import MODEL, token_embedder_bytes
 
 __all__ = ["LIBRARIES_BYTES", "index_bytes", "plan", "predict"]
@@ -59,7 +60,7 @@ def predict(
 ) -> Callable[[Choice], dict[str, int]]:
     """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
     of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
-    adapters = embedder = tokens = 0
+    adapters = embedder = tokens = looks = 0
     with suppress(ModelNotFound):
         if engine is not None:
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
@@ -75,6 +76,9 @@ def predict(
     with suppress(ModelNotFound):
         embedder = embedder_bytes(models.find(settings.embedder))
     with suppress(ModelNotFound):
+        if settings.image_embedder != NO_MODEL:
+            looks = image_embedder_bytes(settings.image_embedder)
+    with suppress(ModelNotFound):
         tokens = token_embedder_bytes(models.find(MODEL))
 
     def parts(choice: Choice) -> dict[str, int]:
@@ -84,6 +88,7 @@ def predict(
             "adapters": adapters,
             "embedder": embedder,
             "token_embedder": tokens if choice.careful else 0,
+            "image_embedder": looks,
             "index": index_bytes(counts["vectors"], dim or DIM, choice.vectors),
         }
 

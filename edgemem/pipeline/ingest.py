@@ -9,7 +9,7 @@ works pending pieces off.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import ModelError
+from edgemem.errors import ModelError, StoreError, StoreLocked
 from edgemem.graph import facts as graph
 from edgemem.inputs import NO_WORDS
 from edgemem.results import Change, MemoryItem, Message, Query, Scope, to_utc, utc_now
@@ -36,12 +36,14 @@ __all__ = [
     "EXTRACT",
     "added",
     "is_searchable",
+    "leave_unread",
     "pairs_to_extract",
     "payload",
     "said",
     "stored_turn",
     "turn_memory",
     "work_off",
+    "work_off_all",
 ]
 
 EXTRACT = "extract"
@@ -149,6 +151,32 @@ def payload(
 ) -> dict[str, Any]:
     """The pending work of extracting from a pair of turns (their ids)."""
     return {"turns": list(turns), "metadata": metadata, "expires_at": expires_at}
+
+
+def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
+    """What working pieces off has changed. The caller holds the work lock."""
+    changes: list[Change] = []
+    for piece in pieces:
+        try:
+            changes += work_off(memory, piece)
+        except StoreLocked:
+            break  # they stay pending
+        except StoreError:
+            # While the model read them, the turns may have been deleted by somebody else.
+            if any(left.id == piece.id for left in memory.pending()):
+                raise
+    return changes
+
+
+def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
+    """Take the turns of memories that were deleted or edited out of the pending work."""
+    turns = {source for item in gone if item.kind == "turn" for source in item.sources}
+    for piece in memory.pending() if turns else ():
+        left = [turn for turn in piece.payload["turns"] if turn not in turns]
+        if len(left) < len(piece.payload["turns"]):
+            tx.finish_pending(piece.id)
+            if left:
+                tx.add_pending(piece.task, {**piece.payload, "turns": left}, piece.scope)
 
 
 def work_off(memory: Memory, item: PendingItem) -> list[Change]:

@@ -17,9 +17,17 @@ from numpy.typing import NDArray
 
 from edgemem import cachefile
 from edgemem.budget import Plan
-from edgemem.config import Settings
-from edgemem.errors import DimensionMismatch, ModelError, ModelNotFound, StoreError, StoreFull
+from edgemem.config import NO_MODEL, Settings
+from edgemem.errors import (
+    ConfigError,
+    DimensionMismatch,
+    ModelError,
+    ModelNotFound,
+    StoreError,
+    StoreFull,
+)
 from edgemem.graph.facts import FactReader
+from edgemem.images.ocr import OCR_BYTES, Ocr
 from edgemem.language import is_other_language, is_other_script
 from edgemem.pipeline import admission
 from edgemem.retrieval.matching import QueryTokens
@@ -27,6 +35,7 @@ from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
+from edgemem.runtime.image_embedder import ImageEmbedder
 from edgemem.runtime.machine import give_back
 from edgemem.runtime.models import DEFAULT_EMBEDDER
 from edgemem.runtime.tokens import TokenEmbedder
@@ -72,10 +81,13 @@ class Parts:
         self._judge: Engine | None = None
         self._embedder = embedder
         self._token_embedder = token_embedder
+        self._ocr: Ocr | None = None
+        self._image_embedder: ImageEmbedder | None = None
         self._index: Memories | None = None
         # Not to be taken inside a transaction: `close` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
+        self.looking = threading.Lock()  # one looks at images at a time
         self._closed = False
         self._warned = False  # that the embedder knows English alone
         self.plan: Plan | None = None
@@ -184,6 +196,37 @@ class Parts:
                 with suppress(ModelNotFound):
                     self._token_embedder = TokenEmbedder.load(n_threads=self.settings.n_threads)
             return self._token_embedder
+
+    def ocr(self) -> Ocr | None:
+        """What reads the text of images, kept until `drop_ocr`; None where it is not installed, or
+        what is loaded leaves no room for it under a memory limit.
+
+        Raises ModelError if one of its files is damaged.
+        """
+        with self._lock:
+            self.require_open()
+            plan = self.plan
+            if plan is not None and plan.total_bytes + OCR_BYTES > plan.limit_bytes:
+                return None
+            if self._ocr is None:
+                with suppress(ConfigError):
+                    self._ocr = Ocr.load(n_threads=self.settings.n_threads)
+            return self._ocr
+
+    def drop_ocr(self) -> None:
+        """Give the memory of what reads images back: there is nothing to read for a while."""
+        with self._lock:
+            self._ocr = None
+        give_back()
+
+    def image_embedder(self) -> ImageEmbedder | None:
+        """The CLIP or SigLIP pair of the settings, or None. Raises ModelNotFound, ModelError."""
+        with self._lock:
+            self.require_open()
+            s = self.settings
+            if self._image_embedder is None and s.image_embedder != NO_MODEL:
+                self._image_embedder = ImageEmbedder.load(s.image_embedder, n_threads=s.n_threads)
+            return self._image_embedder
 
     def query_vector(self, query: str) -> NDArray[np.float32] | None:
         """A query's vector, (dim,) of length 1; None where the embedder knows English alone and

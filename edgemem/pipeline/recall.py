@@ -229,9 +229,10 @@ def evidence_of(
     for hit in hits:
         edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
-        # What is read in an image, no turn says.
+        # What is read in an image, no turn says; its lines stay apart where all is one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
-            found[hit.id] = Evidence(hit.memory, hit.valid_from, source=hit)
+            text = ". ".join(hit.memory.splitlines()) if hit.kind == "image" else hit.memory
+            found[hit.id] = Evidence(text, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
             text = hit.memory if edited else _holding(turn.content, over.get(turn.id, ()))

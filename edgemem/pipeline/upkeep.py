@@ -27,7 +27,7 @@ from edgemem.retrieval import alignment as alignments
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
-from edgemem.store import Store
+from edgemem.store import Store, images
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
@@ -371,6 +371,7 @@ def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str
             }
             for piece in store.pending(EXTRACT)
         ],
+        "unread_images": len(images.unread(store)),
         "embedder": store.meta("embedder_model"),
         "aligned_from": store.meta("aligned_from"),
         "token_embedder": store.meta("token_model"),

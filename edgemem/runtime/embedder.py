@@ -23,7 +23,16 @@ from edgemem.runtime import models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
-__all__ = ["SESSION_BYTES", "Embedder", "embedder_bytes", "file_tokenizer", "split_windows", "unit"]
+__all__ = [
+    "SESSION_BYTES",
+    "Embedder",
+    "embedder_bytes",
+    "file_tokenizer",
+    "open_session",
+    "read_tokenizer",
+    "split_windows",
+    "unit",
+]
 
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
@@ -88,7 +97,7 @@ class Embedder:
             if not tokenizer_file.is_file():
                 tokenizer_file = _bundled_tokenizer(DEFAULT_TOKENIZER)
         tokenizer = _load_tokenizer(tokenizer_file)
-        session = _load_session(model_file, n_threads or min(cores(), _MAX_THREADS))
+        session = _load_session(model_file, n_threads)
         label = known.name if known is not None else model_file.stem
         give_back()
         return cls(session, tokenizer, model_id=f"{label}@{digest[:12]}")
@@ -298,7 +307,7 @@ def _bundled_tokenizer(name: str) -> Path:
 
 
 def _load_tokenizer(file: Path) -> Any:
-    tokenizer = _read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
+    tokenizer = read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
     if len(tokenizer.encode("").ids) != 2:
         raise ModelError(
             f"The tokenizer {file} does not put one token before and one after a text, as BERT's "
@@ -316,10 +325,14 @@ def _library() -> Any:
     return onnxruntime
 
 
-def _load_session(file: Path, n_threads: int) -> Any:
+def open_session(file: Path, n_threads: int | None = None) -> Any:
+    """An onnxruntime session of a model's file.
+
+    n_threads: None means one per usable core, four at most. Raises ModelNotFound, ModelError.
+    """
     onnxruntime = _library()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = n_threads
+    options.intra_op_num_threads = n_threads or min(cores(), _MAX_THREADS)
     options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
@@ -327,7 +340,7 @@ def _load_session(file: Path, n_threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # it would print errors that are raised as well
     try:
-        session = _small_session(file, options) or onnxruntime.InferenceSession(
+        return _small_session(file, options) or onnxruntime.InferenceSession(
             str(file), options, providers=_PROVIDERS
         )
     except Exception as exc:  # onnxruntime's errors share no base class of their own
@@ -337,6 +350,10 @@ def _load_session(file: Path, n_threads: int) -> Any:
             f"{file} is not a model that onnxruntime can load ({exc}). It is damaged or of another "
             "kind: get it again, or give an ONNX file."
         ) from exc
+
+
+def _load_session(file: Path, n_threads: int | None) -> Any:
+    session = open_session(file, n_threads)
     inputs = {i.name for i in session.get_inputs()}
     shape = session.get_outputs()[0].shape
     if not (
@@ -387,7 +404,7 @@ def file_tokenizer(
     Special tokens are not added. Raises ModelNotFound or ModelError; the function InputError on
     half of a surrogate pair.
     """
-    tokenizer = _read_tokenizer(file)
+    tokenizer = read_tokenizer(file)
 
     def offsets(text: str) -> NDArray[np.int64]:
         utf8(text)
@@ -397,7 +414,7 @@ def file_tokenizer(
     return offsets
 
 
-def _read_tokenizer(file: str | os.PathLike[str]) -> Any:
+def read_tokenizer(file: str | os.PathLike[str]) -> Any:
     """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelNotFound, ModelError."""
     from tokenizers import Tokenizer
 

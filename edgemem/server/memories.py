@@ -33,6 +33,7 @@ from edgemem.server.service import (
     whole,
     wrong,
 )
+from edgemem.store import images
 from edgemem.store.receipts import receipts
 from edgemem.store.relations import entities
 from edgemem.store.store import Browsed, browse, owners, replacements
@@ -113,11 +114,16 @@ def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("POST", "/search")
 def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """POST /search: query, whose memories, filters, top_k, threshold, explain."""
+    """POST /search: query, or an image as a data URI; whose memories, filters, top_k, threshold,
+    explain."""
+    image = field(given, "image", str)
+    if image is not None and image[:5].lower() != "data:":  # a path would be this machine's
+        raise wrong("image", image, "give a data URI such as data:image/png;base64,…")
     filters = field(given, "filters", dict)
     top_k = field(given, "top_k", int)
     hits = service.memory.search(
-        field(given, "query", str, ""),
+        field(given, "query", str) if image is not None else field(given, "query", str, ""),
+        image=image,
         **_scope(given, needed=not filters),
         filters=filters,
         top_k=field(given, "limit", int, _FOUND) if top_k is None else top_k,
@@ -283,6 +289,19 @@ def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
         "memory": _with_ties(memory, found)[0],
         "turns": _turns(memory, found[0].item.sources),
         "history": memory.history(id),
+        **_of_image(memory, found[0].item),
+    }
+
+
+def _of_image(memory: Memory, item: MemoryItem) -> dict[str, Any]:
+    """What was read in a memory's image, and the other memories that are of it."""
+    if item.image is None:
+        return {}
+    id = item.image.id
+    also = memory.store.get([s.memory_id for s in images.shown_by(memory.store, id)])
+    return {
+        "lines": [line.to_dict() for line in images.lines(memory.store, [id]).get(id, ())],
+        "also": [{"id": o.id, "memory": o.memory} for o in also.values() if o.id != item.id],
     }
 
 
@@ -390,13 +409,13 @@ _TYPES = {
 }
 _NAMES = (
     "inspector.css", "icon.svg", "inspector.js", "api.js", "dom.js", "lists.js", "memory.js",
-    "graph.js",
+    "graph.js", "picture.js",
 )  # fmt: skip
 # Beside those that the guard gives every answer.
 _HEADERS = {
     # The page's own files and nothing else; no text can become a script, not by our mistake either.
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     ),

@@ -29,6 +29,7 @@ __all__ = [
     "ABOUT_ITSELF",
     "NOTHING_FOUND",
     "NOT_KNOWN",
+    "UNSEEN",
     "answer",
     "expert_prompt",
     "expert_target",
@@ -36,6 +37,9 @@ __all__ = [
 ]
 
 NOTHING_FOUND = "I have nothing about that in my memory."
+
+UNSEEN = "I have only its caption and its text, and they do not tell."
+"""Of an image, where no model that can see has looked at it."""
 
 ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
@@ -80,12 +84,14 @@ def answer(
     *,
     speaker: str,
     before: tuple[str, str] | None = None,
+    unknown: str = NOTHING_FOUND,
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
     speaker: who asks. before: what was said before it in a conversation, and answered; an expert
-    is shown that. Memories that do not fit the context window beside more relevant ones are left
-    out. Raises ContextOverflow when the question alone does not fit.
+    is shown that. unknown: the answer where an expert finds that they do not tell. Memories that do
+    not fit the context window beside more relevant ones are left out. Raises ContextOverflow when
+    the question alone does not fit.
     """
     expert = engine.expert("generation")
     write = partial(expert_prompt, before=before) if expert else _prompt
@@ -107,7 +113,7 @@ def answer(
         options["within"] = [shown_text(memory) for memory in shown] or None
         return engine.stream(prompt, **options)
     options["fork"] = expert_target(None), expert_target("Yes"), SURE
-    return Stream(_checked(engine.stream(prompt, **options), prompt))
+    return Stream(_checked(engine.stream(prompt, **options), prompt, unknown))
 
 
 def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
@@ -123,8 +129,8 @@ def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
     return "\n".join(lines)
 
 
-def _checked(stream: Stream, prompt: str) -> Generator[str, None, Generation]:
-    """An expert's answer, an item of its list at a time; its refusal is put in our words."""
+def _checked(stream: Stream, prompt: str, unknown: str) -> Generator[str, None, Generation]:
+    """An expert's answer, an item of its list at a time; its refusal is put as `unknown`."""
     text = sent = ""
     try:
         for piece in stream:
@@ -138,7 +144,7 @@ def _checked(stream: Stream, prompt: str) -> Generator[str, None, Generation]:
     result = stream.result
     assert result is not None
     if text.strip(" .").lower() in ("", NOT_KNOWN.lower()):
-        text = NOTHING_FOUND
+        text = unknown
     text = max(_listed(text, prompt), sent, key=len)  # what was shown cannot be taken back
     if text != sent:
         yield text[len(sent) :]

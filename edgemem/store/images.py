@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgemem.errors import StoreError, StoreFull
-from edgemem.results import Picture, utc_now
+from edgemem.errors import InputError, StoreError, StoreFull
+from edgemem.results import ImageLine, Picture, utc_now
 from edgemem.store.database import roll_back
 from edgemem.store.rows import LISTED, as_json, damaged
 
@@ -35,14 +36,18 @@ __all__ = [
     "image",
     "import_image",
     "insert",
+    "lines",
     "link",
+    "looks",
     "problems",
     "set_caption",
+    "set_embedding",
     "set_ocr",
     "shown_by",
     "sweep",
     "text_of",
-    "unread_images",
+    "unread",
+    "without_embedding",
 ]
 
 INLINE_BYTES = 65_536
@@ -125,6 +130,13 @@ def set_ocr(
     )
     if done.rowcount == 0:
         raise StoreError(f"there is no image {id!r:.80}; it may have been erased meanwhile")
+
+
+def set_embedding(connection: sqlite3.Connection, id: str, model_id: str, vector: bytes) -> None:
+    """Store an image's vector, float32; nothing if it is not there any more."""
+    connection.execute(
+        "UPDATE images SET embedding_model = ?, embedding = ? WHERE id = ?", (model_id, vector, id)
+    )
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
@@ -227,10 +239,49 @@ def text_of(store: Store, id: str) -> str | None:
     return rows[0][0] if rows else None
 
 
-def unread_images(store: Store, limit: int) -> list[str]:
-    """The ids of images whose text is still to be read."""
-    sql = "SELECT id FROM images WHERE ocr_state = 'pending' ORDER BY id LIMIT ?"
-    return [row[0] for row in store.select(sql, limit)]
+_KNOWN = f"EXISTS (SELECT 1 FROM {_ALIVE} WHERE l.image = i.id)"
+
+
+def unread(store: Store, limit: int | None = None) -> list[str]:
+    """The ids of images that a memory is of and whose text is still to be read, oldest first."""
+    return _ids(store, "i.ocr_state = 'pending'", limit)
+
+
+def without_embedding(store: Store, model_id: str, limit: int | None = None) -> list[str]:
+    """The ids of images that a memory is of and that lack an embedding of this model."""
+    return _ids(store, "i.embedding_model IS NOT ?", limit, model_id)
+
+
+def _ids(store: Store, condition: str, limit: int | None, *params: str) -> list[str]:
+    sql = f"SELECT i.id FROM images i WHERE {condition} AND {_KNOWN} ORDER BY i.rowid LIMIT ?"
+    return [row[0] for row in store.select(sql, *params, -1 if limit is None else limit)]
+
+
+def looks(
+    store: Store, rowids: Sequence[int], model_id: str | None
+) -> list[tuple[int, str, bytes | None]]:
+    """Of the images of memories (their rowids): the rowid, the perceptual hash, and the embedding
+    where it is of this model."""
+    return store.select(
+        "SELECT l.memory, i.phash, CASE WHEN i.embedding_model = ? THEN i.embedding END "
+        f"FROM memory_images l JOIN images i ON i.id = l.image WHERE l.memory {LISTED} "
+        "ORDER BY l.memory",
+        model_id,
+        as_json(rowids),
+    )
+
+
+def lines(store: Store, ids: Iterable[str]) -> dict[str, list[ImageLine]]:
+    """What was read in images, by their id."""
+    sql = f"SELECT id, ocr_boxes FROM images WHERE id {LISTED} AND ocr_boxes IS NOT NULL"
+    return {id: _lines(boxes) for id, boxes in store.select(sql, as_json(ids))}
+
+
+def _lines(boxes: str) -> list[ImageLine]:
+    return [
+        ImageLine(row["text"], row["confidence"], tuple((x, y) for x, y in row["box"]))
+        for row in json.loads(boxes)
+    ]
 
 
 def _picture(row: tuple[Any, ...], data: bytes) -> Picture:
@@ -305,6 +356,14 @@ def import_image(
     rowids = dict(connection.execute(sql, (wanted,)).fetchall())
     if not rowids:
         return False  # they were erased while the import went on
+    if row["ocr_boxes"] is not None:
+        try:
+            _lines(row["ocr_boxes"])
+        except (ValueError, KeyError, TypeError) as exc:
+            raise InputError(
+                f"an image has no list of {{text, confidence, box}} in 'ocr_boxes' ({exc!r}); "
+                "export it again"
+            ) from exc
     facts = {name: row[name] for name in _FACTS if name != "size_bytes"}
     data = row["data"]
     picture = Picture(

@@ -282,6 +282,11 @@ class Transaction:
         with self.step() as connection:
             images.set_ocr(connection, id, state, text, boxes)
 
+    def set_image_embedding(self, id: str, model_id: str, vector: bytes) -> None:
+        """The vector of an image, float32; see `images.set_embedding`."""
+        with self.step() as connection:
+            images.set_embedding(connection, id, model_id, vector)
+
     def import_image(self, row: Mapping[str, Any]) -> bool:
         """Store an image of an export; whether anything of it is new."""
         with self.step() as connection:

@@ -31,7 +31,7 @@ export function dropToken() {
   sessionStorage.removeItem(KEY);
 }
 
-async function call(method, path, body) {
+async function ask(method, path, body) {
   const token = sessionStorage.getItem(KEY) ?? "";
   // A header cannot carry other characters, so no token has them.
   if (!/^[\x21-\x7e]+$/.test(token)) {
@@ -50,18 +50,21 @@ async function call(method, path, body) {
   } catch {
     throw new Refused(0, "The server does not answer. Is `edgemem serve` still running?");
   }
-  const told = await response.json().catch(() => ({}));
   if (!response.ok) {
+    const told = await response.json().catch(() => ({}));
     throw new Refused(response.status, told.detail ?? `The server refused this (${response.status}).`);
   }
-  return told;
+  return response;
 }
+
+const call = async (...given) => (await ask(...given)).json().catch(() => ({}));
 
 const at = (id) => `memories/${encodeURIComponent(id)}`;
 
 export const overview = () => call("GET", "inspect/overview");
 export const browse = (given) => call("GET", `inspect/memories?${new URLSearchParams(given)}`);
 export const search = (given) => call("POST", "search", { ...given, explain: true });
+export const picture = async (path) => (await ask("GET", `images/${path}`)).blob();
 export const memory = (id) => call("GET", `inspect/${at(id)}`);
 export const entities = (given) => call("GET", `inspect/entities?${new URLSearchParams(given)}`);
 export const relations = (given) => call("GET", `inspect/relations?${new URLSearchParams(given)}`);

@@ -16,6 +16,14 @@ export function el(tag, given = {}, ...children) {
   return made;
 }
 
+/** An element of an SVG. given: attributes. */
+export function shape(tag, given, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(given)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+}
+
 /** What somebody wrote: in its own direction, its line breaks kept. */
 export const said = (text, more = {}) => el("p", { class: "said", dir: "auto", text, ...more });
 

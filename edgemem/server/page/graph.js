@@ -1,8 +1,7 @@
 // Who and what is known: the list of names, and one of them with all that is told of it.
 
-import { $, count, day, el, linkTo } from "./dom.js";
+import { $, count, day, el, linkTo, shape } from "./dom.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = 12; // neighbours in the picture; the list has all
 
 const entityLink = (name, more = {}) =>
@@ -77,11 +76,4 @@ function picture(name, told) {
   });
   svg.append(shape("circle", { cx: 0, cy: 0, r: 7, class: "own" }));
   return svg;
-}
-
-function shape(tag, given, text = "") {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(given)) made.setAttribute(name, value);
-  made.textContent = text;
-  return made;
 }

@@ -1,5 +1,6 @@
 // The lists: memories, the timeline, what waits, what was sent. Each function gives one element.
 
+import { thumbnail } from "./picture.js";
 import { KINDS, count, day, el, facts, linkTo, month, said, stateOf, time } from "./dom.js";
 
 // What each part of a score is of; the names are those of `edgemem search --explain`.
@@ -43,7 +44,9 @@ function card(item) {
         el("span", { text: number(item.score) })),
   );
   const text = el("span", { class: "said short", dir: "auto", text: item.memory });
-  const link = el("a", { class: "card", href: `#/memory/${encodeURIComponent(item.id)}` }, text, about);
+  const line = item.line && el("span", { class: "soft", dir: "auto", text: `In it: “${item.line.text}”` });
+  const link = el("a", { class: "card", href: `#/memory/${encodeURIComponent(item.id)}` },
+    item.image && thumbnail(item.image), text, line, about);
   return el("li", {}, link, item.parts && whyThisScore(item));
 }
 

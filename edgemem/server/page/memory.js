@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { $, KINDS, count, el, facts, linkTo, said, stateOf, time } from "./dom.js";
 import { turnList } from "./lists.js";
+import { pictureOf } from "./picture.js";
 
 const EVENTS = { ADD: "added", UPDATE: "changed", DELETE: "ended" };
 
@@ -34,6 +35,7 @@ export function showMemory(found, back, done) {
       ["Metadata", metadata(item.metadata)],
       ["Id", el("code", { text: item.id })],
     ]),
+    ...(item.image ? [pictureOf(found)] : []),
     el("h3", { text: "What it was taken from" }),
     found.turns.length
       ? turnList(found.turns)
@@ -150,7 +152,10 @@ async function eraseForGood(item, done) {
     "Erase it for good?",
     [el("p", { text: `This takes away ${memories} and ${turns}, and their history. ` +
         "It cannot be undone: all that came from the same words goes, and what a chat asked and " +
-        "answered, which may repeat them." }),
+        "answered, which may repeat them." +
+        (found.memories.some((row) => row.image)
+          ? " An image goes with its thumbnail and what was read in it, unless another memory is of it."
+          : "") }),
       el("div", { class: "extent", tabindex: "0", role: "group", "aria-label": "What would go" },
         el("h3", { text: memories }),
         el("ul", {}, ...found.memories.map((row) => el("li", { dir: "auto", text: row.memory }))),
