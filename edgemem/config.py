@@ -138,9 +138,10 @@ class Settings:
     compares the words of a query with those of a memory one by one (ColBERT): it finds more, takes
     3 kB of disk a memory, and needs the extra `colbert`; without it, it is `fast`. tuned: `on` uses
     the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
-    `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
-    take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud:
-    the `[cloud]` table.
+    `demo` do so at their first start; `off` does neither. encryption: `ask` lets `edgemem chat` ask
+    at its first start whether to encrypt the store; `off` asks nothing. memory_limit: what all that
+    is loaded may take in memory, such as `1GB`, or `none`; what does not fit is turned down
+    (budget.py). cloud: the `[cloud]` table.
     """
 
     db: Path
@@ -157,6 +158,7 @@ class Settings:
     vectors: Literal["float32", "int8"] = "float32"
     retrieval: Literal["fast", "careful"] = "fast"
     tuned: Literal["on", "off"] = "on"
+    encryption: Literal["ask", "off"] = "ask"
     memory_limit: str = NO_LIMIT
     cloud: CloudSettings = field(default_factory=CloudSettings)
 
@@ -195,6 +197,7 @@ _CHOICES = {
     "vectors": ("float32", "int8"),
     "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
+    "encryption": ("ask", "off"),
     "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from storekit import add, child, finished, indexed, memory
 
+from edgemem import vault
 from edgemem.store import Store
 
 KILLS = int(os.environ.get("EDGEMEM_KILLS", "15"))
@@ -54,8 +55,17 @@ def written(store: Store, n: str) -> None:
     assert store.get([f"old{n}"]) == {} != store.get([f"old{n}"], include_deleted=True)
 
 
-def test_killed_writers_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
+@pytest.fixture(params=["plain", "vault"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place of a new store; of a vault, this process and its children find the key."""
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    file = tmp_path / "a.db"
+    if request.param == "vault":
+        vault.create(file, vault.new_key(), way="file")
+    return file
+
+
+def test_killed_writers_lose_nothing_acknowledged(path: Path) -> None:
     choose = random.Random(os.urandom(8))
     acknowledged: list[str] = []
     for number in range(KILLS):
@@ -129,10 +139,7 @@ store.erase(["secret"])
     "statement", ["INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')", "VACUUM",
                   "PRAGMA wal_checkpoint", "DELETE FROM meta"]
 )  # fmt: skip
-def test_an_erase_that_is_killed_is_finished_by_the_next_open(
-    tmp_path: Path, statement: str
-) -> None:
-    path = tmp_path / "a.db"
+def test_an_erase_that_is_killed_is_finished_by_the_next_open(path: Path, statement: str) -> None:
     with Store.open(path) as store:
         add(store, memory("secret", "xyzzyplugh " * 400), memory("kept"))
     dying = child(DIES_WHILE_SCRUBBING, path, statement)

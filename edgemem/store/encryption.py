@@ -13,6 +13,7 @@ a copy-on-write file system, a snapshot) may keep the old bytes; nothing here ca
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import threading
@@ -29,7 +30,7 @@ from edgemem.store import schema
 from edgemem.store.database import open_file, resolved, sqlite_errors, work_lock
 from edgemem.vault import Vault, Way
 
-__all__ = ["decrypt", "encrypt", "is_plain", "vault_of"]
+__all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
 
 _PLAIN = b"SQLite format 3\0"
 _BLOCK = 1 << 20
@@ -61,6 +62,32 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
     if vault is not None and vault.id != found["id"]:
         raise VaultLocked(f"the key is not that of {file}; it belongs to another vault")
     return vault or vaults.unlock(file)
+
+
+def vault_for(
+    path: str | os.PathLike[str], key: bytes | str | None, passphrase: str | None
+) -> Vault | None:
+    """The vault that a caller's key or passphrase opens, or makes where there is no store yet.
+
+    None without either, and for a store in memory: `Store.open` seeks a key then. Raises
+    InputError if the store is plain, VaultLocked if the key or passphrase is not its own.
+    """
+    if (key is None and passphrase is None) or os.fspath(path) == ":memory:":
+        return None
+    file = resolved(path)
+    if vaults.is_vault(file):
+        return vaults.unlock(file, key=key, passphrase=passphrase)
+    if file.exists() and file.stat().st_size:
+        if key is None:
+            raise InputError(
+                f"{file} is no vault; open it without a passphrase, or encrypt it: "
+                "edgemem vault lock"
+            )
+        return vaults.of_key(key)  # of a vault that has lost its file of ways
+    vault = vaults.new_key() if key is None else vaults.of_key(key)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    vaults.create(file, vault, way="passphrase" if key is None else None, passphrase=passphrase)
+    return vault
 
 
 def encrypt(
@@ -173,7 +200,10 @@ def _finish(file: Path) -> None:
         return
     plain, old = is_plain(file), _beside(file, ".old")
     try:
-        _shred(_beside(file, ".moving"))
+        for suffix in (".moving", ".moving-journal"):
+            _shred(_beside(file, suffix))
+        for half in file.parent.glob(f".{glob.escape(file.name)}.vault.*"):
+            half.unlink(missing_ok=True)
         if old.exists() and old.samefile(file):
             old.unlink()
         _shred(old)

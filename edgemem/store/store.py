@@ -125,7 +125,7 @@ class Store:
             vault = encryption.vault_of(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
         with ExitStack() as opened:
-            with sqlite_errors(name):
+            with sqlite_errors(name, encrypted=key is not None):
                 writer = database.connect(name, busy_timeout_s, key, apsw=apsw)
                 opened.callback(writer.close)
                 schema.prepare(writer, file, busy_timeout_s, key)
