@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import glob
 import hashlib
 import json
 import os
@@ -205,7 +206,9 @@ def _write(store: Path, vault_id: str, state: State, ways: list[dict[str, Any]])
 def _replace(file: Path, data: bytes) -> None:
     """Put a file in its place that its owner alone may read; it is on the disk then."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        for half in file.parent.glob(f".{glob.escape(file.name)}.*"):
+            half.unlink(missing_ok=True)  # of a writer that was killed: an old way may be in it
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(handle, "wb") as out:

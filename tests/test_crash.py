@@ -68,7 +68,8 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_killed_writers_lose_nothing_acknowledged(path: Path) -> None:
     choose = random.Random(os.urandom(8))
     acknowledged: list[str] = []
-    for number in range(KILLS):
+    kills = KILLS // 3 if vault.is_vault(path) else KILLS
+    for number in range(kills):
         writer = child(WRITER, path)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n", writer.communicate()[1]
@@ -90,14 +91,14 @@ def test_killed_writers_lose_nothing_acknowledged(path: Path) -> None:
             assert len(indexed(store, "new OR old OR n*")) == turns
             assert store.check() == []
     names = [line.strip() for line in acknowledged]
-    assert len(names) == len(set(names)) >= KILLS // 2
+    assert len(names) == len(set(names)) >= kills // 2
     with Store.open(path) as store:
         stored = {t.id.removeprefix("turn") for t in store.recent_turns(limit=10**9)}
         assert set(names) <= stored
-        assert len(stored) - len(names) <= KILLS  # at most one not yet acknowledged by each
+        assert len(stored) - len(names) <= kills  # at most one not yet acknowledged by each
         for n in stored:
             written(store, n)
-    print(f"{KILLS} kills, {len(names)} acknowledged writes, none lost", file=sys.stderr)
+    print(f"{kills} kills, {len(names)} acknowledged writes, none lost", file=sys.stderr)
 
 
 OPENER = """

@@ -13,7 +13,6 @@ a copy-on-write file system, a snapshot) may keep the old bytes; nothing here ca
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import threading
@@ -172,7 +171,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             with copy.open("rb+") as written:
                 os.fsync(written.fileno())
             for name in ("-wal", "-shm", "-journal"):
-                _beside(file, name).unlink(missing_ok=True)
+                _shred(_beside(file, name))
             os.link(file, old)
             os.replace(copy, file)
             sync_folder(file.parent)
@@ -202,8 +201,6 @@ def _finish(file: Path) -> None:
     try:
         for suffix in (".moving", ".moving-journal"):
             _shred(_beside(file, suffix))
-        for half in file.parent.glob(f".{glob.escape(file.name)}.vault.*"):
-            half.unlink(missing_ok=True)
         if old.exists() and old.samefile(file):
             old.unlink()
         _shred(old)
