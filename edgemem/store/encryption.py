@@ -25,7 +25,7 @@ from typing import Any
 from edgemem import vault as vaults
 from edgemem.cachefile import sync_folder
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked, VaultLocked
-from edgemem.store import schema
+from edgemem.store import images, schema
 from edgemem.store.database import open_file, resolved, sqlite_errors, work_lock
 from edgemem.vault import Vault, Way
 
@@ -159,8 +159,10 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
         now.execute("COMMIT")
         schema.inspect(now, str(file))
         now.execute("PRAGMA temp_store = MEMORY")
-        now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         try:
+            if old_key is None:
+                images.take_in(now, _beside(file, ".images"))
+            now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
             if (wal := _beside(file, "-wal")).exists():  # all of it is in the file now
                 _overwrite(wal)
             now.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -209,6 +211,10 @@ def _finish(file: Path) -> None:
                 rest = beside.name.removeprefix(file.name)
                 if rest != beside.name and _BESIDE.fullmatch(rest):
                     _shred(beside)
+        if not plain and (folder := _beside(file, ".images")).is_dir():  # all is in the file now
+            for image in folder.iterdir():
+                _shred(image)
+            folder.rmdir()
     except OSError as exc:
         raise StoreFull(
             f"what is left of the plain store beside {file} cannot be deleted "
