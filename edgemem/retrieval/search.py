@@ -203,7 +203,8 @@ class Candidates:
     rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
     the first columns are and so which weights belong to them. places: (n,) int64, the turn's memory
     that each was taken from, else itself. images: (n,) bool, which are images. around: (n, AROUND)
-    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, of `match`; None of a fast search.
+    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, of `match`; None of a fast
+    search.
 
     A candidate without token vectors is scored by what else is known of it, with the weights of a
     fast search, and stands among the others: both scores are probabilities. Were the whole query
