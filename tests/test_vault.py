@@ -22,6 +22,7 @@ from edgemem import Memory
 from edgemem import vault as vaults
 from edgemem.cli.output import remember_typed, typed_before
 from edgemem.errors import ConfigError, InputError, StoreCorrupt, StoreLocked, VaultLocked
+from edgemem.pipeline.upkeep import opened_lines
 from edgemem.store import Store, database, encryption
 from edgemem.store.cipher import Connection
 
@@ -380,6 +381,12 @@ def test_a_move_that_is_killed_loses_nothing_and_leaves_no_plain_copy() -> None:
 # -- exports ---------------------------------------------------------------------------------------
 
 
+def imported(into: Memory, file: Path) -> int:
+    """With the passphrase of the vault that the export comes from."""
+    with file.open(encoding="utf-8") as lines:
+        return into.import_jsonl(opened_lines(lines, into.store.vault, PASSPHRASE))
+
+
 def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path: Path) -> None:
     out = tmp_path / "out.sealed"
     with quick(tmp_path / "a.db", passphrase=PASSPHRASE) as opened:
@@ -388,7 +395,7 @@ def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path: Pa
     with quick(tmp_path / "b.db") as other:
         with pytest.raises(VaultLocked):
             other.import_jsonl(out)
-        assert other.import_jsonl(out, passphrase=PASSPHRASE) == 15
+        assert imported(other, out) == 15
         assert sorted(texts(other.get_all())) == sorted(SAID[:5])
         with pytest.raises(InputError, match="a plain store has no key"):
             other.export_jsonl(tmp_path / "no", sealed=True)
@@ -397,7 +404,7 @@ def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path: Pa
                    [lines[0], lines[1][:-9] + "AAAAAAA=\n", *lines[2:]]):  # fmt: skip
         out.write_text("".join(broken))
         with quick(tmp_path / "c.db") as other, pytest.raises(InputError, match="sealed export"):
-            other.import_jsonl(out, passphrase=PASSPHRASE)
+            imported(other, out)
 
 
 # -- the connection --------------------------------------------------------------------------------
