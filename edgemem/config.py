@@ -141,9 +141,10 @@ class Settings:
     compares the words of a query with those of a memory one by one (ColBERT): it finds more, takes
     3 kB of disk a memory, and needs the extra `colbert`; without it, it is `fast`. tuned: `on` uses
     the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
-    `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
-    take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py).
-    image_place: `keep` notes where a photo was taken, if it says so; `drop` does not.
+    `demo` do so at their first start; `off` does neither. encryption: `ask` lets `edgemem chat` ask
+    at its first start whether to encrypt the store; `off` asks nothing. memory_limit: what all that
+    is loaded may take in memory, such as `1GB`, or `none`; what does not fit is turned down
+    (budget.py). image_place: `keep` notes where a photo was taken, if it says so; `drop` does not.
     image_text: `on` reads what is written in images after they were stored, if rapidocr is there;
     `off` leaves that to `edgemem doctor --retry`. image_embedder: the folder of a CLIP or SigLIP
     model in ONNX (runtime/image_embedder.py), or `none`. cloud: the `[cloud]` table.
@@ -163,6 +164,7 @@ class Settings:
     vectors: Literal["float32", "int8"] = "float32"
     retrieval: Literal["fast", "careful"] = "fast"
     tuned: Literal["on", "off"] = "on"
+    encryption: Literal["ask", "off"] = "ask"
     memory_limit: str = NO_LIMIT
     image_place: Literal["drop", "keep"] = "drop"
     image_text: Literal["on", "off"] = "on"
@@ -204,6 +206,7 @@ _CHOICES = {
     "vectors": ("float32", "int8"),
     "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
+    "encryption": ("ask", "off"),
     "image_place": ("drop", "keep"),
     "image_text": ("on", "off"),
     "cloud.images": ("off", "on"),
@@ -494,13 +497,19 @@ _PACKAGES = {
     "serve": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "train": ("torch", "transformers", "gguf"),
+    "vault": ("apsw", "nacl"),
     "images": ("PIL",),
     "ocr": ("rapidocr",),
 }
-_NEEDED_BY = {"train": "training", "images": "an image", "ocr": "the text of an image"}
+_NEEDED_BY = {
+    "train": "training",
+    "images": "an image",
+    "ocr": "the text of an image",
+    "vault": "an encrypted store",
+}
 
 
-def require(extra: Literal["serve", "mcp", "train", "images", "ocr"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "images", "ocr", "vault"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.

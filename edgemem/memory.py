@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Literal
 
 import numpy as np
@@ -63,6 +62,7 @@ from edgemem.runtime.engine import Engine
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
+from edgemem.store.encryption import vault_for
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.images import image
 from edgemem.store.relations import entity_ids, normalised, relations, relations_of
@@ -83,7 +83,8 @@ class Memory:
     engine, embedder, token_embedder: models to use instead of loading those that `settings` names
     (the caller closes them); with the last one, retrieval is careful. memory_limit_bytes: of all
     that is loaded, in place of the setting; what does not fit is turned down, as `plan` says, and
-    MemoryBudgetExceeded raised if that is not enough.
+    MemoryBudgetExceeded raised if that is not enough. passphrase, or key (32 bytes, or a recovery
+    code): of an encrypted store, which is made if it is not there; without them see `vault.unlock`.
     Every method may raise StoreError and its kinds, also when this is closed; adding with
     infer=True also ModelError.
 
@@ -101,11 +102,14 @@ class Memory:
         token_embedder: TokenEmbedder | None = None,
         settings: Settings | None = None,
         memory_limit_bytes: int | None = None,
+        passphrase: str | None = None,
+        key: bytes | str | None = None,
     ) -> None:
         self.settings = settings or load_settings()
         if memory_limit_bytes is not None:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
-        self.store = Store.open(path if path is not None else self.settings.db)
+        path = path if path is not None else self.settings.db
+        self.store = Store.open(path, vault=vault_for(path, key, passphrase))
         self._parts = Parts(self.store, self.settings, engine, embedder, token_embedder)
         self._reader = looking.Reader(lambda stop: looking.look(self, stop=stop))
 
@@ -570,25 +574,28 @@ class Memory:
 
     # -- upkeep --------------------------------------------------------------------------------
 
-    def export_jsonl(self, file: str | Path | IO[str]) -> int:
+    def export_jsonl(self, file: str | Path | IO[str], *, sealed: bool = False) -> int:
         """Write everything as JSON lines; how many. `import_jsonl` gives back the same store.
 
-        file: a path, written anew in one step, or an open text file. Raises StoreFull if it cannot
-        be written.
+        file: a path, written anew in one step, or an open text file. sealed: each line with the
+        key of this store, which must be a vault; without it the lines are plain, also a vault's.
+        Raises StoreFull if it cannot be written.
         """
         self._parts.require_open()
-        return upkeep.export_jsonl(self.store, file)
+        return upkeep.export_jsonl(self.store, file, sealed=sealed)
 
     def import_jsonl(
-        self, file: str | Path | IO[str], *, on_progress: Callable[[int], None] | None = None
+        self, file: str | Path | Iterable[str], *, on_progress: Callable[[int], None] | None = None
     ) -> int:
         """Store the rows of an export; how many were new. May be run again after a stop.
 
+        A sealed export is opened with this store's key, or another that `vault.open_ways` finds.
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
         embedder = self.embedder
-        return upkeep.import_jsonl(lambda: self._writing(embedder), embedder, file, on_progress)
+        writing, vault = lambda: self._writing(embedder), self.store.vault
+        return upkeep.import_jsonl(writing, embedder, file, on_progress, vault)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.
@@ -636,12 +643,7 @@ class Memory:
     def __enter__(self) -> Memory:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _existing(self, id: str) -> MemoryItem:

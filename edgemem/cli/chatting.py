@@ -42,6 +42,7 @@ from edgemem.cli.output import (
     when,
     who,
 )
+from edgemem.cli.vault import offer_vault
 from edgemem.errors import EdgememError, InputError
 from edgemem.results import Scope
 
@@ -93,8 +94,9 @@ def chat(model: str | None, experts: str | None, scope: dict[str, Any], db: str 
     """
     settings = settings_with(model=model, experts=experts)
     licence_note(settings)
+    passphrase = offer_vault(db, settings)
     tune_first(settings)
-    with open_memory(db, settings) as memory:
+    with open_memory(db, settings, passphrase) as memory:
         if stdin_is_terminal():
             note("Loading the model …")
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once

@@ -13,6 +13,7 @@ import click
 
 from edgemem.cli.output import (
     JSON,
+    ask_passphrase,
     change_line,
     cli,
     db_option,
@@ -275,18 +276,21 @@ IMPORT_ID = "import_id"
 
 @cli.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
 @json_option
-def export(file: str, memory: Memory) -> None:
+def export(file: str, sealed: bool, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
     """
+    if memory.store.vault is not None and not sealed:
+        note("The store is encrypted and this export is not; --sealed encrypts it.")
     if file == "-":
-        memory.export_jsonl(sys.stdout)
+        memory.export_jsonl(sys.stdout, sealed=sealed)
         return
     with working("Exporting …"):
-        count = memory.export_jsonl(Path(file))
+        count = memory.export_jsonl(Path(file), sealed=sealed)
     remark = f"{plural(count, 'row')} written to {file}."
     print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
 
@@ -350,13 +354,25 @@ def import_files(
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:
+    from edgemem.pipeline.upkeep import SEALED, opened_lines
+
     with open(path, "rb") as file:
         total = sum(1 for line in file if line.strip())
-    with progress("Importing", total) as advance:
-        try:
-            new = memory.import_jsonl(path, on_progress=advance)
-        except InputError as exc:
-            raise InputError(f"{path}: {exc}") from exc
+        file.seek(0)
+        total -= 2 * file.readline().startswith(SEALED.encode())  # the ways to the key, and the end
+
+    def read(passphrase: str | None) -> int:
+        with progress("Importing", total) as advance:
+            if passphrase is None:
+                return memory.import_jsonl(path, on_progress=advance)
+            with open(path, encoding="utf-8") as file:
+                lines = opened_lines(file, memory.store.vault, passphrase)
+                return memory.import_jsonl(lines, on_progress=advance)
+
+    try:
+        new = ask_passphrase(read)
+    except InputError as exc:
+        raise InputError(f"{path}: {exc}") from exc
     return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
 
 

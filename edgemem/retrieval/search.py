@@ -49,6 +49,7 @@ from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
+from edgemem.vault import Vault
 
 __all__ = [
     "FEATURES",
@@ -434,15 +435,19 @@ class Memories:
                 return own
         return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
 
-    def save_metrics(self, path: str | os.PathLike[str], *, model_id: str) -> bool:
+    def save_metrics(
+        self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
+    ) -> bool:
         """As `whitening.save`, of what was last taken in."""
         stamp, vectors = self._snapshot(model_id)
-        return whitening.save(Path(path), self.whitening, vectors, stamp)
+        return whitening.save(Path(path), self.whitening, vectors, stamp, vault)
 
-    def load_metrics(self, path: str | os.PathLike[str], *, model_id: str) -> bool:
+    def load_metrics(
+        self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
+    ) -> bool:
         """As `whitening.load`. Call it after `apply`."""
         stamp, vectors = self._snapshot(model_id)
-        return whitening.load(Path(path), self.whitening, vectors, stamp)
+        return whitening.load(Path(path), self.whitening, vectors, stamp, vault)
 
     def _snapshot(self, model_id: str) -> tuple[whitening.Stamp, Callable[[Key], Vectors]]:
         """What a file of now would be stamped with, and whose vectors are which."""

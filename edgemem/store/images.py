@@ -3,7 +3,7 @@
 An image of at most INLINE_BYTES lies in its row, a larger one in a file of the folder
 `STORE.images` that is called by its SHA-256. Files are written and deleted under the store's write
 lock, and written before the transaction ends: one without a row is of a write that was not
-committed, or was erased, and is swept. A store in memory has no folder.
+committed, or was erased, and is swept. A store in memory has no folder, nor has a vault.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ __all__ = [
     "set_ocr",
     "shown_by",
     "sweep",
+    "take_in",
     "text_of",
     "unread",
     "without_embedding",
@@ -168,6 +169,18 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def take_in(connection: sqlite3.Connection, folder: Path) -> None:
+    """Put the images that lie in the folder into their rows; nobody else may write meanwhile.
+
+    One whose file is not there stays without; a schema from before images has none.
+    """
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'images'").fetchone():
+        for (id,) in connection.execute("SELECT id FROM images WHERE data IS NULL").fetchall():
+            with suppress(FileNotFoundError):
+                data = (folder / id).read_bytes()
+                connection.execute("UPDATE images SET data = ? WHERE id = ?", (data, id))
 
 
 def sweep(connection: sqlite3.Connection, folder: Path | None) -> None:
