@@ -180,7 +180,7 @@ class Store:
         with self._write_lock:
             with self.transaction() as tx:
                 ids = writing.erase_rows(tx, tuple(memory_ids))
-            self._scrub()
+            self.scrub()
         return ids
 
     def reset(self) -> None:
@@ -191,10 +191,11 @@ class Store:
         with self._write_lock:
             with self.transaction() as tx:
                 writing.reset_rows(tx)
-            self._scrub()
+            self.scrub()
 
-    def _scrub(self) -> None:
-        with self._read_lock:
+    def scrub(self) -> None:
+        """Leave no byte of what a transaction has erased. Raises StoreLocked as `erase` does."""
+        with self._write_lock, self._read_lock:
             database.scrub(self._writer, self.path, self._busy_timeout_s)
 
     # --- reading ---
