@@ -524,7 +524,7 @@ def erase_rows(
         connection.execute(  # of these, other devices look for turns that are not known here
             "INSERT INTO sync_rows SELECT 'root', j.value, clock, device, clock, NULL "
             "FROM json_each(?) j, sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
-            (as_json(memory_ids),),
+            (as_json(set(memory_ids).intersection(ids)),),
         )
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
     return ids

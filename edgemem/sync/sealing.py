@@ -17,7 +17,7 @@ __all__ = ["OtherCode", "code_of", "new_secret", "open_sealed", "proof", "seal",
 
 MAGIC = b"EDGESYN1"
 SECRET_BYTES = 14
-_NAME_BYTES, _NONCE_BYTES = 4, 24
+_NAME_BYTES, _NONCE_BYTES, _TAG_BYTES = 4, 24, 16
 
 
 class OtherCode(Exception):
@@ -85,7 +85,8 @@ def seal(secret: bytes, data: bytes, context: str) -> bytes:
 def open_sealed(secret: bytes, data: bytes | None, context: str) -> bytes | None:
     """What was sealed; None if it is not whole, or another file. Raises OtherCode."""
     start = len(MAGIC) + _NAME_BYTES
-    if data is None or len(data) < start + _NONCE_BYTES or not data.startswith(MAGIC):
+    least = start + _NONCE_BYTES + _TAG_BYTES
+    if data is None or len(data) < least or not data.startswith(MAGIC):
         return None
     if data[len(MAGIC) : start] != _derived(secret, b"name")[:_NAME_BYTES]:
         raise OtherCode
