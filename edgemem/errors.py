@@ -6,6 +6,7 @@
     ├ MemoryBudgetExceeded  what is to be loaded does not fit the memory limit (has its parts)
     ├ ModelError   ├ ModelNotFound ├ AdapterError ├ ContextOverflow
     ├ StoreError   ├ SchemaVersionError ├ DimensionMismatch ├ StoreCorrupt ├ StoreLocked ├ StoreFull
+    ├ StoreError   ├ VaultLocked
     └ CloudError   ├ CloudDisabled ├ CloudTimeout ├ CloudRejected
 
 A message says what was given, what is allowed, and what to do next. Errors of dependencies are
@@ -31,6 +32,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreLocked",
+    "VaultLocked",
 ]
 
 
@@ -106,6 +108,10 @@ class StoreLocked(StoreError):
 
 class StoreFull(StoreError):
     """No room, or no permission, to write."""
+
+
+class VaultLocked(StoreError):
+    """An encrypted store whose key is wrong or not at hand."""
 
 
 class CloudError(EdgememError):

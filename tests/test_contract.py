@@ -38,6 +38,9 @@ WALLS = {
     "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
+    "apsw": ["store/cipher.py"],
+    "nacl": ["vault.py"],
+    "keyring": ["vault.py"],
     "snowballstemmer": ["language/en.py"],
     "threadpoolctl": ["kernels/__init__.py"],
     "pynvml": ["profile/measure.py"],
@@ -99,7 +102,7 @@ ROOMS = {
     for room, allowed in re.findall(r"^\| (\w+) \| [^|]+ \|([^|]*)\|$", ARCHITECTURE, re.M)
     if room != "room"
 }
-BASE = {"budget", "cachefile", "config", "errors", "inputs", "results"}
+BASE = {"budget", "cachefile", "config", "errors", "inputs", "results", "vault"}
 
 
 def room_of(module: str) -> str:

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from filelock import FileLock, Timeout
 
+from edgemem.config import require
 from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked
 from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
@@ -180,10 +182,30 @@ def make_file(file: Path) -> None:
         )
 
 
-def connect(name: str, busy_timeout_s: float) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-    )
+def open_file(
+    name: str, busy_timeout_s: float, key: bytes | None, apsw: bool = False
+) -> sqlite3.Connection:
+    """A bare connection, in autocommit mode. key, apsw: as `connect`."""
+    if key is None and not apsw:
+        return sqlite3.connect(
+            name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+    require("vault")
+    from edgemem.store.cipher import Connection
+
+    return cast("sqlite3.Connection", Connection(name, busy_timeout_s, key))
+
+
+def connect(
+    name: str, busy_timeout_s: float, key: bytes | None = None, *, apsw: bool = False
+) -> sqlite3.Connection:
+    """A connection to a store's file, with the store's pragmas.
+
+    key: of an encrypted file's pages, 32 bytes. apsw: also a plain file through apsw, whose
+    connection is `.raw` then; no other connection of this process may have the file open through
+    sqlite3. Raises ConfigError without the extra `vault`, if it is needed.
+    """
+    connection = open_file(name, busy_timeout_s, key, apsw)
     connection.create_function("edgemem_fold", 1, fold, deterministic=True)
     for pragma in (
         "foreign_keys = ON",
@@ -259,15 +281,18 @@ def generation(connection: sqlite3.Connection) -> int:
 # --- copies of the file -----------------------------------------------------------------------
 
 
-def backup(path: Path, version: int) -> None:
-    """Copy the file, through SQLite, to `<file>.v<version>.bak`. The caller holds its lock."""
+def backup(path: Path, version: int, key: bytes | None) -> None:
+    """Copy the file, through SQLite, to `<file>.v<version>.bak`, encrypted if it is.
+
+    The caller holds its lock. key: as `connect`.
+    """
     target = path.with_name(f"{path.name}.v{version}.bak")
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
     partial = target.with_name(f"{path.name}.v{version}.{uuid.uuid4().hex[:8]}.bak")
     try:
-        with closing(sqlite3.connect(path, isolation_level=None)) as source:
+        with closing(open_file(str(path), 5.0, key)) as source:
             os.close(os.open(partial, os.O_CREAT | os.O_RDWR, 0o600))
-            with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+            with closing(open_file(str(partial), 5.0, key)) as copy:
                 source.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
         with partial.open("r+b") as written:

@@ -365,9 +365,11 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
     return int(version)
 
 
-def prepare(connection: sqlite3.Connection, file: Path | None, timeout_s: float) -> None:
+def prepare(
+    connection: sqlite3.Connection, file: Path | None, timeout_s: float, key: bytes | None = None
+) -> None:
     """Bring a file's schema up to date. It is looked at before anything is written: another
-    program's file is left as it is. file: None for a store in memory."""
+    program's file is left as it is. file: None for a store in memory. key: of its pages."""
 
     def step() -> None:
         if inspect(connection, str(file or ":memory:")) == 0:
@@ -380,13 +382,13 @@ def prepare(connection: sqlite3.Connection, file: Path | None, timeout_s: float)
                     "on a local disk"
                 )
         connection.execute("PRAGMA synchronous = FULL")
-        migrate(connection, file)
+        migrate(connection, file, key)
 
     # Two processes may open a new file at once; turning WAL on does not wait by itself.
     patiently(step, timeout_s)
 
 
-def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
+def migrate(connection: sqlite3.Connection, path: Path | None, key: bytes | None = None) -> None:
     """Bring the file up to this version's schema. path: None for a store in memory.
 
     All steps are one transaction, after a copy of an older file. Safe when several processes do it
@@ -399,7 +401,7 @@ def migrate(connection: sqlite3.Connection, path: Path | None) -> None:
     try:
         version = inspect(connection, name)
         if 0 < version < len(MIGRATIONS) and path is not None:
-            backup(path, version)
+            backup(path, version, key)
         for step in MIGRATIONS[version:]:
             step(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

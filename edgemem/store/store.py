@@ -19,7 +19,7 @@ import numpy as np
 
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import database, schema, writing
+from edgemem.store import database, encryption, schema, writing
 from edgemem.store.changes import Changes, read_changes
 from edgemem.store.database import sqlite_errors
 from edgemem.store.filters import Where
@@ -45,6 +45,7 @@ from edgemem.store.rows import (
     unpack_vectors,
 )
 from edgemem.store.writing import Transaction
+from edgemem.vault import Vault
 
 __all__ = [
     "Browsed",
@@ -74,9 +75,10 @@ LIVE = (
 class Store:
     """An open store; make one with `Store.open`. Safe to use from several threads.
 
-    path: the file, or None for a store in memory. Times are ISO-8601 UTC text; `now` defaults to
-    the present. Readers see one snapshot each. Every method may raise StoreLocked, StoreFull or
-    StoreCorrupt, and StoreError once the store is closed.
+    path: the file, or None for a store in memory. vault: what its file, and whatever else holds
+    something of it, is sealed with; None for a plain store. Times are ISO-8601 UTC text; `now`
+    defaults to the present. Readers see one snapshot each. Every method may raise StoreLocked,
+    StoreFull or StoreCorrupt, and StoreError once the store is closed.
     """
 
     def __init__(
@@ -85,36 +87,51 @@ class Store:
         writer: sqlite3.Connection,
         reader: sqlite3.Connection,
         busy_timeout_s: float,
+        vault: Vault | None = None,
     ) -> None:
         self.path = path
+        self.vault = vault
         self._name = str(path or ":memory:")
         self._writer, self._reader = writer, reader
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if reader is writer else threading.RLock()
         self._busy_timeout_s = busy_timeout_s
         self._closed = False
+        encryption.OPEN.add(self)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, busy_timeout_s: float = 5.0) -> Store:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        busy_timeout_s: float = 5.0,
+        vault: Vault | None = None,
+        apsw: bool = False,
+    ) -> Store:
         """Open a store, new or old, and bring its schema up to date.
 
         path: a file, made if it is not there (readable by its owner only), or ":memory:".
         busy_timeout_s: how long to wait for another process's write before StoreLocked.
-        Raises StoreCorrupt if the file is damaged or another program's, SchemaVersionError if a
-        newer edgemem wrote it, StoreFull if it cannot be made or written.
+        vault: of an encrypted store; without it its key is sought (`vault.unlock`). apsw: as
+        `database.connect`.
+        Raises VaultLocked if a key is wrong or not found, StoreCorrupt if the file is damaged or
+        another program's, SchemaVersionError if a newer edgemem wrote it, StoreFull if it cannot
+        be made or written, ConfigError without the extra `vault` if it is needed.
         """
         file = None if os.fspath(path) == ":memory:" else database.resolved(path)
         name = str(file or ":memory:")
         if file is not None:
             database.make_file(file)
+            vault = encryption.vault_of(file, vault, busy_timeout_s)
+        key = None if vault is None else vault.page_key
         with ExitStack() as opened:
             with sqlite_errors(name):
-                writer = database.connect(name, busy_timeout_s)
+                writer = database.connect(name, busy_timeout_s, key, apsw=apsw)
                 opened.callback(writer.close)
-                schema.prepare(writer, file, busy_timeout_s)
+                schema.prepare(writer, file, busy_timeout_s, key)
                 reader = writer
                 if file is not None:
-                    reader = database.connect(name, busy_timeout_s)
+                    reader = database.connect(name, busy_timeout_s, key, apsw=apsw)
                     opened.callback(reader.close)
                     reader.execute("PRAGMA query_only = ON")
                 # An interrupted erase is finished first; if another process reads or the disk is
@@ -122,13 +139,14 @@ class Store:
                 with suppress(StoreLocked, StoreFull):
                     database.scrub(writer, file, busy_timeout_s)
             opened.pop_all()
-        return cls(file, writer, reader, busy_timeout_s)
+        return cls(file, writer, reader, busy_timeout_s, vault)
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         with self._write_lock, self._read_lock:
             if not self._closed:
                 self._closed = True
+                encryption.OPEN.discard(self)
                 with sqlite_errors(self._name):
                     self._reader.close()
                     self._writer.close()
@@ -458,7 +476,7 @@ class Store:
             return
         self._require_open()
         with sqlite_errors(self._name):
-            connection = database.connect(self._name, self._busy_timeout_s)
+            connection = self._connect()
             try:
                 connection.execute("BEGIN")
                 yield from export_rows(connection)
@@ -472,6 +490,11 @@ class Store:
             if self._writer.in_transaction:
                 raise StoreError("a transaction is open in this thread; end it before check()")
             return database.problems(self._writer, self._name)
+
+    def _connect(self) -> sqlite3.Connection:
+        key = None if self.vault is None else self.vault.page_key
+        apsw = not isinstance(self._reader, sqlite3.Connection)
+        return database.connect(self._name, self._busy_timeout_s, key, apsw=apsw)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -1,0 +1,153 @@
+"""SQLite with encrypted pages: SQLite3 Multiple Ciphers behind the names of Python's sqlite3.
+
+The only importer of apsw. What it raises is raised as sqlite3's error of the same code, so the rest
+of this room need not know which of the two is below. `Connection.raw` is apsw's own connection,
+for what sqlite3 lacks (sessions and changesets).
+
+Two SQLite libraries in one process do not see each other's locks: closing a file in one drops those
+of the other. So a file must not be open through both, and a vault is never opened with sqlite3.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import apsw
+
+from edgemem.errors import ConfigError
+
+__all__ = ["Connection"]
+
+_Params = Sequence[Any] | Mapping[str, Any]
+_CIPHER = "chacha20"  # each page with a nonce and a Poly1305 tag of its own
+
+
+class Connection:
+    """What the store uses of sqlite3.Connection, in autocommit mode, over apsw.
+
+    name: a file, a `file:` URI or ":memory:". key: of its pages, 32 bytes; None for a plain file.
+    Raises sqlite3's errors; ConfigError if an apsw is installed that cannot encrypt.
+    """
+
+    def __init__(self, name: str, busy_timeout_s: float = 5.0, key: bytes | None = None) -> None:
+        if not hasattr(apsw, "mc_version"):  # it would take the key, and write in plain
+            raise ConfigError(
+                "the package apsw that is installed here cannot encrypt; run: "
+                "pip uninstall apsw && pip install --force-reinstall 'edgemem-runtime[vault]'"
+            )
+        with _Errors():
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
+            self.raw = apsw.Connection(name, flags=flags)
+            self.raw.set_busy_timeout(int(busy_timeout_s * 1000))
+            if key is not None:
+                self.raw.execute(f"PRAGMA cipher = '{_CIPHER}'")
+                self.raw.execute(f"PRAGMA key = 'raw:{key.hex()}'")
+
+    def execute(self, sql: str, params: _Params = ()) -> Cursor:
+        with _Errors():
+            return Cursor(self.raw.execute(sql, params), self.raw)
+
+    def executemany(self, sql: str, rows: Iterable[_Params]) -> Cursor:
+        with _Errors():
+            return Cursor(self.raw.executemany(sql, rows), self.raw)
+
+    @property
+    def in_transaction(self) -> bool:
+        with _Errors():
+            return self.raw.in_transaction
+
+    @property
+    def total_changes(self) -> int:
+        with _Errors():
+            return self.raw.total_changes()
+
+    def create_function(
+        self, name: str, narg: int, function: Callable[..., Any], *, deterministic: bool = False
+    ) -> None:
+        with _Errors():
+            self.raw.create_scalar_function(name, function, narg, deterministic=deterministic)
+
+    def set_trace_callback(self, callback: Callable[[str], object] | None) -> None:
+        def traced(_cursor: object, sql: str, _params: object) -> bool:
+            if callback is not None:
+                callback(sql)
+            return True
+
+        self.raw.set_exec_trace(traced)
+
+    def backup(self, target: Connection) -> None:
+        """Copy all pages into a file that has the same key, or none as this one."""
+        with _Errors(), target.raw.backup("main", self.raw, "main") as copying:
+            copying.step()
+
+    def close(self) -> None:
+        with _Errors():
+            self.raw.close()
+
+
+class Cursor:
+    """The rows of one statement, and what it has changed."""
+
+    __slots__ = ("_cursor", "_raw", "arraysize")
+
+    def __init__(self, cursor: apsw.Cursor, raw: apsw.Connection) -> None:
+        self._cursor, self._raw = cursor, raw
+        self.arraysize = 1
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        with _Errors():
+            yield from self._cursor
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        with _Errors():
+            return self._cursor.fetchone()
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        with _Errors():
+            return self._cursor.fetchall()
+
+    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
+        with _Errors():
+            return list(islice(self._cursor, self.arraysize if size is None else size))
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the connection's last INSERT, UPDATE or DELETE has changed."""
+        return self._raw.changes()
+
+    @property
+    def lastrowid(self) -> int:
+        return self._raw.last_insert_rowid()
+
+
+class _Errors:
+    """Raise sqlite3's errors in place of apsw's. A class: it is entered for every statement."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
+        if exc is not None and isinstance(exc, apsw.Error):
+            raise _as_sqlite3(exc) from exc
+
+
+def _as_sqlite3(exc: Any) -> Exception:
+    if isinstance(exc, apsw.ConnectionClosedError | apsw.CursorClosedError):
+        return sqlite3.ProgrammingError("Cannot operate on a closed database.")
+    if isinstance(exc, apsw.NoMemError):
+        return MemoryError()
+    kind: type[sqlite3.Error] = sqlite3.OperationalError
+    if isinstance(exc, apsw.ConstraintError | apsw.MismatchError):
+        kind = sqlite3.IntegrityError
+    elif isinstance(exc, apsw.CorruptError | apsw.NotADBError | apsw.FormatError):
+        kind = sqlite3.DatabaseError
+    elif not hasattr(exc, "extendedresult"):  # not SQLite's: wrong bindings, two threads at once
+        return sqlite3.ProgrammingError(str(exc))
+    ours = kind(str(exc))
+    ours.sqlite_errorcode = exc.extendedresult
+    return ours

@@ -1,0 +1,414 @@
+"""The key of an encrypted store, and the ways to it that lie beside the store in `STORE.vault`.
+
+Knows keys, passphrases and sealed bytes; knows no SQLite and no rows. The only importer of nacl and
+keyring.
+
+The key is 32 random bytes that never change. A *way* is a copy of it, sealed (XChaCha20-Poly1305)
+under what a passphrase gives (Argon2id), under a key in the system's keyring, or under one in a
+file that its owner alone may read. So a new passphrase rewrites a few hundred bytes and no page.
+The recovery code is the key itself in letters: it opens the store without any other file.
+
+From the key come others, one for SQLite's pages and one for each kind of file beside the store.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from edgemem.cachefile import sync_folder
+from edgemem.config import config_dir, require
+from edgemem.errors import InputError, StoreCorrupt, StoreFull, VaultLocked
+
+__all__ = [
+    "PASSPHRASE_VARIABLE",
+    "Vault",
+    "Way",
+    "by_keyring",
+    "create",
+    "is_vault",
+    "keyring_works",
+    "new_key",
+    "of_key",
+    "read",
+    "remove",
+    "set_passphrase",
+    "set_state",
+    "unlock",
+    "vault_file",
+]
+
+FORMAT = 1
+PASSPHRASE_VARIABLE = "EDGEMEM_PASSPHRASE"
+LEAST_PASSPHRASE = 8
+# RFC 9106's second choice; libsodium has one lane. 0.2 to 0.4 s on a slow core.
+OPS, MEM_BYTES = 3, 64 * 2**20
+MOST_OPS, MOST_MEM_BYTES = 16, 2**30  # of a file that anyone may have written
+MOST_FILE_BYTES = 100_000
+_SERVICE = "edgemem"
+_VERSION, _NONCE = b"\x01", 24  # of sealed bytes: version, nonce, ciphertext and tag
+_GROUP, _CHECK_BYTES = 4, 3
+
+Way = Literal["keyring", "passphrase", "file"]
+State = Literal["locking", "locked", "unlocking"]
+
+
+class Vault:
+    """The key of one store. id: tells keys apart, and nothing of the key. page_key: SQLite's."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self.id = self.subkey("id").hex()[:32]
+        self.page_key = self.subkey("pages")
+
+    def __repr__(self) -> str:
+        return f"Vault({self.id})"
+
+    def subkey(self, purpose: str) -> bytes:
+        """32 bytes for one purpose, which tell nothing of those for another."""
+        return hashlib.blake2b(purpose.encode(), key=self._key, digest_size=32).digest()
+
+    def seal(self, data: bytes, purpose: str) -> bytes:
+        """The bytes, encrypted and authenticated; `unseal` wants the same purpose. Adds 41."""
+        return _sealed(self.subkey(purpose), data, purpose)
+
+    def unseal(self, data: bytes, purpose: str) -> bytes:
+        """What was sealed. Raises StoreCorrupt on a changed byte, another key or purpose."""
+        opened = _unsealed(self.subkey(purpose), data, purpose)
+        if opened is None:
+            raise StoreCorrupt(
+                f"sealed bytes ({purpose}) were changed, or belong to another store; go back to "
+                "a copy of them"
+            )
+        return opened
+
+    def recovery_code(self) -> str:
+        """The key in letters and digits, in groups of four, with a checksum."""
+        data = self._key + hashlib.blake2b(self._key, digest_size=_CHECK_BYTES).digest()
+        text = base64.b32encode(data).decode()
+        return "-".join(text[i : i + _GROUP] for i in range(0, len(text), _GROUP))
+
+
+def _sealed(key: bytes, data: bytes, purpose: str) -> bytes:
+    from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
+
+    nonce = secrets.token_bytes(_NONCE)
+    return _VERSION + nonce + encrypt(data, purpose.encode(), nonce, key)
+
+
+def _unsealed(key: bytes, data: bytes, purpose: str) -> bytes | None:
+    from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
+    from nacl.exceptions import CryptoError
+
+    head = len(_VERSION) + _NONCE
+    if not data.startswith(_VERSION) or len(data) < head + 16:
+        return None
+    try:
+        return decrypt(data[head:], purpose.encode(), data[len(_VERSION) : head], key)
+    except CryptoError:
+        return None
+
+
+def new_key() -> Vault:
+    """A vault of a new, random key."""
+    require("vault")
+    return Vault(secrets.token_bytes(32))
+
+
+def of_key(key: bytes | str) -> Vault:
+    """The vault of a key: 32 bytes, or a recovery code. Raises InputError on anything else."""
+    require("vault")
+    if isinstance(key, str):
+        key = _from_code(key)
+    if not isinstance(key, bytes) or len(key) != 32:
+        raise InputError(
+            "a key is 32 bytes, or the recovery code of `edgemem vault export-recovery`"
+        )
+    return Vault(key)
+
+
+def _from_code(code: str) -> bytes:
+    # What a hand or an eye takes for another: none of these is in the alphabet.
+    text = code.upper().translate(str.maketrans("018", "OLB", " -\n\t"))
+    try:
+        data = base64.b32decode(text)
+    except (binascii.Error, ValueError):
+        data = b""
+    key = data[:-_CHECK_BYTES]
+    if len(key) != 32 or hashlib.blake2b(key, digest_size=_CHECK_BYTES).digest() != data[32:]:
+        raise InputError(
+            f"the recovery code has a slip of the pen ({len(text)} letters and digits, 56 are "
+            "right); compare it with what you printed"
+        )
+    return key
+
+
+# --- the file of the ways ---------------------------------------------------------------------
+
+
+def vault_file(store: Path) -> Path:
+    return store.with_name(store.name + ".vault")
+
+
+def is_vault(store: Path) -> bool:
+    """Whether a store is, or is being made, a vault."""
+    return vault_file(store).exists()
+
+
+def read(store: Path) -> dict[str, Any] | None:
+    """What the file of the ways says: id, state, ways; None without one. Raises StoreCorrupt."""
+    file = vault_file(store)
+    try:
+        with file.open("rb") as opened:
+            found = json.loads(opened.read(MOST_FILE_BYTES))
+        if found["format"] > FORMAT:
+            raise StoreCorrupt(f"{file} is of a newer edgemem; upgrade edgemem-runtime to open it")
+        if found["state"] not in ("locking", "locked", "unlocking") or not all(
+            isinstance(way["by"], str) and isinstance(way["box"], str) for way in found["ways"]
+        ):
+            raise ValueError("it has no state or no ways")
+        assert isinstance(found["id"], str)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AssertionError, RecursionError) as exc:
+        raise StoreCorrupt(
+            f"{file} is damaged ({exc}); go back to a copy of it, or open the store with its "
+            "recovery code"
+        ) from exc
+    return found  # type: ignore[no-any-return]
+
+
+def _write(store: Path, vault_id: str, state: State, ways: list[dict[str, Any]]) -> None:
+    file = vault_file(store)
+    text = json.dumps({"format": FORMAT, "id": vault_id, "state": state, "ways": ways}, indent=1)
+    _replace(file, text.encode())
+
+
+def _replace(file: Path, data: bytes) -> None:
+    """Put a file in its place that its owner alone may read; it is on the disk then."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, file)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_folder(file.parent)
+    except OSError as exc:
+        raise StoreFull(
+            f"cannot write {file} ({exc.strerror or exc}); make its folder writable, or free some "
+            "disk space"
+        ) from exc
+
+
+def create(
+    store: Path,
+    vault: Vault,
+    *,
+    way: Way | None,
+    passphrase: str | None = None,
+    state: State = "locked",
+) -> None:
+    """Write the file of the ways, with one way to the key; way None: none but the key itself.
+
+    Raises InputError on a passphrase that is too short, VaultLocked if the keyring refuses.
+    """
+    ways = [] if way is None else [_way(vault, way, passphrase)]
+    _write(store, vault.id, state, ways)
+
+
+def set_state(store: Path, state: State) -> None:
+    """Note how far a store is on its way into a vault, or out of it."""
+    if (found := read(store)) is not None:
+        _write(store, found["id"], state, found["ways"])
+
+
+def set_passphrase(store: Path, vault: Vault, passphrase: str) -> None:
+    """Let this passphrase open the vault, and none from before. Other ways stay."""
+    found = read(store) or {"ways": [], "state": "locked"}
+    ways = [way for way in found["ways"] if way["by"] != "passphrase"]
+    ways.append(_way(vault, "passphrase", passphrase))
+    _write(store, vault.id, found["state"], ways)
+
+
+def remove(store: Path) -> None:
+    """Drop the file of the ways, and the keys that they needed. The store is plain by now."""
+    if (found := read(store)) is not None:
+        kinds = {way["by"] for way in found["ways"]}
+        if "keyring" in kinds:
+            by_keyring(lambda ring: ring.delete_password(_SERVICE, found["id"]))
+        if "file" in kinds:
+            _key_file(found["id"]).unlink(missing_ok=True)
+    vault_file(store).unlink(missing_ok=True)
+    sync_folder(store.parent)
+
+
+# --- ways to the key --------------------------------------------------------------------------
+
+
+def _way(vault: Vault, way: Way, passphrase: str | None) -> dict[str, Any]:
+    """A way to the key, as the file has it; writes what must lie elsewhere."""
+    if way == "passphrase":
+        more = {
+            "kdf": "argon2id",
+            "ops": OPS,
+            "mem_bytes": MEM_BYTES,
+            "salt": _text(os.urandom(16)),
+        }
+        given = _normal(passphrase or "")
+        if len(given) < LEAST_PASSPHRASE:
+            raise InputError(
+                f"a passphrase has at least {LEAST_PASSPHRASE} characters, this one has "
+                f"{len(given)}; four or five words that do not belong together are good"
+            )
+        wrapping = _argon2(given, more)
+    else:
+        more, wrapping = {}, secrets.token_bytes(32)
+        if way == "file":
+            _replace(_key_file(vault.id), _text(wrapping).encode() + b"\n")
+        elif (
+            by_keyring(lambda r: r.set_password(_SERVICE, vault.id, _text(wrapping)) or True)
+            is None
+        ):
+            raise VaultLocked(
+                "the system's keyring refuses to keep a key; use a passphrase or a key file"
+            )
+    return {"by": way, **more, "box": _text(_sealed(wrapping, vault._key, f"{way} {vault.id}"))}
+
+
+def unlock(store: Path, *, key: bytes | str | None = None, passphrase: str | None = None) -> Vault:
+    """The vault of a store that is one.
+
+    key: its 32 bytes, or its recovery code. passphrase: one, or the recovery code. With neither,
+    the environment's EDGEMEM_PASSPHRASE, the keyring and the key file are tried, in that order.
+    Raises VaultLocked if none fits, StoreCorrupt if the file of the ways is damaged.
+    """
+    require("vault")
+    if key is not None:
+        return _checked(store, of_key(key))
+    found = read(store)
+    if found is None:
+        raise VaultLocked(f"{vault_file(store)} is not there; give the store's recovery code")
+    given = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
+    for way in found["ways"]:
+        wrapping = _wrapping(way, found["id"], given, explicit=passphrase is not None)
+        if wrapping is None:
+            continue
+        try:
+            box = base64.b64decode(way["box"])
+        except ValueError:
+            continue
+        opened = _unsealed(wrapping, box, f"{way['by']} {found['id']}")
+        if opened is not None:
+            return _checked(store, Vault(opened))
+    if given is not None:
+        try:
+            return _checked(store, of_key(given))
+        except InputError:
+            raise VaultLocked(
+                f"the passphrase does not open {store}; type it again, or give the recovery code"
+            ) from None
+    kinds = ", ".join(way["by"] for way in found["ways"]) or "the key itself alone"
+    raise VaultLocked(
+        f"{store} is a vault and its key is not at hand (ways to it: {kinds}); give the passphrase "
+        f"or the recovery code: at a terminal you are asked, elsewhere set {PASSPHRASE_VARIABLE}, "
+        "or call Memory(path, passphrase=…)"
+    )
+
+
+def _checked(store: Path, vault: Vault) -> Vault:
+    found = read(store)
+    if found is not None and found["id"] != vault.id:
+        raise VaultLocked(f"the key is not that of {store}; it belongs to another vault")
+    return vault
+
+
+def _wrapping(
+    way: dict[str, Any], vault_id: str, passphrase: str | None, *, explicit: bool
+) -> bytes | None:
+    """The key that a way's copy is sealed under; None if it is not at hand."""
+    if way["by"] == "passphrase":
+        return None if passphrase is None else _argon2(_normal(passphrase), way)
+    if explicit:  # a passphrase that is wrong must not seem right
+        return None
+    text: Any = None
+    if way["by"] == "keyring":
+        text = by_keyring(lambda ring: ring.get_password(_SERVICE, vault_id))
+    elif way["by"] == "file":
+        try:
+            text = _key_file(vault_id).read_text(encoding="ascii")
+        except (OSError, ValueError):
+            return None
+    try:
+        wrapping = base64.b64decode(text or "")
+    except ValueError:
+        return None
+    return wrapping if len(wrapping) == 32 else None
+
+
+def _argon2(passphrase: bytes, way: dict[str, Any]) -> bytes:
+    from nacl.pwhash import argon2id
+
+    try:
+        ops, mem, salt = int(way["ops"]), int(way["mem_bytes"]), base64.b64decode(way["salt"])
+        if way["kdf"] != "argon2id" or not (0 < ops <= MOST_OPS and mem <= MOST_MEM_BYTES):
+            raise ValueError(f"{way['kdf']}, {ops} passes over {mem} bytes")
+        return argon2id.kdf(32, passphrase, salt, opslimit=ops, memlimit=mem)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise StoreCorrupt(
+            f"the vault's file has no usable parameters for a passphrase ({exc}); go back to a "
+            "copy of it, or give the recovery code"
+        ) from exc
+
+
+def _normal(passphrase: str) -> bytes:
+    """The same bytes however a keyboard composes its letters."""
+    return unicodedata.normalize("NFKC", passphrase).encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _key_file(vault_id: str) -> Path:
+    if len(vault_id) != 32 or not vault_id.isalnum():
+        raise StoreCorrupt(f"the vault's file has the id {vault_id!r:.80}; go back to a copy of it")
+    return config_dir() / "keys" / f"{vault_id}.key"
+
+
+def keyring_works() -> bool:
+    """Whether there is a system keyring that keeps what it is given. It may ask to be opened."""
+    name, secret = f"trial-{secrets.token_hex(4)}", secrets.token_hex(8)
+
+    def trial(ring: Any) -> bool:
+        ring.set_password(_SERVICE, name, secret)
+        kept = bool(ring.get_password(_SERVICE, name) == secret)
+        ring.delete_password(_SERVICE, name)
+        return kept
+
+    return bool(by_keyring(trial))
+
+
+def by_keyring(ask: Callable[[Any], Any]) -> Any:
+    """What the system's keyring answers; None where there is none, or it refuses."""
+    try:
+        import keyring
+
+        ring = keyring.get_keyring()
+        return ask(ring) if ring.priority >= 1 else None
+    except Exception:  # each backend has errors of its own, and a broken one is none at all
+        return None
