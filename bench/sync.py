@@ -10,28 +10,21 @@ Cost: a store of `--memories` with MiniLM's dimension, through a folder, between
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-import tempfile
-import time
 import zlib
 from collections.abc import Sequence
-from itertools import combinations
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from bench import report
 from edgemem.results import Entity, Scope
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.changesets import unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.sync import begin, digest
-from edgemem.sync import Directory, Synced, exchange, new_secret
-from edgemem.sync.sealing import open_sealed
+from edgemem.sync.exchange import Synced, exchange
+from edgemem.sync.pairing import new_secret, unseal
 
 __all__ = ["Killed", "Shelf", "World", "schedule"]
 
@@ -325,7 +318,7 @@ class World:
             kept = {text for id in rows for _, text in self.texts[id]}
             kept |= {row[0] for row in device.store.select("SELECT content FROM turns")}
             for (name, file), data in device.shelf.files.items():
-                opened = open_sealed(self.secret, data, f"{name}/{file}")
+                opened = unseal(self.secret, data, f"{name}/{file}")
                 if opened is None or file == "head":
                     continue
                 for version in unpack(zlib.decompress(opened)):
@@ -360,5 +353,3 @@ def schedule(seed: int, steps: int = 40) -> dict[str, int]:
     finally:
         world.close()
     return {"devices": devices, "rounds": rounds, "erased": len(world.roots)}
-
-

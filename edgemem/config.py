@@ -482,10 +482,11 @@ _PACKAGES = {
     "mcp": ("mcp",),
     "train": ("torch", "transformers", "gguf"),
     "vault": ("apsw", "nacl"),
+    "sync": ("apsw", "cryptography", "nacl"),
 }
 
 
-def require(extra: Literal["serve", "mcp", "train", "vault"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "vault", "sync"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,6 +67,9 @@ from edgemem.store.filters import Where, compile_filters
 from edgemem.store.relations import entity_ids, normalised, relations, relations_of
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
+
+if TYPE_CHECKING:
+    from edgemem.sync.exchange import Place, Synced
 
 __all__ = ["AsyncMemory", "Memory"]
 
@@ -571,6 +574,17 @@ class Memory:
         """
         embedder = self.embedder
         return upkeep.import_jsonl(lambda: self._writing(embedder), embedder, file, on_progress)
+
+    def sync(self, place: str | Path | Place, *, code: str | None = None) -> Synced:
+        """Exchange what is new with this person's other devices: a folder that all of them reach.
+
+        code: what `sync.pairing_code` gives on a device that syncs already; needed once, and not on
+        the first device. What another device has erased is erased here. Raises InputError on a
+        wrong code, SchemaVersionError if a device has another version of edgemem, StoreLocked.
+        """
+        from edgemem.sync import sync
+
+        return sync(self, place, code)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.

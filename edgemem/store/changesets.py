@@ -3,19 +3,15 @@
 A changeset is what SQLite's session extension records of one table in memory, `rows`. Merging
 applies any number of them to such a table: the conflict handler keeps the later version, so their
 order, and whether one comes twice, do not matter. As each carries whole versions and no
-differences, there is nothing to rebase. The only importer of apsw beside the vault.
+differences, there is nothing to rebase. Imports apsw, as cipher.py does: import this file late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from edgemem.errors import StoreError
-
-if TYPE_CHECKING:
-    import apsw
+import apsw
 
 __all__ = ["Version", "Versions", "merge", "pack", "unpack"]
 
@@ -42,19 +38,8 @@ _TABLE = (
 _INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
 
-def _apsw() -> ModuleType:
-    try:
-        import apsw
-    except ImportError as exc:
-        raise StoreError(
-            "sync needs SQLite's session extension, which Python's sqlite3 lacks; "
-            "pip install 'edgemem-runtime[vault]'"
-        ) from exc
-    return apsw
-
-
 def _table() -> apsw.Connection:
-    connection = _apsw().Connection(":memory:")
+    connection = apsw.Connection(":memory:")
     connection.execute(_TABLE)
     return connection
 
@@ -62,7 +47,7 @@ def _table() -> apsw.Connection:
 def pack(versions: Iterable[Version]) -> bytes:
     """A changeset that holds these versions, each of another row."""
     connection = _table()
-    session = _apsw().Session(connection, "main")
+    session = apsw.Session(connection, "main")
     session.attach("rows")
     with connection:
         connection.executemany(_INSERT, versions)
@@ -74,8 +59,9 @@ def pack(versions: Iterable[Version]) -> bytes:
 
 def unpack(changeset: bytes) -> Iterator[Version]:
     """The versions that a changeset holds."""
-    for change in _apsw().Changeset.iter(changeset):
-        yield Version(*change.new)
+    for change in apsw.Changeset.iter(changeset):
+        assert change.new is not None  # each is an insert
+        yield Version._make(change.new)
 
 
 def merge(
@@ -86,7 +72,6 @@ def merge(
 
     known: given (kind, id) of all rows, the (kind, id, clock, device) of those that are here.
     """
-    apsw = _apsw()
 
     def later(reason: int, change: Any) -> int:
         if reason != apsw.SQLITE_CHANGESET_CONFLICT:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH",
+    "RELATIONS",
     "NewMemory",
     "NewRelation",
     "PendingItem",
-    "RELATIONS",
     "StoredTurn",
     "export_rows",
     "import_rows",

@@ -7,9 +7,9 @@ KB. A device with another embedder makes its own. Postings, the index's files an
 made again here. Pending work and receipts of cloud calls belong to one device.
 
 Each of these is a row with a version (`sync_rows`), which triggers write in the transaction that
-makes the change (schema.py). Of two versions the later wins. Three rows of one memory are versioned
-apart, so that an edit there and an end, a mark or a relation here are both kept. Who is erased stays
-so: whatever is later said of an erased id, or cites an erased turn, is dropped.
+makes the change (schema.py). Of two versions the later wins. What ends a memory, marks it, or is
+told by it is versioned apart from its text, so that an edit there and an end here are both kept.
+Whatever is said of an erased id, or cites an erased turn, is dropped, however late it comes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _TOLD = (
     f"'aliases', json(aliases))) FROM ({RELATIONS} WHERE f.id = m.id ORDER BY r.id))"
 )
 _SETTING = "(SELECT value FROM meta WHERE key = '{}')"
-# What is read for each kind, in the order in which they are taken in: tables, their own order, body.
+# Of each kind: tables, their own order, what is read. They are taken in in this order.
 _KINDS = {
     "erased": ("", "s.id", "NULL"),
     "root": ("", "s.id", "NULL"),
@@ -189,7 +189,7 @@ def versions(connection: sqlite3.Connection, condition: str, *params: Any) -> Ve
             params,
         )
         with_vectors = vectors if kind == "memory" else {}
-        found += [Version(*row, with_vectors.get(row[1])) for row in rows]
+        found += [Version(*row[:5], with_vectors.get(row[1])) for row in rows]
     return found
 
 
@@ -198,9 +198,7 @@ def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
     model = store.meta("embedder_model")
     if model is None:
         return []
-    bodies = (
-        json.loads(v.body or "") for c in changesets for v in unpack(c) if v.kind == "memory"
-    )
+    bodies = (json.loads(v.body or "") for c in changesets for v in unpack(c) if v.kind == "memory")
     return list({body[2] for body in bodies if body[-2] != model and body[10] is None})
 
 
@@ -436,7 +434,9 @@ def _take_graph(
     if _later(connection, "memory", version):  # read from a text that is no more
         return "taken"
     ended_by = {row["invalidated_by"] for row in json.loads(version.body or "")[1]} - {None}
-    gone = {row[0] for row in connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))}
+    gone = {
+        row[0] for row in connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
+    }
     if any(_rowid(connection, "memories", id) is None for id in ended_by - gone):
         return None
     _tell(connection, rowid, version)

@@ -26,14 +26,20 @@ from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import MIGRATIONS
 from edgemem.store.sync import Self, Taken, begin, own_device, take_in, texts_to_embed, versions
 from edgemem.store.writing import Transaction
-from edgemem.sync.sealing import OtherCode, open_sealed, seal
+from edgemem.sync.pairing import OtherCode, seal, unseal
 
-__all__ = ["Directory", "Place", "Synced", "exchange"]
+__all__ = ["Directory", "Place", "Synced", "exchange", "is_name"]
 
 HEAD = "head"
 CHUNK_BYTES = 1 << 20  # of a file before it is compressed: what an erase has to write again
 SMALL_FILES = 64  # so many files below a quarter of a chunk become one
+OUTDATED_ROWS = 1000  # so many outdated ones may lie in files, and as many as there are rows
 _DEVICE, _FILE = re.compile(r"[0-9a-f]{16}"), re.compile(rf"{HEAD}|\d{{10}}\.changes")
+
+
+def is_name(device: str, name: str) -> bool:
+    """Whether these are names that a device gives; nothing else is read or written at a place."""
+    return bool(_DEVICE.fullmatch(device) and _FILE.fullmatch(name))
 
 
 class Place(Protocol):
@@ -65,10 +71,10 @@ class Directory:
                 folder.name: {
                     file.name: file.stat().st_size
                     for file in os.scandir(folder.path)
-                    if _FILE.fullmatch(file.name)
+                    if is_name(folder.name, file.name)
                 }
                 for folder in os.scandir(self.path)
-                if _DEVICE.fullmatch(folder.name) and folder.is_dir()
+                if folder.is_dir()
             }
 
     def read(self, device: str, name: str) -> bytes | None:
@@ -175,14 +181,14 @@ def exchange(
 
 
 def _read_head(place: Place, secret: bytes, device: str) -> dict[str, Any] | None:
-    data = open_sealed(secret, place.read(device, HEAD), f"{device}/{HEAD}")
+    data = unseal(secret, place.read(device, HEAD), f"{device}/{HEAD}")
     head: dict[str, Any] | None = None if data is None else json.loads(data)
     return head
 
 
 def _read_changes(place: Place, secret: bytes, device: str, name: str) -> bytes | None:
     try:
-        data = open_sealed(secret, place.read(device, name), f"{device}/{name}")
+        data = unseal(secret, place.read(device, name), f"{device}/{name}")
     except OtherCode:
         return None
     return None if data is None else zlib.decompress(data)
@@ -390,7 +396,7 @@ def _to_rewrite(
     """Those of this device's files that are to be replaced, with what they hold: those that hold
     anything erased, small ones if they are many, all if most of what they hold is outdated."""
     small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
-    if sum(rows for _, rows in files.values()) > 2 * all_rows + 1000:
+    if sum(rows for _, rows in files.values()) > 2 * all_rows + OUTDATED_ROWS:
         return dict.fromkeys(files)
     found: dict[str, bytes | None] = {}
     for name in files if erased else small if len(small) > SMALL_FILES else ():
