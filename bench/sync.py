@@ -10,23 +10,29 @@ Cost: a store of `--memories` with MiniLM's dimension, through a folder, between
 
 from __future__ import annotations
 
+import argparse
 import json
+import tempfile
+import time
+import uuid
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from bench import report
 from edgemem.results import Entity, Scope
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.changesets import unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.sync import begin, digest
-from edgemem.sync.exchange import Synced, exchange
+from edgemem.sync.exchange import Directory, Synced, exchange
 from edgemem.sync.pairing import new_secret, unseal
 
-__all__ = ["Killed", "Shelf", "World", "schedule"]
+__all__ = ["Killed", "Shelf", "World", "cost", "run", "schedule"]
 
 DIM = 4
 HOUR = 3_600_000 << 16  # of the hybrid clock
@@ -278,7 +284,7 @@ class World:
 
     # -- how it must end -------------------------------------------------------------------------
 
-    def settle(self, random: Random) -> int:
+    def settle(self) -> int:
         """Let all exchange without faults until nothing changes; how many rounds it took."""
         for round in range(12):
             moved = False
@@ -348,8 +354,146 @@ def schedule(seed: int, steps: int = 40) -> dict[str, int]:
                 world.carry(random.choice(world.devices), device, random, lossy=True)
             else:
                 world.harm(device, random)
-        rounds = world.settle(random)
+        rounds = world.settle()
         world.check()
     finally:
         world.close()
     return {"devices": devices, "rounds": rounds, "erased": len(world.roots)}
+
+
+# -- what it costs ---------------------------------------------------------------------------------
+
+
+def fill(store: Store, count: int, first: int = 0) -> int:
+    """Store memories of some 100 characters with vectors of 384 numbers, each with its turn; the
+    bytes of what is new: the texts, ids and times of its rows and its vectors, once each."""
+    rng = np.random.default_rng(first)
+    vectors = rng.standard_normal((count, 384)).astype(np.float32)
+    words = [f"word{n}" for n in rng.integers(0, 5000, 16 * count)]
+    for start in range(0, count, 500):
+        with store.transaction() as tx:
+            for n in range(start, min(start + 500, count)):
+                turn, id = str(uuid.uuid4()), str(uuid.uuid4())
+                text = " ".join(words[16 * n : 16 * n + 16])
+                at = WHEN.format(n // 60 % 60, n % 60)
+                tx.add_turn(
+                    StoredTurn(id=turn, scope=ADA, role="user", content=text, timestamp=at,
+                               created_at=at)
+                )  # fmt: skip
+                tx.add_memory(
+                    NewMemory(id=id, kind="turn", memory=text, search_text=text, scope=ADA,
+                              created_at=at, vectors=vectors[n : n + 1], sources=(turn,))
+                )  # fmt: skip
+    with store.snapshot() as connection:
+        total = 0
+        for table, order in (("turns", "rowid"), ("memories", "rowid"), ("history", "seq")):
+            for row in connection.execute(
+                f"SELECT * FROM {table} ORDER BY {order} DESC LIMIT ?", (count,)
+            ):
+                total += sum(len(str(value)) for value in row if value is not None)
+    return total + vectors.nbytes
+
+
+def cost(memories: int, changed: int) -> dict[str, Any]:
+    """Seconds and bytes of a first exchange, of one without news, and of one with some.
+
+    Seconds of the processor, too: they say more where others use the machine.
+    """
+    spent: list[float] = []
+
+    def timed(store: Store) -> tuple[float, Synced]:
+        start, cpu = time.perf_counter(), time.process_time()
+        done = exchange(store, place, vectors_for=lambda texts: [])
+        spent.append(time.process_time() - cpu)
+        return time.perf_counter() - start, done
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = Directory(Path(folder) / "shared")
+        stores = [Store.open(Path(folder) / f"{name}.db") for name in "ab"]
+        a, b = stores
+        alone_s, synced_s = (_adding_s(Path(folder) / f"{on}.db", on) for on in (False, True))
+        whole_bytes = fill(a, memories)
+        secret = new_secret()
+        for store in stores:
+            begin(store, secret)
+        sent_s, sent = timed(a)
+        received_s, _ = timed(b)
+        first_cpu = spent[:2]
+        timed(a)
+        spent.clear()
+        idle_ms = [1e3 * timed(store)[0] for _ in range(5) for store in stores]
+        idle_cpu_ms = 1e3 * max(spent)
+        new_bytes = fill(a, changed, first=memories)
+        news_sent_s, news = timed(a)
+        news_received_s, _ = timed(b)
+        timed(a)
+        a.erase([a.select("SELECT id FROM memories LIMIT 1")[0][0]])
+        erase_s, erase = timed(a)
+        timed(b)
+        assert digest(a) == digest(b)
+        for store in stores:
+            store.close()
+    return {
+        "memories": memories,
+        "first_sent_s": sent_s,
+        "first_received_s": received_s,
+        "first_sent_cpu_s": first_cpu[0],
+        "first_received_cpu_s": first_cpu[1],
+        "first_bytes": sent.sent_bytes,
+        "first_bandwidth": sent.sent_bytes / whole_bytes,
+        "idle_ms_p50": report.percentile(idle_ms, 50),
+        "idle_ms_max": max(idle_ms),
+        "idle_cpu_ms_max": idle_cpu_ms,
+        "changed": changed,
+        "changed_sent_s": news_sent_s,
+        "changed_received_s": news_received_s,
+        "changed_bandwidth": news.sent_bytes / new_bytes,
+        "erase_one_s": erase_s,
+        "erase_one_bytes": erase.sent_bytes,
+        "add_synced_ratio": synced_s / alone_s,
+    }
+
+
+def _adding_s(path: Path, synced: bool) -> float:
+    with Store.open(path) as store:
+        if synced:
+            begin(store, new_secret())
+        start = time.perf_counter()
+        fill(store, 1000)
+        return time.perf_counter() - start
+
+
+def run(count: int, seconds: float | None, first: int = 0) -> dict[str, Any]:
+    """Schedules one after another, until they are done or the time is up."""
+    start = time.perf_counter()
+    wrong: list[dict[str, Any]] = []
+    done, rounds, erased = 0, 0, 0
+    for seed in range(first, first + count):
+        if seconds is not None and time.perf_counter() - start > seconds:
+            break
+        try:
+            found = schedule(seed)
+            rounds, erased = max(rounds, found["rounds"]), erased + found["erased"]
+        except Exception as exc:  # whatever it is, it is what this looks for
+            wrong.append({"seed": seed, "error": f"{type(exc).__name__}: {exc}"[:500]})
+        done += 1
+    took = time.perf_counter() - start
+    return {"schedules": done, "wrong": len(wrong), "erases": erased, "most_rounds": rounds,
+            "seconds": took, "errors": wrong}  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--schedules", type=int, default=1000, metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the schedules")
+    parser.add_argument("--seconds", type=float, metavar="S", help="begin none after that")
+    parser.add_argument("--memories", type=int, default=10_000, metavar="N", help="0: no cost")
+    parser.add_argument("--changed", type=int, default=200, metavar="N")
+    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    options = parser.parse_args(arguments)
+    rows = [cost(options.memories, options.changed)] if options.memories else []
+    report.write(options.json, run(options.schedules, options.seconds, options.first), rows)
+
+
+if __name__ == "__main__":
+    main()
