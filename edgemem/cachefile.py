@@ -10,6 +10,9 @@ before anything reads the data.
     <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
     <db>.metric      what whitening.py wrote, and its stamp likewise
     <model>.tuned    what runtime/tune.py let llama.cpp write, and its stamp likewise
+
+Beside a vault the data is sealed with its key: what writes or reads it by name is given a file in
+memory (Linux; elsewhere such a cache is not written). It lies in memory twice while it is read.
 """
 
 from __future__ import annotations
@@ -19,14 +22,26 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FORMAT", "discard", "publish", "read_stamp", "sync_folder", "write_temporary"]
+if TYPE_CHECKING:
+    from edgemem.vault import Vault
+
+__all__ = [
+    "FORMAT",
+    "discard",
+    "publish",
+    "read_stamp",
+    "readable",
+    "sync_folder",
+    "write_temporary",
+]
 
 FORMAT = 1
+_PURPOSE = "cache"
 MAX_STAMP_BYTES = 10_000
 
 
@@ -46,13 +61,24 @@ def discard(path: str | os.PathLike[str]) -> None:
 
 
 def write_temporary(
-    path: Path, write: Callable[[str], None], expected_bytes: int | None
+    path: Path,
+    write: Callable[[str], None],
+    expected_bytes: int | None,
+    vault: Vault | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Let `write` fill a new file beside `path`. Returns it with its size and checksum.
 
-    expected_bytes: None if only `write` knows. Raises OSError if it has another size than that, as
-    on a full disk, or cannot be synced.
+    expected_bytes: None if only `write` knows. vault: seals it. Raises OSError if it has another
+    size than that, as on a full disk, or cannot be synced, or sealed.
     """
+    if vault is not None:
+        with _in_memory() as name:
+            write(name)
+            data = Path(name).read_bytes()
+        if expected_bytes not in (None, len(data)):
+            raise OSError(f"{path} would have {len(data)} bytes instead of {expected_bytes}")
+        sealed = vault.seal(data, _PURPOSE)
+        return write_temporary(path, lambda to: _fill(to, sealed), len(sealed))
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
     os.close(fd)
     temporary = Path(name)
@@ -111,6 +137,36 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
         return None
     assert isinstance(stamp, dict)
     return stamp
+
+
+@contextmanager
+def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
+    """The name of a file that holds a cache's data, for as long as the block runs.
+
+    vault: what it was sealed with. Raises OSError, or StoreCorrupt if it is not its seal.
+    """
+    if vault is None:
+        yield str(path)
+        return
+    with _in_memory() as name:
+        _fill(name, vault.unseal(path.read_bytes(), _PURPOSE))
+        yield name
+
+
+@contextmanager
+def _in_memory() -> Iterator[str]:
+    """The name of an empty file that no disk has. Raises OSError where there is no such thing."""
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system has no files in memory, and a vault's caches go nowhere else")
+    handle = os.memfd_create("edgemem")
+    try:
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
+
+
+def _fill(name: str, data: bytes) -> None:
+    Path(name).write_bytes(data)
 
 
 def _stamp_text(stamp: Mapping[str, Any]) -> bytes:

@@ -95,9 +95,11 @@ class CloudSettings:
     compression: by what, `question` (the sentences that are near to it) or `fdtd` (those that the
     local model's gradients say most of; its seconds are not weighed). ask_when: patterns of
     messages that go to the cloud by themselves; min_confidence: so do questions whose best memory
-    scores below it. never_send: patterns of what may not leave. names: redacted besides those that
-    the store knows. second_price: what a second of waiting is worth, to tell whether compression
-    pays. A pattern is a keyword, or a regular expression between slashes.
+    scores below it. images: `on` lets photos leave too, small and without metadata, to a model
+    that sees; `off` none. never_send: patterns of what may not leave. names: redacted besides those
+    that the store knows. second_price: what a second of waiting is worth, to tell whether
+    compression pays. A pattern is a keyword, or a regular expression between slashes; `image:ID` in
+    never_send is an image.
     """
 
     base_url: str | None = None
@@ -112,6 +114,7 @@ class CloudSettings:
     compression: Literal["question", "fdtd"] = "question"
     min_confidence: float = 0.0
     second_price: float = 0.001
+    images: Literal["off", "on"] = "off"
     ask_when: tuple[str, ...] = ()
     never_send: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -138,9 +141,11 @@ class Settings:
     compares the words of a query with those of a memory one by one (ColBERT): it finds more, takes
     3 kB of disk a memory, and needs the extra `colbert`; without it, it is `fast`. tuned: `on` uses
     the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
-    `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
-    take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud:
-    the `[cloud]` table.
+    `demo` do so at their first start; `off` does neither. encryption: `ask` lets `edgemem chat` ask
+    at its first start whether to encrypt the store; `off` asks nothing. memory_limit: what all that
+    is loaded may take in memory, such as `1GB`, or `none`; what does not fit is turned down
+    (budget.py). image_place: `keep` notes where a photo was taken, if it says so; `drop` does not.
+    cloud: the `[cloud]` table.
     """
 
     db: Path
@@ -157,7 +162,9 @@ class Settings:
     vectors: Literal["float32", "int8"] = "float32"
     retrieval: Literal["fast", "careful"] = "fast"
     tuned: Literal["on", "off"] = "on"
+    encryption: Literal["ask", "off"] = "ask"
     memory_limit: str = NO_LIMIT
+    image_place: Literal["drop", "keep"] = "drop"
     cloud: CloudSettings = field(default_factory=CloudSettings)
 
     @property
@@ -195,6 +202,9 @@ _CHOICES = {
     "vectors": ("float32", "int8"),
     "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
+    "encryption": ("ask", "off"),
+    "image_place": ("drop", "keep"),
+    "cloud.images": ("off", "on"),
     "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
 }
@@ -483,17 +493,19 @@ _PACKAGES = {
     "train": ("torch", "transformers", "gguf"),
     "vault": ("apsw", "nacl"),
     "sync": ("apsw", "cryptography", "nacl"),
+    "images": ("PIL",),
 }
+_NEEDED_BY = {"train": "training", "images": "an image", "vault": "an encrypted store"}
 
 
-def require(extra: Literal["serve", "mcp", "train", "vault", "sync"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "images", "vault", "sync"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.
     """
     missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
     if missing:
-        what = {"train": "training", "vault": "an encrypted store"}.get(extra, f"`edgemem {extra}`")
+        what = _NEEDED_BY.get(extra, f"`edgemem {extra}`")
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, not installed here; run: "
             f"pip install 'edgemem-runtime[{extra}]'"

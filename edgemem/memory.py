@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -35,7 +35,7 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.pipeline import ingest, upkeep
+from edgemem.pipeline import ingest, pictures, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
@@ -46,6 +46,7 @@ from edgemem.results import (
     Hit,
     MemoryItem,
     MemoryList,
+    Picture,
     Query,
     Relation,
     Relations,
@@ -63,7 +64,9 @@ from edgemem.runtime.engine import Engine
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
+from edgemem.store.encryption import vault_for
 from edgemem.store.filters import Where, compile_filters
+from edgemem.store.images import image
 from edgemem.store.relations import entity_ids, normalised, relations, relations_of
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
@@ -85,7 +88,9 @@ class Memory:
     engine, embedder, token_embedder: models to use instead of loading those that `settings` names
     (the caller closes them); with the last one, retrieval is careful. memory_limit_bytes: of all
     that is loaded, in place of the setting; what does not fit is turned down, as `plan` says, and
-    MemoryBudgetExceeded raised if that is not enough.
+    MemoryBudgetExceeded raised if that is not enough. passphrase, or key (32 bytes, or the recovery
+    code): of an encrypted store; one that is not there yet is made encrypted. Without them the key
+    of an encrypted store is sought in the environment, the keyring and the key file.
     Every method may raise StoreError and its kinds, also when this is closed; adding with
     infer=True also ModelError.
 
@@ -103,11 +108,14 @@ class Memory:
         token_embedder: TokenEmbedder | None = None,
         settings: Settings | None = None,
         memory_limit_bytes: int | None = None,
+        passphrase: str | None = None,
+        key: bytes | str | None = None,
     ) -> None:
         self.settings = settings or load_settings()
         if memory_limit_bytes is not None:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
-        self.store = Store.open(path if path is not None else self.settings.db)
+        path = path if path is not None else self.settings.db
+        self.store = Store.open(path, vault=vault_for(path, key, passphrase))
         self._parts = Parts(self.store, self.settings, engine, embedder, token_embedder)
 
     @property
@@ -169,8 +177,9 @@ class Memory:
 
     def add(
         self,
-        messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any] | str],
+        messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any] | str] = (),
         *,
+        images: Sequence[bytes | str | Path] = (),
         user_id: str | None = None,
         agent_id: str | None = None,
         run_id: str | None = None,
@@ -181,7 +190,9 @@ class Memory:
     ) -> AddResults:
         """Remember messages: each as a turn, and what can be inferred from them as facts.
 
-        messages: a string, a dict {role, content, name?, timestamp?, metadata?} or a list of those.
+        messages: a string, a dict {role, content, name?, timestamp?, metadata?} or a list of those;
+        content: a text, or OpenAI's parts, images among them as data URIs. images: bytes, paths or
+        data URIs, that belong to the last message; each becomes a memory of kind "image".
         The turns are stored in one transaction before any model runs. Then each pair gives facts,
         which are added to, or replace, what is known; what fails is left in `pending` and taken up
         again later. Messages of an assistant without a name are stored but not extracted from: they
@@ -195,25 +206,28 @@ class Memory:
         scope = scope_of(user_id, agent_id, run_id)
         shared = metadata_of(metadata)
         until = time_of(expires_at, "expires_at")
-        checked = messages_of(messages, timestamp)
+        checked = messages_of(messages, timestamp, images)
         now = utc_now()
         turns = [ingest.stored_turn(message, scope, now) for message, _ in checked]
+        photos = pictures.photos(self, checked, turns)
         searchable = [
             turn
             for turn, (_, recalled) in zip(turns, checked, strict=True)
             if ingest.is_searchable(turn, recalled)
         ]
         embedder = self.embedder
-        vectors = embedder.embed_chunks([ingest.said(turn) for turn in searchable])
+        said = [*map(ingest.said, searchable), *(photo.embedded for photo in photos)]
+        vectors = embedder.embed_chunks(said)
         changes: list[Change] = []
         queued: list[int] = []
         with self._writing(embedder) as tx:
             for turn in turns:
                 tx.add_turn(turn)
-            for turn, chunks in zip(searchable, vectors, strict=True):
+            for turn, chunks in zip(searchable, vectors, strict=False):
                 item = ingest.turn_memory(turn, chunks, shared, until)
                 tx.add_memory(item, role=turn.role, actor_id=turn.name)
                 changes.append(ingest.added(item))
+            changes += pictures.store(tx, photos, vectors[len(searchable) :], shared, until)
             for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
                 piece = ingest.payload(pair, shared, until)
                 queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
@@ -318,6 +332,8 @@ class Memory:
                 updated_at=now,
                 metadata=new,
             )
+            if old.kind == "image":
+                tx.set_caption(id, text, "user")
             if old.kind == "fact":
                 told = graph.read(text, old.valid_from or old.created_at)
                 tx.set_relations(id, told, graph.VERSION)
@@ -522,6 +538,10 @@ class Memory:
         """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
         return self.store.get([id_of(id)]).get(id)
 
+    def image(self, id: str, *, thumbnail_only: bool = False) -> Picture | None:
+        """A stored image by its id (`item.image.id`), or None. thumbnail_only: its data is left."""
+        return image(self.store, id_of(id), with_data=not thumbnail_only)
+
     def get_all(
         self,
         *,
@@ -555,25 +575,34 @@ class Memory:
 
     # -- upkeep --------------------------------------------------------------------------------
 
-    def export_jsonl(self, file: str | Path | IO[str]) -> int:
+    def export_jsonl(self, file: str | Path | IO[str], *, sealed: bool = False) -> int:
         """Write everything as JSON lines; how many. `import_jsonl` gives back the same store.
 
-        file: a path, written anew in one step, or an open text file. Raises StoreFull if it cannot
-        be written.
+        file: a path, written anew in one step, or an open text file. sealed: each line with the
+        key of this store, which must be a vault; without it the lines are plain, also a vault's.
+        Raises StoreFull if it cannot be written.
         """
         self._parts.require_open()
-        return upkeep.export_jsonl(self.store, file)
+        return upkeep.export_jsonl(self.store, file, sealed=sealed)
 
     def import_jsonl(
-        self, file: str | Path | IO[str], *, on_progress: Callable[[int], None] | None = None
+        self,
+        file: str | Path | IO[str],
+        *,
+        passphrase: str | None = None,
+        on_progress: Callable[[int], None] | None = None,
     ) -> int:
         """Store the rows of an export; how many were new. May be run again after a stop.
 
+        passphrase: of the vault that a sealed export comes from, if it is not this one.
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
         embedder = self.embedder
-        return upkeep.import_jsonl(lambda: self._writing(embedder), embedder, file, on_progress)
+        opened = partial(upkeep.opened_lines, vault=self.store.vault, passphrase=passphrase)
+        return upkeep.import_jsonl(
+            lambda: self._writing(embedder), embedder, file, on_progress, opened
+        )
 
     def sync(self, place: str | Path | Place, *, code: str | None = None) -> Synced:
         """Exchange what is new with this person's other devices: a folder that all of them reach.

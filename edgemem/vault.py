@@ -15,30 +15,35 @@ from __future__ import annotations
 
 import base64
 import binascii
+import glob
 import hashlib
 import json
 import os
 import secrets
 import tempfile
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from edgemem.cachefile import sync_folder
 from edgemem.config import config_dir, require
 from edgemem.errors import InputError, StoreCorrupt, StoreFull, VaultLocked
 
 __all__ = [
+    "FORMAT",
     "PASSPHRASE_VARIABLE",
     "Vault",
     "Way",
     "by_keyring",
+    "checked",
     "create",
     "is_vault",
     "keyring_works",
     "new_key",
     "of_key",
+    "open_ways",
     "read",
     "remove",
     "set_passphrase",
@@ -169,21 +174,26 @@ def read(store: Path) -> dict[str, Any] | None:
     file = vault_file(store)
     try:
         with file.open("rb") as opened:
-            found = json.loads(opened.read(MOST_FILE_BYTES))
-        if found["format"] > FORMAT:
-            raise StoreCorrupt(f"{file} is of a newer edgemem; upgrade edgemem-runtime to open it")
-        if found["state"] not in ("locking", "locked", "unlocking") or not all(
-            isinstance(way["by"], str) and isinstance(way["box"], str) for way in found["ways"]
-        ):
-            raise ValueError("it has no state or no ways")
-        assert isinstance(found["id"], str)
-    except FileNotFoundError:
+            return checked(json.loads(opened.read(MOST_FILE_BYTES)))
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError, AssertionError, RecursionError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise StoreCorrupt(
             f"{file} is damaged ({exc}); go back to a copy of it, or open the store with its "
             "recovery code"
         ) from exc
+
+
+def checked(found: Any) -> dict[str, Any]:
+    """What `read` gives, if it is that. Raises ValueError."""
+    try:
+        texts = [found["id"], *(way[name] for way in found["ways"] for name in ("by", "box"))]
+        if found["format"] != FORMAT:
+            raise ValueError(f"format {found['format']!r:.20}, this edgemem knows {FORMAT}")
+        if found["state"] not in get_args(State) or not all(isinstance(t, str) for t in texts):
+            raise ValueError("no state, no id or no ways")
+    except (TypeError, KeyError, AttributeError) as exc:
+        raise ValueError(f"no file of a vault: {exc}") from exc
     return found  # type: ignore[no-any-return]
 
 
@@ -196,7 +206,9 @@ def _write(store: Path, vault_id: str, state: State, ways: list[dict[str, Any]])
 def _replace(file: Path, data: bytes) -> None:
     """Put a file in its place that its owner alone may read; it is on the disk then."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        for half in file.parent.glob(f".{glob.escape(file.name)}.*"):
+            half.unlink(missing_ok=True)  # of a writer that was killed: an old way may be in it
         handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(handle, "wb") as out:
@@ -298,43 +310,38 @@ def unlock(store: Path, *, key: bytes | str | None = None, passphrase: str | Non
     Raises VaultLocked if none fits, StoreCorrupt if the file of the ways is damaged.
     """
     require("vault")
-    if key is not None:
-        return _checked(store, of_key(key))
     found = read(store)
-    if found is None:
+    if found is None and key is None:
         raise VaultLocked(f"{vault_file(store)} is not there; give the store's recovery code")
-    given = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
-    for way in found["ways"]:
-        wrapping = _wrapping(way, found["id"], given, explicit=passphrase is not None)
-        if wrapping is None:
-            continue
-        try:
-            box = base64.b64decode(way["box"])
-        except ValueError:
-            continue
-        opened = _unsealed(wrapping, box, f"{way['by']} {found['id']}")
-        if opened is not None:
-            return _checked(store, Vault(opened))
-    if given is not None:
-        try:
-            return _checked(store, of_key(given))
-        except InputError:
-            raise VaultLocked(
-                f"the passphrase does not open {store}; type it again, or give the recovery code"
-            ) from None
-    kinds = ", ".join(way["by"] for way in found["ways"]) or "the key itself alone"
-    raise VaultLocked(
-        f"{store} is a vault and its key is not at hand (ways to it: {kinds}); give the passphrase "
-        f"or the recovery code: at a terminal you are asked, elsewhere set {PASSPHRASE_VARIABLE}, "
-        "or call Memory(path, passphrase=…)"
-    )
-
-
-def _checked(store: Path, vault: Vault) -> Vault:
-    found = read(store)
+    vault = of_key(key) if key is not None else open_ways(found or {}, str(store), passphrase)
     if found is not None and found["id"] != vault.id:
         raise VaultLocked(f"the key is not that of {store}; it belongs to another vault")
     return vault
+
+
+def open_ways(found: Mapping[str, Any], name: str, passphrase: str | None = None) -> Vault:
+    """The vault that a file's ways lead to, as `unlock`. found: as `read`. name: for errors."""
+    given = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
+    for way in found["ways"]:
+        wrapping = _wrapping(way, found["id"], given, explicit=passphrase is not None)
+        with suppress(ValueError):
+            box = base64.b64decode(way["box"])
+            opened = wrapping and _unsealed(wrapping, box, f"{way['by']} {found['id']}")
+            if opened:
+                return Vault(opened)
+    if given is not None:
+        try:
+            return of_key(given)
+        except InputError:
+            raise VaultLocked(
+                f"the passphrase does not open {name}; type it again, or give the recovery code"
+            ) from None
+    kinds = ", ".join(way["by"] for way in found["ways"]) or "the key itself alone"
+    raise VaultLocked(
+        f"{name} is a vault and its key is not at hand (ways to it: {kinds}); give the passphrase "
+        f"or the recovery code: at a terminal you are asked, elsewhere set {PASSPHRASE_VARIABLE}, "
+        "or call Memory(path, passphrase=…)"
+    )
 
 
 def _wrapping(

@@ -28,6 +28,15 @@ def untuned() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def unasked() -> Iterator[None]:
+    """No chat asks whether to encrypt its store, and no test sees the keyring of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEMEM_ENCRYPTION", "off")
+        patch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def unprobed() -> Iterator[None]:
     """No child process tries each tiny model out; test_machine.py does."""
     with pytest.MonkeyPatch.context() as patch:

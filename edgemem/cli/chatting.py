@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from edgemem.cli.output import (
     when,
     who,
 )
+from edgemem.cli.vault import offer_vault
 from edgemem.errors import EdgememError, InputError
 from edgemem.results import Scope
 
@@ -60,6 +62,7 @@ HELP = """\
 /why               show the memories that the last answer was made from, and their scores
 /forget WORDS|N    find memories (or take those numbered in the last list), show what would go
                    with them, ask, and erase it for good
+/image FILE WORDS  remember a photo, and answer WORDS if there are any
 /cloud MESSAGE     let the cloud answer this once, if one is set up
 /budget            show the memory limit, what is held, and what is left of the cloud's budget
 /help              show this
@@ -69,6 +72,7 @@ MEANINGS = {
     "/memories": "list what is remembered",
     "/why": "what the last answer was made from",
     "/forget": "erase for good",
+    "/image": "remember a photo",
     "/cloud": "let the cloud answer this once",
     "/budget": "memory and money: limits, and what is left",
     "/help": "explain the commands",
@@ -90,8 +94,9 @@ def chat(model: str | None, experts: str | None, scope: dict[str, Any], db: str 
     """
     settings = settings_with(model=model, experts=experts)
     licence_note(settings)
+    passphrase = offer_vault(db, settings)
     tune_first(settings)
-    with open_memory(db, settings) as memory:
+    with open_memory(db, settings, passphrase) as memory:
         if stdin_is_terminal():
             note("Loading the model …")
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once
@@ -136,6 +141,7 @@ class _Session:
             "/memories": self.memories,
             "/why": self.why,
             "/forget": self.forget,
+            "/image": self.image,
             "/cloud": self.cloud,
             "/budget": self.budget,
             "/help": lambda _: click.echo(HELP, err=as_json or not stdin_is_terminal()),
@@ -205,9 +211,9 @@ class _Session:
             raise InputError(f"There is no command {command!r}. Allowed: {known}.")
         self.commands[command]("".join(rest).strip())
 
-    def answer(self, text: str, cloud: Mode = "auto") -> None:
+    def answer(self, text: str, cloud: Mode = "auto", images: Sequence[str] = ()) -> None:
         self.reply = None
-        self.reply = reply = self.chat.send(text, cloud=cloud)
+        self.reply = reply = self.chat.send(text, cloud=cloud, images=images)
         shown = False
         try:
             for piece in reply:
@@ -242,6 +248,18 @@ class _Session:
         if not text:
             raise InputError("/cloud needs a message to ask the cloud.")
         self.answer(text, "ask")
+
+    def image(self, what: str) -> None:
+        try:
+            file, *words = shlex.split(what)
+        except ValueError as exc:
+            raise InputError(f"/image needs a FILE, in quotes if it has spaces ({exc}).") from exc
+        file = os.path.expanduser(file)
+        if words:
+            self.answer(" ".join(words), images=[file])
+        else:
+            self.memory.add(images=[file], infer=False, **self.scope)
+        note(f"  + {os.path.basename(file)}")
 
     def memories(self, words: str) -> None:
         if words:

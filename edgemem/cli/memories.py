@@ -13,6 +13,7 @@ import click
 
 from edgemem.cli.output import (
     JSON,
+    ask_passphrase,
     change_line,
     cli,
     db_option,
@@ -58,6 +59,14 @@ id_argument = click.argument("memory_id", metavar="ID")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--no-infer", is_flag=True, help="Store as given: no model, no facts taken.")
 @experts_option
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A photo or screenshot; TEXT, if given, says what it is.",
+)
 @click.option("--role", default="user", show_default=True, help="Who says it.")
 @click.option("--name", help="The speaker's name.")
 @click.option("--timestamp", metavar="TIME", help="When it was said, ISO-8601.  [default: now]")
@@ -68,6 +77,7 @@ id_argument = click.argument("memory_id", metavar="ID")
 @json_option
 def add(
     texts: tuple[str, ...],
+    images: tuple[str, ...],
     no_infer: bool,
     experts: str | None,
     role: str,
@@ -76,11 +86,12 @@ def add(
     scope: dict[str, Any],
     **given: Any,
 ) -> None:
-    """Remember each TEXT as one message; without TEXT, all of standard input as one.
+    """Remember each TEXT as one message; without TEXT or --image, all of standard input as one.
 
-    Prints what changed: id, event, text. A time without a zone is in this machine's own.
+    An image belongs to the last TEXT. Prints what changed: id, event, text. A time without a zone
+    is in this machine's own.
     """
-    if not texts:
+    if not texts and not images:
         if stdin_is_terminal():
             raise click.UsageError("Give a TEXT, or pipe one in.")
         texts = (read_text().rstrip("\r\n"),)
@@ -90,7 +101,7 @@ def add(
     if not no_infer:
         licence_note(settings)
     with open_memory(db, settings) as memory, working("Remembering …"):
-        changes = memory.add(messages, infer=not no_infer, **scope, **given)
+        changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
     print_result(changes.to_dict(), map(change_line, changes))
     pending_note(changes.pending)
 
@@ -263,18 +274,21 @@ IMPORT_ID = "import_id"
 
 @cli.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
 @json_option
-def export(file: str, memory: Memory) -> None:
+def export(file: str, sealed: bool, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
     """
+    if memory.store.vault is not None and not sealed:
+        note("The store is encrypted and this export is not; --sealed encrypts it.")
     if file == "-":
-        memory.export_jsonl(sys.stdout)
+        memory.export_jsonl(sys.stdout, sealed=sealed)
         return
     with working("Exporting …"):
-        count = memory.export_jsonl(Path(file))
+        count = memory.export_jsonl(Path(file), sealed=sealed)
     remark = f"{plural(count, 'row')} written to {file}."
     print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
 
@@ -338,13 +352,21 @@ def import_files(
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:
+    from edgemem.pipeline.upkeep import SEALED
+
     with open(path, "rb") as file:
         total = sum(1 for line in file if line.strip())
-    with progress("Importing", total) as advance:
-        try:
-            new = memory.import_jsonl(path, on_progress=advance)
-        except InputError as exc:
-            raise InputError(f"{path}: {exc}") from exc
+        file.seek(0)
+        total -= 2 * file.readline().startswith(SEALED.encode())  # the ways to the key, and the end
+
+    def read(passphrase: str | None) -> int:
+        with progress("Importing", total) as advance:
+            return memory.import_jsonl(path, passphrase=passphrase, on_progress=advance)
+
+    try:
+        new = ask_passphrase(read)
+    except InputError as exc:
+        raise InputError(f"{path}: {exc}") from exc
     return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
 
 

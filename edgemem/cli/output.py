@@ -5,6 +5,7 @@ Knows no command.
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -14,16 +15,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
 from edgemem.config import Settings, data_dir, load_settings
-from edgemem.errors import EdgememError, StoreError
+from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
 from edgemem.results import Change, Hit, MemoryItem, Relation
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
+    from edgemem.vault import Vault
 
 __all__ = [
     "FILE",
@@ -31,6 +33,7 @@ __all__ = [
     "MOST_LINES",
     "Advance",
     "Group",
+    "ask_passphrase",
     "change_line",
     "cli",
     "db_option",
@@ -44,6 +47,7 @@ __all__ = [
     "licence_note",
     "memory_option",
     "model_option",
+    "move_typed",
     "no_memory",
     "note",
     "one_line",
@@ -71,6 +75,8 @@ __all__ = [
 ]
 
 Command = Callable[..., None]
+Opened = TypeVar("Opened")
+ASKED = 3  # times for a passphrase
 PREVIEWED = 10  # memories, and turns, that an erase shows one by one before it asks
 
 
@@ -235,13 +241,36 @@ def licence_note(settings: Settings) -> None:
 
 
 @contextmanager
-def open_memory(db: str | None, settings: Settings | None = None) -> Iterator[Memory]:
-    """The store of --db, or else of the settings."""
+def open_memory(
+    db: str | None, settings: Settings | None = None, passphrase: str | None = None
+) -> Iterator[Memory]:
+    """The store of --db, or else of the settings. A person is asked for a vault's passphrase."""
     from edgemem.memory import Memory
 
     settings = settings or load_settings()
-    with Memory(settings.db if db is None else db, settings=settings) as memory:
+    place = settings.db if db is None else db
+    opened = partial(Memory, place, settings=settings)
+    with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
+        _typed.vault = memory.store.vault
         yield memory
+
+
+def ask_passphrase(open_with: Callable[[str | None], Opened]) -> Opened:
+    """What opens without a passphrase, or with one that a person at the terminal is asked for."""
+    try:
+        return open_with(None)
+    except VaultLocked:
+        if not (stdin_is_terminal() and stderr_is_terminal()):
+            raise
+    for left in range(ASKED - 1, -1, -1):
+        given = click.prompt("Passphrase, or recovery code", hide_input=True, err=True)
+        try:
+            return open_with(given)
+        except VaultLocked as exc:
+            if not left:
+                raise
+            note(str(exc))
+    raise AssertionError("unreachable")
 
 
 # -- stderr --------------------------------------------------------------------------------------
@@ -442,8 +471,37 @@ MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator: where an input of several lines was broken
 
 
+class _Typed:
+    """Whose chats' inputs are kept: each vault has a file of its own, sealed line by line."""
+
+    vault: Vault | None = None
+
+
+_typed = _Typed()
+
+
 def history_file() -> Path:
-    return data_dir() / "chat_history"
+    suffix = "" if _typed.vault is None else f".{_typed.vault.id[:8]}"
+    return data_dir() / f"chat_history{suffix}"
+
+
+def move_typed(old: Vault | None, new: Vault | None) -> None:
+    """Take what was typed in chats into a vault, or out of it; nothing stays behind."""
+    _typed.vault = old
+    lines, file = _typed_lines(), history_file()
+    if lines:
+        _write_typed([])
+        file.unlink()
+    _typed.vault = new
+    for line in lines:
+        remember_typed(line.replace(_BREAK, "\n"))
+
+
+def _kept(line: str) -> str:
+    """A line as the file has it."""
+    if _typed.vault is None:
+        return line
+    return base64.b64encode(_typed.vault.seal(line.encode(), "chat history")).decode()
 
 
 def typed_before() -> list[str]:
@@ -460,7 +518,7 @@ def remember_typed(text: str) -> None:
         history_file().parent.mkdir(parents=True, exist_ok=True)
         private = partial(os.open, mode=0o600)
         with open(history_file(), "a", encoding="utf-8", opener=private) as file:
-            file.write(_BREAK.join(text.splitlines()) + "\n")
+            file.write(_kept(_BREAK.join(text.splitlines())) + "\n")
 
 
 def forget_typed(texts: Iterable[str]) -> None:
@@ -486,12 +544,19 @@ def _typed_lines() -> list[str]:
         text = history_file().read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    return text.removesuffix("\n").split("\n") if text else []
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if (vault := _typed.vault) is None:
+        return lines
+    opened = []
+    for line in lines:
+        with suppress(ValueError, StoreCorrupt):  # one that was cut off is passed over
+            opened.append(vault.unseal(base64.b64decode(line), "chat history").decode())
+    return opened
 
 
 def _write_typed(lines: list[str]) -> None:
     """Put these lines in the file's place, over its old bytes."""
-    data = "".join(f"{line}\n" for line in lines).encode()
+    data = "".join(f"{_kept(line)}\n" for line in lines).encode()
     with open(history_file(), "r+b") as file:
         old = os.fstat(file.fileno()).st_size
         file.write(data + b"\n" * max(0, old - len(data)))

@@ -211,11 +211,12 @@ class Parts:
                 index = Memories(embedder.dim, dtype)
                 refresh(self.store, index)
                 give_back()  # a store is read through several times its size in rows
-                model_id = embedder.model_id
+                model_id, vault = embedder.model_id, self.store.vault
                 if (file := self.index_file()) is not None:
-                    index.vectors.load(file, generation=index.generation, model_id=model_id)
+                    generation = index.generation
+                    index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)
                 if (file := self.metric_file()) is not None:
-                    index.load_metrics(file, model_id=model_id)
+                    index.load_metrics(file, model_id=model_id, vault=vault)
                 self._index = index
             return self._index
 
@@ -289,6 +290,6 @@ class Parts:
         with work_lock(self.store.path, self.working, 0.0) as mine:
             if mine:
                 refresh(self.store, index)  # in the lock: what was erased must not come back
-                model_id = embedder.model_id
-                index.vectors.save(file, generation=index.generation, model_id=model_id)
-                index.save_metrics(metric_file, model_id=model_id)
+                model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
+                index.vectors.save(file, generation=generation, model_id=model_id, vault=vault)
+                index.save_metrics(metric_file, model_id=model_id, vault=vault)

@@ -5,6 +5,7 @@ These are Memory's methods of the same names, which say what they promise.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import tempfile
@@ -17,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import kernels
+from edgemem import vault as vaults
 from edgemem.budget import Plan
-from edgemem.errors import InputError, StoreFull
+from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.graph import facts as graph
 from edgemem.inputs import holds_nul
 from edgemem.pipeline.ingest import EXTRACT
@@ -31,13 +33,16 @@ from edgemem.store import Store
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
+from edgemem.vault import Vault
 
 __all__ = [
+    "SEALED",
     "align",
     "doctor",
     "embed_tokens",
     "export_jsonl",
     "import_jsonl",
+    "opened_lines",
     "read_relations",
     "reindex",
     "sample_of",
@@ -50,6 +55,7 @@ PAIRS = 1000
 """Texts that are embedded anew to align all others by: bench/LOG.md."""
 _TIMES = (
     "timestamp",
+    "taken_at",
     "created_at",
     "updated_at",
     "valid_from",
@@ -63,18 +69,74 @@ _TIMES = (
 # -- export and import -----------------------------------------------------------------------
 
 
-def export_jsonl(store: Store, file: str | Path | IO[str]) -> int:
+def export_jsonl(store: Store, file: str | Path | IO[str], *, sealed: bool = False) -> int:
     """Write every row of a store as a line of JSON; how many. A path is replaced in one step."""
     if isinstance(file, str | Path):
         with _replacing(Path(file)) as out:
-            return export_jsonl(store, out)
+            return export_jsonl(store, out, sealed=sealed)
     count = 0
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
     with closing(rows):  # it holds a snapshot, which an erase would wait for
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+        for line in _sealed_lines(store, lines) if sealed else lines:
+            file.write(line + "\n")
             count += 1
-    return count
+    return count - 2 * sealed
+
+
+# A sealed export is a line of JSON with the ways to the key, then each row sealed for its place,
+# then an end, so that no line can be changed, moved or cut off.
+SEALED = '{"type": "sealed", '
+
+
+def _sealed_lines(store: Store, lines: Iterable[str]) -> Iterator[str]:
+    if store.vault is None or store.path is None:
+        raise InputError(
+            "a plain store has no key to seal an export with; run `edgemem vault lock`"
+        )
+    none = {"format": vaults.FORMAT, "id": store.vault.id, "state": "locked", "ways": []}
+    yield SEALED + json.dumps(vaults.read(store.path) or none).removeprefix("{")
+    number = 0
+    for number, line in enumerate(lines, 1):
+        yield _seal_line(store.vault, line, f"export {number}")
+    yield _seal_line(store.vault, "", f"export {number + 1}")
+
+
+def _seal_line(vault: Vault, line: str, purpose: str) -> str:
+    return base64.b64encode(vault.seal(line.encode(), purpose)).decode()
+
+
+def opened_lines(
+    lines: Iterable[str], *, vault: Vault | None, passphrase: str | None
+) -> Iterator[str]:
+    """The lines of an export, opened if they are sealed. vault: the store's that they go into.
+
+    passphrase: of another vault's. Raises VaultLocked, or InputError on a line that was changed.
+    """
+    lines = iter(lines)
+    first = next(lines, "")
+    if not first.startswith(SEALED):
+        yield first
+        yield from lines
+        return
+    try:
+        ways = vaults.checked(json.loads(first))
+    except (ValueError, RecursionError) as exc:
+        raise InputError(f"the export's first line is damaged ({exc}); export it again") from exc
+    if vault is None or vault.id != ways["id"]:
+        vault = vaults.open_ways(ways, "the export", passphrase)
+    yield "\n"  # so that lines keep their numbers
+    for number, line in enumerate(lines, 1):
+        try:
+            row = vault.unseal(base64.b64decode(line), f"export {number}").decode()
+        except (ValueError, StoreCorrupt) as exc:
+            raise InputError(
+                f"line {number + 1} of the sealed export was changed or moved; export it again"
+            ) from exc
+        if not row:
+            return
+        yield row
+    raise InputError("the sealed export was cut off; what came before is stored; export it again")
 
 
 def import_jsonl(
@@ -82,19 +144,20 @@ def import_jsonl(
     embedder: Embedder,
     file: str | Path | IO[str],
     on_progress: Callable[[int], None] | None,
+    opened: Callable[[Iterable[str]], Iterable[str]],
 ) -> int:
     """Store the rows of an export; how many were new. on_progress: given the line's number.
 
-    begin: gives a transaction for vectors of this embedder, or refuses to.
+    begin: gives a transaction for vectors of this embedder, or refuses to. opened: `opened_lines`.
     """
     if isinstance(file, str | Path):
         with _opened(Path(file)) as lines:
-            return import_jsonl(begin, embedder, lines, on_progress)
+            return import_jsonl(begin, embedder, lines, on_progress, opened)
 
     def vectors_for(indexed: list[str]) -> list[Vectors]:
         return embedder.embed_chunks([embedded_text(text) for text in indexed])
 
-    return sum(import_rows(begin, _rows(file, on_progress), vectors_for).values())
+    return sum(import_rows(begin, _rows(opened(file), on_progress), vectors_for).values())
 
 
 @contextmanager
@@ -350,6 +413,7 @@ def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str
     """
     return {
         "path": str(store.path or ":memory:"),
+        "encrypted": store.vault is not None,
         "problems": store.check(),
         "counts": store.counts(),
         "pending": [

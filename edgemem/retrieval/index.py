@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from edgemem import cachefile
 from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
+from edgemem.vault import Vault
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -218,13 +219,21 @@ class VectorIndex:
         if worker is not None:
             worker.join()
 
-    def save(self, path: str | os.PathLike[str], *, generation: int, model_id: str) -> bool:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        generation: int,
+        model_id: str,
+        vault: Vault | None = None,
+    ) -> bool:
         """Write the graph as a cache file, without a trace of vectors that are gone.
 
-        generation: the store's, which this index must have taken in. Takes in what the graph
-        lacks, and builds it anew if it holds ghosts, so this may take seconds. Returns whether a
-        file was written. If not, there are too few vectors (a file from before is removed), the
-        store moved on, `close` was called, or the disk did not take it. Never raises OSError.
+        generation: the store's, which this index must have taken in. vault: seals the file. Takes
+        in what the graph lacks, and builds it anew if it holds ghosts, so this may take seconds.
+        Returns whether a file was written. If not, there are too few vectors (a file from before is
+        removed), the store moved on, `close` was called, or the disk did not take it. Never raises
+        OSError.
         """
         path = Path(path)
         with self._build_lock:
@@ -239,12 +248,19 @@ class VectorIndex:
                 if not current:
                     return False
                 built = self._build(anew=ghosts, num_threads=-1, stop=lambda: self._closed)
-                return built and self._write(path, generation, model_id)
+                return built and self._write(path, generation, model_id, vault)
             except OSError as exc:
                 log.warning("the index file %s was not written: %s", path, exc)
                 return False
 
-    def load(self, path: str | os.PathLike[str], *, generation: int, model_id: str) -> bool:
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        generation: int,
+        model_id: str,
+        vault: Vault | None = None,
+    ) -> bool:
         """Take the graph from a cache file. Call it after `apply`, with the store's generation.
 
         Returns False, and leaves everything as it was, on any doubt: no file, a damaged one, one
@@ -266,7 +282,8 @@ class VectorIndex:
             count, last_label = stamp["count"], stamp["last_label"]
             index = _new_hnswlib(self.dim)
             try:
-                index.load_index(str(path), max_elements=count + MAX_TAIL)
+                with cachefile.readable(path, vault) as name:
+                    index.load_index(name, max_elements=count + MAX_TAIL)
                 ids = np.sort(np.asarray(index.get_ids_list(), np.int64))
                 slots = np.flatnonzero(live[: np.searchsorted(labels, last_label, "right")])
                 if (
@@ -449,7 +466,7 @@ class VectorIndex:
             wanted *= 4
         return None
 
-    def _write(self, path: Path, generation: int, model_id: str) -> bool:
+    def _write(self, path: Path, generation: int, model_id: str, vault: Vault | None) -> bool:
         """Write the graph as it is. The caller holds `_build_lock`, so nothing is added to it."""
         with self._lock:
             graph = self._graph
@@ -458,7 +475,7 @@ class VectorIndex:
         with self._graph_lock:
             index = graph.index
             temporary, stamp = cachefile.write_temporary(
-                path, index.save_index, int(index.index_file_size())
+                path, index.save_index, int(index.index_file_size()), vault
             )
         stamp.update(
             self._parameters,

@@ -49,6 +49,7 @@ from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
 from edgemem.store import Changes, Store
 from edgemem.store.changes import tokenize
+from edgemem.vault import Vault
 
 __all__ = [
     "FEATURES",
@@ -201,8 +202,9 @@ class Candidates:
 
     rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
     the first columns are and so which weights belong to them. places: (n,) int64, the turn's memory
-    that each was taken from, else itself. around: (n, AROUND) int64, see `kernels.beside`.
-    matches: (n, len(MATCHES)) float32, of `match`; None of a fast search.
+    that each was taken from, else itself. images: (n,) bool, which are images. around: (n, AROUND)
+    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, of `match`; None of a fast
+    search.
 
     A candidate without token vectors is scored by what else is known of it, with the weights of a
     fast search, and stands among the others: both scores are probabilities. Were the whole query
@@ -213,6 +215,7 @@ class Candidates:
     features: FloatArray
     similarity: str
     places: IntArray
+    images: BoolArray
     around: IntArray
     matches: FloatArray | None = None
 
@@ -383,7 +386,8 @@ class Memories:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        return Candidates(found, features, similarity, places.place[found], around)
+        images = self._catalog.are_images(found)
+        return Candidates(found, features, similarity, places.place[found], images, around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
         """What a query may find; with `rowids` it is computed anew. The caller holds the lock."""
@@ -431,15 +435,19 @@ class Memories:
                 return own
         return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
 
-    def save_metrics(self, path: str | os.PathLike[str], *, model_id: str) -> bool:
+    def save_metrics(
+        self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
+    ) -> bool:
         """As `whitening.save`, of what was last taken in."""
         stamp, vectors = self._snapshot(model_id)
-        return whitening.save(Path(path), self.whitening, vectors, stamp)
+        return whitening.save(Path(path), self.whitening, vectors, stamp, vault)
 
-    def load_metrics(self, path: str | os.PathLike[str], *, model_id: str) -> bool:
+    def load_metrics(
+        self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
+    ) -> bool:
         """As `whitening.load`. Call it after `apply`."""
         stamp, vectors = self._snapshot(model_id)
-        return whitening.load(Path(path), self.whitening, vectors, stamp)
+        return whitening.load(Path(path), self.whitening, vectors, stamp, vault)
 
     def _snapshot(self, model_id: str) -> tuple[whitening.Stamp, Callable[[Key], Vectors]]:
         """What a file of now would be stamped with, and whose vectors are which."""
@@ -513,7 +521,7 @@ def find(
     vector: (dim,) float32, the query's, or None as for `Memories.candidates`. tokens: its token
     vectors, for a careful search. With `query.where` or `query.at`, all that match are scanned. Of
     a turn and the facts taken from it either the turn or the facts are found, whichever comes
-    first.
+    first; its images also after it.
     """
     refresh(store, memories)
     rowids = None
@@ -535,16 +543,17 @@ def find(
     positions, scores = candidates.best(wanted)
     facts: set[int] = set()
     turns: set[int] = set()
-    for i, rowid, place, score in zip(
+    for i, rowid, place, is_image, score in zip(
         positions.tolist(),
         candidates.rowids[positions].tolist(),
         candidates.places[positions].tolist(),
+        candidates.images[positions].tolist(),
         scores.tolist(),
         strict=True,
     ):
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
-        if place not in theirs and len(found) < query.top_k:
+        if (is_image or place not in theirs) and len(found) < query.top_k:
             parts = candidates.parts(i) if explain else None
             found.append(Scored(rowid, score, parts))
     return found, scored
@@ -559,6 +568,7 @@ def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: in
         rowids=candidates.rowids[best],
         features=candidates.features[best],
         places=candidates.places[best],
+        images=candidates.images[best],
         around=around,
         matches=match(store, tokens, around),
     )

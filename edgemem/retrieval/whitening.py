@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.retrieval.metric import BLOCK, REFIT_SHARE, Metric, Moments
 from edgemem.retrieval.vectors import Dtype, Vectors
+from edgemem.vault import Vault
 
 __all__ = ["AT_ONCE", "EVERYBODY", "LAYOUT", "Fitted", "Key", "Stamp", "Whitening", "load", "save"]
 
@@ -215,12 +216,18 @@ class Stamp:
     layout: int = LAYOUT
 
 
-def save(path: Path, whitening: Whitening, vectors: Callable[[Key], Vectors], stamp: Stamp) -> bool:
+def save(
+    path: Path,
+    whitening: Whitening,
+    vectors: Callable[[Key], Vectors],
+    stamp: Stamp,
+    vault: Vault | None = None,
+) -> bool:
     """Write the metrics of large sets; may fit some anew, which takes seconds.
 
-    vectors: a key's live vectors at the stamp's generation; nobody may erase any meanwhile.
-    Returns whether a file was written. If not, there is no large set (a file from before is
-    removed) or the disk did not take it. Never raises OSError.
+    vectors: a key's live vectors at the stamp's generation; nobody may erase any meanwhile. vault:
+    seals the file. Returns whether a file was written. If not, there is no large set (a file from
+    before is removed) or the disk did not take it. Never raises OSError.
     """
     try:
         metrics = whitening.large(vectors)
@@ -229,7 +236,7 @@ def save(path: Path, whitening: Whitening, vectors: Callable[[Key], Vectors], st
             return False
         data = _packed(metrics, vectors)
         temporary, size = cachefile.write_temporary(
-            path, lambda name: _write(name, data), len(data)
+            path, lambda name: _write(name, data), len(data), vault
         )
         cachefile.publish(temporary, path, {**size, **asdict(stamp)})
         return True
@@ -238,7 +245,13 @@ def save(path: Path, whitening: Whitening, vectors: Callable[[Key], Vectors], st
         return False
 
 
-def load(path: Path, whitening: Whitening, vectors: Callable[[Key], Vectors], stamp: Stamp) -> bool:
+def load(
+    path: Path,
+    whitening: Whitening,
+    vectors: Callable[[Key], Vectors],
+    stamp: Stamp,
+    vault: Vault | None = None,
+) -> bool:
     """Let `whitening` hold the metrics of a file. Other arguments as for `save`, as it is now.
 
     Returns False, and leaves everything as it was, on any doubt. Vectors that came or went since
@@ -254,7 +267,8 @@ def load(path: Path, whitening: Whitening, vectors: Callable[[Key], Vectors], st
     if any(found.get(name) != value for name, value in wanted.items()):
         return False
     try:
-        held = _unpacked(path.read_bytes(), vectors, stamp.dim)
+        with cachefile.readable(path, vault) as name:
+            held = _unpacked(Path(name).read_bytes(), vectors, stamp.dim)
     except Exception:
         log.warning("the metric file %s was refused", path, exc_info=True)
         return False

@@ -79,7 +79,9 @@ class Connection:
         self.raw.set_exec_trace(traced)
 
     def backup(self, target: Connection) -> None:
-        """Copy all pages into a file that has the same key, or none as this one."""
+        """Copy all pages into a new file that has the same key, or none as this one."""
+        with _Errors():
+            target.raw.pragma("page_size", self.raw.pragma("page_size"))  # encrypted, it must fit
         with _Errors(), target.raw.backup("main", self.raw, "main") as copying:
             copying.step()
 

@@ -20,7 +20,14 @@ from typing import cast
 from filelock import FileLock, Timeout
 
 from edgemem.config import require
-from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked
+from edgemem.errors import (
+    InputError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    VaultLocked,
+)
 from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
 
@@ -120,11 +127,19 @@ def _translated(exc: sqlite3.Error, path: str) -> StoreError:
 
 
 @contextmanager
-def sqlite_errors(path: str) -> Iterator[None]:
-    """Raise our errors instead of SQLite's from the block. path: the file, for the message."""
+def sqlite_errors(path: str, *, encrypted: bool = False) -> Iterator[None]:
+    """Raise our errors instead of SQLite's from the block. path: the file, for the message.
+
+    encrypted: SQLite was given a key just now, which may be the wrong one.
+    """
     try:
         yield
     except sqlite3.Error as exc:
+        if encrypted and _primary(exc) == sqlite3.SQLITE_NOTADB:
+            raise VaultLocked(
+                f"the key does not open {path}, or its first page is damaged, or it is a plain "
+                "store; give its own key, or go back to a backup copy"
+            ) from exc
         raise _translated(exc, path) from exc
     except UnicodeEncodeError as exc:
         raise InputError(
@@ -151,6 +166,7 @@ def resolved(path: str | os.PathLike[str]) -> Path:
         raise StoreError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
 
 
+Look = Callable[[sqlite3.Connection], list[str]]
 _making_file = threading.Lock()
 
 
@@ -190,9 +206,11 @@ def open_file(
         return sqlite3.connect(
             name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
         )
-    require("vault")
-    from edgemem.store.cipher import Connection
-
+    try:
+        from edgemem.store.cipher import Connection
+    except ImportError:
+        require("vault")
+        raise
     return cast("sqlite3.Connection", Connection(name, busy_timeout_s, key))
 
 
@@ -324,10 +342,10 @@ def _drop_backups(path: Path) -> None:
 # --- the file as a whole ----------------------------------------------------------------------
 
 
-def problems(connection: sqlite3.Connection, name: str) -> list[str]:
+def problems(connection: sqlite3.Connection, name: str, *more: Look) -> list[str]:
     """What is wrong with the file, in words. name: for the messages of SQLite's own errors."""
     found: list[str] = []
-    for look in (_integrity, _references, _full_text, _vectors):
+    for look in (_integrity, _references, _full_text, _vectors, *more):
         try:
             with sqlite_errors(name):
                 found += look(connection)

@@ -25,11 +25,11 @@ from typing import Any
 from edgemem import vault as vaults
 from edgemem.cachefile import sync_folder
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked, VaultLocked
-from edgemem.store import schema
+from edgemem.store import images, schema
 from edgemem.store.database import open_file, resolved, sqlite_errors, work_lock
 from edgemem.vault import Vault, Way
 
-__all__ = ["decrypt", "encrypt", "is_plain", "vault_of"]
+__all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
 
 _PLAIN = b"SQLite format 3\0"
 _BLOCK = 1 << 20
@@ -61,6 +61,32 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
     if vault is not None and vault.id != found["id"]:
         raise VaultLocked(f"the key is not that of {file}; it belongs to another vault")
     return vault or vaults.unlock(file)
+
+
+def vault_for(
+    path: str | os.PathLike[str], key: bytes | str | None, passphrase: str | None
+) -> Vault | None:
+    """The vault that a caller's key or passphrase opens, or makes where there is no store yet.
+
+    None without either, and for a store in memory: `Store.open` seeks a key then. Raises
+    InputError if the store is plain, VaultLocked if the key or passphrase is not its own.
+    """
+    if (key is None and passphrase is None) or os.fspath(path) == ":memory:":
+        return None
+    file = resolved(path)
+    if vaults.is_vault(file):
+        return vaults.unlock(file, key=key, passphrase=passphrase)
+    if file.exists() and file.stat().st_size:
+        if key is None:
+            raise InputError(
+                f"{file} is no vault; open it without a passphrase, or encrypt it: "
+                "edgemem vault lock"
+            )
+        return vaults.of_key(key)  # of a vault that has lost its file of ways
+    vault = vaults.new_key() if key is None else vaults.of_key(key)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    vaults.create(file, vault, way="passphrase" if key is None else None, passphrase=passphrase)
+    return vault
 
 
 def encrypt(
@@ -133,8 +159,10 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
         now.execute("COMMIT")
         schema.inspect(now, str(file))
         now.execute("PRAGMA temp_store = MEMORY")
-        now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         try:
+            if old_key is None:
+                images.take_in(now, _beside(file, ".images"))
+            now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
             if (wal := _beside(file, "-wal")).exists():  # all of it is in the file now
                 _overwrite(wal)
             now.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -145,7 +173,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             with copy.open("rb+") as written:
                 os.fsync(written.fileno())
             for name in ("-wal", "-shm", "-journal"):
-                _beside(file, name).unlink(missing_ok=True)
+                _shred(_beside(file, name))
             os.link(file, old)
             os.replace(copy, file)
             sync_folder(file.parent)
@@ -173,7 +201,8 @@ def _finish(file: Path) -> None:
         return
     plain, old = is_plain(file), _beside(file, ".old")
     try:
-        _shred(_beside(file, ".moving"))
+        for suffix in (".moving", ".moving-journal"):
+            _shred(_beside(file, suffix))
         if old.exists() and old.samefile(file):
             old.unlink()
         _shred(old)
@@ -182,6 +211,10 @@ def _finish(file: Path) -> None:
                 rest = beside.name.removeprefix(file.name)
                 if rest != beside.name and _BESIDE.fullmatch(rest):
                     _shred(beside)
+        if not plain and (folder := _beside(file, ".images")).is_dir():  # all is in the file now
+            for image in folder.iterdir():
+                _shred(image)
+            folder.rmdir()
     except OSError as exc:
         raise StoreFull(
             f"what is left of the plain store beside {file} cannot be deleted "

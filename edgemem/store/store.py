@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import database, encryption, schema, writing
+from edgemem.store import database, encryption, images, schema, writing
 from edgemem.store.changes import Changes, read_changes
 from edgemem.store.database import sqlite_errors
 from edgemem.store.filters import Where
@@ -91,6 +92,8 @@ class Store:
     ) -> None:
         self.path = path
         self.vault = vault
+        # In a vault all images lie in the file: a name would tell which image, and its size.
+        self.images_folder = None if vault is not None else images.folder_of(path)
         self._name = str(path or ":memory:")
         self._writer, self._reader = writer, reader
         self._write_lock = threading.RLock()
@@ -125,7 +128,7 @@ class Store:
             vault = encryption.vault_of(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
         with ExitStack() as opened:
-            with sqlite_errors(name):
+            with sqlite_errors(name, encrypted=key is not None):
                 writer = database.connect(name, busy_timeout_s, key, apsw=apsw)
                 opened.callback(writer.close)
                 schema.prepare(writer, file, busy_timeout_s, key)
@@ -138,6 +141,8 @@ class Store:
                 # full, a later open will do it.
                 with suppress(StoreLocked, StoreFull):
                     database.scrub(writer, file, busy_timeout_s)
+                    with sqlite_errors(name):
+                        images.sweep(writer, None if vault is not None else images.folder_of(file))
             opened.pop_all()
         return cls(file, writer, reader, busy_timeout_s, vault)
 
@@ -176,7 +181,7 @@ class Store:
             try:
                 with sqlite_errors(self._name):
                     self._writer.execute("BEGIN IMMEDIATE")
-                    tx = Transaction(self._writer, self._name)
+                    tx = Transaction(self._writer, self._name, self.images_folder)
                 yield tx
                 with sqlite_errors(self._name):
                     self._writer.execute("COMMIT" if tx.finish() else "ROLLBACK")
@@ -215,6 +220,8 @@ class Store:
         """Leave no byte of what a transaction has erased. Raises StoreLocked as `erase` does."""
         with self._write_lock, self._read_lock:
             database.scrub(self._writer, self.path, self._busy_timeout_s)
+            with sqlite_errors(self._name):
+                images.sweep(self._writer, self.images_folder)
 
     # --- reading ---
 
@@ -431,7 +438,7 @@ class Store:
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
         invalid, deleted, turns, vectors, token_vectors (memories that have some), entities,
-        relations, history, pending."""
+        relations, history, pending; and image_bytes."""
         now = utc_now()
         with self.snapshot() as connection:
             kinds = dict(
@@ -447,6 +454,9 @@ class Store:
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                 for table in _COUNTED
             }
+            (image_bytes,) = connection.execute(
+                "SELECT coalesce(sum(size_bytes), 0) FROM images"
+            ).fetchone()
         live = sum(kinds.values())
         return {
             "memories": live,
@@ -457,6 +467,7 @@ class Store:
             "invalid": all_rows - live - deleted,
             "deleted": deleted,
             **others,
+            "image_bytes": image_bytes,
         }
 
     def changes(self, since_generation: int = 0) -> Changes:
@@ -465,14 +476,15 @@ class Store:
             return read_changes(connection, since_generation)
 
     def export_rows(self) -> Iterator[dict[str, Any]]:
-        """Every row as a JSON-able dict with its "type": turn, memory, history, pending.
+        """Every row as a JSON-able dict with its "type": turn, memory, history, pending, relation,
+        never_send, image.
 
         One snapshot, on a connection of its own: writes go on meanwhile, but an erase waits until
         the iterator is used up or closed.
         """
         if self.path is None:
             with self.snapshot() as connection:
-                yield from tuple(export_rows(connection))
+                yield from (*export_rows(connection), *images.export_images(connection, None))
             return
         self._require_open()
         with sqlite_errors(self._name):
@@ -480,6 +492,7 @@ class Store:
             try:
                 connection.execute("BEGIN")
                 yield from export_rows(connection)
+                yield from images.export_images(connection, self.images_folder)
             finally:
                 connection.close()
 
@@ -489,7 +502,8 @@ class Store:
             self._require_open()
             if self._writer.in_transaction:
                 raise StoreError("a transaction is open in this thread; end it before check()")
-            return database.problems(self._writer, self._name)
+            of_images = partial(images.problems, folder=self.images_folder)
+            return database.problems(self._writer, self._name, of_images)
 
     def _connect(self) -> sqlite3.Connection:
         key = None if self.vault is None else self.vault.page_key

@@ -1,0 +1,204 @@
+"""`vault`: encrypt a store, decrypt it, its passphrase and recovery code; a first chat's offer.
+
+Knows how a person is asked for a passphrase; the keys are the business of `edgemem.vault`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgemem import vault as vaults
+from edgemem.cli.output import (
+    ask_passphrase,
+    cli,
+    db_option,
+    json_option,
+    move_typed,
+    note,
+    open_memory,
+    print_result,
+    stderr_is_terminal,
+    stdin_is_terminal,
+    yes_option,
+)
+from edgemem.config import MEMORY_DB, Settings, load_settings, require
+from edgemem.errors import InputError
+from edgemem.vault import Way
+
+__all__ = ["offer_vault"]
+
+_WAYS = ("keyring", "passphrase", "file")
+
+
+@cli.group()
+def vault() -> None:
+    """Encrypt the store on this disk, and decrypt it again.
+
+    A vault is a store whose file, log, caches and backup copies are encrypted with a random key.
+    The key is kept, itself encrypted, in STORE.vault: it opens with the system's keyring, a
+    passphrase or a key file. Every other command works on a vault as on a plain store.
+    """
+
+
+def _place(db: str | None) -> Path:
+    from edgemem.store.database import resolved
+
+    path = load_settings().db if db is None else db
+    if str(path) == MEMORY_DB:
+        raise InputError("a store in memory is never written, and has nothing to encrypt")
+    return resolved(path)
+
+
+@vault.command()
+@click.option(
+    "--with",
+    "way",
+    type=click.Choice(_WAYS),
+    help="How the key is kept.  [default: the keyring where there is one, else a passphrase at a "
+    "terminal, else a key file]",
+)
+@db_option
+@json_option
+def lock(way: Way | None, db: str | None) -> None:
+    """Encrypt a plain store, once; it opens by itself from then on, or asks for the passphrase.
+
+    No program may have it open. It needs room for a second copy. The plain file, its log, caches
+    and backup copies, and what was typed in chats, are overwritten and deleted; a flash disk or a
+    snapshot may still hold what was there before. Exports that you made stay as they are.
+    """
+    from edgemem.store import encryption
+
+    require("vault")
+    file = _place(db)
+    way = way or _best_way()
+    made = encryption.encrypt(file, way, _new_passphrase() if way == "passphrase" else None)
+    move_typed(None, made)
+    note(_KEPT[way])
+    note("Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost.")
+    print_result({"results": [_status(file)]}, remark=f"{file} is encrypted.")
+
+
+@vault.command()
+@yes_option
+@db_option
+@json_option
+def unlock(yes: bool, db: str | None) -> None:
+    """Decrypt a vault for good: a plain store again, which any program may read.
+
+    No vault need be decrypted to be read: every command opens it. No program may have it open.
+    """
+    from edgemem.store import encryption
+
+    file = _place(db)
+    with open_memory(str(file)) as memory:
+        found = memory.store.vault
+    if found is None:
+        raise InputError(f"{file} is a plain store already")
+    if not yes:
+        click.confirm(f"Write everything in {file} in plain?", abort=True, err=True)
+    encryption.decrypt(file, found)
+    move_typed(found, None)
+    print_result({"results": [_status(file)]}, remark=f"{file} is a plain store.")
+
+
+@vault.command("change-passphrase")
+@db_option
+@json_option
+def change_passphrase(db: str | None) -> None:
+    """Set a passphrase, in place of the one before; only STORE.vault is rewritten.
+
+    A copy of STORE.vault from before still opens with the old one. Who has forgotten it gives the
+    recovery code instead.
+    """
+    file = _place(db)
+    found = _opened(file)
+    vaults.set_passphrase(file, found, _new_passphrase())
+    print_result({"results": [_status(file)]}, remark="The passphrase is changed.")
+
+
+@vault.command("export-recovery")
+@db_option
+@json_option
+def export_recovery(db: str | None) -> None:
+    """Print the recovery code, to be kept on paper: it is the key, and opens the store alone.
+
+    It may be typed wherever a passphrase is asked for. Whoever has it can read the store; `vault
+    unlock` and then `vault lock` make a new key.
+    """
+    code = _opened(_place(db)).recovery_code()
+    print_result({"results": [{"recovery_code": code}]}, [code])
+
+
+@vault.command()
+@db_option
+@json_option
+def status(db: str | None) -> None:
+    """Show whether the store is encrypted, and what opens it. Needs no key."""
+    row = _status(_place(db))
+    print_result({"results": [row]}, (f"{key}\t{value}" for key, value in row.items()))
+
+
+def _status(file: Path) -> dict[str, Any]:
+    from edgemem.store import encryption
+
+    found = vaults.read(file)
+    if found is None:
+        return {"path": str(file), "encrypted": False}
+    ways = [way["by"] for way in found["ways"]]
+    if found["state"] != "locked":  # the next open ends it
+        return {"path": str(file), "encrypted": not encryption.is_plain(file), "interrupted": True}
+    return {"path": str(file), "encrypted": True, "opened_by": ", ".join(ways), "key": found["id"]}
+
+
+def _opened(file: Path) -> vaults.Vault:
+    if not vaults.is_vault(file):
+        raise InputError(f"{file} is no vault; `edgemem vault lock` makes one of it")
+    return ask_passphrase(lambda passphrase: vaults.unlock(file, passphrase=passphrase))
+
+
+_KEPT = {
+    "keyring": "The key is in the system's keyring: who is logged in as you opens the store.",
+    "passphrase": "The passphrase is asked for, or taken from EDGEMEM_PASSPHRASE.",
+    "file": "The key is in a file of your configuration folder: who can read your files can read "
+    "the store too, a copy of the store alone cannot be read.",
+}
+
+
+def _best_way() -> Way:
+    if vaults.keyring_works():
+        return "keyring"
+    return "passphrase" if stdin_is_terminal() and stderr_is_terminal() else "file"
+
+
+def _new_passphrase() -> str:
+    return click.prompt(
+        "New passphrase", hide_input=True, confirmation_prompt="The same again", err=True
+    )
+
+
+def offer_vault(db: str | None, settings: Settings) -> str | None:
+    """Before the store of a first chat is made: ask a person at a terminal whether to encrypt it.
+
+    Returns the passphrase that was given, if one was. Asks nothing where there is a store already,
+    the extra is not installed, or the setting `encryption` is `off`.
+    """
+    path = settings.db if db is None else db
+    asks = settings.encryption == "ask" and str(path) != MEMORY_DB
+    if not (asks and stdin_is_terminal() and stderr_is_terminal()):
+        return None
+    file = _place(db)
+    if file.exists() or vaults.is_vault(file) or not (find_spec("apsw") and find_spec("nacl")):
+        return None
+    if not click.confirm("Encrypt what is remembered on this disk?", default=True, err=True):
+        note("It is kept in plain; `edgemem vault lock` encrypts it at any time.")
+        return None
+    way = _best_way()
+    phrase = _new_passphrase() if way == "passphrase" else None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    vaults.create(file, vaults.new_key(), way=way, passphrase=phrase)
+    note(f"{_KEPT[way]} Print a recovery code too: `edgemem vault export-recovery`.")
+    return phrase

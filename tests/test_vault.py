@@ -1,0 +1,519 @@
+"""An encrypted store: no byte of it can be read without its key, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clikit import Run
+from memorykit import BagOfWords, WordTokens, quick, texts
+from storekit import ROOT, add, child, finished, memory, raised
+
+import edgemem.cli.output as output
+from edgemem import Memory
+from edgemem import vault as vaults
+from edgemem.cli.output import remember_typed, typed_before
+from edgemem.errors import ConfigError, InputError, StoreCorrupt, StoreLocked, VaultLocked
+from edgemem.store import Store, database, encryption
+from edgemem.store.cipher import Connection
+
+PASSPHRASE = "seven wet herons"
+WORDS = [f"q{random.Random(i).getrandbits(60):x}z" for i in range(1000)]
+SAID = [" ".join(WORDS[i : i + 10]) for i in range(0, 1000, 10)]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(output._typed, "vault", None)
+    # A key is sought quickly here: what Argon2 costs is libsodium's business.
+    monkeypatch.setattr(vaults, "MEM_BYTES", 2**16)
+    return tmp_path / "home"
+
+
+def vault_at(path: Path, **rows: str) -> vaults.Vault:
+    """A vault whose key lies in a file, with these memories."""
+    vault = vaults.new_key()
+    vaults.create(path, vault, way="file")
+    with Store.open(path) as store:
+        add(store, *(memory(id, text) for id, text in rows.items()))
+    return vault
+
+
+# -- nothing can be read ---------------------------------------------------------------------------
+
+
+def traces(folder: Path, marks: list[bytes]) -> set[str]:
+    """The names of the files in a folder that hold one of these bytes."""
+    return {
+        file.name
+        for file in folder.rglob("*")
+        if file.is_file() and any(mark in file.read_bytes() for mark in marks)
+    }
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE], ids=["plain", "vault"])
+def test_no_file_holds_a_word_or_a_vector_of_a_vault(
+    tmp_path: Path, passphrase: str | None
+) -> None:
+    path, tokens = tmp_path / "a.db", WordTokens()
+    words = [word.encode() for word in WORDS]
+    vectors = [chunk[0] for chunk in BagOfWords().embed_chunks(SAID)]
+    marks = words + [v.tobytes()[64:128] for v in vectors]
+    marks += [np.rint(v / np.abs(v).max() * 127).astype(np.int8).tobytes() for v in vectors]
+    marks += [tokens.embed_query(word)[1].tobytes() for word in WORDS[:200]]
+    with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
+        output._typed.vault = opened.store.vault
+        opened.add(SAID, infer=False, user_id="ada")
+        opened.add([{"role": "user", "content": s} for s in SAID[:3]], infer="later")
+        opened.index.vectors.crossover = 0
+        opened.search(WORDS[0])
+        opened.index.vectors.build_hnsw()
+        key = opened.store.vault.page_key if opened.store.vault else None
+        database.backup(path, 1, key)
+        remember_typed(SAID[0])
+        opened.export_jsonl(tmp_path / "out.jsonl", sealed=bool(passphrase))
+        while_open = traces(tmp_path, marks)  # with the log, before it is taken into the file
+    closed = {file.name for file in tmp_path.rglob("*")}
+    assert {"a.db.hnsw", "a.db.metric"} & closed and "a.db.v1.bak" in closed
+    found = while_open | traces(tmp_path, marks)
+    if passphrase is None:  # the search finds what there is to be found
+        wanted = {"a.db", "a.db-wal", "a.db.hnsw", "a.db.v1.bak", "out.jsonl", "chat_history"}
+        assert wanted <= found
+    else:
+        assert found == set()
+        with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
+            opened.index.vectors.crossover = 0
+            assert texts(opened.search(WORDS[55], top_k=1)) == [SAID[5]]
+            output._typed.vault = opened.store.vault
+            assert typed_before() == [SAID[0]]
+
+
+def test_an_index_file_of_a_vault_is_loaded_again_and_never_with_another_key(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    with quick(path, passphrase=PASSPHRASE) as opened:
+        opened.add(SAID, infer=False)
+        opened.index.vectors.crossover = 0
+        opened.search(WORDS[0])
+        opened.index.vectors.build_hnsw()
+        file, index = opened._parts.index_file(), opened.index
+        assert file is not None
+        stamp = {"generation": index.generation, "model_id": "bag@1"}
+        vault = opened.store.vault
+        assert index.vectors.save(file, **stamp, vault=vault)
+        assert index.vectors.load(file, **stamp, vault=vault)
+        for other in (None, vaults.new_key()):
+            assert not index.vectors.load(file, **stamp, vault=other)
+
+
+def test_a_vault_answers_as_the_plain_store_does(tmp_path: Path) -> None:
+    said = ["I live in Oslo.", "My sister lives in Graz.", "I sold the red canoe in Turku."]
+    found = []
+    for passphrase in (None, PASSPHRASE):
+        with quick(tmp_path / f"{passphrase}.db", passphrase=passphrase) as opened:
+            opened.add(said, user_id="ada", infer=False)
+            for query in ("Where does my sister live?", "canoe", "Who lives in Oslo?"):
+                found.append([(h.memory, round(h.score, 9)) for h in opened.search(query)])
+    assert found[:3] == found[3:]
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def test_a_vault_opens_with_its_passphrase_or_recovery_code_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.db"
+    with quick(path, passphrase=PASSPHRASE) as opened:
+        opened.add("I live in Oslo.", infer=False)
+        assert opened.store.vault is not None
+        code = opened.store.vault.recovery_code()
+    for wrong in ({}, {"passphrase": "seven wet heron"}, {"key": bytes(32)}):
+        with pytest.raises(VaultLocked):
+            quick(path, **wrong)
+    assert "EDGEMEM_PASSPHRASE" in raised(lambda: quick(path))
+    slip = ("A" if code[0] != "A" else "B") + code[1:]
+    for right in ({"passphrase": PASSPHRASE}, {"key": code}, {"passphrase": code.lower()},
+                  {"key": code.replace("-", " ").replace("O", "0")}):  # fmt: skip
+        with quick(path, **right) as opened:
+            assert texts(opened.get_all()) == ["I live in Oslo."]
+    with pytest.raises(InputError, match="slip of the pen"):
+        quick(path, key=slip)
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", PASSPHRASE)
+    quick(path).close()
+    vaults.vault_file(path).unlink()  # the code is the key: it needs no other file
+    quick(path, key=code).close()
+    with pytest.raises(VaultLocked, match="the key does not open"):
+        quick(path, key=bytes(32))
+
+
+def test_an_umlaut_is_the_same_however_it_is_typed(tmp_path: Path) -> None:
+    quick(tmp_path / "a.db", passphrase="Gr\u00fc\u00dfe aus Graz").close()
+    quick(tmp_path / "a.db", passphrase="Gru\u0308\u00dfe aus Graz").close()
+
+
+def test_another_passphrase_rewrites_nothing_but_the_file_of_the_ways(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    vault = vault_at(path, m1="Ada likes tea")
+    before = {f.name: f.read_bytes() for f in tmp_path.glob("a.db*")}
+    vaults.set_passphrase(path, vault, "first of them")
+    vaults.set_passphrase(path, vault, PASSPHRASE)
+    after = {f.name: f.read_bytes() for f in tmp_path.glob("a.db*")}
+    assert {n for n in after if after[n] != before.get(n)} == {"a.db.vault"}
+    with pytest.raises(VaultLocked):
+        vaults.unlock(path, passphrase="first of them")
+    assert vaults.unlock(path, passphrase=PASSPHRASE).id == vault.id
+    with pytest.raises(InputError, match="at least 8 characters, this one has 5"):
+        vaults.set_passphrase(path, vault, "short")
+
+
+class Ring:
+    """Stands in for the system's keyring."""
+
+    priority = 5.0
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], str] = {}
+
+    def set_password(self, service: str, name: str, secret: str) -> None:
+        self.held[service, name] = secret
+
+    def get_password(self, service: str, name: str) -> str | None:
+        return self.held.get((service, name))
+
+    def delete_password(self, service: str, name: str) -> None:
+        del self.held[service, name]
+
+
+def test_the_keyring_opens_a_vault_and_forgets_it_once_it_is_plain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not vaults.keyring_works()  # the tests' own has none
+    ring = Ring()
+    monkeypatch.setattr("keyring.get_keyring", lambda: ring)
+    assert vaults.keyring_works() and ring.held == {}
+    path = tmp_path / "a.db"
+    with Store.open(path) as store:
+        add(store, memory("m1"))
+    vault = encryption.encrypt(path, "keyring")
+    assert list(ring.held) == [("edgemem", vault.id)]
+    with Store.open(path) as store:
+        assert store.vault is not None and list(store.get(["m1"])) == ["m1"]
+    kept = dict(ring.held)
+    ring.held.clear()
+    with pytest.raises(VaultLocked, match="ways to it: keyring"):
+        Store.open(path)
+    ring.held.update(kept)
+    encryption.decrypt(path, vault)
+    assert ring.held == {} and not vaults.is_vault(path)
+
+
+def test_a_key_file_is_its_owners_alone_and_no_part_of_the_store(tmp_path: Path) -> None:
+    vault_at(tmp_path / "a.db", m1="Ada likes tea")
+    (file,) = (tmp_path / "home" / "keys").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.unlink()
+    with pytest.raises(VaultLocked, match="ways to it: file"):
+        Store.open(tmp_path / "a.db")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "\0", '{"format": 9}', "[" * 50_000,
+             '{"format": 1, "id": "x", "state": "locked", "ways": [{"by": 1, "box": ""}]}',
+             '{"format": 1, "id": "x", "state": "gone", "ways": []}']
+)  # fmt: skip
+def test_a_damaged_file_of_the_ways_is_said_to_be(tmp_path: Path, text: str) -> None:
+    vault_at(tmp_path / "a.db", m1="Ada likes tea")
+    vaults.vault_file(tmp_path / "a.db").write_text(text)
+    with pytest.raises(StoreCorrupt, match=r"a\.db\.vault is damaged.*recovery code"):
+        Store.open(tmp_path / "a.db")
+
+
+def test_parameters_of_argon2_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
+    quick(tmp_path / "a.db", passphrase=PASSPHRASE).close()
+    file = vaults.vault_file(tmp_path / "a.db")
+    found = json.loads(file.read_text())
+    found["ways"][0]["mem_bytes"] = 2**40
+    file.write_text(json.dumps(found))
+    with pytest.raises(StoreCorrupt, match="no usable parameters"):
+        quick(tmp_path / "a.db", passphrase=PASSPHRASE)
+
+
+def test_a_plain_store_is_not_taken_for_a_vault_nor_a_vault_for_a_plain_one(
+    tmp_path: Path,
+) -> None:
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, memory("m1"))
+    with pytest.raises(InputError, match=r"is no vault; .* edgemem vault lock"):
+        quick(tmp_path / "a.db", passphrase=PASSPHRASE)
+    with pytest.raises(VaultLocked, match="or it is a plain store"):
+        quick(tmp_path / "a.db", key=bytes(32))
+    vault_at(tmp_path / "v.db", m1="Ada likes tea")
+    (tmp_path / "v.db").write_bytes((tmp_path / "a.db").read_bytes())  # put there by somebody
+    with pytest.raises(VaultLocked, match="or it is a plain store"):
+        Store.open(tmp_path / "v.db")
+
+
+def test_a_damaged_page_is_damage_and_a_sealed_byte_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    vault = vault_at(path, **{f"m{i}": "Ada likes tea " * 200 for i in range(20)})
+    data = bytearray(path.read_bytes())
+    for page in range(1, len(data) // 8192):
+        data[page * 8192 + 99] ^= 1
+    path.write_bytes(data)
+
+    def read() -> None:
+        with Store.open(path) as store:
+            store.list()
+
+    with pytest.raises(StoreCorrupt, match="is damaged or no edgemem store"):
+        read()
+    sealed = bytearray(vault.seal(b"tea", "cup"))
+    assert vault.unseal(bytes(sealed), "cup") == b"tea"
+    for i in range(len(sealed)):
+        changed = bytes(sealed[:i]) + bytes([sealed[i] ^ 1]) + bytes(sealed[i + 1 :])
+        with pytest.raises(StoreCorrupt):
+            vault.unseal(changed, "cup")
+    with pytest.raises(StoreCorrupt):
+        vault.unseal(bytes(sealed), "pot")
+
+
+def test_without_the_extra_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = vault_at(tmp_path / "a.db", m1="Ada likes tea")
+    with monkeypatch.context() as patch:
+        patch.delattr("apsw.mc_version")  # the package of the same name that cannot encrypt
+        with pytest.raises(ConfigError, match="cannot encrypt; run: pip uninstall apsw"):
+            Store.open(tmp_path / "b.db", vault=vault)
+    code = (
+        "import sys\nsys.modules['apsw'] = sys.modules['nacl'] = None\nfrom edgemem import config"
+    )
+    code += "\nconfig.find_spec = lambda name: None\nfrom edgemem.store import Store"
+    code += "\nStore.open(sys.argv[1])"
+    assert "pip install 'edgemem-runtime[vault]'" in child(code, tmp_path / "a.db").communicate()[1]
+
+
+# -- from plain to vault and back ------------------------------------------------------------------
+
+
+def test_a_store_that_is_open_anywhere_is_not_moved(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Store.open(path) as store:
+        add(store, memory("m1"))
+        with pytest.raises(StoreLocked, match="open in this program"):
+            encryption.encrypt(path, "file")
+    reader = child(
+        "import sys\nfrom edgemem.store import Store\nstore = Store.open(sys.argv[1])\n"
+        "store.list()\nprint('ready', flush=True)\nsys.stdin.read()",
+        path,
+    )
+    assert reader.stdout is not None and reader.stdout.readline() == "ready\n"
+    with pytest.raises(StoreLocked, match="locked by another process"):
+        encryption.encrypt(path, "file", timeout_s=0.2)
+    assert not vaults.is_vault(path)
+    finished(reader)
+    encryption.encrypt(path, "file")
+    with Store.open(path) as store:
+        assert store.vault is not None and list(store.get(["m1"])) == ["m1"]
+
+
+def test_a_move_into_a_vault_and_back_changes_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with quick(path) as opened:
+        opened.add(["I live in Oslo.", "My cat is Tom."], user_id="ada", infer=False)
+        opened.delete(opened.get_all()[0].id)
+        rows = list(opened.store.export_rows())
+        generation = opened.store.generation()
+    vault = encryption.encrypt(path, "passphrase", PASSPHRASE)
+    with quick(path, passphrase=PASSPHRASE) as opened:
+        assert list(opened.store.export_rows()) == rows
+        assert (opened.store.generation(), opened.store.check()) == (generation, [])
+    encryption.decrypt(path, vault)
+    with quick(path) as opened:
+        assert list(opened.store.export_rows()) == rows and opened.store.check() == []
+    with pytest.raises(InputError, match="is a plain store already"):
+        encryption.decrypt(path, vault)
+    assert {f.name for f in tmp_path.glob("a.db*")} == {"a.db", "a.db.lock"}
+
+
+def test_a_move_that_is_killed_loses_nothing_and_leaves_no_plain_copy() -> None:
+    """`python -m bench.vault --kills 100` does it at a hundred instants."""
+    kills = os.environ.get("EDGEMEM_MOVES", "8")
+    command = [sys.executable, "-m", "bench.vault", "--kills", kills, "--n", "50", "--json", "-"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["summary"]["kills"] >= int(kills) // 2
+
+
+# -- exports ---------------------------------------------------------------------------------------
+
+
+def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path: Path) -> None:
+    out = tmp_path / "out.sealed"
+    with quick(tmp_path / "a.db", passphrase=PASSPHRASE) as opened:
+        opened.add(SAID[:5], infer=False)
+        assert opened.export_jsonl(out, sealed=True) == 15
+    with quick(tmp_path / "b.db") as other:
+        with pytest.raises(VaultLocked):
+            other.import_jsonl(out)
+        assert other.import_jsonl(out, passphrase=PASSPHRASE) == 15
+        assert sorted(texts(other.get_all())) == sorted(SAID[:5])
+        with pytest.raises(InputError, match="a plain store has no key"):
+            other.export_jsonl(tmp_path / "no", sealed=True)
+    lines = out.read_text().splitlines(keepends=True)
+    for broken in (lines[:-1], [*lines[:2], lines[3], lines[2], *lines[4:]],
+                   [lines[0], lines[1][:-9] + "AAAAAAA=\n", *lines[2:]]):  # fmt: skip
+        out.write_text("".join(broken))
+        with quick(tmp_path / "c.db") as other, pytest.raises(InputError, match="sealed export"):
+            other.import_jsonl(out, passphrase=PASSPHRASE)
+
+
+# -- the connection --------------------------------------------------------------------------------
+
+
+def code_of(exc: BaseException) -> object:
+    return type(exc), getattr(exc, "sqlite_errorcode", None)
+
+
+FAILING = [
+    "SELECT nothing", "INSERT INTO t VALUES (1)", "SELECT * FROM missing",
+    "INSERT INTO t VALUES ('x')", "SELECT abs(-9223372036854775808)", "COMMIT",
+    "INSERT INTO u VALUES (1)",
+]  # fmt: skip
+
+
+def test_the_connection_does_and_fails_as_sqlite3s_does(tmp_path: Path) -> None:
+    made = [
+        sqlite3.connect(tmp_path / "a.db", isolation_level=None),
+        Connection(str(tmp_path / "b.db"), 0.1, bytes(range(32))),
+    ]
+    seen = []
+    for connection in made:
+        run = connection.execute
+        run("CREATE TABLE t (a INTEGER PRIMARY KEY) STRICT")
+        run("CREATE TABLE u (a TEXT CHECK (a > 'a')) STRICT")
+        connection.create_function("twice", 1, lambda x: 2 * x, deterministic=True)
+        out: list[object] = [run("INSERT INTO t VALUES (?)", (1,)).lastrowid]
+        connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(2, 9)])
+        out.append(run("UPDATE t SET a = -a WHERE a > ?", (6,)).rowcount)
+        out.append(run("DELETE FROM t WHERE a = 99").rowcount)
+        cursor = run("SELECT a, twice(a) FROM t ORDER BY a")
+        cursor.arraysize = 2
+        out += [cursor.fetchmany(), cursor.fetchone(), cursor.fetchmany(3), list(cursor)]
+        out += [cursor.fetchall(), cursor.fetchone(), connection.total_changes]
+        run("BEGIN")
+        out.append(connection.in_transaction)
+        run("ROLLBACK")
+        out.append(run("SELECT :a, :b", {"a": 1, "b": b"x", "c": None}).fetchone())
+        for sql in FAILING:
+            with pytest.raises(sqlite3.Error) as failed:
+                run(sql)
+            out.append(code_of(failed.value))
+        connection.close()
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            run("SELECT 1")
+        seen.append(out)
+    assert seen[0] == seen[1]
+
+
+def test_a_locked_vault_is_a_store_locked(tmp_path: Path) -> None:
+    vault_at(tmp_path / "a.db", m1="Ada likes tea")
+    one, two = (Store.open(tmp_path / "a.db", busy_timeout_s=0.05) for _ in range(2))
+    with one, two:
+        with one.transaction(), pytest.raises(StoreLocked), two.transaction():
+            pass
+        assert list(two.get(["m1"])) == ["m1"]
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def test_the_commands_lock_tell_and_unlock(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "home" / "memory.db"
+    with Store.open(path) as store:
+        add(store, memory("m1"))
+    remember_typed("where is the tea?")
+    assert "encrypted\tFalse" in run("vault", "status").stdout
+    locked = run("vault", "lock")
+    assert "a file of your configuration folder" in locked.stderr
+    assert "export-recovery" in locked.stderr
+    assert traces(tmp_path, [b"where is the tea?", b"Ada likes"]) == set()
+    assert "Ada likes tea" in run("get", "m1").stdout
+    code = run("vault", "export-recovery").stdout.strip()
+    assert len(code.replace("-", "")) == 56
+    status = json.loads(run("vault", "status", "--json").stdout)["results"][0]
+    assert (status["encrypted"], status["opened_by"]) == (True, "file")
+    assert "is no plain store" in run("vault", "lock", code=1).stderr
+    plain = run("export")
+    assert "this export is not; --sealed encrypts it" in plain.stderr
+    assert "Ada likes" in plain.stdout and "Ada" not in run("export", "--sealed").stdout
+
+    # A person at a terminal is asked, three times, and may give the recovery code.
+    for file in (tmp_path / "home" / "keys").iterdir():
+        file.unlink()
+    assert "its key is not at hand" in run("get", "m1", code=1).stderr
+    for name in ("stdin_is_terminal", "stderr_is_terminal"):
+        monkeypatch.setattr(output, name, lambda: True)
+    asked = run(
+        "vault", "change-passphrase", input=f"wrong one\n{code}\n{PASSPHRASE}\n{PASSPHRASE}\n"
+    )
+    assert "does not open" in asked.stderr
+    assert "Ada likes tea" in run("get", "m1", input=f"{PASSPHRASE}\n").stdout
+    assert "does not open" in run("get", "m1", input="a\nb\nc\n", code=1).stderr
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", PASSPHRASE)
+    assert "Aborted" in run("vault", "unlock", input="n\n", code=1).stderr
+    run("vault", "unlock", "--yes")
+    assert encryption.is_plain(path) and typed_before() == ["where is the tea?"]
+    assert "is no vault" in run("vault", "export-recovery", code=1).stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.models
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_first_chat_offers_to_encrypt_once(tmp_path: Path, answer: str) -> None:
+    from termkit import Terminal
+    from test_chat_terminal import CHILD, at_the_prompt, leave
+
+    given = {"EDGEMEM_ENCRYPTION": "ask", "EDGEMEM_TUNED": "off"}
+    with Terminal(CHILD, "chat", **given) as terminal:
+        terminal.wait_for("Encrypt what is remembered on this disk?")
+        terminal.type(f"{answer}\r")
+        if answer == "y":
+            for question in ("New passphrase", "The same again"):
+                terminal.wait_for(question)
+                terminal.type(f"{PASSPHRASE}\r")
+        at_the_prompt(terminal)
+        leave(terminal)
+    path = tmp_path / "home" / "memory.db"
+    assert encryption.is_plain(path) == (answer == "n")
+    given["EDGEMEM_PASSPHRASE"] = PASSPHRASE
+    with Terminal(CHILD, "chat", **given) as terminal:
+        at_the_prompt(terminal)  # and asks nothing
+        leave(terminal)
+
+
+def test_memory_keeps_a_key_that_the_caller_holds(tmp_path: Path) -> None:
+    key = bytes(range(32))
+    with Memory(tmp_path / "a.db", embedder=BagOfWords(), key=key) as opened:  # type: ignore[arg-type]
+        opened.add("I live in Oslo.", infer=False)
+        assert opened.doctor()["encrypted"] is True
+    assert vaults.read(tmp_path / "a.db") is not None
+    with pytest.raises(VaultLocked, match="ways to it: the key itself alone"):
+        quick(tmp_path / "a.db")
+    with pytest.raises(InputError, match="a key is 32 bytes"):
+        quick(tmp_path / "a.db", key=b"short")
+    assert quick(":memory:", key=key).store.vault is None
