@@ -17,6 +17,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bench import report
-from edgemem.results import Entity, Scope
+from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.changesets import unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
@@ -129,7 +130,7 @@ class World:
             )
         live = device.live()
         acts = [self._add, self._add, self._edit, self._contradict, self._delete, self._mark,
-                self._relate, self._erase, self._never]  # fmt: skip
+                self._relate, self._erase, self._never, self._show]  # fmt: skip
         act = random.choice(acts) if live else self._add
         act(device, random, live)
 
@@ -226,6 +227,25 @@ class World:
                 remove_mark(tx, random.choice(there).id)
             else:
                 add_mark(tx, pattern=self._new("pattern"))
+
+    def _show(self, device: Device, random: Random, live: Sequence[str]) -> None:
+        id = random.choice(live)
+        with device.store.transaction() as tx:
+            shown = (
+                "SELECT 1 FROM memory_images l JOIN memories m ON m.rowid = l.memory WHERE m.id = ?"
+            )
+            if device.store.select(shown, id):
+                tx.set_caption(id, self._new("caption"), "user")
+                return
+            data = bytes([random.randrange(3)])  # the same image may be of several memories
+            tx.add_image(
+                id,
+                Picture(
+                    id=sha256(data).hexdigest(), mime="image/png", size_bytes=1, width=1, height=1,
+                    caption=self._new("caption"), caption_by="user", ocr_state="done", data=data,
+                    thumbnail=b"x", phash="0" * 16,
+                ),
+            )  # fmt: skip
 
     def _erase(self, device: Device, random: Random, live: Sequence[str]) -> None:
         id = random.choice(live)

@@ -8,6 +8,7 @@ import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ from memorykit import BagOfWords, bytes_beside, quick, texts
 from storekit import ADA, DIM, T1, T2, add, child, memory, turn, unit
 
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
-from edgemem.results import Entity
-from edgemem.store import NewRelation, Store
+from edgemem.results import Entity, Picture
+from edgemem.store import NewRelation, Store, images
 from edgemem.store.changesets import Version, unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
@@ -94,6 +95,39 @@ def test_all_that_travels_arrives_with_its_vectors_and_can_be_searched(pair) -> 
     assert [h["event"] for h in b.history("m0")] == ["ADD", "DELETE"]
     np.testing.assert_array_equal(b.vectors()["m1"], a.vectors()["m1"])
     assert b.meta("embedder_dim") == str(DIM)
+
+
+def test_an_image_comes_along_with_what_its_memory_calls_it_and_goes_with_it(pair) -> None:
+    a, b, folder = pair
+    data = bytes(range(256)) * 400  # beside the file, not in it
+    picture = Picture(
+        id=sha256(data).hexdigest(), mime="image/png", size_bytes=len(data), width=1, height=1,
+        caption="a boat", caption_by="user", ocr_state="done", ocr_text="ZANZIBAR", data=data,
+        thumbnail=b"small", phash="0" * 16,
+    )  # fmt: skip
+    with a.transaction() as tx:
+        tx.add_image("m0", picture)
+    converge(folder, a, b)
+    assert images.image(b, picture.id).data == data
+    with b.transaction() as tx:
+        tx.set_caption("m0", "our boat", "user")
+    converge(folder, a, b)
+    assert [shown.caption for shown in images.shown_by(a, picture.id)] == ["our boat"]
+    b.erase(["m0"])
+    converge(folder, a, b)
+    assert images.text_of(a, picture.id) is None
+    assert list(folder.parent.glob("*.images")) == []
+    assert "ZANZIBAR" not in json.dumps([version.body for version in written(folder)])
+
+
+def test_a_reset_empties_every_device(pair) -> None:
+    a, b, folder = pair
+    a.reset()
+    converge(folder, a, b)
+    assert b.counts()["turns"] == b.counts()["history"] == 0
+    add(b, memory("new"))
+    converge(folder, a, b)
+    assert [m.id for m in a.list()] == ["new"]
 
 
 def test_an_exchange_without_news_writes_nothing(pair) -> None:

@@ -278,6 +278,11 @@ _VERSIONED = (
         "source", "INSERT", "memory_sources",
         f"{_OF.format('memories', 'memory')} || {SEPARATOR} || {_OF.format('turns', 'turn')}", "1",
     ),
+    *(
+        ("image", event, "memory_images",
+         f"{_OF.format('memories', 'memory')} || {SEPARATOR} || new.image", "1")
+        for event in ("INSERT", "UPDATE OF caption, caption_by")
+    ),
     ("history", "INSERT", "history", f"new.memory_id || {SEPARATOR} || new.id", "1"),
     ("never", "INSERT", "never_send", "new.uid", "1"),
 )  # fmt: skip
@@ -307,7 +312,7 @@ def _sync_triggers() -> Iterator[str]:
             f"CREATE TRIGGER sync_{table}_erased AFTER DELETE ON {table} WHEN {_ON} BEGIN {_TICK}; "
             f"DELETE FROM sync_rows WHERE id = {gone} "
             "AND kind IN ('turn', 'memory', 'end', 'mark', 'graph', 'never'); "
-            f"DELETE FROM sync_rows WHERE kind IN ('source', 'history') AND {owned}; "
+            f"DELETE FROM sync_rows WHERE kind IN ('source', 'image', 'history') AND {owned}; "
             f"DELETE FROM sync_waiting WHERE id = {gone} OR ({owned}); "
             f"{version.format('erased', gone)} WHERE true ON CONFLICT (kind, id) DO NOTHING; END"
         )

@@ -1,8 +1,8 @@
 """What of a store travels to a person's other devices, and how what comes from there is taken in.
 
-The truth travels: turns, memories, what ended one, what marks one as never to be sent, which turns
-it was taken from, its history, the relations it tells, never_send marks, and the ids of all that
-was erased. Vectors travel with their memory: making them again costs 12 ms each, reading them 1.5
+The truth travels: turns, memories, what ended one, what marks one as never to be sent, the turns it
+was taken from, its images, its history, the relations it tells, never_send marks, and the ids of
+all that was erased. Vectors travel with their memory: making one again costs 12 ms, reading it 1.5
 KB. A device with another embedder makes its own. Postings, the index's files and token vectors are
 made again here. Pending work and receipts of cloud calls belong to one device.
 
@@ -14,17 +14,20 @@ Whatever is said of an erased id, or cites an erased turn, is dropped, however l
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgemem.store.changesets import Version, Versions, merge, pack, unpack
 from edgemem.store.database import meta
+from edgemem.store.images import export_image
 from edgemem.store.relations import import_relation
 from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json
 from edgemem.store.schema import SEPARATOR
@@ -65,6 +68,7 @@ _TOLD = (
     f"(SELECT json_group_array(json_object({', '.join(f'{n!r}, {n}' for n in _RELATION)}, "
     f"'aliases', json(aliases))) FROM ({RELATIONS} WHERE f.id = m.id ORDER BY r.id))"
 )
+_OWNER = f"substr(s.id, 1, instr(s.id, {SEPARATOR}) - 1)"
 _SETTING = "(SELECT value FROM meta WHERE key = '{}')"
 # Of each kind: tables, their own order, what is read. They are taken in in this order.
 _KINDS = {
@@ -80,6 +84,7 @@ _KINDS = {
         ),
     ),
     "source": ("", "s.id", "NULL"),
+    "image": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),  # see versions
     "end": (_OF_MEMORY, "m.rowid", "json_array(m.valid_to, m.updated_at)"),
     # Two paths give JSON, one would give 1 for true.
     "mark": (
@@ -157,6 +162,11 @@ _PRESENT = {
         "memories m WHERE json_extract(metadata, '$.never_send') IS NOT NULL", "updated_at", "id",
     ),
     "source": (_CITED, "m.created_at", f"m.id || {SEPARATOR} || t.id"),
+    "image": (
+        "memory_images o JOIN memories m ON m.rowid = o.memory",
+        "m.created_at",
+        f"m.id || {SEPARATOR} || o.image",
+    ),
     "history": (
         "history m", "coalesce(updated_at, created_at)", f"memory_id || {SEPARATOR} || id",
     ),
@@ -169,10 +179,13 @@ _PRESENT = {
 # -- what travels ------------------------------------------------------------------------------
 
 
-def versions(connection: sqlite3.Connection, condition: str, *params: Any) -> Versions:
+def versions(
+    connection: sqlite3.Connection, condition: str, *params: Any, images: Path | None = None
+) -> Versions:
     """The present versions of rows, in the order in which they are to be taken in.
 
-    condition: on the table sync_rows, as s. The caller holds a snapshot.
+    condition: on the table sync_rows, as s. images: the folder of large ones. The caller holds a
+    snapshot.
     """
     vectors: dict[str, bytes] = {}
     for id, vector in connection.execute(
@@ -190,7 +203,15 @@ def versions(connection: sqlite3.Connection, condition: str, *params: Any) -> Ve
         )
         with_vectors = vectors if kind == "memory" else {}
         found += [Version(*row[:5], with_vectors.get(row[1])) for row in rows]
-    return found
+    return [_with_image(connection, v, images) if v.kind == "image" else v for v in found]
+
+
+def _with_image(connection: sqlite3.Connection, version: Version, folder: Path | None) -> Version:
+    """With a row of an export as its body, of one memory only."""
+    memory_id, _sep, id = version.id.partition(_BETWEEN)
+    row = export_image(connection, folder, id)
+    row["memories"] = [link for link in row["memories"] if link["memory_id"] == memory_id]
+    return version._replace(body=json.dumps(row))
 
 
 def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
@@ -389,6 +410,25 @@ def _take_source(
     return "taken"
 
 
+def _take_image(
+    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
+) -> str | None:
+    memory_id, _sep, id = version.id.partition(_BETWEEN)
+    memory = _rowid(connection, "memories", memory_id)
+    if memory is None:
+        return None
+    row = json.loads(version.body or "")
+    tx.import_image(
+        {**row, **{name: base64.b64decode(row[name]) for name in ("data", "thumbnail")}}
+    )
+    ((_, caption, by),) = (link.values() for link in row["memories"])
+    connection.execute(
+        "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ? AND image = ?",
+        (caption, by, memory, id),
+    )
+    return "taken"
+
+
 def _take_end(
     tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
 ) -> str | None:
@@ -466,6 +506,7 @@ _TAKE = {
     "turn": _take_turn,
     "memory": _take_memory,
     "source": _take_source,
+    "image": _take_image,
     "end": _take_end,
     "mark": _take_mark,
     "history": _take_history,
@@ -484,6 +525,8 @@ _LOGICAL = (
     f"SELECT 'turn', id, {', '.join(_TURN)} FROM turns",
     f"SELECT 'memory', id, {', '.join(_MEMORY)}, valid_to, metadata FROM memories",
     f"SELECT 'source', m.id, t.id FROM {_CITED}",
+    "SELECT 'image', m.id, l.image, l.caption, l.caption_by FROM memory_images l "
+    "JOIN memories m ON m.rowid = l.memory",
     f"SELECT 'history', memory_id, id, {', '.join(_HISTORY)} FROM history",
     f"SELECT 'never', uid, {', '.join(_NEVER)} FROM never_send",
     "SELECT 'relation', m.id, r.label, s.type, s.normalised, t.type, t.normalised, r.valid_from, "

@@ -342,15 +342,18 @@ def _publish(
             dropped = _to_rewrite(place, me, files, erased, all_rows)
             whole = None not in dropped.values()
         if whole:
-            new = versions(connection, "s.seq > ? AND s.link IS NOT ?", published, link)
+            unsent = "s.seq > ? AND s.link IS NOT ?"
+            new = versions(connection, unsent, published, link, images=store.images_folder)
             held = {v[:2] for changes in dropped.values() for v in unpack(changes or b"")}
             held -= {v[:2] for v in new}
-            new += versions(connection, _AMONG, as_json(held)) if held else []
+            if held:
+                new += versions(connection, _AMONG, as_json(held), images=store.images_folder)
         else:
             # What this exchange has just read at a place that is new to it, others hold there.
             kept_by_others = link if own is None else ""
             dropped = dict.fromkeys(files)
-            new = versions(connection, "s.link IS NOT ?", kept_by_others)
+            unsent = "s.link IS NOT ?"
+            new = versions(connection, unsent, kept_by_others, images=store.images_folder)
     head = {
         "schema": len(MIGRATIONS), "link": link, "published": now,
         "seen": others.seen, "wants": others.wants,

@@ -36,7 +36,7 @@ __all__ = ["PORT", "Remote", "Server"]
 
 PORT = 8766
 TIMEOUT_S = 30.0  # of a silent line
-MOST_BYTES = 16 << 20  # of one file
+MOST_BYTES = 64 << 20  # of one file; an image has 32 MB at most
 _AT_ONCE = 8  # calls
 
 
