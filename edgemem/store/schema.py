@@ -247,8 +247,7 @@ _STATEMENTS_IMAGES = (
 SEPARATOR = "char(31)"  # between the ids of a row that belongs to a memory and has its own
 _ON = "EXISTS (SELECT 1 FROM sync_self WHERE NOT quiet)"
 _CHANGED = " OR ".join(
-    f"old.{name} IS NOT new.{name}"
-    for name in ("memory", "search_text", "valid_from", "expires_at", "deleted_at")
+    f"old.{name} IS NOT new.{name}" for name in ("search_text", "valid_from", "expires_at")
 )
 # The mark never_send is versioned apart from the rest of the metadata. Told by text, because a
 # schema that is not trusted may not use JSON functions; in doubt both get a new version.
@@ -264,9 +263,13 @@ _OF = "(SELECT id FROM {} WHERE rowid = new.{})"
 _VERSIONED = (
     ("turn", "INSERT", "turns", "new.id", "1"),
     ("memory", "INSERT", "memories", "new.id", "1"),
-    ("memory", "UPDATE", "memories", "new.id", _CHANGED),
+    ("memory", "UPDATE OF memory, deleted_at", "memories", "new.id", "1"),
+    (
+        "memory", "UPDATE OF search_text, metadata, valid_from, expires_at", "memories", "new.id",
+        _CHANGED,
+    ),
     ("end", "INSERT", "memories", "new.id", "new.valid_to IS NOT NULL"),
-    ("end", "UPDATE OF valid_to", "memories", "new.id", "old.valid_to IS NOT new.valid_to"),
+    ("end", "UPDATE OF valid_to", "memories", "new.id", "1"),
     ("mark", "INSERT", "memories", "new.id", _NEW_MARK),
     ("mark", "UPDATE OF metadata", "memories", "new.id", _OTHER_MARK),
     ("graph", "UPDATE OF graphed", "memories", "new.id", "1"),
@@ -298,12 +301,17 @@ def _sync_triggers() -> Iterator[str]:
     An upsert, because OR REPLACE would become the OR IGNORE of the statement that fires it.
     """
     version = "INSERT INTO sync_rows SELECT '{}', {}, clock, device, clock, NULL FROM sync_self"
+    latest = (
+        " ON CONFLICT (kind, id) DO UPDATE SET clock = excluded.clock, device = excluded.device, "
+        "seq = excluded.seq, link = NULL; "
+    )
     for number, (kind, event, table, id, condition) in enumerate(_VERSIONED):
+        steps = f"{_TICK}; {version.format(kind, id)} WHERE true{latest}"
+        if kind == "memory":  # relations that are older than their text count for nothing
+            steps += f"{_TICK}; {version.format('graph', id)} WHERE new.graphed > 0{latest}"
         yield (
             f"CREATE TRIGGER sync_{kind}_{number} AFTER {event} ON {table} "
-            f"WHEN ({condition}) AND {_ON} BEGIN {_TICK}; {version.format(kind, id)} WHERE true "
-            "ON CONFLICT (kind, id) DO UPDATE SET clock = excluded.clock, "
-            "device = excluded.device, seq = excluded.seq, link = NULL; END"
+            f"WHEN ({condition}) AND {_ON} BEGIN {steps}END"
         )
     for table, id in (("turns", "id"), ("memories", "id"), ("never_send", "uid")):
         gone = f"old.{id}"
@@ -312,7 +320,8 @@ def _sync_triggers() -> Iterator[str]:
             f"CREATE TRIGGER sync_{table}_erased AFTER DELETE ON {table} WHEN {_ON} BEGIN {_TICK}; "
             f"DELETE FROM sync_rows WHERE id = {gone} "
             "AND kind IN ('turn', 'memory', 'end', 'mark', 'graph', 'never'); "
-            f"DELETE FROM sync_rows WHERE kind IN ('source', 'image', 'history') AND {owned}; "
+            # Which turns it cited is kept: somebody elsewhere may erase it with them.
+            f"DELETE FROM sync_rows WHERE kind IN ('image', 'history') AND {owned}; "
             f"DELETE FROM sync_waiting WHERE id = {gone} OR ({owned}); "
             f"{version.format('erased', gone)} WHERE true ON CONFLICT (kind, id) DO NOTHING; END"
         )

@@ -83,7 +83,7 @@ _KINDS = {
             _SETTING.format("embedder_model"), _SETTING.format("embedder_dim"),
         ),
     ),
-    "source": ("", "s.id", "NULL"),
+    "source": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),
     "image": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),  # see versions
     "end": (_OF_MEMORY, "m.rowid", "json_array(m.valid_to, m.updated_at)"),
     # Two paths give JSON, one would give 1 for true.
@@ -136,6 +136,8 @@ def begin(store: Store, secret: bytes) -> Self:
     """
     new = Self(uuid.uuid4().hex[:16], secret)
     with store.transaction() as tx, tx.step() as connection:
+        connection.execute("DELETE FROM sync_links")
+        connection.execute("DELETE FROM sync_peers")
         first = connection.execute("SELECT 1 FROM sync_self").fetchone() is None
         connection.execute(
             "INSERT INTO sync_self (one, device, secret, clock) VALUES (1, ?, ?, 1) "
@@ -202,7 +204,7 @@ def versions(
             params,
         )
         with_vectors = vectors if kind == "memory" else {}
-        found += [Version(*row[:5], with_vectors.get(row[1])) for row in rows]
+        found += [Version._make((*row, with_vectors.get(row[1]))) for row in rows]
     return [_with_image(connection, v, images) if v.kind == "image" else v for v in found]
 
 
@@ -318,7 +320,10 @@ def _erase(
     # Looked up anew each time: an import may have brought something back.
     others = connection.execute(
         f"SELECT id FROM memories WHERE id IN ({_ERASED}) UNION ALL "
-        f"SELECT id FROM turns WHERE id IN ({_ERASED})"
+        f"SELECT id FROM turns WHERE id IN ({_ERASED}) UNION ALL "
+        f"SELECT substr(s.id, instr(s.id, {SEPARATOR}) + 1) FROM sync_rows s "
+        f"WHERE s.kind = 'source' AND {_OWNER} {LISTED}",
+        (as_json(roots),),
     ).fetchall()
     return erase_rows(tx, roots, [row[0] for row in others], made_by=device)
 
@@ -388,6 +393,10 @@ def _take_memory(
             (*values.values(), metadata, tx.generation, tx.generation, rowid),
         )
         connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
+        if not relations:  # a trigger has dropped them, unless the text is the same
+            connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
+            connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
+            connection.execute("UPDATE memories SET graphed = 0 WHERE rowid = ?", (rowid,))
     if live:
         tx.index_text(rowid, text)
         tx.add_derived(rowid, vectors, ())

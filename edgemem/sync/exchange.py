@@ -154,7 +154,7 @@ def exchange(
     me, own = _own_head(store, place, me)
     link = own["link"] if own else uuid.uuid4().hex[:16]
     others = _Others(store, place, me, link, sorted(here.keys() - {me.device}))
-    if own is None and others.foreign and not others.heads:
+    if others.foreign and not others.heads and not store.select("SELECT 1 FROM sync_links"):
         raise InputError(
             "the files at this place were sealed with another pairing code; `edgemem sync --code` "
             "shows it on one of their devices: give it here with --code"
@@ -241,7 +241,7 @@ class _Others:
                 head = _read_head(place, me.secret, device)
             except OtherCode:
                 self.foreign.append(device)
-                continue
+                head = None
             if head is None:
                 self.late.append(device)
                 continue
