@@ -250,11 +250,12 @@ def take_in(
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
         order = list(_KINDS)
+        taking = _Taking(tx, connection, made)
         replaced: list[str] = []
         waiting: Versions = []
         _adopt_model(tx, connection, new)
         for version in sorted(new, key=lambda v: (order.index(v.kind), v.clock, v.device, v.id)):
-            taken = _TAKE[version.kind](tx, connection, version, made)
+            taken = getattr(taking, version.kind)(version)
             if taken is None:
                 waiting.append(version)
                 continue
@@ -344,152 +345,155 @@ def _rowid(connection: sqlite3.Connection, table: str, id: str) -> int | None:
     return None if row is None else row[0]
 
 
-# Each takes one version in; None: what it is about is not here yet.
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """What takes in a version of each kind, by its name; None: what it is about is not here yet."""
 
+    tx: Transaction
+    connection: sqlite3.Connection
+    made: Mapping[str, Floats]
 
-def _take_turn(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    if _rowid(connection, "turns", version.id) is None:
-        tx.insert("turns", id=version.id, **_columns(_TURN, version))
-    return "taken"
-
-
-def _take_memory(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, made: Mapping[str, Floats]
-) -> str | None:
-    values = _columns(_MEMORY, version)
-    metadata, model, dim = json.loads(version.body or "")[-3:]
-    vectors = made.get(values["search_text"], np.empty((0, 0), np.float32))
-    if model == meta(connection, "embedder_model") and version.vectors:
-        vectors = np.frombuffer(version.vectors, "<f4").reshape(-1, int(dim)).astype(np.float32)
-    text, live = values["search_text"], values["deleted_at"] is None
-    row = connection.execute(
-        "SELECT rowid, search_text, deleted_at, updated_at, "
-        "json_extract(metadata, '$.never_send', '$.never_send') FROM memories WHERE id = ?",
-        (version.id,),
-    ).fetchone()
-    if row is None:
-        rowid = tx.insert(
-            "memories", id=version.id, **values, metadata=metadata, generation=tx.generation
-        )
-        relations: Versions = []
-    else:
-        rowid, old, deleted_at, updated_at, mark = row
-        mine = "s.kind = 'graph' AND s.id = ?"
-        relations = (
-            versions(connection, mine, version.id) if _later(connection, "graph", version) else []
-        )
-        if _later(connection, "end", version):
-            values["updated_at"] = updated_at
-        if (marked := json.loads(mark)[0]) is not None:
-            metadata = json.dumps({**json.loads(metadata), "never_send": marked})
-        if deleted_at is None:
-            tx.unindex_text(rowid, old)
-        assigned = ", ".join(f"{name} = ?" for name in values)
-        connection.execute(
-            f"UPDATE memories SET {assigned}, metadata = ?, generation = ?, vectors_generation = ? "
-            "WHERE rowid = ?",
-            (*values.values(), metadata, tx.generation, tx.generation, rowid),
-        )
-        connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
-        if not relations:  # a trigger has dropped them, unless the text is the same
-            connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
-            connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
-            connection.execute("UPDATE memories SET graphed = 0 WHERE rowid = ?", (rowid,))
-    if live:
-        tx.index_text(rowid, text)
-        tx.add_derived(rowid, vectors, ())
-    for graph in relations:
-        _tell(connection, rowid, graph)
-    return "taken" if row is None else "replaced"
-
-
-def _take_source(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    memory_id, _sep, turn_id = version.id.partition(_BETWEEN)
-    memory, turn = _rowid(connection, "memories", memory_id), _rowid(connection, "turns", turn_id)
-    if memory is None or turn is None:
-        return None
-    connection.execute("INSERT OR IGNORE INTO memory_sources VALUES (?, ?)", (memory, turn))
-    connection.execute(
-        "UPDATE memories SET generation = ? WHERE rowid = ?", (tx.generation, memory)
-    )
-    return "taken"
-
-
-def _take_image(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    memory_id, _sep, id = version.id.partition(_BETWEEN)
-    memory = _rowid(connection, "memories", memory_id)
-    if memory is None:
-        return None
-    row = json.loads(version.body or "")
-    tx.import_image(
-        {**row, **{name: base64.b64decode(row[name]) for name in ("data", "thumbnail")}}
-    )
-    ((_, caption, by),) = (link.values() for link in row["memories"])
-    connection.execute(
-        "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ? AND image = ?",
-        (caption, by, memory, id),
-    )
-    return "taken"
-
-
-def _take_end(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    valid_to, updated_at = json.loads(version.body or "")
-    later = not _later(connection, "memory", version)
-    done = connection.execute(
-        "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
-        "WHERE id = ?",
-        (valid_to, later, updated_at, tx.generation, version.id),
-    )
-    return "taken" if done.rowcount else None
-
-
-def _take_mark(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    mark = json.loads(version.body or "")[0]
-    changed = "json_remove(metadata, '$.never_send')"
-    if mark is not None:
-        changed = "json_set(metadata, '$.never_send', json(?3))"
-    done = connection.execute(
-        f"UPDATE memories SET metadata = {changed}, generation = ?1 WHERE id = ?2",
-        (tx.generation, version.id, *([json.dumps(mark)] if mark is not None else [])),
-    )
-    return "taken" if done.rowcount else None
-
-
-def _take_history(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    memory_id, _sep, id = version.id.partition(_BETWEEN)
-    if connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
-        tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
-    return "taken"
-
-
-def _take_graph(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    rowid = _rowid(connection, "memories", version.id)
-    if rowid is None:
-        return None
-    if _later(connection, "memory", version):  # read from a text that is no more
+    def turn(self, version: Version) -> str | None:
+        if _rowid(self.connection, "turns", version.id) is None:
+            self.tx.insert("turns", id=version.id, **_columns(_TURN, version))
         return "taken"
-    ended_by = {row["invalidated_by"] for row in json.loads(version.body or "")[1]} - {None}
-    gone = {
-        row[0] for row in connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
-    }
-    if any(_rowid(connection, "memories", id) is None for id in ended_by - gone):
-        return None
-    _tell(connection, rowid, version)
-    return "taken"
+
+    def memory(self, version: Version) -> str | None:
+        values = _columns(_MEMORY, version)
+        metadata, model, dim = json.loads(version.body or "")[-3:]
+        vectors = self.made.get(values["search_text"], np.empty((0, 0), np.float32))
+        if model == meta(self.connection, "embedder_model") and version.vectors:
+            vectors = np.frombuffer(version.vectors, "<f4").reshape(-1, int(dim)).astype(np.float32)
+        text, live = values["search_text"], values["deleted_at"] is None
+        row = self.connection.execute(
+            "SELECT rowid, search_text, deleted_at, updated_at, "
+            "json_extract(metadata, '$.never_send', '$.never_send') FROM memories WHERE id = ?",
+            (version.id,),
+        ).fetchone()
+        if row is None:
+            rowid = self.tx.insert(
+                "memories",
+                id=version.id,
+                **values,
+                metadata=metadata,
+                generation=self.tx.generation,
+            )
+            relations: Versions = []
+        else:
+            rowid, old, deleted_at, updated_at, mark = row
+            mine = "s.kind = 'graph' AND s.id = ?"
+            relations = (
+                versions(self.connection, mine, version.id)
+                if _later(self.connection, "graph", version)
+                else []
+            )
+            if _later(self.connection, "end", version):
+                values["updated_at"] = updated_at
+            if (marked := json.loads(mark)[0]) is not None:
+                metadata = json.dumps({**json.loads(metadata), "never_send": marked})
+            if deleted_at is None:
+                self.tx.unindex_text(rowid, old)
+            assigned = ", ".join(f"{name} = ?" for name in values)
+            now = self.tx.generation
+            self.connection.execute(
+                f"UPDATE memories SET {assigned}, metadata = ?, generation = ?, "
+                "vectors_generation = ? WHERE rowid = ?",
+                (*values.values(), metadata, now, now, rowid),
+            )
+            self.connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
+            if not relations:  # a trigger has dropped them, unless the text is the same
+                self.connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
+                self.connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
+                self.connection.execute("UPDATE memories SET graphed = 0 WHERE rowid = ?", (rowid,))
+        if live:
+            self.tx.index_text(rowid, text)
+            self.tx.add_derived(rowid, vectors, ())
+        for graph in relations:
+            _tell(self.connection, rowid, graph)
+        return "taken" if row is None else "replaced"
+
+    def source(self, version: Version) -> str | None:
+        memory_id, _sep, turn_id = version.id.partition(_BETWEEN)
+        memory, turn = (
+            _rowid(self.connection, "memories", memory_id),
+            _rowid(self.connection, "turns", turn_id),
+        )
+        if memory is None or turn is None:
+            return None
+        self.connection.execute(
+            "INSERT OR IGNORE INTO memory_sources VALUES (?, ?)", (memory, turn)
+        )
+        self.connection.execute(
+            "UPDATE memories SET generation = ? WHERE rowid = ?", (self.tx.generation, memory)
+        )
+        return "taken"
+
+    def image(self, version: Version) -> str | None:
+        memory_id, _sep, id = version.id.partition(_BETWEEN)
+        memory = _rowid(self.connection, "memories", memory_id)
+        if memory is None:
+            return None
+        row = json.loads(version.body or "")
+        self.tx.import_image(
+            {**row, **{name: base64.b64decode(row[name]) for name in ("data", "thumbnail")}}
+        )
+        ((_, caption, by),) = (link.values() for link in row["memories"])
+        self.connection.execute(
+            "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ? AND image = ?",
+            (caption, by, memory, id),
+        )
+        return "taken"
+
+    def end(self, version: Version) -> str | None:
+        valid_to, updated_at = json.loads(version.body or "")
+        later = not _later(self.connection, "memory", version)
+        done = self.connection.execute(
+            "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
+            "WHERE id = ?",
+            (valid_to, later, updated_at, self.tx.generation, version.id),
+        )
+        return "taken" if done.rowcount else None
+
+    def mark(self, version: Version) -> str | None:
+        mark = json.loads(version.body or "")[0]
+        changed = "json_remove(metadata, '$.never_send')"
+        if mark is not None:
+            changed = "json_set(metadata, '$.never_send', json(?3))"
+        done = self.connection.execute(
+            f"UPDATE memories SET metadata = {changed}, generation = ?1 WHERE id = ?2",
+            (self.tx.generation, version.id, *([json.dumps(mark)] if mark is not None else [])),
+        )
+        return "taken" if done.rowcount else None
+
+    def history(self, version: Version) -> str | None:
+        memory_id, _sep, id = version.id.partition(_BETWEEN)
+        if self.connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
+            self.tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
+        return "taken"
+
+    def graph(self, version: Version) -> str | None:
+        rowid = _rowid(self.connection, "memories", version.id)
+        if rowid is None:
+            return None
+        if _later(self.connection, "memory", version):  # read from a text that is no more
+            return "taken"
+        ended_by = {row["invalidated_by"] for row in json.loads(version.body or "")[1]} - {None}
+        gone = {
+            row[0]
+            for row in self.connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
+        }
+        if any(_rowid(self.connection, "memories", id) is None for id in ended_by - gone):
+            return None
+        _tell(self.connection, rowid, version)
+        return "taken"
+
+    def never(self, version: Version) -> str | None:
+        row = self.connection.execute(
+            "SELECT 1 FROM never_send WHERE uid = ?", (version.id,)
+        ).fetchone()
+        if row is None:
+            self.tx.insert("never_send", uid=version.id, **_columns(_NEVER, version))
+        return "taken"
 
 
 def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
@@ -500,28 +504,6 @@ def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
     for relation in relations:
         import_relation(connection, relation, by_name=True)
     connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (graphed, rowid))
-
-
-def _take_never(
-    tx: Transaction, connection: sqlite3.Connection, version: Version, _: Mapping[str, Floats]
-) -> str | None:
-    row = connection.execute("SELECT 1 FROM never_send WHERE uid = ?", (version.id,)).fetchone()
-    if row is None:
-        tx.insert("never_send", uid=version.id, **_columns(_NEVER, version))
-    return "taken"
-
-
-_TAKE = {
-    "turn": _take_turn,
-    "memory": _take_memory,
-    "source": _take_source,
-    "image": _take_image,
-    "end": _take_end,
-    "mark": _take_mark,
-    "history": _take_history,
-    "graph": _take_graph,
-    "never": _take_never,
-}
 
 
 def _columns(names: tuple[str, ...], version: Version) -> dict[str, Any]:
