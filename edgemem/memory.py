@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,9 +70,6 @@ from edgemem.store.relations import entity_ids, normalised, relations, relations
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
 
-if TYPE_CHECKING:
-    from edgemem.sync.exchange import Place, Synced
-
 __all__ = ["AsyncMemory", "Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
@@ -88,9 +84,8 @@ class Memory:
     engine, embedder, token_embedder: models to use instead of loading those that `settings` names
     (the caller closes them); with the last one, retrieval is careful. memory_limit_bytes: of all
     that is loaded, in place of the setting; what does not fit is turned down, as `plan` says, and
-    MemoryBudgetExceeded raised if that is not enough. passphrase, or key (32 bytes, or the recovery
-    code): of an encrypted store; one that is not there yet is made encrypted. Without them the key
-    of an encrypted store is sought in the environment, the keyring and the key file.
+    MemoryBudgetExceeded raised if that is not enough. passphrase, or key (32 bytes, or a recovery
+    code): of an encrypted store, which is made if it is not there; without them see `vault.unlock`.
     Every method may raise StoreError and its kinds, also when this is closed; adding with
     infer=True also ModelError.
 
@@ -586,34 +581,17 @@ class Memory:
         return upkeep.export_jsonl(self.store, file, sealed=sealed)
 
     def import_jsonl(
-        self,
-        file: str | Path | IO[str],
-        *,
-        passphrase: str | None = None,
-        on_progress: Callable[[int], None] | None = None,
+        self, file: str | Path | Iterable[str], *, on_progress: Callable[[int], None] | None = None
     ) -> int:
         """Store the rows of an export; how many were new. May be run again after a stop.
 
-        passphrase: of the vault that a sealed export comes from, if it is not this one.
+        A sealed export is opened with this store's key, or another that `vault.open_ways` finds.
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
         embedder = self.embedder
-        opened = partial(upkeep.opened_lines, vault=self.store.vault, passphrase=passphrase)
-        return upkeep.import_jsonl(
-            lambda: self._writing(embedder), embedder, file, on_progress, opened
-        )
-
-    def sync(self, place: str | Path | Place, *, code: str | None = None) -> Synced:
-        """Exchange what is new with this person's other devices: a folder that all of them reach.
-
-        code: what `sync.pairing_code` gives on a device that syncs already; needed once, and not on
-        the first device. What another device has erased is erased here. Raises InputError on a
-        wrong code, SchemaVersionError if a device has another version of edgemem, StoreLocked.
-        """
-        from edgemem.sync import sync
-
-        return sync(self, place, code)
+        writing, vault = lambda: self._writing(embedder), self.store.vault
+        return upkeep.import_jsonl(writing, embedder, file, on_progress, vault)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.
@@ -660,12 +638,7 @@ class Memory:
     def __enter__(self) -> Memory:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def _existing(self, id: str) -> MemoryItem:

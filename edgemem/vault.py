@@ -14,7 +14,6 @@ From the key come others, one for SQLite's pages and one for each kind of file b
 from __future__ import annotations
 
 import base64
-import binascii
 import glob
 import hashlib
 import json
@@ -98,8 +97,7 @@ class Vault:
 
     def recovery_code(self) -> str:
         """The key in letters and digits, in groups of four, with a checksum."""
-        data = self._key + hashlib.blake2b(self._key, digest_size=_CHECK_BYTES).digest()
-        text = base64.b32encode(data).decode()
+        text = base64.b32encode(self._key + _check(self._key)).decode()
         return "-".join(text[i : i + _GROUP] for i in range(0, len(text), _GROUP))
 
 
@@ -132,29 +130,25 @@ def new_key() -> Vault:
 def of_key(key: bytes | str) -> Vault:
     """The vault of a key: 32 bytes, or a recovery code. Raises InputError on anything else."""
     require("vault")
-    if isinstance(key, str):
-        key = _from_code(key)
-    if not isinstance(key, bytes) or len(key) != 32:
-        raise InputError(
-            "a key is 32 bytes, or the recovery code of `edgemem vault export-recovery`"
-        )
-    return Vault(key)
+    if isinstance(key, bytes):
+        if len(key) != 32:
+            raise InputError(f"a key is 32 bytes, this one has {len(key)}; give a recovery code")
+        return Vault(key)
+    text = "".join(key.upper().split()).replace("-", "")
+    # What a hand or an eye takes for another: none of these digits is in the alphabet.
+    for one in "IL":
+        with suppress(ValueError):
+            data = base64.b32decode(text.translate(str.maketrans("018", f"O{one}B")))
+            if len(data) == 32 + _CHECK_BYTES and _check(data[:32]) == data[32:]:
+                return Vault(data[:32])
+    raise InputError(
+        f"the recovery code has a slip of the pen ({len(text)} letters and digits, 56 are right); "
+        "compare it with what you printed"
+    )
 
 
-def _from_code(code: str) -> bytes:
-    # What a hand or an eye takes for another: none of these is in the alphabet.
-    text = code.upper().translate(str.maketrans("018", "OLB", " -\n\t"))
-    try:
-        data = base64.b32decode(text)
-    except (binascii.Error, ValueError):
-        data = b""
-    key = data[:-_CHECK_BYTES]
-    if len(key) != 32 or hashlib.blake2b(key, digest_size=_CHECK_BYTES).digest() != data[32:]:
-        raise InputError(
-            f"the recovery code has a slip of the pen ({len(text)} letters and digits, 56 are "
-            "right); compare it with what you printed"
-        )
-    return key
+def _check(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=_CHECK_BYTES).digest()
 
 
 # --- the file of the ways ---------------------------------------------------------------------
@@ -251,10 +245,9 @@ def set_state(store: Path, state: State) -> None:
 
 def set_passphrase(store: Path, vault: Vault, passphrase: str) -> None:
     """Let this passphrase open the vault, and none from before. Other ways stay."""
-    found = read(store) or {"ways": [], "state": "locked"}
-    ways = [way for way in found["ways"] if way["by"] != "passphrase"]
-    ways.append(_way(vault, "passphrase", passphrase))
-    _write(store, vault.id, found["state"], ways)
+    ways = (read(store) or {"ways": []})["ways"]
+    others = [way for way in ways if way["by"] != "passphrase"]
+    _write(store, vault.id, "locked", [*others, _way(vault, "passphrase", passphrase)])
 
 
 def remove(store: Path) -> None:
@@ -275,12 +268,8 @@ def remove(store: Path) -> None:
 def _way(vault: Vault, way: Way, passphrase: str | None) -> dict[str, Any]:
     """A way to the key, as the file has it; writes what must lie elsewhere."""
     if way == "passphrase":
-        more = {
-            "kdf": "argon2id",
-            "ops": OPS,
-            "mem_bytes": MEM_BYTES,
-            "salt": _text(os.urandom(16)),
-        }
+        salt = _text(secrets.token_bytes(16))
+        more = {"kdf": "argon2id", "ops": OPS, "mem_bytes": MEM_BYTES, "salt": salt}
         given = _normal(passphrase or "")
         if len(given) < LEAST_PASSPHRASE:
             raise InputError(
@@ -292,10 +281,7 @@ def _way(vault: Vault, way: Way, passphrase: str | None) -> dict[str, Any]:
         more, wrapping = {}, secrets.token_bytes(32)
         if way == "file":
             _replace(_key_file(vault.id), _text(wrapping).encode() + b"\n")
-        elif (
-            by_keyring(lambda r: r.set_password(_SERVICE, vault.id, _text(wrapping)) or True)
-            is None
-        ):
+        elif not by_keyring(lambda r: [r.set_password(_SERVICE, vault.id, _text(wrapping))]):
             raise VaultLocked(
                 "the system's keyring refuses to keep a key; use a passphrase or a key file"
             )
@@ -352,19 +338,14 @@ def _wrapping(
         return None if passphrase is None else _argon2(_normal(passphrase), way)
     if explicit:  # a passphrase that is wrong must not seem right
         return None
-    text: Any = None
-    if way["by"] == "keyring":
-        text = by_keyring(lambda ring: ring.get_password(_SERVICE, vault_id))
-    elif way["by"] == "file":
-        try:
+    with suppress(OSError, ValueError):
+        if way["by"] == "keyring":
+            text = by_keyring(lambda ring: ring.get_password(_SERVICE, vault_id)) or ""
+        else:
             text = _key_file(vault_id).read_text(encoding="ascii")
-        except (OSError, ValueError):
-            return None
-    try:
-        wrapping = base64.b64decode(text or "")
-    except ValueError:
-        return None
-    return wrapping if len(wrapping) == 32 else None
+        wrapping = base64.b64decode(text)
+        return wrapping if len(wrapping) == 32 else None
+    return None
 
 
 def _argon2(passphrase: bytes, way: dict[str, Any]) -> bytes:

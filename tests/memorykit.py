@@ -33,7 +33,6 @@ CALLS = {
     "process_pending": (None, {}),
     "export_jsonl": ("out.jsonl", {}),
     "import_jsonl": ("in.jsonl", {}),
-    "sync": ("folder", {}),
     "reindex": (None, {}),
     "align": (None, {}),
     "doctor": (None, {}),

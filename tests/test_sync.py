@@ -25,6 +25,7 @@ from edgemem.store.relations import relations
 from edgemem.store.sync import begin, digest
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
+from edgemem.sync import sync as sync_memory
 from edgemem.sync.exchange import Directory, Synced, exchange
 from edgemem.sync.pairing import code_of, new_secret, secret_of, unseal
 
@@ -485,14 +486,14 @@ def test_a_memory_finds_what_another_device_was_told_and_forgets_with_it(tmp_pat
         a.add("The boat is called Zanzibar.", user_id="ada", infer=False)
         b.add("The cat sleeps.", user_id="ada", infer=False)
         assert texts(b.search("boat", user_id="ada", top_k=1)) == ["The cat sleeps."]
-        a.sync(folder)
-        b.sync(folder, code=pairing_code(a))
+        sync_memory(a, folder)
+        sync_memory(b, folder, code=pairing_code(a))
         assert isinstance(b.embedder, BagOfWords) and b.embedder.embedded == 1
         found = b.search("boat", user_id="ada", top_k=1)
         assert texts(found) == ["The boat is called Zanzibar."]
         a.erase(found[0].id)
-        a.sync(folder)
-        assert b.sync(folder).erased == (found[0].id,)
+        sync_memory(a, folder)
+        assert sync_memory(b, folder).erased == (found[0].id,)
         assert texts(b.search("boat", user_id="ada")) == ["The cat sleeps."]
         b.close()
         assert b"Zanzibar" not in bytes_beside(tmp_path / "b" / "b.db")
@@ -503,12 +504,12 @@ def test_facts_are_not_taken_from_a_turn_that_was_deleted_elsewhere(tmp_path: Pa
     folder = tmp_path / "shared"
     with quick(tmp_path / "a.db") as a, quick(tmp_path / "b.db") as b:
         a.add("I moved to Oslo.", user_id="ada", infer="later")
-        a.sync(folder)
-        b.sync(folder, code=pairing_code(a))
+        sync_memory(a, folder)
+        sync_memory(b, folder, code=pairing_code(a))
         assert len(a.pending()) == 1 and b.pending() == []
         b.delete(b.get_all(user_id="ada")[0].id)
-        b.sync(folder)
-        a.sync(folder)
+        sync_memory(b, folder)
+        sync_memory(a, folder)
         assert a.pending() == []
 
 

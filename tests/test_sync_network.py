@@ -18,6 +18,7 @@ from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
 from edgemem.store.sync import digest
 from edgemem.sync import pairing_code
+from edgemem.sync import sync as sync_memory
 from edgemem.sync.network import MOST_BYTES, Remote, Server
 from edgemem.sync.pairing import new_secret, secret_of
 
@@ -30,7 +31,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Memory, Server]]:
     with quick(tmp_path / "a.db") as memory:
         folder = tmp_path / "a.db.sync"
         secret = secret_of(pairing_code(memory))
-        server = Server(folder, secret, lambda: memory.sync(folder), "127.0.0.1", 0)
+        server = Server(folder, secret, lambda: sync_memory(memory, folder), "127.0.0.1", 0)
         thread = Thread(target=server.run, daemon=True)
         thread.start()
         yield memory, server
@@ -62,19 +63,19 @@ def test_two_devices_end_equal_and_a_quiet_caller_delays_nobody(
         code = pairing_code(a)
         remote = Remote(f"127.0.0.1:{server.port}", secret_of(code))
         remote.exchange_there()
-        assert b.sync(remote, code=code).received
+        assert sync_memory(b, remote, code=code).received
         remote.exchange_there()
         assert digest(a.store) == digest(b.store) and len(a.get_all()) == 2
         a.erase([m.id for m in a.get_all()][:1])
         remote.exchange_there()
-        assert b.sync(remote).erased
+        assert sync_memory(b, remote).erased
         remote.close()
     silent.close()
 
 
 def test_nobody_without_the_code_gets_or_leaves_anything(served: tuple[Memory, Server]) -> None:
     memory, server = served
-    memory.sync(memory.store.path.with_name("a.db.sync"))  # type: ignore[union-attr]
+    sync_memory(memory, memory.store.path.with_name("a.db.sync"))  # type: ignore[union-attr]
     address = f"127.0.0.1:{server.port}"
     with pytest.raises(InputError, match="another pairing code"):
         Remote(address, new_secret())

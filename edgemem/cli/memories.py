@@ -352,7 +352,7 @@ def import_files(
 
 
 def _import_export(memory: Memory, path: str) -> dict[str, int]:
-    from edgemem.pipeline.upkeep import SEALED
+    from edgemem.pipeline.upkeep import SEALED, opened_lines
 
     with open(path, "rb") as file:
         total = sum(1 for line in file if line.strip())
@@ -361,7 +361,11 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
 
     def read(passphrase: str | None) -> int:
         with progress("Importing", total) as advance:
-            return memory.import_jsonl(path, passphrase=passphrase, on_progress=advance)
+            if passphrase is None:
+                return memory.import_jsonl(path, on_progress=advance)
+            with open(path, encoding="utf-8") as file:
+                lines = opened_lines(file, memory.store.vault, passphrase)
+                return memory.import_jsonl(lines, on_progress=advance)
 
     try:
         new = ask_passphrase(read)

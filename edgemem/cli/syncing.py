@@ -59,6 +59,7 @@ def sync(
     if sum((folder is not None, show_code, serve, address is not None)) != 1:
         raise click.UsageError("give one of FOLDER, --show-code, --serve and --with")
     from edgemem.sync import pairing_code
+    from edgemem.sync import sync as exchange
 
     known = code is not None or memory.store.select("SELECT 1 FROM sync_self") != []
     if show_code:
@@ -75,7 +76,7 @@ def sync(
         _with(memory, address, code)
     else:
         assert folder is not None
-        done = memory.sync(folder, code=code)
+        done = exchange(memory, folder, code=code)
         _say(done)
         if not known and not done.devices:
             note(f"On your other devices: edgemem sync FOLDER --code {pairing_code(memory)}")
@@ -83,13 +84,14 @@ def sync(
 
 def _with(memory: Memory, address: str, code: str | None) -> None:
     from edgemem.sync import pairing_code
+    from edgemem.sync import sync as exchange
     from edgemem.sync.network import Remote
     from edgemem.sync.pairing import secret_of
 
     remote = Remote(address, secret_of(code or pairing_code(memory)))
     try:
         remote.exchange_there()  # it leaves what it has
-        done = memory.sync(remote, code=code)
+        done = exchange(memory, remote, code=code)
         remote.exchange_there()  # and takes in what we left
     finally:
         remote.close()
@@ -97,13 +99,14 @@ def _with(memory: Memory, address: str, code: str | None) -> None:
 
 
 def _serve(memory: Memory, code: str, host: str, port: int) -> None:
+    from edgemem.sync import sync as exchange
     from edgemem.sync.network import Server
     from edgemem.sync.pairing import secret_of
 
     if memory.store.path is None:
         raise InputError("a memory that lies in no file cannot be served; give --db a file")
     folder = memory.store.path.with_name(memory.store.path.name + ".sync")
-    server = Server(folder, secret_of(code), lambda: memory.sync(folder), host, port)
+    server = Server(folder, secret_of(code), lambda: exchange(memory, folder), host, port)
     note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
     note("Ctrl-C ends it.")
     try:

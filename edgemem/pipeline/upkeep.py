@@ -107,7 +107,7 @@ def _seal_line(vault: Vault, line: str, purpose: str) -> str:
 
 
 def opened_lines(
-    lines: Iterable[str], *, vault: Vault | None, passphrase: str | None
+    lines: Iterable[str], vault: Vault | None, passphrase: str | None = None
 ) -> Iterator[str]:
     """The lines of an export, opened if they are sealed. vault: the store's that they go into.
 
@@ -142,22 +142,24 @@ def opened_lines(
 def import_jsonl(
     begin: Callable[[], AbstractContextManager[Transaction]],
     embedder: Embedder,
-    file: str | Path | IO[str],
+    file: str | Path | Iterable[str],
     on_progress: Callable[[int], None] | None,
-    opened: Callable[[Iterable[str]], Iterable[str]],
+    vault: Vault | None = None,
 ) -> int:
     """Store the rows of an export; how many were new. on_progress: given the line's number.
 
-    begin: gives a transaction for vectors of this embedder, or refuses to. opened: `opened_lines`.
+    begin: gives a transaction for vectors of this embedder, or refuses to. vault: the store's.
     """
     if isinstance(file, str | Path):
         with _opened(Path(file)) as lines:
-            return import_jsonl(begin, embedder, lines, on_progress, opened)
+            return import_jsonl(begin, embedder, lines, on_progress, vault)
 
     def vectors_for(indexed: list[str]) -> list[Vectors]:
         return embedder.embed_chunks([embedded_text(text) for text in indexed])
 
-    return sum(import_rows(begin, _rows(opened(file), on_progress), vectors_for).values())
+    return sum(
+        import_rows(begin, _rows(opened_lines(file, vault), on_progress), vectors_for).values()
+    )
 
 
 @contextmanager

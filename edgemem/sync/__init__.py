@@ -27,7 +27,13 @@ _WORK_LOCK_S = 120.0  # how long to wait for another process that erases, syncs 
 
 
 def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> Synced:
-    """Memory.sync."""
+    """Exchange what is new with this person's other devices; `exchange` says more.
+
+    place: a folder that all of them reach. code: what `pairing_code` gives on a device that syncs
+    already; needed once, and not on the first device. What another device has erased is erased
+    here. Raises InputError on a wrong code, SchemaVersionError if a device has another version of
+    edgemem, StoreLocked while another process works on the store.
+    """
     pairing_code(memory, code)
     from edgemem.sync.exchange import Directory, exchange
 
