@@ -498,6 +498,7 @@ _PACKAGES = {
     "mcp": ("mcp",),
     "train": ("torch", "transformers", "gguf"),
     "vault": ("apsw", "nacl"),
+    "sync": ("apsw", "cryptography", "nacl"),
     "images": ("PIL",),
     "ocr": ("rapidocr",),
 }
@@ -509,7 +510,7 @@ _NEEDED_BY = {
 }
 
 
-def require(extra: Literal["serve", "mcp", "train", "images", "ocr", "vault"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "images", "ocr", "vault", "sync"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.

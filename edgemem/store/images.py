@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INLINE_BYTES",
     "Shown",
+    "export_image",
     "export_images",
     "folder_of",
     "image",
@@ -335,29 +336,32 @@ def export_images(connection: sqlite3.Connection, folder: Path | None) -> Iterat
     The caller holds a snapshot.
     """
     # One at a time: their bytes are many.
-    ids = [row[0] for row in connection.execute("SELECT id FROM images ORDER BY created_at, id")]
-    for id in ids:
-        row = connection.execute(f"SELECT {_COLUMNS}, created_at FROM images i WHERE id = ?", (id,))
-        *facts, animated, thumbnail, created_at = row.fetchone()
-        links = connection.execute(
-            "SELECT m.id, l.caption, l.caption_by FROM memory_images l JOIN memories m "
-            "ON m.rowid = l.memory WHERE l.image = ? ORDER BY m.rowid",
-            (id,),
-        )
-        out = dict(zip(_FACTS, facts, strict=True))
-        del out["size_bytes"]
-        yield {
-            "type": "image",
-            **out,
-            "animated": bool(animated),
-            "created_at": created_at,
-            "memories": [
-                dict(zip(("memory_id", "caption", "caption_by"), link, strict=True))
-                for link in links
-            ],
-            "thumbnail": base64.b64encode(thumbnail).decode(),
-            "data": base64.b64encode(_data(connection, folder, id)).decode(),
-        }
+    for (id,) in connection.execute("SELECT id FROM images ORDER BY created_at, id").fetchall():
+        yield export_image(connection, folder, id)
+
+
+def export_image(connection: sqlite3.Connection, folder: Path | None, id: str) -> dict[str, Any]:
+    """One image of an export."""
+    row = connection.execute(f"SELECT {_COLUMNS}, created_at FROM images i WHERE id = ?", (id,))
+    *facts, animated, thumbnail, created_at = row.fetchone()
+    links = connection.execute(
+        "SELECT m.id, l.caption, l.caption_by FROM memory_images l JOIN memories m "
+        "ON m.rowid = l.memory WHERE l.image = ? ORDER BY m.rowid",
+        (id,),
+    )
+    out = dict(zip(_FACTS, facts, strict=True))
+    del out["size_bytes"]
+    return {
+        "type": "image",
+        **out,
+        "animated": bool(animated),
+        "created_at": created_at,
+        "memories": [
+            dict(zip(("memory_id", "caption", "caption_by"), link, strict=True)) for link in links
+        ],
+        "thumbnail": base64.b64encode(thumbnail).decode(),
+        "data": base64.b64encode(_data(connection, folder, id)).decode(),
+    }
 
 
 def import_image(

@@ -73,8 +73,14 @@ def write_relations(
     connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (version, memory))
 
 
-def import_relation(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-    """Store a relation of an export. Its fact is there."""
+def import_relation(
+    connection: sqlite3.Connection, row: Mapping[str, Any], *, by_name: bool = False
+) -> None:
+    """Store a relation of an export. Its fact is there.
+
+    by_name: its ends are the entities of these very names, whoever else has one of them as an alias
+    here; else the order in which facts come would decide who is meant.
+    """
     memory, *scope = connection.execute(
         "SELECT rowid, user_id, agent_id, run_id FROM memories WHERE id = ?", (row["memory_id"],)
     ).fetchone()
@@ -83,7 +89,8 @@ def import_relation(connection: sqlite3.Connection, row: Mapping[str, Any]) -> N
         for end in ("source", "target")
     )
     new = NewRelation(source, row["label"], target)
-    _insert(connection, scope, memory, new, row["valid_from"], row["valid_to"], row["uid"])
+    times = row["valid_from"], row["valid_to"]
+    _insert(connection, scope, memory, new, *times, row["uid"], by_name=by_name)
     connection.execute(
         "UPDATE relations SET invalidated_by = (SELECT rowid FROM memories WHERE id = ?) "
         "WHERE uid = ?",
@@ -100,9 +107,12 @@ def _insert(
     valid_from: str | None,
     valid_to: str | None,
     uid: str,
+    *,
+    by_name: bool = False,
 ) -> None:
+    owner = _owner(scope)
     source, target = (
-        _entity(connection, _owner(scope), e, memory) for e in (new.source, new.target)
+        _entity(connection, owner, e, memory, by_name) for e in (new.source, new.target)
     )
     if source != target:
         connection.execute(
@@ -122,9 +132,13 @@ def _owner(scope: Sequence[str | None]) -> tuple[str, ...]:
 
 
 def _entity(
-    connection: sqlite3.Connection, owner: tuple[str, ...], entity: Entity, memory: int
+    connection: sqlite3.Connection,
+    owner: tuple[str, ...],
+    entity: Entity,
+    memory: int,
+    by_name: bool,
 ) -> int:
-    """The id of an entity of that name or alias, made if there is none.
+    """The id of an entity of that name or (unless by_name) alias, made if there is none.
 
     An alias that two entities share is nobody's.
     """
@@ -133,14 +147,12 @@ def _entity(
         f"SELECT id FROM entities WHERE normalised = ? AND type = ? AND {_SCOPED}",
         (name, entity.type, *owner),
     ).fetchall()
-    found = (
-        found
-        or connection.execute(
+    if not found and not by_name:
+        found = connection.execute(
             "SELECT DISTINCT e.id FROM aliases a JOIN entities e ON e.id = a.entity "
             f"WHERE a.normalised = ? AND e.type = ? AND {_SCOPED} LIMIT 2",
             (name, entity.type, *owner),
         ).fetchall()
-    )
     if len(found) == 1:
         (id,) = found[0]
     else:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BATCH",
+    "RELATIONS",
     "NewMemory",
     "NewRelation",
     "PendingItem",
@@ -327,7 +328,7 @@ class _Table(NamedTuple):
 _ALIASES = (
     "(SELECT json_group_array(a.name) FROM aliases a WHERE a.entity = r.{} AND a.memory = r.memory)"
 )
-_RELATIONS = (
+RELATIONS = (
     "SELECT r.id, r.uid, f.id AS memory_id, r.label, s.name AS source, s.type AS source_type, "
     "t.name AS target, t.type AS target_type, r.valid_from, r.valid_to, b.id AS invalidated_by, "
     f"json_object('source', {_ALIASES.format('source')}, 'target', {_ALIASES.format('target')}) "
@@ -369,7 +370,7 @@ _TABLES = {
         ("payload", "attempts"),
     ),
     "relation": _Table(
-        f"({_RELATIONS})",
+        f"({RELATIONS})",
         "id",
         "uid",
         ("uid", "memory_id", "label", "source", "source_type", "target", "target_type"),

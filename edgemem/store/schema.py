@@ -7,7 +7,7 @@ The migrations that a file lacks are one transaction, before which a copy of the
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError
@@ -30,6 +30,7 @@ TABLES = (
     frozenset({"token_vectors"}),
     frozenset({"entities", "aliases", "relations"}),
     frozenset({"images", "memory_images"}),
+    frozenset({"sync_self", "sync_rows", "sync_waiting", "sync_links", "sync_peers"}),
 )
 
 
@@ -243,6 +244,120 @@ _STATEMENTS_IMAGES = (
 )
 
 
+SEPARATOR = "char(31)"  # between the ids of a row that belongs to a memory and has its own
+_ON = "EXISTS (SELECT 1 FROM sync_self WHERE NOT quiet)"
+_CHANGED = " OR ".join(
+    f"old.{name} IS NOT new.{name}" for name in ("search_text", "valid_from", "expires_at")
+)
+# The mark never_send is versioned apart from the rest of the metadata. Told by text, because a
+# schema that is not trusted may not use JSON functions; in doubt both get a new version.
+_OTHERS = "{}.metadata"
+for _mark in (',"never_send":true', '"never_send":true,', '"never_send":true'):
+    _OTHERS = f"replace({_OTHERS}, '{_mark}', '')"
+_CHANGED += f" OR {_OTHERS.format('old')} IS NOT {_OTHERS.format('new')}"
+_MARKED = "instr({}.metadata, '\"never_send\"') > 0"
+_NEW_MARK = _MARKED.format("new")
+_OTHER_MARK = f"old.metadata IS NOT new.metadata AND ({_MARKED.format('old')} OR {_NEW_MARK})"
+_OF = "(SELECT id FROM {} WHERE rowid = new.{})"
+# What gets a new version when: kind, event, table, its id, and the condition.
+_VERSIONED = (
+    ("turn", "INSERT", "turns", "new.id", "1"),
+    ("memory", "INSERT", "memories", "new.id", "1"),
+    ("memory", "UPDATE OF memory, deleted_at", "memories", "new.id", "1"),
+    (
+        "memory", "UPDATE OF search_text, metadata, valid_from, expires_at", "memories", "new.id",
+        _CHANGED,
+    ),
+    ("end", "INSERT", "memories", "new.id", "new.valid_to IS NOT NULL"),
+    ("end", "UPDATE OF valid_to", "memories", "new.id", "1"),
+    ("mark", "INSERT", "memories", "new.id", _NEW_MARK),
+    ("mark", "UPDATE OF metadata", "memories", "new.id", _OTHER_MARK),
+    ("graph", "UPDATE OF graphed", "memories", "new.id", "1"),
+    (
+        "graph", "UPDATE OF valid_to, invalidated_by", "relations",
+        _OF.format("memories", "memory"), "1",
+    ),
+    (
+        "source", "INSERT", "memory_sources",
+        f"{_OF.format('memories', 'memory')} || {SEPARATOR} || {_OF.format('turns', 'turn')}", "1",
+    ),
+    *(
+        ("image", event, "memory_images",
+         f"{_OF.format('memories', 'memory')} || {SEPARATOR} || new.image", "1")
+        for event in ("INSERT", "UPDATE OF caption, caption_by")
+    ),
+    ("history", "INSERT", "history", f"new.memory_id || {SEPARATOR} || new.id", "1"),
+    ("never", "INSERT", "never_send", "new.uid", "1"),
+)  # fmt: skip
+_TICK = (
+    "UPDATE sync_self SET clock = max(clock + 1, "
+    "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 65536)"
+)
+
+
+def _sync_triggers() -> Iterator[str]:
+    """Whoever writes need not know of sync; versions are committed with what they are of.
+
+    An upsert, because OR REPLACE would become the OR IGNORE of the statement that fires it.
+    """
+    version = "INSERT INTO sync_rows SELECT '{}', {}, clock, device, clock, NULL FROM sync_self"
+    latest = (
+        " ON CONFLICT (kind, id) DO UPDATE SET clock = excluded.clock, device = excluded.device, "
+        "seq = excluded.seq, link = NULL; "
+    )
+    for number, (kind, event, table, id, condition) in enumerate(_VERSIONED):
+        steps = f"{_TICK}; {version.format(kind, id)} WHERE true{latest}"
+        if kind == "memory":  # relations that are older than their text count for nothing
+            steps += f"{_TICK}; {version.format('graph', id)} WHERE new.graphed > 0{latest}"
+        yield (
+            f"CREATE TRIGGER sync_{kind}_{number} AFTER {event} ON {table} "
+            f"WHEN ({condition}) AND {_ON} BEGIN {steps}END"
+        )
+    for table, id in (("turns", "id"), ("memories", "id"), ("never_send", "uid")):
+        gone = f"old.{id}"
+        owned = f"id > {gone} || {SEPARATOR} AND id < {gone} || char(32)"
+        yield (
+            f"CREATE TRIGGER sync_{table}_erased AFTER DELETE ON {table} WHEN {_ON} BEGIN {_TICK}; "
+            f"DELETE FROM sync_rows WHERE id = {gone} "
+            "AND kind IN ('turn', 'memory', 'end', 'mark', 'graph', 'never'); "
+            # Which turns it cited is kept: somebody elsewhere may erase it with them.
+            f"DELETE FROM sync_rows WHERE kind IN ('image', 'history') AND {owned}; "
+            f"DELETE FROM sync_waiting WHERE id = {gone} OR ({owned}); "
+            f"{version.format('erased', gone)} WHERE true ON CONFLICT (kind, id) DO NOTHING; END"
+        )
+
+
+# What sync must know of a store (see store/sync.py). sync_self has its one row once sync was begun;
+# until then no trigger does anything. A row of sync_rows is the version of what `kind` names of
+# `id`: clock, a hybrid logical clock (Unix milliseconds * 65536 + a count); device, who wrote it;
+# seq, this device's own clock when it wrote or learned it; link, the place that it was learned at.
+_STATEMENTS_SYNC = (
+    """CREATE TABLE sync_self (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        device TEXT NOT NULL, secret BLOB NOT NULL, clock INTEGER NOT NULL,
+        counter INTEGER NOT NULL DEFAULT 0, quiet INTEGER NOT NULL DEFAULT 0
+    ) STRICT""",
+    """CREATE TABLE sync_rows (
+        kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, device TEXT NOT NULL,
+        seq INTEGER NOT NULL, link TEXT, PRIMARY KEY (kind, id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX idx_sync_rows_seq ON sync_rows (seq)",
+    # What came before the memory that it is about.
+    """CREATE TABLE sync_waiting (
+        kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, device TEXT NOT NULL,
+        body TEXT, vectors BLOB, PRIMARY KEY (kind, id)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE sync_links (
+        link TEXT PRIMARY KEY, counter INTEGER NOT NULL, nonce TEXT NOT NULL, before TEXT
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE sync_peers (
+        link TEXT NOT NULL, device TEXT NOT NULL, counter INTEGER NOT NULL,
+        content INTEGER NOT NULL, files TEXT NOT NULL, PRIMARY KEY (link, device)
+    ) STRICT, WITHOUT ROWID""",
+    *_sync_triggers(),
+)
+
+
 def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
     def migration(connection: sqlite3.Connection) -> None:
         for statement in statements:
@@ -259,6 +374,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _all_of(_STATEMENTS_TOKENS),
     _all_of(_STATEMENTS_GRAPH),
     _all_of(_STATEMENTS_IMAGES),
+    _all_of(_STATEMENTS_SYNC),
 ]
 
 

@@ -203,7 +203,7 @@ class Store:
         with self._write_lock:
             with self.transaction() as tx:
                 ids = writing.erase_rows(tx, tuple(memory_ids))
-            self._scrub()
+            self.scrub()
         return ids
 
     def reset(self) -> None:
@@ -214,10 +214,11 @@ class Store:
         with self._write_lock:
             with self.transaction() as tx:
                 writing.reset_rows(tx)
-            self._scrub()
+            self.scrub()
 
-    def _scrub(self) -> None:
-        with self._read_lock:
+    def scrub(self) -> None:
+        """Leave no byte of what a transaction has erased. Raises StoreLocked as `erase` does."""
+        with self._write_lock, self._read_lock:
             database.scrub(self._writer, self.path, self._busy_timeout_s)
             with sqlite_errors(self._name):
                 images.sweep(self._writer, self.images_folder)

@@ -482,46 +482,61 @@ class Transaction:
 # --- erasing ----------------------------------------------------------------------------------
 
 
-def extent(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> tuple[Rows, Rows]:
+def extent(
+    connection: sqlite3.Connection,
+    memory_ids: Sequence[str],
+    others: Sequence[str] = (),
+    made_by: str | None = None,
+) -> tuple[Rows, Rows]:
     """What an erase takes: (rowid, id) of turns; (rowid, id, search_text, deleted_at) of memories.
 
     These are the memories, their source turns, and every other memory that cites one of those
     turns (the turn's own memory among them). Turns that no memory cites (questions and answers of a
     chat, messages of a system or tool) may quote what is erased: those of the same user go too or,
     of no user, those of a scope that sees an erased memory. Ids that are not there are passed over.
+    others: turns that go too, with what cites them, and memories that go without their turns.
+    made_by: of the turns that no memory cites only those that this device wrote.
     """
     wanted = as_json(memory_ids)
     turns = connection.execute(
         "SELECT DISTINCT t.rowid, t.id FROM turns t JOIN memory_sources s ON s.turn = t.rowid "
-        f"JOIN memories m ON m.rowid = s.memory WHERE m.id {LISTED}",
-        (wanted,),
+        f"JOIN memories m ON m.rowid = s.memory WHERE m.id {LISTED} "
+        f"UNION SELECT rowid, id FROM turns WHERE id {LISTED}",
+        (wanted, as_json(others)),
     ).fetchall()
     turns += connection.execute(
         "SELECT t.rowid, t.id FROM turns t "
         "WHERE t.rowid NOT IN (SELECT turn FROM memory_sources) AND EXISTS "
-        f"(SELECT 1 FROM memories m WHERE m.id {LISTED} AND (m.user_id = t.user_id OR "
+        "(SELECT 1 FROM memories m WHERE m.id IN (SELECT value FROM json_each(?1)) "
+        "AND (m.user_id = t.user_id OR "
         "(t.user_id IS NULL AND (t.agent_id IS NULL OR t.agent_id = m.agent_id) "
-        "AND (t.run_id IS NULL OR t.run_id = m.run_id))))",
-        (wanted,),
+        "AND (t.run_id IS NULL OR t.run_id = m.run_id)))) AND (?2 IS NULL OR EXISTS "
+        "(SELECT 1 FROM sync_rows r WHERE r.kind = 'turn' AND r.id = t.id AND r.device = ?2))",
+        (wanted, made_by),
     ).fetchall()
     memories = connection.execute(
         f"SELECT rowid, id, search_text, deleted_at FROM memories WHERE id {LISTED} "
         f"OR rowid IN (SELECT memory FROM memory_sources WHERE turn {LISTED}) ORDER BY rowid",
-        (wanted, as_json(row[0] for row in turns)),
+        (as_json([*memory_ids, *others]), as_json(row[0] for row in turns)),
     ).fetchall()
     return turns, memories
 
 
-def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
-    """Erase the `extent` of memories; the ids of all memories erased.
+def erase_rows(
+    tx: Transaction,
+    memory_ids: Sequence[str],
+    others: Sequence[str] = (),
+    made_by: str | None = None,
+) -> list[str]:
+    """Erase the `extent` of memories, and others; the ids of all memories erased.
 
     With it go vectors, full-text rows, history and the pending work that mentions one of its ids.
     """
     with tx.step() as connection:
-        turns, memories = extent(connection, memory_ids)
+        turns, memories = extent(connection, memory_ids, others, made_by)
         turn_rows, turn_ids = [row[0] for row in turns], [row[1] for row in turns]
         ids = [row[1] for row in memories]
-        if not ids:
+        if not ids and not turns:
             return []
         for rowid, _, search_text, deleted_at in memories:
             if deleted_at is None:
@@ -543,6 +558,11 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
         # Vectors, memory_sources and relations go with them, by cascade.
         connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
         connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
+        connection.execute(  # of these, other devices look for turns that are not known here
+            "INSERT INTO sync_rows SELECT 'root', j.value, clock, device, clock, NULL "
+            "FROM json_each(?) j, sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
+            (as_json(set(memory_ids).intersection(ids)),),
+        )
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
     return ids
 
@@ -574,7 +594,7 @@ def reset_rows(tx: Transaction) -> None:
         for table in (
             "relations", "aliases", "entities", "memory_sources", "vectors", "token_vectors",
             "memory_images", "images", "history", "pending", "erased", "memories", "turns",
-            "receipts", "never_send",
+            "receipts", "never_send", "sync_waiting",
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))

@@ -1,0 +1,542 @@
+"""What of a store travels to a person's other devices, and how what comes from there is taken in.
+
+The truth travels: turns, memories, what ended one, what marks one as never to be sent, the turns it
+was taken from, its images, its history, the relations it tells, never_send marks, and the ids of
+all that was erased. Vectors travel with their memory: making one again costs 12 ms, reading it 1.5
+KB. A device with another embedder makes its own. Postings, the index's files and token vectors are
+made again here. Pending work and receipts of cloud calls belong to one device.
+
+Each of these is a row with a version (`sync_rows`), which triggers write in the transaction that
+makes the change (schema.py). Of two versions the later wins. What ends a memory, marks it, or is
+told by it is versioned apart from its text, so that an edit there and an end here are both kept.
+Whatever is said of an erased id, or cites an erased turn, is dropped, however late it comes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgemem.store.changesets import Version, Versions, merge, pack, unpack
+from edgemem.store.database import meta
+from edgemem.store.images import export_image
+from edgemem.store.relations import import_relation
+from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json
+from edgemem.store.schema import SEPARATOR
+from edgemem.store.writing import Transaction, erase_rows
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from edgemem.store.store import Store
+
+__all__ = [
+    "Self",
+    "Taken",
+    "begin",
+    "digest",
+    "own_device",
+    "take_in",
+    "texts_to_embed",
+    "versions",
+]
+
+_TURN = (*SCOPE, "role", "name", "content", "timestamp", "metadata", "created_at")
+_MEMORY = ("kind", "memory", "search_text", *SCOPE, "created_at", "updated_at", "valid_from",
+           "expires_at", "deleted_at")  # fmt: skip
+_HISTORY = ("old_memory", "new_memory", "event", "created_at", "updated_at", "is_deleted",
+            "actor_id", "role")  # fmt: skip
+_NEVER = ("created_at", *SCOPE, "pattern")
+_RELATION = ("uid", "memory_id", "label", "source", "source_type", "target", "target_type",
+             "valid_from", "valid_to", "invalidated_by", "graphed")  # fmt: skip
+
+
+def _array(alias: str, columns: Iterable[str], *more: str) -> str:
+    return f"json_array({', '.join([*(f'{alias}.{name}' for name in columns), *more])})"
+
+
+_OF_MEMORY = "JOIN memories m ON m.id = s.id"
+_TOLD = (
+    f"(SELECT json_group_array(json_object({', '.join(f'{n!r}, {n}' for n in _RELATION)}, "
+    f"'aliases', json(aliases))) FROM ({RELATIONS} WHERE f.id = m.id ORDER BY r.id))"
+)
+_OWNER = f"substr(s.id, 1, instr(s.id, {SEPARATOR}) - 1)"
+_SETTING = "(SELECT value FROM meta WHERE key = '{}')"
+# Of each kind: tables, their own order, what is read. They are taken in in this order.
+_KINDS = {
+    "erased": ("", "s.id", "NULL"),
+    "root": ("", "s.id", "NULL"),
+    "turn": ("JOIN turns t ON t.id = s.id", "t.rowid", _array("t", _TURN)),
+    "memory": (
+        _OF_MEMORY,
+        "m.rowid",
+        _array(
+            "m", _MEMORY, "'' || json_remove(m.metadata, '$.never_send')",
+            _SETTING.format("embedder_model"), _SETTING.format("embedder_dim"),
+        ),
+    ),
+    "source": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),
+    "image": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),  # see versions
+    "end": (_OF_MEMORY, "m.rowid", "json_array(m.valid_to, m.updated_at)"),
+    # Two paths give JSON, one would give 1 for true.
+    "mark": (
+        _OF_MEMORY, "m.rowid", "json_extract(m.metadata, '$.never_send', '$.never_send')",
+    ),
+    "history": (
+        f"JOIN history h ON h.id = substr(s.id, instr(s.id, {SEPARATOR}) + 1)",
+        "h.seq",
+        _array("h", _HISTORY),
+    ),
+    "graph": (_OF_MEMORY, "m.rowid", f"json_array(m.graphed, {_TOLD})"),
+    "never": ("JOIN never_send n ON n.uid = s.id", "n.id", _array("n", _NEVER)),
+}  # fmt: skip
+_BETWEEN = "\x1f"  # schema.SEPARATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Self:
+    """This device, as it signs. secret: what all devices of the person share."""
+
+    device: str
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came from other devices. rows: of any kind; erased: ids of memories erased here;
+    replaced: those that got another text or were deleted; waiting: rows that came too early."""
+
+    rows: int
+    erased: list[str]
+    replaced: list[str]
+    waiting: int
+
+
+# -- this device ---------------------------------------------------------------------------------
+
+
+def own_device(store: Store) -> Self | None:
+    """Who this device is; None if its store was never synced."""
+    rows = store.select("SELECT device, secret FROM sync_self")
+    return Self(*rows[0]) if rows else None
+
+
+def begin(store: Store, secret: bytes) -> Self:
+    """Make the store one of a person's devices, or give it another secret or device id.
+
+    What it holds already is as old as its own times say.
+    """
+    new = Self(uuid.uuid4().hex[:16], secret)
+    with store.transaction() as tx, tx.step() as connection:
+        connection.execute("DELETE FROM sync_links")
+        connection.execute("DELETE FROM sync_peers")
+        first = connection.execute("SELECT 1 FROM sync_self").fetchone() is None
+        connection.execute(
+            "INSERT INTO sync_self (one, device, secret, clock) VALUES (1, ?, ?, 1) "
+            "ON CONFLICT (one) DO UPDATE SET device = excluded.device, secret = excluded.secret",
+            (new.device, secret),
+        )
+        for kind, (tables, when, id) in _PRESENT.items() if first else ():
+            clock = f"CAST((julianday({when}) - 2440587.5) * 86400000 AS INTEGER) * 65536"
+            clock += " + m.rowid % 65536"  # what was written at once stays in order
+            connection.execute(
+                "INSERT OR IGNORE INTO sync_rows "
+                f"SELECT ?, {id}, ifnull({clock}, 0), ?, 1, NULL FROM {tables}",
+                (kind, new.device),
+            )
+    return new
+
+
+_CITED = "memories m JOIN memory_sources o ON o.memory = m.rowid JOIN turns t ON t.rowid = o.turn"
+_PRESENT = {
+    "turn": ("turns m", "created_at", "id"),
+    "memory": ("memories m", "coalesce(deleted_at, updated_at)", "id"),
+    "end": ("memories m WHERE valid_to IS NOT NULL", "updated_at", "id"),
+    "mark": (
+        "memories m WHERE json_extract(metadata, '$.never_send') IS NOT NULL", "updated_at", "id",
+    ),
+    "source": (_CITED, "m.created_at", f"m.id || {SEPARATOR} || t.id"),
+    "image": (
+        "memory_images o JOIN memories m ON m.rowid = o.memory",
+        "m.created_at",
+        f"m.id || {SEPARATOR} || o.image",
+    ),
+    "history": (
+        "history m", "coalesce(updated_at, created_at)", f"memory_id || {SEPARATOR} || id",
+    ),
+    # One millisecond younger than the text that it was read from.
+    "graph": ("memories m WHERE graphed > 0", "updated_at, '+0.001 seconds'", "id"),
+    "never": ("never_send m", "created_at", "uid"),
+}  # fmt: skip
+
+
+# -- what travels ------------------------------------------------------------------------------
+
+
+def versions(
+    connection: sqlite3.Connection, condition: str, *params: Any, images: Path | None = None
+) -> Versions:
+    """The present versions of rows, in the order in which they are to be taken in.
+
+    condition: on the table sync_rows, as s. images: the folder of large ones. The caller holds a
+    snapshot.
+    """
+    vectors: dict[str, bytes] = {}
+    for id, vector in connection.execute(
+        f"SELECT m.id, v.vector FROM sync_rows s {_OF_MEMORY} JOIN vectors v ON v.memory = m.rowid "
+        f"WHERE s.kind = 'memory' AND ({condition}) ORDER BY v.memory, v.chunk",
+        params,
+    ):
+        vectors[id] = vectors.get(id, b"") + vector
+    found: Versions = []
+    for kind, (tables, order, body) in _KINDS.items():
+        rows = connection.execute(
+            f"SELECT s.kind, s.id, s.clock, s.device, {body} FROM sync_rows s {tables} "
+            f"WHERE s.kind = '{kind}' AND ({condition}) ORDER BY {order}",
+            params,
+        )
+        with_vectors = vectors if kind == "memory" else {}
+        found += [Version._make((*row, with_vectors.get(row[1]))) for row in rows]
+    return [_with_image(connection, v, images) if v.kind == "image" else v for v in found]
+
+
+def _with_image(connection: sqlite3.Connection, version: Version, folder: Path | None) -> Version:
+    """With a row of an export as its body, of one memory only."""
+    memory_id, _sep, id = version.id.partition(_BETWEEN)
+    row = export_image(connection, folder, id)
+    row["memories"] = [link for link in row["memories"] if link["memory_id"] == memory_id]
+    return version._replace(body=json.dumps(row))
+
+
+def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
+    """The search texts of those memories whose vectors are another embedder's."""
+    model = store.meta("embedder_model")
+    if model is None:
+        return []
+    bodies = (json.loads(v.body or "") for c in changesets for v in unpack(c) if v.kind == "memory")
+    return list({body[2] for body in bodies if body[-2] != model and body[10] is None})
+
+
+# -- taking in ---------------------------------------------------------------------------------
+
+
+def take_in(
+    tx: Transaction, changesets: Iterable[bytes], link: str, made: Mapping[str, Floats]
+) -> Taken:
+    """Store what is new in changesets of other devices.
+
+    link: where they were found, so that they are not sent back to it. made: the vectors of the
+    `texts_to_embed`.
+    """
+    with tx.step() as connection:
+        waited = connection.execute("SELECT * FROM sync_waiting").fetchall()
+        early = [pack(map(Version._make, waited))] if waited else []
+        new = merge([*early, *changesets], lambda ids: _stamps(connection, ids))
+        ((device, clock),) = connection.execute("SELECT device, clock FROM sync_self")
+        seq = max(clock + 1, *(version.clock for version in new), 0)
+        connection.execute("UPDATE sync_self SET clock = ?", (seq,))
+        erased = _erase(tx, connection, new, link, seq, device)
+        gone = {row[0] for row in connection.execute(_ERASED)}
+        erasing = ("erased", "root")
+        new = [v for v in new if v.kind not in erasing and gone.isdisjoint(v.id.split(_BETWEEN))]
+        connection.execute("UPDATE sync_self SET quiet = 1")
+        connection.execute("DELETE FROM sync_waiting")
+        order = list(_KINDS)
+        taking = _Taking(tx, connection, made)
+        replaced: list[str] = []
+        waiting: Versions = []
+        _adopt_model(tx, connection, new)
+        for version in sorted(new, key=lambda v: (order.index(v.kind), v.clock, v.device, v.id)):
+            taken = getattr(taking, version.kind)(version)
+            if taken is None:
+                waiting.append(version)
+                continue
+            replaced += [version.id] * (taken == "replaced")
+            _stamp(connection, version, seq, link)
+        connection.executemany("INSERT INTO sync_waiting VALUES (?, ?, ?, ?, ?, ?)", waiting)
+        connection.execute("UPDATE sync_self SET quiet = 0")
+    return Taken(len(new) - len(waiting) + len(erased), erased, replaced, len(waiting))
+
+
+_ERASED = "SELECT id FROM sync_rows WHERE kind = 'erased'"
+
+
+def _stamps(
+    connection: sqlite3.Connection, ids: Iterable[tuple[str, str]]
+) -> list[tuple[str, str, int, str]]:
+    return connection.execute(
+        "SELECT s.kind, s.id, s.clock, s.device FROM json_each(?) j JOIN sync_rows s "
+        "ON s.kind = json_extract(j.value, '$[0]') AND s.id = json_extract(j.value, '$[1]')",
+        (as_json(ids),),
+    ).fetchall()
+
+
+def _later(connection: sqlite3.Connection, kind: str, version: Version) -> bool:
+    """Whether that row of the same memory has a later version than this one."""
+    found = _stamps(connection, [(kind, version.id)])
+    return bool(found) and found[0][2:] > version[2:4]
+
+
+def _stamp(connection: sqlite3.Connection, version: Version, seq: int, link: str | None) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO sync_rows VALUES (?, ?, ?, ?, ?, ?)", (*version[:4], seq, link)
+    )
+
+
+def _erase(
+    tx: Transaction,
+    connection: sqlite3.Connection,
+    new: Versions,
+    link: str,
+    seq: int,
+    device: str,
+) -> list[str]:
+    """Erase what was erased elsewhere, and what is here that cites it; the ids of memories.
+
+    What somebody erased (a root) takes its turns along, also those that only this device knows of.
+    What went with it does not. Of turns that no memory cites, those go that were written here: one
+    that came from elsewhere may only be ahead of its memory.
+    """
+    gone = {row[0] for row in connection.execute(_ERASED)}
+    roots: list[str] = []
+    for version in new:
+        if version.kind == "root" or (version.kind == "erased" and version.id not in gone):
+            gone.add(version.id)
+            _stamp(connection, version, seq, link)
+            roots += [version.id] * (version.kind == "root")
+    for version in new:
+        memory, _, turn = version.id.partition(_BETWEEN)
+        if version.kind == "source" and turn in gone and memory not in gone:
+            gone.add(memory)
+            _stamp(connection, Version("erased", memory, seq, device), seq, None)
+    connection.execute(f"DELETE FROM never_send WHERE uid IN ({_ERASED})")
+    # Looked up anew each time: an import may have brought something back.
+    others = connection.execute(
+        f"SELECT id FROM memories WHERE id IN ({_ERASED}) UNION ALL "
+        f"SELECT id FROM turns WHERE id IN ({_ERASED}) UNION ALL "
+        f"SELECT substr(s.id, instr(s.id, {SEPARATOR}) + 1) FROM sync_rows s "
+        f"WHERE s.kind = 'source' AND {_OWNER} {LISTED}",
+        (as_json(roots),),
+    ).fetchall()
+    return erase_rows(tx, roots, [row[0] for row in others], made_by=device)
+
+
+def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions) -> None:
+    """An empty store takes the embedder of the first vectors that it gets."""
+    if meta(connection, "embedder_model") is None:
+        for version in new:
+            if version.kind == "memory" and version.vectors:
+                model, dim = json.loads(version.body or "")[-2:]
+                tx.set_meta("embedder_model", model)
+                tx.set_meta("embedder_dim", dim)
+                return
+
+
+def _rowid(connection: sqlite3.Connection, table: str, id: str) -> int | None:
+    row = connection.execute(f"SELECT rowid FROM {table} WHERE id = ?", (id,)).fetchone()
+    return None if row is None else row[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """What takes in a version of each kind, by its name; None: what it is about is not here yet."""
+
+    tx: Transaction
+    connection: sqlite3.Connection
+    made: Mapping[str, Floats]
+
+    def turn(self, version: Version) -> str | None:
+        if _rowid(self.connection, "turns", version.id) is None:
+            self.tx.insert("turns", id=version.id, **_columns(_TURN, version))
+        return "taken"
+
+    def memory(self, version: Version) -> str | None:
+        values = _columns(_MEMORY, version)
+        metadata, model, dim = json.loads(version.body or "")[-3:]
+        vectors = self.made.get(values["search_text"], np.empty((0, 0), np.float32))
+        if model == meta(self.connection, "embedder_model") and version.vectors:
+            vectors = np.frombuffer(version.vectors, "<f4").reshape(-1, int(dim)).astype(np.float32)
+        text, live = values["search_text"], values["deleted_at"] is None
+        row = self.connection.execute(
+            "SELECT rowid, search_text, deleted_at, updated_at, "
+            "json_extract(metadata, '$.never_send', '$.never_send') FROM memories WHERE id = ?",
+            (version.id,),
+        ).fetchone()
+        if row is None:
+            rowid = self.tx.insert(
+                "memories",
+                id=version.id,
+                **values,
+                metadata=metadata,
+                generation=self.tx.generation,
+            )
+            relations: Versions = []
+        else:
+            rowid, old, deleted_at, updated_at, mark = row
+            mine = "s.kind = 'graph' AND s.id = ?"
+            relations = (
+                versions(self.connection, mine, version.id)
+                if _later(self.connection, "graph", version)
+                else []
+            )
+            if _later(self.connection, "end", version):
+                values["updated_at"] = updated_at
+            if (marked := json.loads(mark)[0]) is not None:
+                metadata = json.dumps({**json.loads(metadata), "never_send": marked})
+            if deleted_at is None:
+                self.tx.unindex_text(rowid, old)
+            assigned = ", ".join(f"{name} = ?" for name in values)
+            now = self.tx.generation
+            self.connection.execute(
+                f"UPDATE memories SET {assigned}, metadata = ?, generation = ?, "
+                "vectors_generation = ? WHERE rowid = ?",
+                (*values.values(), metadata, now, now, rowid),
+            )
+            self.connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
+            if not relations:  # a trigger has dropped them, unless the text is the same
+                self.connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
+                self.connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
+                self.connection.execute("UPDATE memories SET graphed = 0 WHERE rowid = ?", (rowid,))
+        if live:
+            self.tx.index_text(rowid, text)
+            self.tx.add_derived(rowid, vectors, ())
+        for graph in relations:
+            _tell(self.connection, rowid, graph)
+        return "taken" if row is None else "replaced"
+
+    def source(self, version: Version) -> str | None:
+        memory_id, _sep, turn_id = version.id.partition(_BETWEEN)
+        memory, turn = (
+            _rowid(self.connection, "memories", memory_id),
+            _rowid(self.connection, "turns", turn_id),
+        )
+        if memory is None or turn is None:
+            return None
+        self.connection.execute(
+            "INSERT OR IGNORE INTO memory_sources VALUES (?, ?)", (memory, turn)
+        )
+        self.connection.execute(
+            "UPDATE memories SET generation = ? WHERE rowid = ?", (self.tx.generation, memory)
+        )
+        return "taken"
+
+    def image(self, version: Version) -> str | None:
+        memory_id, _sep, id = version.id.partition(_BETWEEN)
+        memory = _rowid(self.connection, "memories", memory_id)
+        if memory is None:
+            return None
+        row = json.loads(version.body or "")
+        self.tx.import_image(
+            {**row, **{name: base64.b64decode(row[name]) for name in ("data", "thumbnail")}}
+        )
+        ((_, caption, by),) = (link.values() for link in row["memories"])
+        self.connection.execute(
+            "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ? AND image = ?",
+            (caption, by, memory, id),
+        )
+        return "taken"
+
+    def end(self, version: Version) -> str | None:
+        valid_to, updated_at = json.loads(version.body or "")
+        later = not _later(self.connection, "memory", version)
+        done = self.connection.execute(
+            "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
+            "WHERE id = ?",
+            (valid_to, later, updated_at, self.tx.generation, version.id),
+        )
+        return "taken" if done.rowcount else None
+
+    def mark(self, version: Version) -> str | None:
+        mark = json.loads(version.body or "")[0]
+        changed = "json_remove(metadata, '$.never_send')"
+        if mark is not None:
+            changed = "json_set(metadata, '$.never_send', json(?3))"
+        done = self.connection.execute(
+            f"UPDATE memories SET metadata = {changed}, generation = ?1 WHERE id = ?2",
+            (self.tx.generation, version.id, *([json.dumps(mark)] if mark is not None else [])),
+        )
+        return "taken" if done.rowcount else None
+
+    def history(self, version: Version) -> str | None:
+        memory_id, _sep, id = version.id.partition(_BETWEEN)
+        if self.connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
+            self.tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
+        return "taken"
+
+    def graph(self, version: Version) -> str | None:
+        rowid = _rowid(self.connection, "memories", version.id)
+        if rowid is None:
+            return None
+        if _later(self.connection, "memory", version):  # read from a text that is no more
+            return "taken"
+        ended_by = {row["invalidated_by"] for row in json.loads(version.body or "")[1]} - {None}
+        gone = {
+            row[0]
+            for row in self.connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
+        }
+        if any(_rowid(self.connection, "memories", id) is None for id in ended_by - gone):
+            return None
+        _tell(self.connection, rowid, version)
+        return "taken"
+
+    def never(self, version: Version) -> str | None:
+        row = self.connection.execute(
+            "SELECT 1 FROM never_send WHERE uid = ?", (version.id,)
+        ).fetchone()
+        if row is None:
+            self.tx.insert("never_send", uid=version.id, **_columns(_NEVER, version))
+        return "taken"
+
+
+def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
+    """Give a fact the relations of a version, in place of those it has."""
+    graphed, relations = json.loads(version.body or "")
+    connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
+    connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
+    for relation in relations:
+        import_relation(connection, relation, by_name=True)
+    connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (graphed, rowid))
+
+
+def _columns(names: tuple[str, ...], version: Version) -> dict[str, Any]:
+    return dict(zip(names, json.loads(version.body or ""), strict=False))
+
+
+# -- whether two stores hold the same --------------------------------------------------------------
+
+_LOGICAL = (
+    f"SELECT 'turn', id, {', '.join(_TURN)} FROM turns",
+    f"SELECT 'memory', id, {', '.join(_MEMORY)}, valid_to, metadata FROM memories",
+    f"SELECT 'source', m.id, t.id FROM {_CITED}",
+    "SELECT 'image', m.id, l.image, l.caption, l.caption_by FROM memory_images l "
+    "JOIN memories m ON m.rowid = l.memory",
+    f"SELECT 'history', memory_id, id, {', '.join(_HISTORY)} FROM history",
+    f"SELECT 'never', uid, {', '.join(_NEVER)} FROM never_send",
+    "SELECT 'relation', m.id, r.label, s.type, s.normalised, t.type, t.normalised, r.valid_from, "
+    "r.valid_to, b.id FROM relations r JOIN memories m ON m.rowid = r.memory JOIN entities s ON "
+    "s.id = r.source JOIN entities t ON t.id = r.target LEFT JOIN memories b "
+    "ON b.rowid = r.invalidated_by",
+    f"SELECT 'erased', id FROM ({_ERASED})",
+)
+
+
+def digest(store: Store) -> str:
+    """A hash of all that travels, vectors apart: two devices that know the same have the same."""
+    whole = hashlib.sha256()
+    with store.snapshot() as connection:
+        for sql in _LOGICAL:
+            rows = [list(row) for row in connection.execute(sql)]
+            for row in rows:
+                if row[0] == "memory":
+                    row[-1] = json.loads(row[-1])
+            for line in sorted(json.dumps(row, sort_keys=True) for row in rows):
+                whole.update(line.encode() + b"\n")
+    return whole.hexdigest()

@@ -1,0 +1,73 @@
+"""The same memory on a person's devices, through a shared folder or directly.
+
+`sync` reads what the others have left at a place, takes it in, and leaves what is new here.
+ARCHITECTURE.md says why it is right whatever happens to the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgemem.config import require
+from edgemem.errors import StoreLocked
+from edgemem.pipeline.upkeep import read_relations
+from edgemem.retrieval.lexical import embedded_text
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+    from edgemem.store.rows import Floats
+    from edgemem.store.writing import Transaction
+    from edgemem.sync.exchange import Place, Synced
+
+__all__ = ["pairing_code", "sync"]
+
+_WORK_LOCK_S = 120.0  # how long to wait for another process that erases, syncs or takes facts
+
+
+def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> Synced:
+    """Exchange what is new with this person's other devices; `exchange` says more.
+
+    place: a folder that all of them reach. code: what `pairing_code` gives on a device that syncs
+    already; needed once, and not on the first device. What another device has erased is erased
+    here. Raises InputError on a wrong code, SchemaVersionError if a device has another version of
+    edgemem, StoreLocked while another process works on the store.
+    """
+    pairing_code(memory, code)
+    from edgemem.sync.exchange import Directory, exchange
+
+    def vectors_for(texts: list[str]) -> Sequence[Floats]:
+        return memory.embedder.embed_chunks([embedded_text(text) for text in texts])
+
+    def unread(tx: Transaction, ids: list[str]) -> None:
+        memory._leave_unread(tx, memory.store.get(ids, include_deleted=True).values())
+
+    with memory._work_lock(_WORK_LOCK_S) as mine:
+        if not mine:
+            raise StoreLocked(
+                "another process takes facts from turns, erases or syncs at the moment, and "
+                "nothing was synced; try again when it has finished, or close it"
+            )
+        done = exchange(
+            memory.store,
+            Directory(place) if isinstance(place, str | Path) else place,
+            vectors_for=vectors_for,
+            before_erase=memory._parts.drop_index,
+            on_replaced=unread,
+        )
+        if done.erased:
+            memory._parts.drop_prompts()
+            read_relations(memory.store)  # of facts whose people were named by what went
+    return done
+
+
+def pairing_code(memory: Memory, code: str | None = None) -> str:
+    """The code that this person's other devices need once; made when it is first asked for.
+
+    code: that of another device, to be taken over. Raises InputError if it has a slip of the pen.
+    """
+    require("sync")
+    from edgemem.sync.pairing import code_of, paired
+
+    return code_of(paired(memory.store, code))

@@ -1,0 +1,100 @@
+"""The pairing code that a person's devices share, and how what travels between them is sealed.
+
+The code stands for 112 random bits. The key that is made of them seals every file and proves, at
+the other end of a line, that one knows the code (`vault.Vault` does the sealing).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from functools import lru_cache
+
+from edgemem.config import require
+from edgemem.errors import InputError, StoreCorrupt
+from edgemem.store import Store
+from edgemem.store.sync import begin, own_device
+from edgemem.vault import Vault, of_key
+
+__all__ = ["OtherCode", "code_of", "new_secret", "paired", "proof", "seal", "secret_of", "unseal"]
+
+MAGIC = b"EDGESYN1"
+SECRET_BYTES = 14
+_ID_BYTES = 4  # of the key's name, in each file
+
+
+class OtherCode(Exception):
+    """A file that devices with another pairing code have written."""
+
+
+def new_secret() -> bytes:
+    """What a new pairing code stands for."""
+    require("sync")
+    return os.urandom(SECRET_BYTES)
+
+
+def code_of(secret: bytes) -> str:
+    """The pairing code of a secret: six groups of four, the last two characters a checksum."""
+    text = base64.b32encode(secret + _check(secret)).decode()
+    return "-".join(text[i : i + 4] for i in range(0, len(text), 4))
+
+
+def secret_of(code: str) -> bytes:
+    """The secret of a pairing code; case, spaces and hyphens do not count. Raises InputError."""
+    require("sync")
+    text = code.upper().translate(str.maketrans("018", "OLB", " -\n\t"))
+    try:
+        raw = base64.b32decode(text)
+    except (binascii.Error, ValueError):
+        raw = b""
+    secret = raw[:SECRET_BYTES]
+    if len(secret) != SECRET_BYTES or raw[SECRET_BYTES:] != _check(secret):
+        raise InputError(
+            f"the pairing code has a slip of the pen ({len(text)} letters and digits, 24 are "
+            "right); `edgemem sync --show-code` shows it on a device that has it"
+        )
+    return secret
+
+
+def paired(store: Store, code: str | None) -> bytes:
+    """The secret of a store, made if it has none; code: one to take over. Raises InputError."""
+    me = own_device(store)
+    if me is not None and (code is None or secret_of(code) == me.secret):
+        return me.secret
+    return begin(store, new_secret() if code is None else secret_of(code)).secret
+
+
+def _check(secret: bytes) -> bytes:
+    return hashlib.blake2b(secret, digest_size=1, person=b"edgemem code").digest()
+
+
+@lru_cache(maxsize=8)
+def _key(secret: bytes) -> Vault:
+    return of_key(hashlib.blake2b(secret, digest_size=32, person=b"edgemem sync").digest())
+
+
+def seal(secret: bytes, data: bytes, name: str) -> bytes:
+    """A file of that name: MAGIC, four bytes that name the key, and the sealed data."""
+    key = _key(secret)
+    return MAGIC + bytes.fromhex(key.id)[:_ID_BYTES] + key.seal(data, name)
+
+
+def unseal(secret: bytes, data: bytes | None, name: str) -> bytes | None:
+    """What a file holds; None if it is not whole, or another file. Raises OtherCode."""
+    key, start = _key(secret), len(MAGIC) + _ID_BYTES
+    if data is None or len(data) <= start or not data.startswith(MAGIC):
+        return None
+    if data[len(MAGIC) : start] != bytes.fromhex(key.id)[:_ID_BYTES]:
+        raise OtherCode
+    try:
+        return key.unseal(data[start:], name)
+    except StoreCorrupt:
+        return None
+
+
+def proof(secret: bytes, *said: bytes) -> str:
+    """What only a device with the code can say of some bytes, in hexadecimal."""
+    return hmac.new(_key(secret).subkey("proof"), b"\0".join(said), "sha256").hexdigest()

@@ -1,0 +1,148 @@
+"""Two devices that sync over a line, and `edgemem sync`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from clikit import invoke
+from memorykit import quick
+
+from edgemem import Memory
+from edgemem.cli import output
+from edgemem.errors import InputError, StoreError
+from edgemem.store.sync import digest
+from edgemem.sync import pairing_code
+from edgemem.sync import sync as sync_memory
+from edgemem.sync.network import MOST_BYTES, Remote, Server
+from edgemem.sync.pairing import new_secret, secret_of
+
+DEVICE = "0123456789abcdef"
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Memory, Server]]:
+    """A memory that another device can reach."""
+    with quick(tmp_path / "a.db") as memory:
+        folder = tmp_path / "a.db.sync"
+        secret = secret_of(pairing_code(memory))
+        server = Server(folder, secret, lambda: sync_memory(memory, folder), "127.0.0.1", 0)
+        thread = Thread(target=server.run, daemon=True)
+        thread.start()
+        yield memory, server
+        server.close()
+        thread.join(5)
+
+
+def call(server: Server, method: str, path: str, **more: object) -> tuple[int, bytes]:
+    """The answer to a caller that has proven nothing."""
+    context = ssl._create_unverified_context()
+    line = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=10)
+    try:
+        line.request(method, path, **more)  # type: ignore[arg-type]
+        answer = line.getresponse()
+        return answer.status, answer.read()
+    finally:
+        line.close()
+
+
+def test_two_devices_end_equal_and_a_quiet_caller_delays_nobody(
+    served: tuple[Memory, Server], tmp_path: Path
+) -> None:
+    a, server = served
+    a.add("The boat is called Zanzibar.", user_id="ada", infer=False)
+    silent = http.client.HTTPConnection("127.0.0.1", server.port)
+    silent.connect()  # and says nothing, not even the beginning of TLS
+    with quick(tmp_path / "b.db") as b:
+        b.add("The cat sleeps.", user_id="ada", infer=False)
+        code = pairing_code(a)
+        remote = Remote(f"127.0.0.1:{server.port}", secret_of(code))
+        remote.exchange_there()
+        assert sync_memory(b, remote, code=code).received
+        remote.exchange_there()
+        assert digest(a.store) == digest(b.store) and len(a.get_all()) == 2
+        a.erase([m.id for m in a.get_all()][:1])
+        remote.exchange_there()
+        assert sync_memory(b, remote).erased
+        remote.close()
+    silent.close()
+
+
+def test_nobody_without_the_code_gets_or_leaves_anything(served: tuple[Memory, Server]) -> None:
+    memory, server = served
+    sync_memory(memory, memory.store.path.with_name("a.db.sync"))  # type: ignore[union-attr]
+    address = f"127.0.0.1:{server.port}"
+    with pytest.raises(InputError, match="another pairing code"):
+        Remote(address, new_secret())
+    for method, path in (("GET", "/"), ("POST", "/"), ("PUT", f"/{DEVICE}/head")):
+        assert call(server, method, path) == (401, b"another pairing code")
+    said = call(server, "GET", "/hello?x")[1].decode()
+    assert call(server, "GET", "/", headers={"Authorization": said})[0] == 401
+    remote = Remote(address, secret_of(pairing_code(memory)))
+    token = {"Authorization": remote._token}
+    for path in (f"/{DEVICE}/../../a.db", "/../a.db", f"/{DEVICE}/x", "/x/head", f"/{DEVICE}"):
+        assert call(server, "GET", path, headers=token)[0] == 404
+    large = {**token, "Content-Length": str(MOST_BYTES + 1)}
+    assert call(server, "PUT", f"/{DEVICE}/head", headers=large)[0] == 413
+    assert remote.names().keys() == {memory.store.select("SELECT device FROM sync_self")[0][0]}
+    remote.close()
+
+
+def test_a_proof_for_one_certificate_is_none_for_another(
+    served: tuple[Memory, Server], tmp_path: Path
+) -> None:
+    """Who stands between two devices can only show a certificate of their own."""
+    memory, server = served
+    honest = server._http.RequestHandlerClass.fingerprint
+    between = Server(tmp_path / "x", secret_of(pairing_code(memory)), lambda: None, "127.0.0.1", 0)
+    between._http.RequestHandlerClass.fingerprint = honest  # passes on the honest one's proof
+    Thread(target=between.run, daemon=True).start()
+    with pytest.raises(InputError, match="another pairing code"):
+        Remote(f"127.0.0.1:{between.port}", secret_of(pairing_code(memory)))
+    between.close()
+
+
+def test_where_nobody_serves_the_error_says_what_to_start() -> None:
+    for address in ("127.0.0.1:1", "127.0.0.1:99999", "", "[::1]:1"):
+        with pytest.raises(StoreError, match="start `edgemem sync --serve` there"):
+            Remote(address, new_secret())
+
+
+def test_an_address_that_is_taken_is_told(served: tuple[Memory, Server], tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot listen on 127"):
+        Server(tmp_path, new_secret(), lambda: None, "127.0.0.1", served[1].port)
+
+
+# -- the command -----------------------------------------------------------------------------
+
+
+def test_the_command_pairs_syncs_and_says_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: tuple[Memory, Server]
+) -> None:
+    monkeypatch.setattr(output, "open_memory", lambda db, *_: quick(db))
+    a, b, folder = (str(tmp_path / name) for name in ("x.db", "y.db", "shared"))
+    with quick(a) as memory:
+        memory.add("hello there", user_id="ada", infer=False)
+    first = invoke("sync", folder, "--db", a)
+    code = invoke("sync", "--show-code", "--db", a).stdout.strip()
+    assert f"edgemem sync FOLDER --code {code}" in first.stderr
+    assert "another pairing code" in invoke("sync", folder, "--db", b, code=1).stderr
+    assert "slip of the pen" in invoke("sync", folder, "--db", b, "--code", "x", code=1).stderr
+    second = invoke("sync", folder, "--db", b, "--code", code)
+    assert second.stdout.startswith("1 other device. Received ")
+    shown = json.loads(invoke("sync", folder, "--db", a, "--json").stdout)
+    assert shown["results"][0]["devices"] == 1 and shown["results"][0]["late"] == []
+    assert invoke("sync", "--db", a, code=2).stderr
+    assert invoke("sync", folder, "--serve", "--db", a, code=2).stderr
+    memory, server = served
+    address = f"127.0.0.1:{server.port}"
+    fresh = str(tmp_path / "fresh.db")
+    assert "no pairing code yet" in invoke("sync", "--with", address, "--db", fresh, code=1).stderr
+    invoke("sync", "--with", address, "--db", fresh, "--code", pairing_code(memory))
+    with quick(fresh) as other:
+        assert digest(other.store) == digest(memory.store)
