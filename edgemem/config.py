@@ -139,8 +139,9 @@ class Settings:
     3 kB of disk a memory, and needs the extra `colbert`; without it, it is `fast`. tuned: `on` uses
     the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
     `demo` do so at their first start; `off` does neither. memory_limit: what all that is loaded may
-    take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py). cloud:
-    the `[cloud]` table.
+    take in memory, such as `1GB`, or `none`; what does not fit is turned down (budget.py).
+    image_place: `keep` notes where a photo was taken, if it says so; `drop` does not. cloud: the
+    `[cloud]` table.
     """
 
     db: Path
@@ -158,6 +159,7 @@ class Settings:
     retrieval: Literal["fast", "careful"] = "fast"
     tuned: Literal["on", "off"] = "on"
     memory_limit: str = NO_LIMIT
+    image_place: Literal["drop", "keep"] = "drop"
     cloud: CloudSettings = field(default_factory=CloudSettings)
 
     @property
@@ -195,6 +197,7 @@ _CHOICES = {
     "vectors": ("float32", "int8"),
     "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
+    "image_place": ("drop", "keep"),
     "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
 }
@@ -481,17 +484,19 @@ _PACKAGES = {
     "serve": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "train": ("torch", "transformers", "gguf"),
+    "images": ("PIL",),
 }
+_NEEDED_BY = {"train": "training", "images": "an image"}
 
 
-def require(extra: Literal["serve", "mcp", "train"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "images"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.
     """
     missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
     if missing:
-        what = "training" if extra == "train" else f"`edgemem {extra}`"
+        what = _NEEDED_BY.get(extra, f"`edgemem {extra}`")
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, not installed here; run: "
             f"pip install 'edgemem-runtime[{extra}]'"

@@ -11,17 +11,21 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from edgemem.errors import InputError
-from edgemem.results import Message, Scope, to_utc, utc_now
+from edgemem.results import ImagePart, Message, Scope, to_utc, utc_now
 
 __all__ = [
     "MAX_COUNT",
     "MAX_ID_CHARS",
+    "MAX_IMAGES",
     "MAX_METADATA_BYTES",
     "MAX_TEXT_CHARS",
+    "NO_WORDS",
     "THOUGHT_TAGS",
     "count_of",
     "holds_nul",
@@ -40,6 +44,10 @@ MAX_TEXT_CHARS = 1_048_576
 MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
 MAX_COUNT = 1_000_000_000
+MAX_IMAGES = 10
+"""In one call; each may take as much memory as `images.picture` allows."""
+NO_WORDS = "[image]"
+"""The content of a message that is nothing but images."""
 THOUGHT_TAGS = "<think>", "</think>"
 """Between these a model writes what it thinks before it answers."""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>\s*|\Z)|</think>\s*", re.DOTALL)
@@ -194,13 +202,17 @@ def _short(value: object, what: str) -> str:
 def messages_of(
     value: str | Mapping[str, Any] | Sequence[Mapping[str, Any] | str],
     timestamp: datetime | str | float | None,
+    images: Sequence[bytes | str | Path] = (),
 ) -> list[tuple[Message, bool]]:
     """Messages in order, each with whether it is `recalled`: kept as a turn, never found.
 
     So are a chat's answers and questions: what is made of memories, or only asks for them.
 
     value: a string (a user's message), a message dict {role, content, name?, timestamp?, metadata?,
-    recalled?}, or a sequence of either. timestamp: for messages without their own; None is now.
+    recalled?}, or a sequence of either. content: a text, or OpenAI's parts; an image among these is
+    a data URI, and may have a "caption" beside its "image_url". timestamp: for messages without
+    their own; None is now. images: bytes, paths or data URIs, of the last message; messages may be
+    empty then.
     What an assistant thought (`<think>…</think>`) is left out, and so is a message of no more.
     """
     if isinstance(value, str | Mapping):
@@ -209,12 +221,29 @@ def messages_of(
         raise TypeError(
             f"messages must be a string, a dict or a list of those, not {type(value).__name__}"
         )
-    if not value:
+    given = _images_of(images)
+    if not value and not given:
         raise InputError("messages is an empty list; give at least one message")
     default = time_of(timestamp) or utc_now()
     what = "message {}" if len(value) > 1 else "message"
-    found = (_message(m, default, what.format(i)) for i, m in enumerate(value))
-    return [message for message in found if message is not None]
+    read = (_message(m, default, what.format(i)) for i, m in enumerate(value))
+    found = [message for message in read if message is not None]
+    if given:
+        last, recalled = found.pop() if found else (Message("user", NO_WORDS, default), False)
+        found.append((replace(last, images=(*last.images, *given)), recalled))
+    count = sum(len(message.images) for message, _ in found)
+    if count > MAX_IMAGES:
+        raise InputError(f"{count} images were given; at most {MAX_IMAGES} go into one call")
+    return found
+
+
+def _images_of(images: Sequence[bytes | str | Path]) -> tuple[ImagePart, ...]:
+    if isinstance(images, str | bytes) or not isinstance(images, Sequence):
+        raise TypeError(f"images must be a list of paths or bytes, not {type(images).__name__}")
+    for image in images:
+        if not isinstance(image, str | bytes | Path):
+            raise TypeError(f"an image must be a path or bytes, not {type(image).__name__}")
+    return tuple(map(ImagePart, images))
 
 
 def _message(
@@ -232,7 +261,7 @@ def _message(
     if role not in _ROLES:
         raise InputError(f"the {what} has the role {role!r}; give one of {', '.join(_ROLES)}")
     name = value.get("name")
-    content = text_of(value["content"], f"content of the {what}")
+    content, images = _content(value["content"], f"content of the {what}")
     if role == "assistant" and not (content := without_thoughts(content)).strip():
         return None
     message = Message(
@@ -241,8 +270,44 @@ def _message(
         timestamp=time_of(value.get("timestamp"), f"timestamp of the {what}") or default,
         name=_short(name, f"name of the {what}") if name is not None else None,
         metadata=metadata_of(value.get("metadata")),
+        images=images,
     )
     return message, bool(value.get("recalled", False))
+
+
+def _content(value: object, what: str) -> tuple[str, tuple[ImagePart, ...]]:
+    """The text of a message, and its images. mem0 also takes one part without a list."""
+    if not isinstance(value, Mapping | list | tuple):
+        return text_of(value, what), ()
+    texts: list[Any] = []
+    images: list[ImagePart] = []
+    for part in [value] if isinstance(value, Mapping) else value:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "text":
+            texts.append(part.get("text"))
+        elif kind == "image_url":
+            images.append(_image_part(part, what))
+        else:
+            raise InputError(
+                f"the {what} has a part of the type {kind!r:.80}; give parts of the type text, "
+                "or image_url with a data URI"
+            )
+    if images and all(isinstance(text, str) and not text.strip() for text in texts):
+        return NO_WORDS, tuple(images)
+    return "\n".join(text_of(text, what) for text in texts or [""]), tuple(images)
+
+
+def _image_part(part: Mapping[str, Any], what: str) -> ImagePart:
+    # Only its own bytes: an address or a path from a message would let its author read others'.
+    url = part.get("image_url")
+    url = url.get("url") if isinstance(url, Mapping) else url
+    if not isinstance(url, str) or not url[:5].lower() == "data:":
+        raise InputError(
+            f"the {what} has an image_url that is no data URI ({url!r:.60}); images are never "
+            "fetched: give its bytes as data:image/png;base64,…, or its file with `images`"
+        )
+    caption = part.get("caption")
+    return ImagePart(url, None if caption is None else text_of(caption, f"caption in the {what}"))
 
 
 def without_thoughts(text: str) -> str:

@@ -35,7 +35,7 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.pipeline import ingest, upkeep
+from edgemem.pipeline import ingest, pictures, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
@@ -46,6 +46,7 @@ from edgemem.results import (
     Hit,
     MemoryItem,
     MemoryList,
+    Picture,
     Query,
     Relation,
     Relations,
@@ -64,6 +65,7 @@ from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.filters import Where, compile_filters
+from edgemem.store.images import image
 from edgemem.store.relations import entity_ids, normalised, relations, relations_of
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
@@ -166,8 +168,9 @@ class Memory:
 
     def add(
         self,
-        messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any] | str],
+        messages: str | Mapping[str, Any] | Sequence[Mapping[str, Any] | str] = (),
         *,
+        images: Sequence[bytes | str | Path] = (),
         user_id: str | None = None,
         agent_id: str | None = None,
         run_id: str | None = None,
@@ -178,7 +181,9 @@ class Memory:
     ) -> AddResults:
         """Remember messages: each as a turn, and what can be inferred from them as facts.
 
-        messages: a string, a dict {role, content, name?, timestamp?, metadata?} or a list of those.
+        messages: a string, a dict {role, content, name?, timestamp?, metadata?} or a list of those;
+        content: a text, or OpenAI's parts, images among them as data URIs. images: bytes, paths or
+        data URIs, that belong to the last message; each becomes a memory of kind "image".
         The turns are stored in one transaction before any model runs. Then each pair gives facts,
         which are added to, or replace, what is known; what fails is left in `pending` and taken up
         again later. Messages of an assistant without a name are stored but not extracted from: they
@@ -192,25 +197,28 @@ class Memory:
         scope = scope_of(user_id, agent_id, run_id)
         shared = metadata_of(metadata)
         until = time_of(expires_at, "expires_at")
-        checked = messages_of(messages, timestamp)
+        checked = messages_of(messages, timestamp, images)
         now = utc_now()
         turns = [ingest.stored_turn(message, scope, now) for message, _ in checked]
+        photos = pictures.photos(self, checked, turns)
         searchable = [
             turn
             for turn, (_, recalled) in zip(turns, checked, strict=True)
             if ingest.is_searchable(turn, recalled)
         ]
         embedder = self.embedder
-        vectors = embedder.embed_chunks([ingest.said(turn) for turn in searchable])
+        said = [*map(ingest.said, searchable), *(photo.embedded for photo in photos)]
+        vectors = embedder.embed_chunks(said)
         changes: list[Change] = []
         queued: list[int] = []
         with self._writing(embedder) as tx:
             for turn in turns:
                 tx.add_turn(turn)
-            for turn, chunks in zip(searchable, vectors, strict=True):
+            for turn, chunks in zip(searchable, vectors, strict=False):
                 item = ingest.turn_memory(turn, chunks, shared, until)
                 tx.add_memory(item, role=turn.role, actor_id=turn.name)
                 changes.append(ingest.added(item))
+            changes += pictures.store(tx, photos, vectors[len(searchable) :], shared, until)
             for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
                 piece = ingest.payload(pair, shared, until)
                 queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
@@ -315,6 +323,8 @@ class Memory:
                 updated_at=now,
                 metadata=new,
             )
+            if old.kind == "image":
+                tx.set_caption(id, text, "user")
             if old.kind == "fact":
                 told = graph.read(text, old.valid_from or old.created_at)
                 tx.set_relations(id, told, graph.VERSION)
@@ -518,6 +528,10 @@ class Memory:
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
         return self.store.get([id_of(id)]).get(id)
+
+    def image(self, id: str, *, thumbnail_only: bool = False) -> Picture | None:
+        """A stored image by its id (`item.image.id`), or None. thumbnail_only: its data is left."""
+        return image(self.store, id_of(id), with_data=not thumbnail_only)
 
     def get_all(
         self,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -26,11 +27,15 @@ __all__ = [
     "Event",
     "Evidence",
     "Hit",
+    "Image",
+    "ImageMime",
+    "ImagePart",
     "Kind",
     "Label",
     "MemoryItem",
     "MemoryList",
     "Message",
+    "Picture",
     "Query",
     "Relation",
     "Relations",
@@ -46,6 +51,7 @@ __all__ = [
 
 Kind = Literal["fact", "turn", "summary", "image"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+ImageMime = Literal["image/jpeg", "image/png", "image/webp", "image/gif"]
 EntityType = Literal["person", "pet", "place", "organisation", "thing", "activity", "event", "date"]
 Label = Literal[
     "married_to", "partner_of", "engaged_to", "parent_of", "child_of", "sibling_of",
@@ -110,6 +116,14 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image of a message as it was given. source: its bytes, a path, or a data URI."""
+
+    source: bytes | str | Path
+    caption: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation. timestamp: ISO-8601 UTC. name: the speaker, if known."""
 
@@ -118,11 +132,54 @@ class Message:
     timestamp: str
     name: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    images: tuple[ImagePart, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """What is known of a stored image.
+
+    id: the SHA-256 of its bytes, in hexadecimal. width, height: pixels, as it is seen upright.
+    taken_at: ISO-8601 UTC. place: "latitude,longitude" in degrees. caption, caption_by: what a
+    memory calls it, and who does: "user", a speaker, or a model. ocr_state: whether its text was
+    read.
+    """
+
+    id: str
+    mime: ImageMime
+    size_bytes: int
+    width: int
+    height: int
+    taken_at: str | None = None
+    place: str | None = None
+    caption: str | None = None
+    caption_by: str | None = None
+    ocr_state: Literal["pending", "done", "failed"] = "pending"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(Image)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture(Image):
+    """An image with its bytes.
+
+    data: without metadata but for its orientation; empty where only the thumbnail was asked for.
+    thumbnail: WebP. phash: dHash, 64 bits in hexadecimal. animated: data has more frames than the
+    one that the rest is of. ocr_boxes: JSON, a list of what was read and where.
+    """
+
+    data: bytes = field(repr=False)
+    thumbnail: bytes = field(repr=False)
+    phash: str
+    animated: bool = False
+    ocr_text: str | None = None
+    ocr_boxes: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryItem:
-    """One stored memory. sources: ids of the turns it was taken from."""
+    """One stored memory. sources: ids of the turns it was taken from. image: of kind "image"."""
 
     id: str
     memory: str
@@ -137,11 +194,16 @@ class MemoryItem:
     valid_to: str | None = None
     expires_at: str | None = None
     sources: tuple[str, ...] = ()
+    image: Image | None = None
 
     def to_dict(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
+            if f.name == "image":
+                if value is None:
+                    continue  # mem0's shape, where there is none
+                value = value.to_dict()
             if isinstance(value, Mapping):
                 value = dict(value)
             elif isinstance(value, tuple):

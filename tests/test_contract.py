@@ -40,6 +40,7 @@ WALLS = {
     "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
+    "PIL": ["images/picture.py"],
     "snowballstemmer": ["language/en.py"],
     "threadpoolctl": ["kernels/__init__.py"],
     "pynvml": ["profile/measure.py"],
@@ -206,7 +207,7 @@ def python(code: str, **environment: str) -> str:
 
 def test_importing_edgemem_loads_no_model_library() -> None:
     heavy = "llama_cpp onnxruntime hnswlib tokenizers openai torch transformers click rich"
-    heavy = [*heavy.split(), "starlette", "uvicorn", "mcp", "prompt_toolkit"]
+    heavy = [*heavy.split(), "starlette", "uvicorn", "mcp", "prompt_toolkit", "PIL"]
     code = "import sys; {}; print([m for m in {} if m in sys.modules])"
     assert python(code.format("import edgemem", [*heavy, "numpy", "sqlite3"])) == "[]\n"
     # Nor does what the names of `edgemem` stand for, until a model is wanted.

@@ -105,7 +105,7 @@ PENDING = {"type": "pending", "uid": "u", "task": "extract", "payload": {"turns"
         ("not JSON", "line 2 is no JSON"),
         ("[1]", "line 2 is no JSON object"),
         ("[" * 100_000, "line 2 is no JSON"),
-        (json.dumps({**ROW, "type": "image"}), "type 'image'"),
+        (json.dumps({**ROW, "type": "video"}), "type 'video'"),
         (json.dumps({**ROW, "timestamp": "soon"}), "line 2: timestamp is 'soon'"),
         (json.dumps({**ROW, "content": "a\0b"}), "line 2 holds a NUL character"),
         (json.dumps({**ROW, "content": "\ud800"}), "surrogate"),

@@ -109,7 +109,7 @@ def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
             "memories": 3, "facts": 1, "turn_memories": 2, "summaries": 0, "images": 0,
             "invalid": 0, "deleted": 0, "turns": 2, "vectors": 3, "token_vectors": 0,
             "entities": 0, "relations": 0, "history": 4,
-            "pending": 1,
+            "pending": 1, "image_bytes": 0,
         }  # fmt: skip
         said = store.get(["said-1", "said-2", "fact-1"])
         assert [m.memory for m in said.values()] == [

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
 from edgemem.graph import facts as graph
+from edgemem.inputs import NO_WORDS
 from edgemem.results import Change, MemoryItem, Message, Query, Scope, to_utc, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
@@ -63,8 +64,8 @@ class _NewFact:
 
 
 def is_searchable(turn: StoredTurn, recalled: bool) -> bool:
-    """Whether a turn is found by searches: said by someone, and not made from memories."""
-    return turn.role in ("user", "assistant") and not recalled
+    """Whether a turn is found by searches: said by someone, in words, not made from memories."""
+    return turn.role in ("user", "assistant") and not recalled and turn.content != NO_WORDS
 
 
 def said(turn: StoredTurn | Message) -> str:

@@ -229,7 +229,8 @@ def evidence_of(
     for hit in hits:
         edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
-        if not is_turn and (edited or not said):
+        # What is read in an image, no turn says.
+        if not is_turn and (edited or not said or hit.kind == "image"):
             found[hit.id] = Evidence(hit.memory, hit.valid_from, source=hit)
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:

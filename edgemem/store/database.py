@@ -149,6 +149,7 @@ def resolved(path: str | os.PathLike[str]) -> Path:
         raise StoreError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
 
 
+Look = Callable[[sqlite3.Connection], list[str]]
 _making_file = threading.Lock()
 
 
@@ -299,10 +300,10 @@ def _drop_backups(path: Path) -> None:
 # --- the file as a whole ----------------------------------------------------------------------
 
 
-def problems(connection: sqlite3.Connection, name: str) -> list[str]:
+def problems(connection: sqlite3.Connection, name: str, *more: Look) -> list[str]:
     """What is wrong with the file, in words. name: for the messages of SQLite's own errors."""
     found: list[str] = []
-    for look in (_integrity, _references, _full_text, _vectors):
+    for look in (_integrity, _references, _full_text, _vectors, *more):
         try:
             with sqlite_errors(name):
                 found += look(connection)

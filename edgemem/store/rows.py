@@ -7,6 +7,8 @@ tombstones and receipts, which belong to one file.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import sqlite3
 from collections import Counter
@@ -14,14 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from edgemem.errors import InputError, StoreCorrupt
-from edgemem.results import Entity, EntityType, Kind, Label, MemoryItem, Scope
+from edgemem.results import Entity, EntityType, Image, ImageMime, Kind, Label, MemoryItem, Scope
 
 if TYPE_CHECKING:
     from edgemem.store.writing import Transaction
@@ -204,9 +205,18 @@ SOURCES = (  # the ids of the turns of a memory m, as JSON; in its index's order
     "(SELECT json_group_array(id) FROM (SELECT t.id FROM memory_sources s JOIN turns t "
     "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY s.turn))"
 )
+_OF_IMAGE = (
+    "id", "mime", "size_bytes", "width", "height", "taken_at", "place", "ocr_state",
+)  # fmt: skip
+IMAGE = (  # what is known of the image of a memory m, as JSON; most memories have none
+    f"CASE WHEN m.kind = 'image' THEN (SELECT json_array({', '.join(f'i.{n}' for n in _OF_IMAGE)}, "
+    "l.caption, l.caption_by) FROM memory_images l JOIN images i ON i.id = l.image "
+    "WHERE l.memory = m.rowid LIMIT 1) END"
+)
 MEMORY_COLUMNS = (
     "m.rowid, m.id, m.memory, m.kind, m.created_at, m.updated_at, m.user_id, m.agent_id, "
-    f"m.run_id, m.metadata, m.valid_from, m.valid_to, m.expires_at, {SOURCES}"
+    f"m.run_id, m.metadata, m.valid_from, m.valid_to, m.expires_at, {SOURCES}, "
+    f"{IMAGE}"
 )
 
 
@@ -228,7 +238,12 @@ def memory_item(row: Sequence[Any]) -> MemoryItem:
         valid_to=row[11],
         expires_at=row[12],
         sources=unpack_ids(row[13]),
+        image=None if row[14] is None else _image(row[14]),
     )
+
+
+def _image(text: str) -> Image:
+    return Image(**dict(zip((*_OF_IMAGE, "caption", "caption_by"), json.loads(text), strict=True)))
 
 
 TURN_COLUMNS = "id, user_id, agent_id, run_id, role, name, content, timestamp, metadata, created_at"
@@ -284,6 +299,8 @@ def pending_item(row: Sequence[Any]) -> PendingItem:
 # --- exports ----------------------------------------------------------------------------------
 
 BATCH = 500
+_LISTS = {"memory": ("sources",), "image": ("memories",)}
+_OCR_STATES = ("pending", "done", "failed")
 _JSON = ("metadata", "payload", "aliases")
 
 Begin = Callable[[], AbstractContextManager["Transaction"]]
@@ -363,10 +380,21 @@ _TABLES = {
     "never_send": _Table("never_send", "id", "uid", ("uid", "created_at"), (*SCOPE, "pattern"), ()),
 }
 
+_IMAGE = _Table(
+    "images",
+    "id",
+    "id",
+    ("id", "mime", "phash", "created_at", "ocr_state", "thumbnail", "data"),
+    ("taken_at", "place", "ocr_text", "ocr_boxes"),
+    ("width", "height", "animated"),
+)
+_IMPORTED = {**_TABLES, "image": _IMAGE}
+
 
 def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     """Every turn, memory (deleted too), history row, piece of pending work, relation and never_send
-    mark, in that order and each in the order of its making. The caller holds a snapshot."""
+    mark, in that order and each in the order of its making. The caller holds a snapshot. Images
+    are apart (store/images.py): their bytes are many."""
     for type_, table in _TABLES.items():
         sources = f", {SOURCES}" if type_ == "memory" else ""
         listed = ", ".join(f"m.{name}" for name in table.columns)
@@ -388,18 +416,29 @@ def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 def import_rows(
     begin: Begin, rows: Iterable[Mapping[str, Any]], vectors_for: Embed
 ) -> dict[str, int]:
-    """Store exported rows, in transactions of BATCH; how many of each type were new.
+    """Store exported rows, in transactions of BATCH or up to an image; how many of each type were
+    new.
 
     begin: gives a transaction. vectors_for: the search texts of memories to one (c, dim) float32
     each. Rows whose id is there already are passed over, so an import that was stopped may be run
     again. Raises InputError on a row that is none of an export's; the batches before it are stored.
     """
-    new = dict.fromkeys(_TABLES, 0)
-    checked = (_checked(row, number) for number, row in enumerate(rows, 1))
-    while batch := list(islice(checked, BATCH)):
+    new = dict.fromkeys(_IMPORTED, 0)
+    for batch in _batches(_checked(row, number) for number, row in enumerate(rows, 1)):
         for type_, count in _import_batch(begin, batch, vectors_for).items():
             new[type_] += count
     return new
+
+
+def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    batch = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH or row["type"] == "image":  # which may be of many megabytes
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _import_batch(
@@ -426,6 +465,9 @@ def _import_batch(
         stored = Counter[str]()
         for row in batch:
             type_ = row["type"]
+            if type_ == "image":
+                stored[type_] += tx.import_image(row)
+                continue
             key = row[_TABLES[type_].key]
             if key not in known[type_] and not _is_orphan(tx, row):
                 known[type_].add(key)
@@ -485,11 +527,11 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise refuse(f"is {type(row).__name__}, not an object")
     type_ = row.get("type")
-    if not isinstance(type_, str) or type_ not in _TABLES:
-        raise refuse(f"has the type {type_!r}, allowed are {', '.join(_TABLES)}")
-    table = _TABLES[type_]
+    if not isinstance(type_, str) or type_ not in _IMPORTED:
+        raise refuse(f"has the type {type_!r}, allowed are {', '.join(_IMPORTED)}")
+    table = _IMPORTED[type_]
     out: dict[str, Any] = {"type": type_}
-    allowed = {"type", *table.columns, *(("sources",) if type_ == "memory" else ())}
+    allowed = {"type", *table.columns, *_LISTS.get(type_, ())}
     if unknown := set(row) - allowed:
         raise refuse(f"({type_}) has the unknown fields {sorted(map(str, unknown))}")
     for name in table.texts:
@@ -525,4 +567,26 @@ def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
             raise refuse("(memory) has no list of turn ids in 'sources'")
         if out["kind"] not in KINDS:
             raise refuse(f"(memory) has the kind {out['kind']!r}, allowed are {', '.join(KINDS)}")
+    if type_ == "image":
+        if out["mime"] not in get_args(ImageMime) or out["ocr_state"] not in _OCR_STATES:
+            raise refuse("(image) has an unknown mime or ocr_state")
+        out["memories"] = links = row.get("memories")
+        if not isinstance(links, list) or not all(map(_is_link, links)):
+            raise refuse("(image) has no list of {memory_id, caption, caption_by} in 'memories'")
+        try:
+            for name in ("data", "thumbnail"):
+                out[name] = base64.b64decode(out[name], validate=True)
+        except ValueError as exc:
+            raise refuse(f"(image) has no base64 in {name!r} ({exc})") from exc
+        if hashlib.sha256(out["data"]).hexdigest() != out["id"]:
+            raise refuse("(image) has bytes whose SHA-256 is not its 'id'")
     return out
+
+
+def _is_link(value: object) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and set(value) == {"memory_id", "caption", "caption_by"}
+        and isinstance(value["memory_id"], str)
+        and all(isinstance(value[n], str | None) for n in ("caption", "caption_by"))
+    )

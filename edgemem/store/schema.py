@@ -29,6 +29,7 @@ TABLES = (
     frozenset[str](),
     frozenset({"token_vectors"}),
     frozenset({"entities", "aliases", "relations"}),
+    frozenset({"images", "memory_images"}),
 )
 
 
@@ -211,6 +212,36 @@ _STATEMENTS_GRAPH = (
             UPDATE memories SET graphed = 0 WHERE rowid = new.rowid; END""",
 )
 
+# id: the SHA-256 of the bytes, which lie in `data` or in a file of that name (store/images.py).
+# What is long comes last: a row's beginning is read without it. A caption is one memory's, so that
+# it goes with that memory; what was read in an image is the image's own.
+_STATEMENTS_IMAGES = (
+    """CREATE TABLE images (
+        id TEXT PRIMARY KEY,
+        mime TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+        width INTEGER NOT NULL, height INTEGER NOT NULL, animated INTEGER NOT NULL,
+        taken_at TEXT, place TEXT, created_at TEXT NOT NULL,
+        phash TEXT NOT NULL,
+        ocr_state TEXT NOT NULL CHECK (ocr_state IN ('pending', 'done', 'failed')),
+        embedding_model TEXT, embedding BLOB,
+        ocr_text TEXT, ocr_boxes TEXT,
+        thumbnail BLOB NOT NULL, data BLOB
+    ) STRICT""",
+    "CREATE INDEX idx_images_phash ON images (phash, id)",
+    "CREATE INDEX idx_images_unread ON images (id) WHERE ocr_state = 'pending'",
+    """CREATE TABLE memory_images (
+        memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
+        image TEXT NOT NULL REFERENCES images (id) ON DELETE CASCADE,
+        caption TEXT, caption_by TEXT,
+        PRIMARY KEY (memory, image)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX idx_memory_images_image ON memory_images (image)",
+    # The last memory of an image takes it along.
+    """CREATE TRIGGER images_orphans AFTER DELETE ON memory_images
+        BEGIN DELETE FROM images WHERE id = old.image
+            AND NOT EXISTS (SELECT 1 FROM memory_images WHERE image = old.image); END""",
+)
+
 
 def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
     def migration(connection: sqlite3.Connection) -> None:
@@ -227,6 +258,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _all_of(_STATEMENTS_NO_SENSITIVITIES),
     _all_of(_STATEMENTS_TOKENS),
     _all_of(_STATEMENTS_GRAPH),
+    _all_of(_STATEMENTS_IMAGES),
 ]
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ import numpy as np
 
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked
 from edgemem.results import MemoryItem, Scope, utc_now
-from edgemem.store import database, schema, writing
+from edgemem.store import database, images, schema, writing
 from edgemem.store.changes import Changes, read_changes
 from edgemem.store.database import sqlite_errors
 from edgemem.store.filters import Where
@@ -87,6 +88,7 @@ class Store:
         busy_timeout_s: float,
     ) -> None:
         self.path = path
+        self.images_folder = images.folder_of(path)
         self._name = str(path or ":memory:")
         self._writer, self._reader = writer, reader
         self._write_lock = threading.RLock()
@@ -121,6 +123,8 @@ class Store:
                 # full, a later open will do it.
                 with suppress(StoreLocked, StoreFull):
                     database.scrub(writer, file, busy_timeout_s)
+                    with sqlite_errors(name):
+                        images.sweep(writer, images.folder_of(file))
             opened.pop_all()
         return cls(file, writer, reader, busy_timeout_s)
 
@@ -158,7 +162,7 @@ class Store:
             try:
                 with sqlite_errors(self._name):
                     self._writer.execute("BEGIN IMMEDIATE")
-                    tx = Transaction(self._writer, self._name)
+                    tx = Transaction(self._writer, self._name, self.images_folder)
                 yield tx
                 with sqlite_errors(self._name):
                     self._writer.execute("COMMIT" if tx.finish() else "ROLLBACK")
@@ -196,6 +200,8 @@ class Store:
     def _scrub(self) -> None:
         with self._read_lock:
             database.scrub(self._writer, self.path, self._busy_timeout_s)
+            with sqlite_errors(self._name):
+                images.sweep(self._writer, self.images_folder)
 
     # --- reading ---
 
@@ -412,7 +418,7 @@ class Store:
     def counts(self) -> dict[str, int]:
         """How many: memories (live), facts, turn_memories, summaries and images among them,
         invalid, deleted, turns, vectors, token_vectors (memories that have some), entities,
-        relations, history, pending."""
+        relations, history, pending; and image_bytes."""
         now = utc_now()
         with self.snapshot() as connection:
             kinds = dict(
@@ -428,6 +434,9 @@ class Store:
                 table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
                 for table in _COUNTED
             }
+            (image_bytes,) = connection.execute(
+                "SELECT coalesce(sum(size_bytes), 0) FROM images"
+            ).fetchone()
         live = sum(kinds.values())
         return {
             "memories": live,
@@ -438,6 +447,7 @@ class Store:
             "invalid": all_rows - live - deleted,
             "deleted": deleted,
             **others,
+            "image_bytes": image_bytes,
         }
 
     def changes(self, since_generation: int = 0) -> Changes:
@@ -446,14 +456,15 @@ class Store:
             return read_changes(connection, since_generation)
 
     def export_rows(self) -> Iterator[dict[str, Any]]:
-        """Every row as a JSON-able dict with its "type": turn, memory, history, pending.
+        """Every row as a JSON-able dict with its "type": turn, memory, history, pending, relation,
+        never_send, image.
 
         One snapshot, on a connection of its own: writes go on meanwhile, but an erase waits until
         the iterator is used up or closed.
         """
         if self.path is None:
             with self.snapshot() as connection:
-                yield from tuple(export_rows(connection))
+                yield from (*export_rows(connection), *images.export_images(connection, None))
             return
         self._require_open()
         with sqlite_errors(self._name):
@@ -461,6 +472,7 @@ class Store:
             try:
                 connection.execute("BEGIN")
                 yield from export_rows(connection)
+                yield from images.export_images(connection, self.images_folder)
             finally:
                 connection.close()
 
@@ -470,7 +482,8 @@ class Store:
             self._require_open()
             if self._writer.in_transaction:
                 raise StoreError("a transaction is open in this thread; end it before check()")
-            return database.problems(self._writer, self._name)
+            of_images = partial(images.problems, folder=self.images_folder)
+            return database.problems(self._writer, self._name, of_images)
 
     def _require_open(self) -> None:
         if self._closed:

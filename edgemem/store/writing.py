@@ -9,11 +9,12 @@ import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
-from edgemem.results import Scope, utc_now
-from edgemem.store import relations
+from edgemem.results import Picture, Scope, utc_now
+from edgemem.store import images, relations
 from edgemem.store.database import SCRUB_WANTED, generation, meta, meta_int, sqlite_errors
 from edgemem.store.rows import (
     KINDS,
@@ -44,9 +45,12 @@ class Transaction:
     can only be rolled back.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: str, images_folder: Path | None = None
+    ) -> None:
         self._connection = connection
         self._path = path
+        self._images_folder = images_folder
         self._failed: BaseException | None = None
         self._open = True
         self._dim: int | None = None
@@ -254,6 +258,34 @@ class Transaction:
                 updated_at=deleted_at,
                 is_deleted=1,
             )
+
+    # --- images ---
+
+    def add_image(self, memory_id: str, picture: Picture) -> None:
+        """Store the image of a memory that is stored, with what the memory calls it (its caption).
+
+        An image that is there already keeps what was read in it.
+        """
+        with self.step() as connection:
+            rowid = self._memory(memory_id)[0]
+            images.insert(connection, self._images_folder, picture)
+            images.link(connection, rowid, picture.id, picture.caption, picture.caption_by)
+
+    def set_caption(self, memory_id: str, caption: str, by: str) -> None:
+        """What a memory calls its image, and who does. The memory's text is the caller's to set."""
+        with self.step() as connection:
+            images.set_caption(connection, self._memory(memory_id)[0], caption, by)
+
+    def set_ocr(self, id: str, state: str, text: str | None, boxes: str | None) -> None:
+        """What was read in an image; see `images.set_ocr`. state: "done" or "failed". boxes: JSON.
+        The text of its memories is the caller's to set."""
+        with self.step() as connection:
+            images.set_ocr(connection, id, state, text, boxes)
+
+    def import_image(self, row: Mapping[str, Any]) -> bool:
+        """Store an image of an export; whether anything of it is new."""
+        with self.step() as connection:
+            return images.import_image(connection, self._images_folder, row)
 
     # --- pending work and meta ---
 
@@ -530,13 +562,14 @@ def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -
 
 
 def reset_rows(tx: Transaction) -> None:
-    """Erase every turn, memory, history row, piece of pending work, receipt and never_send mark,
-    and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
+    """Erase every turn, memory, image, history row, piece of pending work, receipt and never_send
+    mark, and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
     with tx.step() as connection:
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
             "relations", "aliases", "entities", "memory_sources", "vectors", "token_vectors",
-            "history", "pending", "erased", "memories", "turns", "receipts", "never_send",
+            "memory_images", "images", "history", "pending", "erased", "memories", "turns",
+            "receipts", "never_send",
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))

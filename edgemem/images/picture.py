@@ -1,0 +1,439 @@
+"""From bytes that somebody sent to a picture that may be stored. The only importer of Pillow.
+
+What a file is, its first bytes tell, whatever its name says. Its size is known before a pixel is
+decoded, and a JPEG is decoded small. Metadata never goes further than this file: the time and, if
+wanted, the place are read, and the bytes that are stored have none but the orientation.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import io
+import re
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.config import require
+from edgemem.errors import ConfigError, InputError
+from edgemem.results import ImageMime, Picture, to_utc
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["MAX_BYTES", "MAX_PIXELS", "MIMES", "THUMBNAIL", "dhash", "outgoing", "pixels", "read"]
+
+MAX_BYTES = 33_554_432
+MAX_PIXELS = 50_000_000
+"""The largest that phones make by default. A PNG of it takes 200 MB while it is decoded."""
+THUMBNAIL = 256
+"""Pixels of its longest side."""
+OUTGOING = 1024
+_DRAFT = 2 * THUMBNAIL  # at least so large is a JPEG decoded, for a thumbnail
+_HASH = 8
+MIMES: dict[str, ImageMime] = {
+    "JPEG": "image/jpeg",
+    "PNG": "image/png",
+    "WEBP": "image/webp",
+    "GIF": "image/gif",
+}
+"""Of what is stored. A BMP or TIFF becomes a PNG: it is smaller, and browsers show it."""
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
+_MAGIC = (
+    (rb"\xff\xd8\xff", "JPEG"),
+    (rb"\x89PNG\r\n\x1a\n", "PNG"),
+    (rb"RIFF....WEBP", "WEBP"),
+    (rb"GIF8[79]a", "GIF"),
+    (rb"BM", "BMP"),
+    (rb"II[*+]\0|MM\0[*+]", "TIFF"),
+)
+_OTHERS = (
+    (rb"....ftyp(heic|heix|mif1|msf1|hevc)", "HEIC"),
+    (rb"....ftypavi[fs]", "AVIF"),
+    (rb"%PDF", "PDF"),
+    (rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*(<!doctype svg[^>]*>\s*)?<svg", "SVG"),
+    (rb"\s*<(!doctype )?html", "HTML"),
+    (rb"PK\x03\x04", "a ZIP archive"),
+)
+_DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+_ORIENTATION, _TIME, _EXIF, _GPS = 0x0112, 0x0132, 0x8769, 0x8825
+_TAKEN, _OFFSET = 0x9003, 0x9011
+
+
+def read(source: bytes | str | Path, *, place: bool = False) -> Picture:
+    """A picture with all that is stored of it.
+
+    source: its bytes, a path, or a data URI. place: also where it was taken. Of an animation or a
+    file with several pages, all but `data` is of the first. Raises InputError on what is no
+    picture, is damaged, or is too large; ConfigError without Pillow.
+    """
+    data = _bytes(source)
+    kind = _kind(data)
+    with _opened(data, kind) as image:
+        exif, orientation = image.getexif(), _turn(image)
+        animated = bool(getattr(image, "is_animated", False))
+        width, height = image.size[::-1] if orientation >= 5 else image.size
+        taken_at, where = _taken_at(exif), _place(exif) if place else None
+        small = _upright(image, orientation, _DRAFT)
+        small.thumbnail((THUMBNAIL, THUMBNAIL))
+        out = io.BytesIO()
+        small.save(out, "WEBP", quality=70)
+    kept, kind = _stored(data, kind, orientation)
+    return Picture(
+        id=hashlib.sha256(kept).hexdigest(),
+        mime=MIMES[kind],
+        size_bytes=len(kept),
+        width=width,
+        height=height,
+        taken_at=taken_at,
+        place=where,
+        data=kept,
+        thumbnail=out.getvalue(),
+        phash=_dhash(small),
+        animated=animated,
+    )
+
+
+def pixels(data: bytes, longest: int) -> NDArray[np.uint8]:
+    """(h, w, 3) uint8 RGB, upright, on white; its longest side at most `longest` pixels."""
+    with _opened(data, _kind(data)) as image:
+        small = _upright(image, _turn(image), longest)
+        small.thumbnail((longest, longest))
+        return np.array(small, dtype=np.uint8)
+
+
+def dhash(source: bytes | str | Path) -> str:
+    """The perceptual hash of a picture; see `Picture.phash`."""
+    return read(source).phash
+
+
+def outgoing(data: bytes) -> bytes:
+    """A JPEG of its pixels alone, at most OUTGOING pixels long: what may leave the device."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.fromarray(pixels(data, OUTGOING)).save(out, "JPEG", quality=85)
+    return out.getvalue()
+
+
+# -- what was given ----------------------------------------------------------------------------
+
+
+def _bytes(source: bytes | str | Path) -> bytes:
+    if isinstance(source, str) and source[:5].lower() == "data:":
+        found = _DATA_URI.match(source)
+        if found is None:
+            raise InputError(
+                f"the data URI {source[:40]!r} is not in base64; give data:image/png;base64,…"
+            )
+        if len(source) > found.end() + 4 * (MAX_BYTES // 3 + 1):
+            raise _too_large(3 * (len(source) - found.end()) // 4)
+        try:
+            data = base64.b64decode(source[found.end() :], validate=True)
+        except (binascii.Error, ValueError) as exc:
+            raise InputError(
+                f"the data URI of an image is no base64 ({exc}); encode its bytes anew"
+            ) from exc
+    elif isinstance(source, str | Path):
+        try:
+            with open(source, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as exc:
+            why = exc.strerror if isinstance(exc, OSError) else exc
+            raise InputError(f"cannot read the image {source} ({why}); give another file") from exc
+    else:
+        data = source
+    if len(data) > MAX_BYTES:
+        raise _too_large(len(data))
+    return data
+
+
+def _too_large(size: int) -> InputError:
+    return InputError(
+        f"the image has {size:,} bytes or more; at most {MAX_BYTES:,} are allowed: save it smaller"
+    )
+
+
+def _kind(data: bytes) -> str:
+    """What bytes are, by what they begin with. Raises InputError if it is none of MIMES."""
+    start = data[:1024]
+    for form, kind in _MAGIC:
+        if re.match(form, start, re.DOTALL):
+            return kind
+    others = [what for form, what in _OTHERS if re.match(form, start, re.DOTALL | re.IGNORECASE)]
+    unknown = f"of no known kind ({start[:8]!r})" if data else "empty"
+    raise InputError(
+        f"the image is {others[0] if others else unknown}; give a PNG, JPEG, WebP, GIF, BMP or "
+        "TIFF (export it as one)"
+    )
+
+
+@contextmanager
+def _opened(data: bytes, kind: str) -> Iterator[Image.Image]:
+    """The picture, its size looked at and no pixel decoded yet. Pillow's errors become ours."""
+    try:
+        with _pillow().open(io.BytesIO(data), formats=[kind]) as image:
+            width, height = image.size
+            if width * height > MAX_PIXELS:
+                raise InputError(
+                    f"the image has {width} × {height} pixels; at most {MAX_PIXELS:,} are allowed: "
+                    "save it smaller"
+                )
+            yield image
+    except (InputError, ConfigError):
+        raise
+    except Exception as exc:  # a damaged file makes Pillow's parsers raise anything
+        raise InputError(
+            f"the image is damaged, or no {kind} that can be read "
+            f"({type(exc).__name__}: {str(exc)[:200]}); save it anew"
+        ) from exc
+
+
+@cache
+def _pillow() -> Any:
+    """Pillow's module `Image`, that says what is wrong with a file in errors alone."""
+    require("images")
+    from PIL import Image
+
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    return Image
+
+
+# -- pixels ------------------------------------------------------------------------------------
+
+
+def _turn(image: Image.Image) -> int:
+    """How the picture lies in its file: EXIF's orientation, 1 to 8; 1 is upright."""
+    turn = image.getexif().get(_ORIENTATION, 1)
+    # Pillow turns a TIFF by itself.
+    known = isinstance(turn, int) and 2 <= turn <= 8 and image.format != "TIFF"
+    return turn if known else 1
+
+
+def _upright(image: Image.Image, orientation: int, longest: int) -> Image.Image:
+    """The picture in RGB, as it is to be seen: turned, and on white where it is transparent.
+
+    It is made smaller first, to not much more than `longest` pixels where it is larger.
+    """
+    from PIL import Image, ImageOps
+
+    if image.format in ("JPEG", "MPO"):
+        image.draft("RGB", (longest, longest))
+    image.load()
+    image = _eight_bit(image)
+    image.thumbnail((longest, longest), reducing_gap=2.0)
+    if "A" in image.getbands():
+        on = Image.new("RGBA", image.size, "white")
+        on.alpha_composite(image.convert("RGBA"))
+        image = on
+    image = image.convert("RGB")
+    image.getexif()[_ORIENTATION] = orientation
+    return ImageOps.exif_transpose(image)
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """The picture in a mode that can be made smaller: no palette, eight bits a channel."""
+    from PIL import Image
+
+    if image.mode in ("L", "LA", "RGB", "RGBA"):
+        return image
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        image.thumbnail((OUTGOING, OUTGOING), Image.Resampling.NEAREST)
+        values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
+        low, high = values.min(), values.max()
+        return Image.fromarray((255 * (values - low) / ((high - low) or 1)).astype(np.uint8))
+    return image.convert("RGBA" if image.has_transparency_data else "RGB")
+
+
+def _dhash(small: Image.Image) -> str:
+    """64 bits, of each whether a pixel is brighter than its neighbour to the left, in hexadecimal.
+
+    Source: Krawetz, "Kind of Like That" (2013), on 9 × 8 grey pixels.
+    """
+    from PIL import Image
+
+    grey = small.convert("L").resize((_HASH + 1, _HASH), Image.Resampling.BOX)
+    values = np.asarray(grey, dtype=np.int16)
+    return np.packbits(np.diff(values, axis=1) > 0).tobytes().hex()
+
+
+# -- metadata ----------------------------------------------------------------------------------
+
+
+def _taken_at(exif: Image.Exif) -> str | None:
+    """When the photo says it was taken, ISO-8601 UTC; without a zone, in this machine's own."""
+    inner = exif.get_ifd(_EXIF)
+    text, offset = inner.get(_TAKEN) or exif.get(_TIME), inner.get(_OFFSET)
+    try:
+        moment = datetime.strptime(str(text).strip("\0 ")[:19], "%Y:%m:%d %H:%M:%S")
+        zone = str(offset).strip("\0 ") if offset else ""
+        return to_utc(moment.isoformat() + zone)
+    except ValueError:
+        return None
+
+
+def _place(exif: Image.Exif) -> str | None:
+    """Where, as "latitude,longitude" in degrees."""
+    gps = exif.get_ifd(_GPS)
+    try:
+        south, west = gps.get(1) == "S", gps.get(3) == "W"
+        latitude, longitude = _degrees(gps[2], south), _degrees(gps[4], west)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return None
+    if not (abs(latitude) <= 90 and abs(longitude) <= 180):
+        return None
+    return f"{latitude:.5f},{longitude:.5f}"
+
+
+def _degrees(parts: Any, negative: bool) -> float:
+    degrees, minutes, seconds = map(float, parts)
+    value = degrees + minutes / 60 + seconds / 3600
+    return -value if negative else value
+
+
+def _stored(data: bytes, kind: str, orientation: int) -> tuple[bytes, str]:
+    """The bytes to store, without metadata, and what they are.
+
+    They are cut out of the file as they are where that is possible; else the picture is saved anew.
+    """
+    turn = orientation if orientation > 1 else None
+    try:
+        if kind in _STRIPPERS:
+            return _STRIPPERS[kind](data, turn), kind
+    except (IndexError, struct.error, ValueError):
+        pass  # Pillow reads more than these do
+    with _opened(data, kind) as image:
+        image.load()
+        if image.mode not in _PNG_MODES:
+            image = _eight_bit(image)
+        out = io.BytesIO()
+        exif = {} if turn is None else {"exif": _orientation(turn)}
+        image.info = {k: v for k, v in image.info.items() if k == "transparency"}
+        image.save(out, "PNG", **exif)
+        return out.getvalue(), "PNG"
+
+
+def _orientation(turn: int) -> bytes:
+    """A block of EXIF that holds nothing else."""
+    entry = struct.pack(">HHHIHHI", 1, _ORIENTATION, 3, 1, turn, 0, 0)
+    return b"MM\0*\0\0\0\x08" + entry
+
+
+_JPEG_KEPT = frozenset({0xE0, 0xE2, 0xEE})  # JFIF, colour profile, Adobe's colour transform
+_JPEG_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")
+
+
+def _stripped_jpeg(data: bytes, turn: int | None) -> bytes:
+    out = [data[:2]]
+    if turn is not None:
+        block = b"Exif\0\0" + _orientation(turn)
+        out.append(b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block)
+    at = 2
+    while True:
+        found = _JPEG_MARKER.search(data, at)
+        if found is None:
+            raise ValueError("a JPEG without an end")
+        out.append(data[at : found.start()])  # pixels, after a start of scan
+        marker = found.group()[-1]
+        if marker == 0xD9:
+            return b"".join([*out, b"\xff\xd9"])  # what follows may be another photo
+        (size,) = struct.unpack_from(">H", data, found.end())
+        segment = data[found.end() : found.end() + size]
+        at = found.end() + max(size, 2)
+        more = marker == 0xE2 and not segment[2:].startswith(b"ICC_PROFILE\0")
+        is_metadata = 0xE0 <= marker <= 0xEF and (marker not in _JPEG_KEPT or more)
+        if not is_metadata and marker != 0xFE:
+            out.append(bytes((0xFF, marker)) + segment)
+
+
+_PNG_KEPT = frozenset(
+    b"IHDR PLTE IDAT IEND tRNS gAMA cHRM sRGB iCCP sBIT bKGD pHYs cICP acTL fcTL fdAT".split()
+)
+
+
+def _stripped_png(data: bytes, turn: int | None) -> bytes:
+    out = [data[:8]]
+    at = 8
+    while at < len(data):
+        (size,) = struct.unpack_from(">I", data, at)
+        name = data[at + 4 : at + 8]
+        if name == b"IDAT" and turn is not None:
+            body = b"eXIf" + _orientation(turn)
+            out.append(struct.pack(">I", len(body) - 4) + body)
+            out.append(struct.pack(">I", zlib.crc32(body)))
+            turn = None
+        if name in _PNG_KEPT:
+            out.append(data[at : at + 12 + size])
+        at += 12 + size
+        if name == b"IEND":
+            return b"".join(out)
+    raise ValueError("a PNG without an end")
+
+
+_WEBP_KEPT = frozenset({b"VP8 ", b"VP8L", b"VP8X", b"ALPH", b"ANIM", b"ANMF", b"ICCP"})
+
+
+def _stripped_webp(data: bytes, turn: int | None) -> bytes:
+    out: list[bytes] = []
+    at = 12
+    end = min(len(data), 8 + struct.unpack_from("<I", data, 4)[0])
+    while at < end:
+        (size,) = struct.unpack_from("<I", data, at + 4)
+        name, chunk = data[at : at + 4], data[at : at + 8 + size + size % 2]
+        if name == b"VP8X":
+            flags = chunk[8] & ~0x0C | (0x08 if turn is not None else 0)  # EXIF 8, XMP 4
+            chunk = chunk[:8] + bytes([flags]) + chunk[9:]
+        if name in _WEBP_KEPT:
+            out.append(chunk)
+        at += len(chunk)
+    if turn is not None:
+        block = _orientation(turn)
+        out.append(b"EXIF" + struct.pack("<I", len(block)) + block)
+    body = b"".join(out)
+    return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
+
+
+def _stripped_gif(data: bytes, turn: int | None) -> bytes:
+    at = 13 + _palette(data[10])
+    out = [data[:at]]
+    while data[at] != 0x3B:
+        start, block = at, data[at]
+        if block == 0x2C:
+            at += 11 + _palette(data[at + 9])
+        elif block == 0x21:
+            at += 2
+        else:
+            raise ValueError("an unknown block of a GIF")
+        while data[at]:
+            at += 1 + data[at]
+        at += 1
+        loops = data[start + 1 : start + 14].startswith(b"\xff\x0bNETSCAPE2.0")
+        if block == 0x2C or data[start + 1] == 0xF9 or loops:  # F9: how a frame is shown
+            out.append(data[start:at])
+    return b"".join([*out, b";"])
+
+
+def _palette(flags: int) -> int:
+    return 3 << ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+_STRIPPERS = {
+    "JPEG": _stripped_jpeg,
+    "PNG": _stripped_png,
+    "WEBP": _stripped_webp,
+    "GIF": _stripped_gif,
+}

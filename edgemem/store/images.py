@@ -1,0 +1,319 @@
+"""Images: their rows, their files beside the store, and what of them goes into an export.
+
+An image of at most INLINE_BYTES lies in its row, a larger one in a file of the folder
+`STORE.images` that is called by its SHA-256. Files are written and deleted under the store's write
+lock, and written before the transaction ends: one without a row is of a write that was not
+committed, or was erased, and is swept. A store in memory has no folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgemem.errors import StoreError, StoreFull
+from edgemem.results import Picture, utc_now
+from edgemem.store.database import roll_back
+from edgemem.store.rows import LISTED, as_json, damaged
+
+if TYPE_CHECKING:
+    from edgemem.store.store import Store
+
+__all__ = [
+    "INLINE_BYTES",
+    "Shown",
+    "export_images",
+    "folder_of",
+    "image",
+    "import_image",
+    "insert",
+    "link",
+    "problems",
+    "set_caption",
+    "set_ocr",
+    "shown_by",
+    "sweep",
+    "text_of",
+    "unread_images",
+]
+
+INLINE_BYTES = 65_536
+"""SQLite reads blobs of this size as fast as files are read; but an erase writes the whole database
+anew (VACUUM), which with photos in it would take as long as copying them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A memory, not deleted, that an image belongs to, with what it calls the image."""
+
+    memory_id: str
+    caption: str | None
+    caption_by: str | None
+
+
+def folder_of(path: Path | None) -> Path | None:
+    """Where a store's larger images lie; it may not be there."""
+    return None if path is None else path.with_name(path.name + ".images")
+
+
+# -- writing: in a transaction ----------------------------------------------------------------
+
+
+def insert(
+    connection: sqlite3.Connection,
+    folder: Path | None,
+    picture: Picture,
+    created_at: str | None = None,
+) -> bool:
+    """Store an image; False if it is there already. created_at: ISO-8601 UTC, None for now."""
+    known = connection.execute("SELECT 1 FROM images WHERE id = ?", (picture.id,)).fetchone()
+    if known is not None:
+        return False
+    beside = folder is not None and len(picture.data) > INLINE_BYTES
+    if beside:
+        assert folder is not None
+        _write(folder, picture.id, picture.data)
+    values = {
+        **{name: getattr(picture, name) for name in _FACTS},
+        "animated": int(picture.animated),
+        "thumbnail": picture.thumbnail,
+        "data": None if beside else picture.data,
+        "created_at": created_at or utc_now(),
+    }
+    connection.execute(
+        f"INSERT INTO images ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
+        tuple(values.values()),
+    )
+    return True
+
+
+def link(
+    connection: sqlite3.Connection, memory: int, id: str, caption: str | None, by: str | None
+) -> bool:
+    """Note that a memory (its rowid) is of an image, and what it calls it; False if it is known."""
+    done = connection.execute(
+        "INSERT OR IGNORE INTO memory_images (memory, image, caption, caption_by) "
+        "VALUES (?, ?, ?, ?)",
+        (memory, id, caption, by),
+    )
+    return done.rowcount > 0
+
+
+def set_caption(connection: sqlite3.Connection, memory: int, caption: str, by: str) -> None:
+    """What a memory (its rowid) calls its image from now on."""
+    connection.execute(
+        "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ?",
+        (caption, by, memory),
+    )
+
+
+def set_ocr(
+    connection: sqlite3.Connection, id: str, state: str, text: str | None, boxes: str | None
+) -> None:
+    """What was read in an image. Raises StoreError if it is not there any more."""
+    done = connection.execute(
+        "UPDATE images SET ocr_state = ?, ocr_text = ?, ocr_boxes = ? WHERE id = ?",
+        (state, text, boxes, id),
+    )
+    if done.rowcount == 0:
+        raise StoreError(f"there is no image {id!r:.80}; it may have been erased meanwhile")
+
+
+def _write(folder: Path, name: str, data: bytes) -> None:
+    partial = folder / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+            _sync(folder.parent)
+        with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, folder / name)
+        _sync(folder)
+    except OSError as exc:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise StoreFull(
+            f"an image cannot be written to {folder} ({exc.strerror or exc}); free some disk "
+            "space, or make the folder writable"
+        ) from exc
+
+
+def _sync(folder: Path) -> None:
+    """Make a new name in a folder last."""
+    with suppress(OSError):  # Windows opens no folder, and needs it not
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sweep(connection: sqlite3.Connection, folder: Path | None) -> None:
+    """Delete the files that belong to no image. No transaction is open. Raises StoreFull."""
+    if folder is None or not folder.is_dir() or not _strays(connection, folder):
+        return
+    connection.execute("BEGIN IMMEDIATE")  # whoever writes a file has its row in before this
+    try:
+        for name in _strays(connection, folder):
+            (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()
+    except OSError as exc:
+        raise StoreFull(
+            f"an image that was erased cannot be deleted from {folder} ({exc.strerror or exc}); "
+            "make the folder writable and open the store again, or delete the file yourself"
+        ) from exc
+    finally:
+        roll_back(connection)
+
+
+def _strays(connection: sqlite3.Connection, folder: Path) -> set[str]:
+    try:
+        found = set(os.listdir(folder))
+    except OSError:
+        return set()
+    rows = connection.execute("SELECT id FROM images WHERE data IS NULL")
+    return found - {row[0] for row in rows}
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+_FACTS = (
+    "id", "mime", "size_bytes", "width", "height", "taken_at", "place", "ocr_state", "phash",
+    "ocr_text", "ocr_boxes",
+)  # fmt: skip
+_COLUMNS = f"{', '.join(f'i.{name}' for name in _FACTS)}, i.animated, i.thumbnail"
+_ALIVE = "memory_images l JOIN memories m ON m.rowid = l.memory AND m.deleted_at IS NULL"
+
+
+def image(store: Store, id: str, *, with_data: bool = True) -> Picture | None:
+    """An image that a memory, not deleted, is of, or None. with_data: with its own bytes."""
+    with store.snapshot() as connection:
+        row = connection.execute(
+            f"SELECT {_COLUMNS} FROM images i WHERE i.id = ? "
+            f"AND EXISTS (SELECT 1 FROM {_ALIVE} WHERE l.image = i.id)",
+            (id,),
+        ).fetchone()
+        if row is None:
+            return None
+        data = _data(connection, store.images_folder, id) if with_data else b""
+    return _picture(row, data)
+
+
+def shown_by(store: Store, id: str) -> list[Shown]:
+    """The memories of an image, oldest first."""
+    rows = store.select(
+        f"SELECT m.id, l.caption, l.caption_by FROM {_ALIVE} WHERE l.image = ? ORDER BY m.rowid",
+        id,
+    )
+    return [Shown(*row) for row in rows]
+
+
+def text_of(store: Store, id: str) -> str | None:
+    """What was read in an image, if it is there and was read."""
+    rows = store.select("SELECT ocr_text FROM images WHERE id = ?", id)
+    return rows[0][0] if rows else None
+
+
+def unread_images(store: Store, limit: int) -> list[str]:
+    """The ids of images whose text is still to be read."""
+    sql = "SELECT id FROM images WHERE ocr_state = 'pending' ORDER BY id LIMIT ?"
+    return [row[0] for row in store.select(sql, limit)]
+
+
+def _picture(row: tuple[Any, ...], data: bytes) -> Picture:
+    facts = dict(zip(_FACTS, row, strict=False))
+    return Picture(**facts, animated=bool(row[-2]), thumbnail=row[-1], data=data)
+
+
+def _data(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes:
+    (data,) = connection.execute("SELECT data FROM images WHERE id = ?", (id,)).fetchone()
+    if data is not None:
+        return bytes(data)
+    try:
+        if folder is None:
+            raise FileNotFoundError("a store in memory has no files")
+        return (folder / id).read_bytes()
+    except OSError as exc:
+        raise damaged(f"the image {id} cannot be read from {folder} ({exc})") from exc
+
+
+def problems(connection: sqlite3.Connection, folder: Path | None) -> list[str]:
+    """Which images are not what they were, in words."""
+    found = []
+    for (id,) in connection.execute("SELECT id FROM images ORDER BY id").fetchall():
+        try:
+            if hashlib.sha256(_data(connection, folder, id)).hexdigest() != id:
+                found.append(f"the image {id} has other bytes than it had")
+        except StoreError as exc:
+            found.append(str(exc))
+    return found
+
+
+# -- exports -----------------------------------------------------------------------------------
+
+
+def export_images(connection: sqlite3.Connection, folder: Path | None) -> Iterator[dict[str, Any]]:
+    """Every image as a JSON-able dict, its bytes in base64, with the memories that it belongs to.
+
+    The caller holds a snapshot.
+    """
+    # One at a time: their bytes are many.
+    ids = [row[0] for row in connection.execute("SELECT id FROM images ORDER BY created_at, id")]
+    for id in ids:
+        row = connection.execute(f"SELECT {_COLUMNS}, created_at FROM images i WHERE id = ?", (id,))
+        *facts, animated, thumbnail, created_at = row.fetchone()
+        links = connection.execute(
+            "SELECT m.id, l.caption, l.caption_by FROM memory_images l JOIN memories m "
+            "ON m.rowid = l.memory WHERE l.image = ? ORDER BY m.rowid",
+            (id,),
+        )
+        out = dict(zip(_FACTS, facts, strict=True))
+        del out["size_bytes"]
+        yield {
+            "type": "image",
+            **out,
+            "animated": bool(animated),
+            "created_at": created_at,
+            "memories": [
+                dict(zip(("memory_id", "caption", "caption_by"), link, strict=True))
+                for link in links
+            ],
+            "thumbnail": base64.b64encode(thumbnail).decode(),
+            "data": base64.b64encode(_data(connection, folder, id)).decode(),
+        }
+
+
+def import_image(
+    connection: sqlite3.Connection, folder: Path | None, row: Mapping[str, Any]
+) -> bool:
+    """Store an image of an export that a memory here is of, and its links; whether any is new."""
+    wanted = as_json(each["memory_id"] for each in row["memories"])
+    sql = f"SELECT id, rowid FROM memories WHERE id {LISTED}"
+    rowids = dict(connection.execute(sql, (wanted,)).fetchall())
+    if not rowids:
+        return False  # they were erased while the import went on
+    facts = {name: row[name] for name in _FACTS if name != "size_bytes"}
+    data = row["data"]
+    picture = Picture(
+        **facts,
+        size_bytes=len(data),
+        animated=bool(row["animated"]),
+        data=data,
+        thumbnail=row["thumbnail"],
+    )
+    new = insert(connection, folder, picture, row["created_at"])
+    for each in row["memories"]:
+        if (rowid := rowids.get(each["memory_id"])) is not None:
+            new |= link(connection, rowid, row["id"], each["caption"], each["caption_by"])
+    return new
