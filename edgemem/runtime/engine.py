@@ -39,7 +39,7 @@ from edgemem.runtime.generation import (
 )
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Keyed, Prefixes
-from edgemem.runtime.vision import Picture, Vision, check_projector, engine_bytes
+from edgemem.runtime.vision import Seen, Vision, check_projector, engine_bytes
 from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Vocabulary
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream", "build_info"]
@@ -180,6 +180,11 @@ class Engine:
         return self._vision is not None
 
     @property
+    def mmproj(self) -> Path | None:
+        """The projector's file, if there is one."""
+        return None if self._vision is None else self._vision.path
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is turned off for this model, and why, in sentences; nothing for most."""
         of_images = self._vision.notes if self._vision is not None else ()
@@ -221,12 +226,12 @@ class Engine:
         with self._mine():
             return picture.tokens, vision.embeddings(picture)
 
-    def _read(self, prompt: Prompt) -> tuple[list[int], list[Picture]]:
+    def _read(self, prompt: Prompt) -> tuple[list[int], list[Seen]]:
         """A prompt's tokens, and the images of it: to be held until it is decoded.
 
         All of them together take at most half of the window, if they can be scaled down to that.
         """
-        pictures: list[Picture] = []
+        pictures: list[Seen] = []
 
         def see(pixels: Pixels, count: int) -> list[int]:
             assert self._vision is not None
@@ -432,7 +437,7 @@ class Engine:
         itself: list[weakref.ref[Generator[str, None, Generation]]],
         asked: Request,
         tokens: list[int],
-        pictures: list[Picture],
+        pictures: list[Seen],
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s

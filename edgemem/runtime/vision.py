@@ -39,7 +39,7 @@ from edgemem.runtime.vocabulary import CLOSED, Pixels
 
 __all__ = [
     "KEPT_BYTES",
-    "Picture",
+    "Seen",
     "Vision",
     "check_projector",
     "engine_bytes",
@@ -92,7 +92,7 @@ def places(token: int) -> int:
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Picture:
+class Seen:
     """An image as a model reads it. tokens: text and image, in order. parts: their numbers.
 
     chunks: libmtmd's, as many as parts, with the pixels until they are encoded. embeddings: of each
@@ -134,8 +134,8 @@ class Vision:
         self._lock = threading.Lock()
         self._numbers: dict[tuple[str, int], int] = {}  # of the first part
         self._last = 0
-        self._pictures: weakref.WeakValueDictionary[int, Picture] = weakref.WeakValueDictionary()
-        self._kept: OrderedDict[tuple[str, int], Picture] = OrderedDict()
+        self._pictures: weakref.WeakValueDictionary[int, Seen] = weakref.WeakValueDictionary()
+        self._kept: OrderedDict[tuple[str, int], Seen] = OrderedDict()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ class Vision:
         """What the embeddings of images seen before take."""
         return sum(picture.bytes for picture in list(self._kept.values()))
 
-    def see(self, pixels: Pixels, most: int) -> Picture:
+    def see(self, pixels: Pixels, most: int) -> Seen:
         """An image's tokens. It is scaled down until it has at most that many, if it can be.
 
         pixels: (height, width, 3) uint8, 1 to 8192 on a side. Raises InputError on others,
@@ -196,7 +196,7 @@ class Vision:
                 f"{llama.last_errors()})"
             )
 
-    def embeddings(self, picture: Picture) -> list[NDArray[np.float32]]:
+    def embeddings(self, picture: Seen) -> list[NDArray[np.float32]]:
         """Of each part of an image, (n_tokens, n_embd) float32."""
         if not picture.embeddings:
             self._encode(picture)
@@ -224,7 +224,7 @@ class Vision:
         if handle:
             self._lib.mtmd_free(handle)
 
-    def _read(self, pixels: Pixels, key: tuple[str, int]) -> Picture:
+    def _read(self, pixels: Pixels, key: tuple[str, int]) -> Seen:
         texts_and_chunks = self._chunks(pixels)
         most = key[1]
         while (n := _count(texts_and_chunks)) > most and max(pixels.shape[:2]) > _SMALLEST_SIDE:
@@ -249,7 +249,7 @@ class Vision:
             else:
                 tokens += found
         size = 4 * self._width * sum(chunk.n_tokens for chunk in chunks)
-        picture = Picture(tokens, parts, chunks, bytes=size)
+        picture = Seen(tokens, parts, chunks, bytes=size)
         for number in parts:
             self._pictures[number] = picture
         return picture
@@ -288,7 +288,7 @@ class Vision:
         tokens = self._lib.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
         return [int(tokens[k]) for k in range(count.value)]
 
-    def _encode(self, picture: Picture) -> None:
+    def _encode(self, picture: Seen) -> None:
         found = []
         for chunk in picture.chunks:
             llama.forget_errors()

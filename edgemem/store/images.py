@@ -42,6 +42,7 @@ __all__ = [
     "shown_by",
     "sweep",
     "text_of",
+    "uncaptioned",
     "unread_images",
 ]
 
@@ -229,6 +230,12 @@ def unread_images(store: Store, limit: int) -> list[str]:
     """The ids of images whose text is still to be read."""
     sql = "SELECT id FROM images WHERE ocr_state = 'pending' ORDER BY id LIMIT ?"
     return [row[0] for row in store.select(sql, limit)]
+
+
+def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
+    """Memories, oldest first, that call their image nothing: their ids, and the images'."""
+    sql = f"SELECT m.id, l.image FROM {_ALIVE} WHERE l.caption IS NULL ORDER BY m.rowid LIMIT ?"
+    return [(row[0], row[1]) for row in store.select(sql, limit)]
 
 
 def _picture(row: tuple[Any, ...], data: bytes) -> Picture:
