@@ -19,6 +19,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, ModelError
@@ -186,6 +187,7 @@ class Chat:
         self,
         text: str,
         *,
+        images: Sequence[bytes | str | Path] = (),
         timestamp: datetime | str | float | None = None,
         remember: bool | Literal["first"] = True,
         cloud: Mode = "auto",
@@ -193,13 +195,16 @@ class Chat:
     ) -> Reply:
         """Say something; the reply streams as it is iterated.
 
+        images: as for `Memory.add`; they are stored with the message, before the answer begins.
         timestamp: when it is said (None: now). remember=False answers without storing anything;
         remember="first" stores the message before the answer begins, and leaves its facts to
         `Memory.process_pending`. cloud: "ask" it, "off", or let the governor decide; whatever fails
         there, the local model answers. What the cloud says comes in one piece. options: of an
         answer in a conversation (temperature, max_tokens, stop …); a quoted one takes none.
-        Raises InputError on a text that cannot be stored or a time that is none.
+        Raises InputError on a text or image that cannot be stored, or a time that is none.
         """
+        if images and remember:
+            remember = "first"
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         wanted = self._intent(text)
@@ -215,7 +220,8 @@ class Chat:
         reply = Reply(hits, sources(evidence), (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
-            reply.changes = self._add([_message(text, wanted)], said_at, infer="later")
+            said = [_message(text, wanted)]
+            reply.changes = self._add(said, said_at, infer="later", images=images)
         asked = _Asked(text, said_at, way, wanted, evidence, options or {}, refused)
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
@@ -443,9 +449,15 @@ class Chat:
         reply.timings["remember_s"] = time.perf_counter() - started
 
     def _add(
-        self, messages: Sequence[Mapping[str, Any]], said_at: str, *, infer: bool | Literal["later"]
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        said_at: str,
+        *,
+        infer: bool | Literal["later"],
+        images: Sequence[bytes | str | Path] = (),
     ) -> AddResults:
-        return self.memory.add(messages, timestamp=said_at, infer=infer, **self._ids())
+        given: dict[str, Any] = {"images": images, "timestamp": said_at, "infer": infer}
+        return self.memory.add(messages, **given, **self._ids())
 
     def _ids(self) -> dict[str, Any]:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}

@@ -95,9 +95,11 @@ class CloudSettings:
     compression: by what, `question` (the sentences that are near to it) or `fdtd` (those that the
     local model's gradients say most of; its seconds are not weighed). ask_when: patterns of
     messages that go to the cloud by themselves; min_confidence: so do questions whose best memory
-    scores below it. never_send: patterns of what may not leave. names: redacted besides those that
-    the store knows. second_price: what a second of waiting is worth, to tell whether compression
-    pays. A pattern is a keyword, or a regular expression between slashes.
+    scores below it. images: `on` lets photos leave too, small and without metadata, to a model
+    that sees; `off` none. never_send: patterns of what may not leave. names: redacted besides those
+    that the store knows. second_price: what a second of waiting is worth, to tell whether
+    compression pays. A pattern is a keyword, or a regular expression between slashes; `image:ID` in
+    never_send is an image.
     """
 
     base_url: str | None = None
@@ -112,6 +114,7 @@ class CloudSettings:
     compression: Literal["question", "fdtd"] = "question"
     min_confidence: float = 0.0
     second_price: float = 0.001
+    images: Literal["off", "on"] = "off"
     ask_when: tuple[str, ...] = ()
     never_send: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
@@ -200,6 +203,7 @@ _CHOICES = {
     "retrieval": ("fast", "careful"),
     "tuned": ("on", "off"),
     "image_place": ("drop", "keep"),
+    "cloud.images": ("off", "on"),
     "cloud.compression": ("question", "fdtd"),
     "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
 }

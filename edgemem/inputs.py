@@ -30,6 +30,7 @@ __all__ = [
     "count_of",
     "holds_nul",
     "id_of",
+    "image_part",
     "messages_of",
     "metadata_of",
     "scope_of",
@@ -286,7 +287,7 @@ def _content(value: object, what: str) -> tuple[str, tuple[ImagePart, ...]]:
         if kind == "text":
             texts.append(part.get("text"))
         elif kind == "image_url":
-            images.append(_image_part(part, what))
+            images.append(image_part(part, what))
         else:
             raise InputError(
                 f"the {what} has a part of the type {kind!r:.80}; give parts of the type text, "
@@ -297,7 +298,8 @@ def _content(value: object, what: str) -> tuple[str, tuple[ImagePart, ...]]:
     return "\n".join(text_of(text, what) for text in texts or [""]), tuple(images)
 
 
-def _image_part(part: Mapping[str, Any], what: str) -> ImagePart:
+def image_part(part: Mapping[str, Any], what: str) -> ImagePart:
+    """The image of one of OpenAI's parts. Raises InputError unless it is a data URI."""
     # Only its own bytes: an address or a path from a message would let its author read others'.
     url = part.get("image_url")
     url = url.get("url") if isinstance(url, Mapping) else url

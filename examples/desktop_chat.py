@@ -1,13 +1,14 @@
 """A desktop chat with memory, in one window: python desktop_chat.py [STORE]
 
-Needs `pip install "edgemem-runtime[models]" PySide6-Essentials`.
+A photo that is dropped on it is remembered with what is said next.
+Needs `pip install "edgemem-runtime[models,images]" PySide6-Essentials`.
 """
 
 import sys
 from threading import Thread
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QTextCursor
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QVBoxLayout, QWidget
 
 from edgemem import Chat, EdgememError, Memory
@@ -19,7 +20,11 @@ class Window(QWidget):
     def __init__(self, memory: Memory) -> None:
         super().__init__(windowTitle="edgemem")
         self.chat, self.answering = Chat(memory), Thread()
+        self.images: list[str] = []
+        self.setAcceptDrops(True)
         self.page, self.line = QTextEdit(readOnly=True), QLineEdit(placeholderText="Say something")
+        for each in (self.page, self.line):  # what is dropped on them, the window takes
+            each.setAcceptDrops(False)
         layout = QVBoxLayout(self)
         layout.addWidget(self.page)
         layout.addWidget(self.line)
@@ -31,12 +36,13 @@ class Window(QWidget):
         self.line.setEnabled(False)  # until the answer has ended, and what was said is stored
         self.write(f"you: {self.line.text()}\n")
         # In a thread of its own, so that the window never waits for the model.
-        self.answering = Thread(target=self.answer, args=(self.line.text(),))
+        self.answering = Thread(target=self.answer, args=(self.line.text(), self.images))
+        self.images = []
         self.answering.start()
 
-    def answer(self, text: str) -> None:
+    def answer(self, text: str, images: list[str]) -> None:
         try:
-            for piece in self.chat.send(text):
+            for piece in self.chat.send(text, images=images):
                 self.piece.emit(piece)
         except EdgememError as exc:
             self.piece.emit(f"({exc})")
@@ -51,6 +57,15 @@ class Window(QWidget):
         self.line.clear()
         self.line.setEnabled(True)
         self.line.setFocus()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        files = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
+        self.images += files
+        self.write("".join(f"photo: {file}\n" for file in files))
 
     def closeEvent(self, event: object) -> None:
         if self.answering.ident is not None:

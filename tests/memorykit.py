@@ -16,6 +16,7 @@ CALLS = {
     "add": ("hello", {"infer": False}),
     "search": ("hello", {}),
     "get": ("id", {}),
+    "image": ("id", {}),
     "get_all": (None, {}),
     "relations": (None, {}),
     "evidence": ("hello", {}),

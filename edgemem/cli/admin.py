@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -433,12 +434,15 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
             "tokens_after": outgoing.tokens_after,
             "cost_at_most": outgoing.cost_at_most,
             "redacted": dict(outgoing.redacted.values),
+            "images": list(outgoing.images),
         }
         print_json({"results": [row]})
         return
     click.echo(outgoing.request.shown())
     for placeholder, value in outgoing.redacted.values.items():
         note(f"{placeholder} stands for {value}, which stays here.")
+    for image in outgoing.images:
+        note(f"The image {image} would go along, small and without metadata.")
     cost = outgoing.cost_at_most
     price = "at a price that is not known" if cost is None else f"for at most {cost:.6f}"
     tokens = (
@@ -458,6 +462,9 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
     help="Mark all that holds this keyword, or /regular expression/.",
 )
 @click.option(
+    "--image", "images", multiple=True, metavar="ID|FILE", help="Mark this image, stored or not."
+)
+@click.option(
     "--remove", type=int, multiple=True, metavar="N", help="Drop the mark of this number."
 )
 @click.option("--user-id", metavar="ID", help="Mark all of this user.")
@@ -469,6 +476,7 @@ def never_send(
     memories: tuple[str, ...],
     unmark: tuple[str, ...],
     patterns: tuple[str, ...],
+    images: tuple[str, ...],
     remove: tuple[int, ...],
     memory: Memory,
     **scope: str | None,
@@ -477,10 +485,13 @@ def never_send(
 
     With a marked memory stay the words it was taken from, and all that was taken from those.
     """
+    from edgemem.cloud.never import IMAGE
     from edgemem.config import checked
+    from edgemem.images import picture
     from edgemem.results import Scope
     from edgemem.store import receipts as kept
 
+    ids = [i if re.fullmatch("[0-9a-f]{64}", i) else picture.read(i).id for i in images]
     # The same rules as in config.toml, so a wrong expression is refused here.
     wanted = checked("never_send", list(patterns), "the call")
     with memory.store.transaction() as tx:
@@ -488,7 +499,7 @@ def never_send(
             kept.set_never_send(tx, id, True)
         for id in unmark:
             kept.set_never_send(tx, id, False)
-        for pattern in wanted:
+        for pattern in (*wanted, *(IMAGE + id for id in ids)):
             kept.add_mark(tx, pattern=pattern)
         if any(value is not None for value in scope.values()):
             kept.add_mark(tx, scope=Scope(**scope))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -61,6 +62,7 @@ HELP = """\
 /why               show the memories that the last answer was made from, and their scores
 /forget WORDS|N    find memories (or take those numbered in the last list), show what would go
                    with them, ask, and erase it for good
+/image FILE WORDS  remember a photo, and answer WORDS if there are any
 /cloud MESSAGE     let the cloud answer this once, if one is set up
 /budget            show the memory limit, what is held, and what is left of the cloud's budget
 /help              show this
@@ -70,6 +72,7 @@ MEANINGS = {
     "/memories": "list what is remembered",
     "/why": "what the last answer was made from",
     "/forget": "erase for good",
+    "/image": "remember a photo",
     "/cloud": "let the cloud answer this once",
     "/budget": "memory and money: limits, and what is left",
     "/help": "explain the commands",
@@ -144,6 +147,7 @@ class _Session:
             "/memories": self.memories,
             "/why": self.why,
             "/forget": self.forget,
+            "/image": self.image,
             "/cloud": self.cloud,
             "/budget": self.budget,
             "/help": lambda _: click.echo(HELP, err=as_json or not stdin_is_terminal()),
@@ -213,9 +217,9 @@ class _Session:
             raise InputError(f"There is no command {command!r}. Allowed: {known}.")
         self.commands[command]("".join(rest).strip())
 
-    def answer(self, text: str, cloud: Mode = "auto") -> None:
+    def answer(self, text: str, cloud: Mode = "auto", images: Sequence[str] = ()) -> None:
         self.reply = None
-        self.reply = reply = self.chat.send(text, cloud=cloud)
+        self.reply = reply = self.chat.send(text, cloud=cloud, images=images)
         shown = False
         try:
             for piece in reply:
@@ -250,6 +254,18 @@ class _Session:
         if not text:
             raise InputError("/cloud needs a message to ask the cloud.")
         self.answer(text, "ask")
+
+    def image(self, what: str) -> None:
+        try:
+            file, *words = shlex.split(what)
+        except ValueError as exc:
+            raise InputError(f"/image needs a FILE, in quotes if it has spaces ({exc}).") from exc
+        file = os.path.expanduser(file)
+        if words:
+            self.answer(" ".join(words), images=[file])
+        else:
+            self.memory.add(images=[file], infer=False, **self.scope)
+        note(f"  + {os.path.basename(file)}")
 
     def memories(self, words: str) -> None:
         if words:

@@ -58,6 +58,14 @@ id_argument = click.argument("memory_id", metavar="ID")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--no-infer", is_flag=True, help="Store as given: no model, no facts taken.")
 @experts_option
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A photo or screenshot; TEXT, if given, says what it is.",
+)
 @click.option("--role", default="user", show_default=True, help="Who says it.")
 @click.option("--name", help="The speaker's name.")
 @click.option("--timestamp", metavar="TIME", help="When it was said, ISO-8601.  [default: now]")
@@ -68,6 +76,7 @@ id_argument = click.argument("memory_id", metavar="ID")
 @json_option
 def add(
     texts: tuple[str, ...],
+    images: tuple[str, ...],
     no_infer: bool,
     experts: str | None,
     role: str,
@@ -76,11 +85,12 @@ def add(
     scope: dict[str, Any],
     **given: Any,
 ) -> None:
-    """Remember each TEXT as one message; without TEXT, all of standard input as one.
+    """Remember each TEXT as one message; without TEXT or --image, all of standard input as one.
 
-    Prints what changed: id, event, text. A time without a zone is in this machine's own.
+    An image belongs to the last TEXT. Prints what changed: id, event, text. A time without a zone
+    is in this machine's own.
     """
-    if not texts:
+    if not texts and not images:
         if stdin_is_terminal():
             raise click.UsageError("Give a TEXT, or pipe one in.")
         texts = (read_text().rstrip("\r\n"),)
@@ -90,7 +100,7 @@ def add(
     if not no_infer:
         licence_note(settings)
     with open_memory(db, settings) as memory, working("Remembering …"):
-        changes = memory.add(messages, infer=not no_infer, **scope, **given)
+        changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
     print_result(changes.to_dict(), map(change_line, changes))
     pending_note(changes.pending)
 

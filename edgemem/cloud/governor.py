@@ -7,6 +7,7 @@ after which the local model answers.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import threading
@@ -65,6 +66,9 @@ Compress = Callable[[str, str, int], str]
 """(context, question, target_tokens) to a shorter context."""
 
 SHOWN = 8  # memories in one call
+SHOWN_IMAGES = 3
+IMAGE_TOKENS = 2833
+"""What an image of low detail counts as at most; gpt-4o-mini's (OpenAI, images and vision)."""
 GRADIENTS = 0.1  # weight of a sentence's logarithm, standardised, beside its relevance (LOG.md)
 _SYSTEM = (
     "You answer a person from their own notes. Texts such as [PERSON_1] or [PHONE_2] stand for "
@@ -80,7 +84,8 @@ class Outgoing:
 
     request: the exact bytes. memory_ids: what of the store is in it. tokens_before, tokens_after:
     of the memories, estimated, before and after compression (compress_s seconds; 0 if it was not
-    tried). cost_at_most: in the price table's currency, None without a price.
+    tried). images: ids of those that go along, small and without metadata. cost_at_most: in the
+    price table's currency, None without a price.
     """
 
     uid: str
@@ -94,6 +99,7 @@ class Outgoing:
     tokens_after: int
     compress_s: float
     cost_at_most: float | None
+    images: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
@@ -258,7 +264,8 @@ class Governor:
             before = _tokens(context)
             context, compress_s = self._shortened(context, asked, before)
             rules.check([context, asked, redacted.restore(context)], scope)
-            parameters = self._parameters(context, asked)
+            images = self._images(ids)
+            parameters = self._parameters(context, asked, list(images.values()))
             uid = uuid.uuid4().hex
             return Outgoing(
                 uid=uid,
@@ -272,6 +279,7 @@ class Governor:
                 tokens_after=_tokens(context),
                 compress_s=compress_s,
                 cost_at_most=self._cost_at_most(parameters),
+                images=tuple(images),
             )
 
     def send(self, outgoing: Outgoing) -> CloudAnswer:
@@ -342,13 +350,36 @@ class Governor:
         shorter = self._compress(context, question, target)
         return shorter, time.perf_counter() - started
 
-    def _parameters(self, context: str, question: str) -> dict[str, Any]:
+    def _images(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """The images of memories that may leave, as data URIs by their ids; none unless allowed."""
+        if self.settings.images == "off":
+            return {}
+        from edgemem.images import picture
+
+        found: dict[str, str] = {}
+        for item in self.memory.store.get(memory_ids).values():
+            if item.image is None or len(found) == SHOWN_IMAGES:
+                continue
+            if (whole := self.memory.image(item.image.id)) is not None:
+                encoded = base64.b64encode(picture.outgoing(whole.data)).decode()
+                found[whole.id] = f"data:image/jpeg;base64,{encoded}"
+        return found
+
+    def _parameters(
+        self, context: str, question: str, images: Sequence[str] = ()
+    ) -> dict[str, Any]:
         notes = f"My notes:\n{context}\n\n" if context else ""
+        content: str | list[dict[str, Any]] = f"{notes}{question}"
+        if images:
+            content = [
+                {"type": "text", "text": content},
+                *({"type": "image_url", "image_url": {"url": u, "detail": "low"}} for u in images),
+            ]
         return {
             "model": self.settings.model,
             "messages": [
                 {"role": "system", "content": _SYSTEM},
-                {"role": "user", "content": f"{notes}{question}"},
+                {"role": "user", "content": content},
             ],
             self.settings.max_tokens_name: self.settings.max_tokens,
         }
@@ -364,7 +395,7 @@ class Governor:
                 "nothing is sent; write it to prices.toml in the configuration folder, or unset "
                 "cloud.monthly_budget"
             )
-        read = sum(_tokens(message["content"]) + 8 for message in parameters["messages"])
+        read = sum(_read_tokens(message["content"]) + 8 for message in parameters["messages"])
         return read * self.price.input + self.settings.max_tokens * self.price.output
 
     def _begin(self, outgoing: Outgoing) -> Receipt:
@@ -425,6 +456,12 @@ class Governor:
 def _tokens(text: str) -> int:
     """How many tokens a text has at most, for any model."""
     return len(estimated_tokens(text))
+
+
+def _read_tokens(content: str | list[dict[str, Any]]) -> int:
+    if isinstance(content, str):
+        return _tokens(content)
+    return sum(_tokens(part["text"]) if "text" in part else IMAGE_TOKENS for part in content)
 
 
 def _key(settings: CloudSettings) -> str | None:

@@ -4,6 +4,8 @@ A memory may leave only if nothing that it shares source turns with is marked: n
 the facts taken from those, not what these were taken from besides. Copies that share no turn (the
 same words said again) are caught by their words: a sentence of a marked text does not leave in any
 text. What says the same in other words is not recognised.
+
+A pattern `image:ID` marks an image: neither it leaves, nor what was said with it or read in it.
 """
 
 from __future__ import annotations
@@ -20,18 +22,24 @@ from edgemem.store import Store
 from edgemem.store.receipts import Related, marked_texts, marks, related
 from edgemem.store.relations import other_names
 
-__all__ = ["Guard", "guard", "matches"]
+__all__ = ["IMAGE", "Guard", "guard", "matches"]
+
+IMAGE = "image:"
 
 _MIN_WORDS = 3  # of content; shorter sentences ("Yes, please") belong to nobody
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The rules of one moment. patterns: as in the settings; scopes: absent parts match all."""
+    """The rules of one moment. patterns: as in the settings; scopes: absent parts match all.
+
+    images: ids.
+    """
 
     patterns: tuple[str, ...]
     scopes: tuple[Scope, ...]
     quotes: frozenset[str]
+    images: frozenset[str] = frozenset()
 
     def allows(self, text: str) -> bool:
         """Whether a text holds nothing that a pattern matches, nor a sentence of a marked text."""
@@ -64,13 +72,15 @@ class Guard:
         return frozenset(id for id, rows in tied.items() if all(map(self._is_free, rows)))
 
     def _is_free(self, row: Related) -> bool:
-        return not row.flagged and self.allows_scope(row.scope) and self.allows(row.text)
+        seen = not self.images.isdisjoint(row.images)
+        return not (row.flagged or seen) and self.allows_scope(row.scope) and self.allows(row.text)
 
 
 def guard(store: Store, patterns: Sequence[str]) -> Guard:
     """The rules in force. patterns: of the settings, beside those in the store."""
     found = marks(store)
-    given = (*patterns, *(mark.pattern for mark in found if mark.pattern is not None))
+    listed = (*patterns, *(mark.pattern for mark in found if mark.pattern is not None))
+    given = tuple(pattern for pattern in listed if not pattern.startswith(IMAGE))
     # Whom a pattern names by one name may be called by another.
     aliases = [
         name
@@ -82,6 +92,7 @@ def guard(store: Store, patterns: Sequence[str]) -> Guard:
         patterns=(*given, *aliases),
         scopes=tuple(mark.scope for mark in found if mark.pattern is None),
         quotes=frozenset(quote for text in marked_texts(store) for quote in _quotes(text)),
+        images=frozenset(p.removeprefix(IMAGE) for p in listed if p.startswith(IMAGE)),
     )
 
 

@@ -39,7 +39,8 @@ MAX_PIXELS = 50_000_000
 """The largest that phones make by default. A PNG of it takes 200 MB while it is decoded."""
 THUMBNAIL = 256
 """Pixels of its longest side."""
-OUTGOING = 1024
+OUTGOING = 512
+"""Pixels; a service shown it in low detail makes it no larger."""
 _DRAFT = 2 * THUMBNAIL  # at least so large is a JPEG decoded, for a thumbnail
 _HASH = 8
 MIMES: dict[str, ImageMime] = {
@@ -252,7 +253,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        image.thumbnail((OUTGOING, OUTGOING), Image.Resampling.NEAREST)
+        image.thumbnail((_DRAFT, _DRAFT), Image.Resampling.NEAREST)
         values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
         low, high = values.min(), values.max()
         return Image.fromarray((255 * (values - low) / ((high - low) or 1)).astype(np.uint8))

@@ -76,16 +76,26 @@ def mcp_server(
 
     @tool(_ADDS)
     def add_memory(
-        text: str,
+        text: str = "",
+        image: str | None = None,
         user_id: str | None = None,
         agent_id: str | None = None,
         run_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         infer: bool = True,
     ) -> dict[str, Any]:
-        """Remember what the user said: the text itself and, with infer, the facts in it."""
-        added = memory.add(text, **scope(user_id, agent_id, run_id), metadata=metadata, infer=infer)
-        return added.to_dict()
+        """Remember what the user said: the text itself and, with infer, the facts in it.
+
+        image: a photo or screenshot as a data URI, such as data:image/png;base64,…; the text says
+        what it is.
+        """
+        content: Any = text
+        if image is not None:
+            part = {"type": "image_url", "image_url": {"url": image}}
+            content = [{"type": "text", "text": text}, part]
+        message = {"role": "user", "content": content}
+        ids = scope(user_id, agent_id, run_id)
+        return memory.add(message, **ids, metadata=metadata, infer=infer).to_dict()
 
     @tool(_READS)
     def search_memories(

@@ -148,6 +148,21 @@ def _get(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     return _existing(service, given["id"]).to_dict()
 
 
+async def _image(request: Request) -> Response:
+    """GET /images/{id}, /images/{id}/thumbnail: the bytes of an image that a memory is of."""
+    service, id = service_of(request), request.path_params["id"]
+    small = request.url.path.endswith("/thumbnail")
+    found = await service.apart(lambda: service.memory.image(id, thumbnail_only=small))
+    if found is None:
+        raise Refusal(f"there is no image with the id {id!r:.80}", 404)
+    if small:
+        return Response(found.thumbnail, media_type="image/webp")
+    return Response(found.data, media_type=found.mime)
+
+
+ROUTES += [Route(f"/images/{{id}}{end}", _image, methods=["GET"]) for end in ("", "/thumbnail")]
+
+
 @_from_store("PUT", "/memories/{id}")
 def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """PUT /memories/{id}: a new text, and metadata in place of the old if given."""

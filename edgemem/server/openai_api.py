@@ -1,10 +1,13 @@
 """OpenAI's routes: chat completions, whole or streamed, embeddings, models; and llama-server's
 /lora-adapters, which scales the adapters of completions without memory.
 
-Departures from OpenAI's API, all told in the refusal or here: one choice, no tools, no images, no
+Departures from OpenAI's API, all told in the refusal or here: one choice, no tools, no
 log-probabilities and no penalties; temperature is 0 unless given. With `user`, an answer is made
 with that user's memory; an instruct model follows the sampling settings and the system message,
 the answers of another model are short and take neither.
+
+With `user`, images of the last message are remembered with it; the model does not see them. Those
+of earlier ones were. Without `user` an image is refused.
 
 With `user`, the last message goes through Chat: recall, then the message is stored, then the
 answer is made, and stored before its end is told. Nothing is sent before its first piece, so a 200
@@ -33,6 +36,7 @@ from starlette.types import Receive, Scope, Send
 
 from edgemem.chat import Chat
 from edgemem.errors import EdgememError
+from edgemem.inputs import NO_WORDS, image_part
 from edgemem.results import Message, utc_now
 from edgemem.runtime.generation import Generation, Options
 from edgemem.server.service import (
@@ -78,10 +82,12 @@ Given = str | Generation  # pieces of text, and what the answer took at last
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A checked request. messages: role and content, as texts. user: None is without memory."""
+    """A checked request. messages: role and content, as texts. images: data URIs, of the last one.
+    user: None is without memory."""
 
     model: str
     messages: list[dict[str, str]]
+    images: list[str]
     user: str | None
     stream: bool
     include_usage: bool
@@ -102,7 +108,13 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
             "response_format cannot be followed by an answer from memory; leave it or user out",
             param="response_format",
         )
-    messages = _messages(body)
+    messages, images = _messages(body)
+    if user is None and images:
+        raise Refusal(
+            "without user, the model is shown an image, and this one cannot see; give user to "
+            "have it remembered",
+            param="messages",
+        )
     if user is not None and messages[-1]["role"] != "user":
         raise Refusal("with user, the last message must be of the role user", param="messages")
     shown = field(body, "stream_options", dict, {})
@@ -127,6 +139,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     return _Asked(
         model=model,
         messages=messages,
+        images=images,
         user=user,
         stream=field(body, "stream", bool, False),
         include_usage=field(shown, "include_usage", bool, False),
@@ -134,11 +147,12 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     )
 
 
-def _messages(body: Mapping[str, Any]) -> list[dict[str, str]]:
+def _messages(body: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[str]]:
+    """The messages as texts, and the images of the last one."""
     given = field(body, "messages", list, [])
     if not given:
         raise Refusal("messages is missing or empty; give at least one", param="messages")
-    found = []
+    found, images = [], list[str]()
     for number, message in enumerate(given):
         where = f"messages[{number}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
@@ -146,23 +160,29 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, str]]:
                 f"{where} must be an object with a role of {', '.join(_ROLES)}, and content",
                 param=where,
             )
-        content = _text(message.get("content"), f"{where}.content")
+        content, images = _parts(message.get("content"), f"{where}.content")
         found.append({"role": _ROLES[message["role"]], "content": content})
-    return found
+    return found, images
 
 
-def _text(content: object, where: str) -> str:
+def _parts(content: object, where: str) -> tuple[str, list[str]]:
     parts = [content] if isinstance(content, str) else content
     texts: list[str] = []
+    images: list[str] = []
     for part in parts if isinstance(parts, list) else [None]:
+        if isinstance(part, dict) and part.get("type") == "image_url":
+            images.append(str(image_part(part, where).source))
+            continue
         if isinstance(part, dict) and part.get("type") == "text":
             part = part.get("text")
         if not isinstance(part, str):
             raise Refusal(
-                f"{where} must be a text, or a list of parts of the type text", param=where
+                f"{where} must be a text, or a list of parts of the type text or image_url",
+                param=where,
             )
         texts.append(part)
-    return "".join(texts)
+    text = "".join(texts)
+    return (NO_WORDS if images and not text.strip() else text), images
 
 
 def _schema(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -234,7 +254,8 @@ def _remembered(service: Service, asked: _Asked, job: Job[Given]) -> Generation 
     said = [Message(m["role"], m["content"], now) for m in asked.messages if m["role"] != "system"]
     told = "\n\n".join(m["content"] for m in asked.messages if m["role"] == "system")
     chat = Chat(service.memory, user_id=asked.user or "", turns=said[:-1], instructions=told)
-    reply = chat.send(said[-1].content, remember="first", options=asked.options)
+    last, images = said[-1].content, asked.images
+    reply = chat.send(last, images=images, remember="first", options=asked.options)
     for piece in reply:
         job.put(piece)
         if job.cancelled():

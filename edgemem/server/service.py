@@ -200,7 +200,7 @@ class Limits:
 
     queue: int = 16
     in_flight: int = 256
-    body_bytes: int = 4_194_304
+    body_bytes: int = 16_777_216  # a large photo, in base64
     receive_s: float = 30.0
     send_s: float = 30.0
     drain_s: int = 10

@@ -85,11 +85,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A memory or a turn that a memory shares source turns with, perhaps through others."""
+    """A memory or a turn that a memory shares source turns with, perhaps through others.
+
+    images: the ids of those that a memory is of.
+    """
 
     text: str
     scope: Scope
     flagged: bool
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +214,13 @@ _REACH = """WITH RECURSIVE reach (root, memory) AS (
     JOIN memory_sources b ON b.turn = a.turn
 ) """
 _MEMORIES = (
-    "SELECT r.root, m.memory, m.user_id, m.agent_id, m.run_id, m.metadata FROM reach r "
+    "SELECT r.root, m.memory, m.user_id, m.agent_id, m.run_id, m.metadata, "
+    "(SELECT json_group_array(image) FROM memory_images WHERE memory = m.rowid) FROM reach r "
     "JOIN memories m ON m.rowid = r.memory"
 )
 _TURNS = (
-    "SELECT DISTINCT r.root, t.content, t.user_id, t.agent_id, t.run_id, t.metadata FROM reach r "
+    "SELECT DISTINCT r.root, t.content, t.user_id, t.agent_id, t.run_id, t.metadata, '[]' "
+    "FROM reach r "
     "JOIN memory_sources s ON s.memory = r.memory JOIN turns t ON t.rowid = s.turn"
 )
 
@@ -236,7 +242,8 @@ def related(store: Store, memory_ids: Sequence[str]) -> dict[str, list[Related]]
 
 def _related(row: Sequence[Any]) -> Related:
     metadata = unpack_json(row[5], "metadata of what may be sent")
-    return Related(row[1], Scope(*row[2:5]), bool(metadata.get("never_send")))
+    flagged = bool(metadata.get("never_send"))
+    return Related(row[1], Scope(*row[2:5]), flagged, unpack_ids(row[6]))
 
 
 def marked_texts(store: Store) -> list[str]:
