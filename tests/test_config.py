@@ -115,7 +115,7 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         load_settings()
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
-        "experts, reader, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
+        "experts, mmproj, reader, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
         "retrieval, tuned, memory_limit, image_place, cloud.base_url, cloud.model, "
         "cloud.api_key_env, "
         "cloud.monthly_budget, cloud.timeout_s, cloud.max_retries, cloud.max_tokens, "

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 __all__ = ["answer", "caption", "given", "recalled", "waits"]
 
 LONGEST = 1344
-"""Pixels of an image's longest side: three tiles of 448. A model that reads fewer scales it down."""
-_FIRST = 3  # memories that a search found, among which an image is looked for
+"""Pixels of an image's longest side: three tiles of 448. Most models scale it down further."""
+_FIRST = 6  # memories that a search found, whose images are looked at
+_MOST = 4  # images at once: each is shown in a share of the window
 
 
 def caption(memory: Memory, limit: int | None = None) -> int:
     """Name images that have no caption, oldest first; how many. limit: at most so many.
 
-    None where the language model sees no images, which is not loaded to find that out. One that the model cannot read gets an empty caption, and is not tried again. Raises ModelError.
+    None where the language model sees no images, which is not loaded to find that out. An image
+    that it cannot read gets an empty caption, and is not tried again. Raises ModelError.
     """
     from edgemem.images import picture
     from edgemem.pipeline import pictures
@@ -68,21 +70,18 @@ def given(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
 
 
 def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
-    """The images that a question may be about, with the memories they are of: where the best
-    memory is one, those among the first of them."""
+    """The images that a question may be about, and the memories that led to them: of the turns that
+    the first memories are from, where the best one's came with an image."""
     from edgemem.images import picture
 
-    found = [hit for hit in hits[:_FIRST] if hit.image is not None]
-    if not found or hits[0].image is None:
+    first = hits[:_FIRST]
+    came = images.of_turns(memory.store, [turn for hit in first for turn in hit.sources])
+    shown = tuple(hit for hit in first if came.keys() & {*hit.sources})
+    if not shown or shown[0] is not first[0]:
         return (), ()
-    shown, pixels = list[Hit](), list[Pixels]()
-    for hit in found:
-        assert hit.image is not None
-        stored = images.image(memory.store, hit.image.id)
-        if stored is not None:
-            shown.append(hit)
-            pixels.append(picture.pixels(stored.data, LONGEST))
-    return tuple(shown), tuple(pixels)
+    ids = dict.fromkeys(i for hit in shown for turn in hit.sources for i in came.get(turn, ()))
+    stored = (images.image(memory.store, id) for id in [*ids][:_MOST])
+    return shown, tuple(picture.pixels(s.data, LONGEST) for s in stored if s is not None)
 
 
 def answer(engine: Engine, question: str, pixels: Sequence[Pixels]) -> Stream:

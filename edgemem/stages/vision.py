@@ -22,9 +22,10 @@ from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import close_json
 from edgemem.runtime.vocabulary import Pixels, Prompt
 
-__all__ = ["STAGE", "answer", "caption", "expert_prompt", "expert_target", "which"]
+__all__ = ["NOT_SEEN", "STAGE", "answer", "caption", "expert_prompt", "expert_target", "which"]
 
 STAGE = "vision"
+NOT_SEEN = "I cannot tell that from the image."
 EXPERT_PROMPT = (
     "Answer the question about the image with one word. "
     'Return JSON: {"answer": "<one word>", "reason": "<explanation>"}.'
@@ -82,7 +83,7 @@ def which(engine: Engine, question: str, images: Sequence[Pixels]) -> int | None
     }
     prompt = _prompt(engine, WHICH_PROMPT, images, _asked(question))
     made = engine.generate(prompt, max_tokens=16, schema=schema, stage=STAGE)
-    number = int(json.loads(close_json(made.text))["image"])
+    number = json.loads(close_json(made.text) or "{}").get("image", 0)
     return number - 1 if number else None
 
 
@@ -122,11 +123,8 @@ def _said(stream: Stream) -> Generator[str, None, Generation]:
         stream.close()
     result = stream.result
     assert result is not None
-    found: dict[str, Any] = {}
-    if text.strip():
-        found = json.loads(close_json(text))
+    found = json.loads(close_json(text) or "{}")
     word, reason = (" ".join(str(found.get(key, "")).split()) for key in ("answer", "reason"))
-    text = f"{word.rstrip('.')}. {reason}".strip() if word else reason
-    if text:
-        yield text
+    text = f"{word.rstrip('.')}. {reason}".strip() if word else NOT_SEEN
+    yield text
     return replace(result, text=text)

@@ -13,7 +13,7 @@ import hashlib
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ __all__ = [
     "import_image",
     "insert",
     "link",
+    "of_turns",
     "problems",
     "set_caption",
     "set_ocr",
@@ -230,6 +231,19 @@ def unread_images(store: Store, limit: int) -> list[str]:
     """The ids of images whose text is still to be read."""
     sql = "SELECT id FROM images WHERE ocr_state = 'pending' ORDER BY id LIMIT ?"
     return [row[0] for row in store.select(sql, limit)]
+
+
+def of_turns(store: Store, turns: Iterable[str]) -> dict[str, list[str]]:
+    """The ids of the images that came with turns (their ids), by turn, oldest first."""
+    rows = store.select(
+        f"SELECT t.id, l.image FROM {_ALIVE} JOIN memory_sources s ON s.memory = m.rowid "
+        f"JOIN turns t ON t.rowid = s.turn WHERE t.id {LISTED} ORDER BY m.rowid",
+        as_json(turns),
+    )
+    found: dict[str, list[str]] = {}
+    for turn, image_id in rows:
+        found.setdefault(turn, []).append(image_id)
+    return found
 
 
 def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
