@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["answer", "caption", "given", "recalled", "waits"]
 
-LONGEST = 1344
-"""Pixels of an image's longest side: three tiles of 448. Most models scale it down further."""
 _FIRST = 6  # memories that a search found, whose images are looked at
 _MOST = 4  # images at once: each is shown in a share of the window
 
@@ -45,7 +43,7 @@ def caption(memory: Memory, limit: int | None = None) -> int:
         if stored is None:
             continue
         try:
-            text = vision.caption(memory.engine, picture.pixels(stored.data, LONGEST))
+            text = vision.caption(memory.engine, picture.pixels(stored.data, vision.LONGEST))
         except (InputError, ContextOverflow):
             text = ""
         try:
@@ -66,7 +64,7 @@ def given(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
     """The pixels of images as `Memory.add` takes them. Raises InputError, ConfigError."""
     from edgemem.images import picture
 
-    return tuple(picture.pixels(picture.read(source).data, LONGEST) for source in sources)
+    return tuple(picture.pixels(picture.read(source).data, vision.LONGEST) for source in sources)
 
 
 def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
@@ -81,7 +79,7 @@ def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tupl
         return (), ()
     ids = dict.fromkeys(i for hit in shown for turn in hit.sources for i in came.get(turn, ()))
     stored = (images.image(memory.store, id) for id in [*ids][:_MOST])
-    return shown, tuple(picture.pixels(s.data, LONGEST) for s in stored if s is not None)
+    return shown, tuple(picture.pixels(s.data, vision.LONGEST) for s in stored if s is not None)
 
 
 def answer(engine: Engine, question: str, pixels: Sequence[Pixels]) -> Stream:

@@ -185,6 +185,11 @@ class Engine:
         return None if self._vision is None else self._vision.path
 
     @property
+    def images_in_order(self) -> bool:
+        """Whether it reads an image's tokens one after the other, as it does text."""
+        return self._vision is not None and self._vision.causal and not self._vision.mrope
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is turned off for this model, and why, in sentences; nothing for most."""
         of_images = self._vision.notes if self._vision is not None else ()

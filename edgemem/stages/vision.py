@@ -15,16 +15,27 @@ import json
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from edgemem.inputs import without_thoughts
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import close_json
 from edgemem.runtime.vocabulary import Pixels, Prompt
 
-__all__ = ["NOT_SEEN", "STAGE", "answer", "caption", "expert_prompt", "expert_target", "which"]
+__all__ = [
+    "LONGEST",
+    "NOT_SEEN",
+    "STAGE",
+    "answer",
+    "caption",
+    "expert_prompt",
+    "expert_target",
+    "which",
+]
 
-STAGE = "vision"
+STAGE: Final = "vision"
+LONGEST = 1344
+"""Pixels of an image's longest side: three tiles of 448. Most models scale it down further."""
 NOT_SEEN = "I cannot tell that from the image."
 EXPERT_PROMPT = (
     "Answer the question about the image with one word. "
