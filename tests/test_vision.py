@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 from ggufkit import write_gguf
+from memorykit import BagOfWords
 from visionkit import DIM, IMAGE, OF, TEXT_DIM, picture, write_projector, write_vision
 
+from edgemem import Memory
 from edgemem.errors import ContextOverflow, InputError, MemoryBudgetExceeded, ModelError
 from edgemem.runtime import machine
 from edgemem.runtime import vision as vision_module
@@ -354,3 +356,29 @@ def test_a_projector_that_kills_libmtmd_kills_a_child_and_not_this(
     SURVIVES(model, projector)
     verdicts = machine.read_cached("processor.json")
     assert list(verdicts.values()) == [True]
+
+
+def test_doctor_and_version_name_the_projector_and_what_is_wrong_with_it(
+    internvl: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
+    database = "--db", str(tmp_path / "a.db")
+    assert "vision\tnone: images are found by their words" in run("doctor", *database).output
+    monkeypatch.setenv("EDGEMEM_MODEL", str(internvl[0]))
+    monkeypatch.setenv("EDGEMEM_MMPROJ", str(internvl[1]))
+    assert "vision\tmmproj-internvl.gguf (internvl)" in run("doctor", *database).output
+    assert f"projector: {internvl[1]} (a file)" in run("--version").output
+    wide = write_projector(tmp_path / "wide.gguf", "internvl", 48)
+    monkeypatch.setenv("EDGEMEM_MMPROJ", str(wide))
+    assert "not usable: " in run("doctor", *database).output
+
+
+def test_a_memory_loads_the_projector_of_its_settings_and_counts_it(
+    internvl: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEMEM_MODEL", str(internvl[0]))
+    monkeypatch.setenv("EDGEMEM_MMPROJ", str(internvl[1]))
+    monkeypatch.setenv("EDGEMEM_EXPERTS", "none")
+    with Memory(":memory:", memory_limit_bytes=10**9, embedder=BagOfWords()) as memory:  # type: ignore[arg-type]
+        assert memory.engine.sees and memory.engine.mmproj == internvl[1]
+        assert memory.plan is not None and memory.plan.parts_bytes["projector"] > 16_000_000

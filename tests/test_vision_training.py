@@ -86,7 +86,7 @@ def test_an_expert_learns_what_each_image_is_and_the_engine_answers_with_it(
     learn = [e for e in found if not e.group.startswith("valid")]
     judge = [e for e in found if e.group.startswith("valid")]
     plan = trainer.Plan(
-        lr=2e-2, batch=2, epochs=60, dropout=0.0, every=20, precision="float32", threads=1
+        lr=2e-2, batch=2, epochs=25, dropout=0.0, every=5, precision="float32", threads=1
     )
     out = tmp_path / "vision.gguf"
     outcome = trainer.train("vision", files[0], learn, judge, out, plan, mmproj=files[1])

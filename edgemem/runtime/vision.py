@@ -45,7 +45,9 @@ __all__ = [
     "engine_bytes",
     "part_of",
     "places",
+    "projector_type",
     "try_out",
+    "width_of",
 ]
 
 KEPT_BYTES = 16_000_000  # of embeddings of images seen last: eight of 448 × 448 for a 0.5B model
@@ -381,7 +383,7 @@ def check_projector(file: Path, width: int | None = None) -> Header:
         )
     if values.get("clip.has_vision_encoder") is not True:
         raise ModelError(f"{refused}: it has no vision encoder; {_ADVICE}")
-    kind = values.get("clip.projector_type") or values.get("clip.vision.projector_type")
+    kind = projector_type(header)
     if kind in _NOT_ALONE:
         raise ModelError(
             f"{refused}: image tokens of a {kind} depend on what stands before them, so they "
@@ -389,7 +391,7 @@ def check_projector(file: Path, width: int | None = None) -> Header:
         )
     if wrong := _wrong_values(header) or _wrong_data(header, len(data)):
         raise ModelError(f"{refused}: {wrong}; {_ADVICE}")
-    tensor, axis = _WIDTH.get(str(kind), ("", 0))
+    tensor, axis = _WIDTH.get(kind, ("", 0))
     if tensor in header.tensors and width is not None:
         found = header.tensors[tensor].shape[axis : axis + 1]
         if found != (width,):
@@ -398,6 +400,26 @@ def check_projector(file: Path, width: int | None = None) -> Header:
                 f"model's have {width}; {_ADVICE}"
             )
     return header
+
+
+def projector_type(header: Header) -> str:
+    """libmtmd's name of a projector's form; empty if its file has none."""
+    keys = "clip.projector_type", "clip.vision.projector_type"
+    found = (header.values.get(key) for key in keys)
+    return next((str(entry.value) for entry in found if entry is not None and entry.value), "")
+
+
+def width_of(model: Path) -> int:
+    """How many numbers an embedding of a language model has, as its file says. Raises ModelError
+    if it does not."""
+    try:
+        values = {key: v.value for key, v in read_header(read_only(model)).values.items()}
+        return int(str(values[f"{values['general.architecture']}.embedding_length"]))
+    except (ValueError, KeyError) as exc:
+        raise ModelError(
+            f"{model} does not say how wide its embeddings are ({exc}); give the GGUF of a "
+            "language model"
+        ) from exc
 
 
 def _wrong_values(header: Header) -> str:
@@ -427,13 +449,13 @@ def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, i
     parts = llama.engine_bytes(file, choice)
     if mmproj is None:
         return parts
-    values = {key: entry.value for key, entry in check_projector(mmproj).values.items()}
+    header = check_projector(mmproj)
     image, patch, width = (
-        int(str(values[f"clip.vision.{name}"]))
+        int(str(header.values[f"clip.vision.{name}"].value))
         for name in ("image_size", "patch_size", "embedding_length")
     )
     patches = (image // patch) ** 2
-    if "qwen" in str(values.get("clip.projector_type")):
+    if "qwen" in projector_type(header):
         patches = max(patches, _QWEN_PATCHES)
     computed = _STATES * 4 * patches * width
     return {**parts, "projector": mmproj.stat().st_size + computed + KEPT_BYTES}
