@@ -382,3 +382,10 @@ def test_a_memory_loads_the_projector_of_its_settings_and_counts_it(
     with Memory(":memory:", memory_limit_bytes=10**9, embedder=BagOfWords()) as memory:  # type: ignore[arg-type]
         assert memory.engine.sees and memory.engine.mmproj == internvl[1]
         assert memory.plan is not None and memory.plan.parts_bytes["projector"] > 16_000_000
+
+
+def test_a_chat_with_a_projector_that_is_not_there_ends_in_a_line(
+    empty_home: Path, run: Any
+) -> None:
+    result = run("chat", "--mmproj", "not-there.gguf", input="Hello\n", code=1)
+    assert "not-there.gguf" in result.stderr and "Traceback" not in result.output

@@ -38,6 +38,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,7 @@ class Prefixes:
 
     def _append(self, part: Sequence[Keyed]) -> None:
         self.held.extend(part)
-        self._next += sum(places(token) for token, _ in part)
+        self._next += _positions(part)
 
     def state(self) -> NDArray[np.uint8]:
         """What the context holds, as llama.cpp writes it; empty if it cannot."""
@@ -245,7 +246,7 @@ class Prefixes:
         """Keep the first tokens only. Always asks: an interrupted decode left more than `held`."""
         if length < len(self.held):
             del self.held[_between_images(self.held, length) :]
-            self._next = sum(places(token) for token, _ in self.held)
+            self._next = _positions(self.held)
         removed = self._lib.llama_memory_seq_rm(self._memory, 0, self._next, -1)
         if not (removed and self._whole()):
             self._clear()
@@ -284,7 +285,10 @@ class Prefixes:
 def _runs(prompt: Sequence[Keyed]) -> Iterator[tuple[int, int]]:
     """Where each run of tokens of one set begins and ends; each part of an image is its own."""
     start = 0
-    for _, run in groupby(prompt, key=lambda keyed: (keyed[1], part_of(keyed[0]))):
+    by: Callable[[Keyed], object] = itemgetter(1)  # quick, and enough for text
+    if _shows_images(prompt):
+        by = lambda keyed: (keyed[1], part_of(keyed[0]))  # noqa: E731
+    for _, run in groupby(prompt, key=by):
         end = start + sum(1 for _ in run)
         yield start, end
         start = end
@@ -300,6 +304,17 @@ def _reusable(held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
     common = _between_images(prompt, common)
     alone = any(start < common == end - 1 for start, end in _runs(prompt))
     return common - alone
+
+
+def _shows_images(tokens: Sequence[Keyed]) -> bool:
+    return bool(tokens) and min(tokens)[0] < 0
+
+
+def _positions(tokens: Sequence[Keyed]) -> int:
+    """How many positions tokens take; fewer than there are where images have two dimensions."""
+    if not _shows_images(tokens):
+        return len(tokens)
+    return sum(places(token) for token, _ in tokens)
 
 
 def _between_images(prompt: Sequence[Keyed], length: int) -> int:
@@ -351,7 +366,7 @@ def describe(
     members up in an order that depends on their addresses. None where it shows an image, whose
     numbers are this process's.
     """
-    if any(token < 0 for token, _ in prompt):
+    if _shows_images(prompt):
         return None
     sets = {number: [list(member) for member in members(number)] for _, number in prompt}
     if any(len(found) > 1 for found in sets.values()):

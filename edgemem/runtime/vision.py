@@ -70,6 +70,9 @@ _WIDTH = {
     "qwen2vl_merger": ("mm.2.bias", 0),
 }
 
+# Numbers that a projector may have, at most. libmtmd lists the tilings of so many tiles.
+_MAY_LACK = {"projector.scale_factor": 64, "preproc_max_tiles": 1024, "preproc_min_tiles": 1024}
+
 # -- image tokens ----------------------------------------------------------------------------------
 # Minus 2³² · the part's number + 2¹⁶ · the positions it takes + the token's place in it.
 
@@ -423,13 +426,15 @@ def width_of(model: Path) -> int:
 
 
 def _wrong_values(header: Header) -> str:
-    """What of the sizes would make libmtmd abort, or divide by zero."""
+    """What of the sizes would make libmtmd abort, divide by zero, or never end."""
     names = ("embedding_length", "attention.head_count", "block_count", "patch_size", "image_size")
-    for name in names:
+    for name in (*names, *_MAY_LACK):
         entry = header.values.get(f"clip.vision.{name}")
-        size = None if entry is None else entry.value
-        if type(size) is not int or not 1 <= size <= 1 << 16:
-            return f"its clip.vision.{name} is {size!r}, and must be 1 to 65536"
+        if entry is None and name in _MAY_LACK:
+            continue
+        size, most = None if entry is None else entry.value, _MAY_LACK.get(name, 1 << 16)
+        if type(size) is not int or not 1 <= size <= most:
+            return f"its clip.vision.{name} is {size!r}, and must be 1 to {most}"
     return ""
 
 
