@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
+from imagekit import drawn, saved
 
 from edgemem import Memory
 from edgemem.runtime.embedder import Embedder
@@ -60,6 +61,31 @@ def test_the_desktop_chat_answers_and_remembers(
         assert window.line.text() == ""
         window.close()
         assert "I moved to Oslo." in [item.memory for item in memory.get_all(user_id="default")]
+
+
+@pytest.mark.models
+def test_a_photo_that_is_dropped_is_remembered_with_what_is_said_next(
+    qt: Any, tmp_path: Path, embedder: Embedder
+) -> None:
+    from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+    from PySide6.QtGui import QDropEvent
+
+    file = tmp_path / "bike.png"
+    file.write_bytes(saved(drawn()))
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(file)), QUrl("https://example.org/a.png")])
+    left, copied = Qt.MouseButton.LeftButton, Qt.DropAction.CopyAction
+    dropped = QDropEvent(QPointF(9, 9), copied, mime, left, Qt.KeyboardModifier.NoModifier)
+    with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:
+        window = runpy.run_path(str(DESKTOP))["Window"](memory)
+        window.show()
+        assert qt.sendEvent(window, dropped)
+        assert window.page.toPlainText() == f"photo: {file}\n"
+        say(window, "My new bike.")
+        until(qt, window.line.isEnabled)
+        window.close()
+        (photo,) = memory.get_all(user_id="default", filters={"kind": "image"})
+        assert photo.memory == "Photo: My new bike."
 
 
 @pytest.mark.models

@@ -325,7 +325,9 @@ def _stored(data: bytes, kind: str, orientation: int) -> tuple[bytes, str]:
         exif = {} if turn is None else {"exif": _orientation(turn)}
         image.info = {k: v for k, v in image.info.items() if k == "transparency"}
         image.save(out, "PNG", **exif)
-        return out.getvalue(), "PNG"
+    if out.tell() > MAX_BYTES:
+        raise _too_large(out.tell())
+    return out.getvalue(), "PNG"
 
 
 def _orientation(turn: int) -> bytes:

@@ -215,6 +215,11 @@ class Catalog:
             for word in naming:
                 self._names.setdefault(word, set()).add(self._codes["speaker"].find(name))
 
+    def are_images(self, rowids: IntArray) -> BoolArray:
+        """Which of some memories are of the kind "image"."""
+        is_image: BoolArray = self._column["kind"][rowids] == self._codes["kind"].find("image")
+        return is_image
+
     def _are_turns(self, rowids: IntArray) -> BoolArray:
         """Which of some memories are turns' own."""
         is_turn: BoolArray = self._column["kind"][rowids] == self._codes["kind"].find("turn")

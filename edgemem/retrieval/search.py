@@ -201,8 +201,9 @@ class Candidates:
 
     rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
     the first columns are and so which weights belong to them. places: (n,) int64, the turn's memory
-    that each was taken from, else itself. around: (n, AROUND) int64, see `kernels.beside`.
-    matches: (n, len(MATCHES)) float32, of `match`; None of a fast search.
+    that each was taken from, else itself. images: (n,) bool, which are images. around: (n, AROUND)
+    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, of `match`; None of a fast
+    search.
 
     A candidate without token vectors is scored by what else is known of it, with the weights of a
     fast search, and stands among the others: both scores are probabilities. Were the whole query
@@ -213,6 +214,7 @@ class Candidates:
     features: FloatArray
     similarity: str
     places: IntArray
+    images: BoolArray
     around: IntArray
     matches: FloatArray | None = None
 
@@ -383,7 +385,8 @@ class Memories:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        return Candidates(found, features, similarity, places.place[found], around)
+        images = self._catalog.are_images(found)
+        return Candidates(found, features, similarity, places.place[found], images, around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
         """What a query may find; with `rowids` it is computed anew. The caller holds the lock."""
@@ -513,7 +516,7 @@ def find(
     vector: (dim,) float32, the query's, or None as for `Memories.candidates`. tokens: its token
     vectors, for a careful search. With `query.where` or `query.at`, all that match are scanned. Of
     a turn and the facts taken from it either the turn or the facts are found, whichever comes
-    first.
+    first; its images also after it.
     """
     refresh(store, memories)
     rowids = None
@@ -535,16 +538,17 @@ def find(
     positions, scores = candidates.best(wanted)
     facts: set[int] = set()
     turns: set[int] = set()
-    for i, rowid, place, score in zip(
+    for i, rowid, place, is_image, score in zip(
         positions.tolist(),
         candidates.rowids[positions].tolist(),
         candidates.places[positions].tolist(),
+        candidates.images[positions].tolist(),
         scores.tolist(),
         strict=True,
     ):
         mine, theirs = (turns, facts) if rowid == place else (facts, turns)
         mine.add(place)
-        if place not in theirs and len(found) < query.top_k:
+        if (is_image or place not in theirs) and len(found) < query.top_k:
             parts = candidates.parts(i) if explain else None
             found.append(Scored(rowid, score, parts))
     return found, scored
@@ -559,6 +563,7 @@ def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: in
         rowids=candidates.rowids[best],
         features=candidates.features[best],
         places=candidates.places[best],
+        images=candidates.images[best],
         around=around,
         matches=match(store, tokens, around),
     )

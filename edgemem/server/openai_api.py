@@ -35,7 +35,7 @@ from starlette.types import Message as AsgiMessage
 from starlette.types import Receive, Scope, Send
 
 from edgemem.chat import Chat
-from edgemem.errors import EdgememError
+from edgemem.errors import EdgememError, InputError
 from edgemem.inputs import NO_WORDS, image_part
 from edgemem.results import Message, utc_now
 from edgemem.runtime.generation import Generation, Options
@@ -171,7 +171,10 @@ def _parts(content: object, where: str) -> tuple[str, list[str]]:
     images: list[str] = []
     for part in parts if isinstance(parts, list) else [None]:
         if isinstance(part, dict) and part.get("type") == "image_url":
-            images.append(str(image_part(part, where).source))
+            try:
+                images.append(str(image_part(part, where).source))
+            except InputError as exc:
+                raise Refusal(str(exc), param=where) from exc
             continue
         if isinstance(part, dict) and part.get("type") == "text":
             part = part.get("text")

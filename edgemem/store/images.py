@@ -151,7 +151,7 @@ def _write(folder: Path, name: str, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Make a new name in a folder last."""
+    """Make what came into a folder, or went out of it, last."""
     with suppress(OSError):  # Windows opens no folder, and needs it not
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -168,8 +168,10 @@ def sweep(connection: sqlite3.Connection, folder: Path | None) -> None:
     try:
         for name in _strays(connection, folder):
             (folder / name).unlink(missing_ok=True)
+        _sync(folder)  # or a loss of power brings them back
         with suppress(OSError):
             folder.rmdir()
+            _sync(folder.parent)
     except OSError as exc:
         raise StoreFull(
             f"an image that was erased cannot be deleted from {folder} ({exc.strerror or exc}); "
