@@ -53,7 +53,7 @@ __all__ = [
 KEPT_BYTES = 16_000_000  # of embeddings of images seen last: eight of 448 × 448 for a 0.5B model
 MAX_SIDE = 8192  # pixels
 _STATES = 9  # vectors of a patch that are held at once (bench/LOG.md, 2026-11-25)
-_QWEN_PATCHES = 4 * 46**2  # for which libmtmd makes room at once; their images have any size
+_ANY_SIZE_PATCHES = 4 * 46**2  # for which libmtmd makes room where images have any size
 _SMALLEST_SIDE = 32  # pixels, to which an image is scaled down so that it fits the window
 _ADVICE = "give the mmproj-….gguf that was published with the model"
 # Their image tokens depend on what stands before them, or on how many images do.
@@ -433,8 +433,9 @@ def _wrong_values(header: Header) -> str:
         if entry is None and name in _MAY_LACK:
             continue
         size, most = None if entry is None else entry.value, _MAY_LACK.get(name, 1 << 16)
-        if type(size) is not int or not 1 <= size <= most:
-            return f"its clip.vision.{name} is {size!r}, and must be 1 to {most}"
+        least = int(name != "image_size")  # 0: of any size
+        if type(size) is not int or not least <= size <= most:
+            return f"its clip.vision.{name} is {size!r}, and must be {least} to {most}"
     return ""
 
 
@@ -460,8 +461,8 @@ def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, i
         for name in ("image_size", "patch_size", "embedding_length")
     )
     patches = (image // patch) ** 2
-    if "qwen" in projector_type(header):
-        patches = max(patches, _QWEN_PATCHES)
+    if not image or "qwen" in projector_type(header):
+        patches = max(patches, _ANY_SIZE_PATCHES)
     computed = _STATES * 4 * patches * width
     return {**parts, "projector": mmproj.stat().st_size + computed + KEPT_BYTES}
 
