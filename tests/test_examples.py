@@ -79,7 +79,7 @@ def test_a_photo_that_is_dropped_is_remembered_with_what_is_said_next(
     with Memory(tmp_path / "m.db", engine=FakeEngine(), embedder=embedder) as memory:
         window = runpy.run_path(str(DESKTOP))["Window"](memory)
         window.show()
-        assert qt.sendEvent(window, dropped)
+        window.dropEvent(dropped)
         assert window.page.toPlainText() == f"photo: {file}\n"
         say(window, "My new bike.")
         until(qt, window.line.isEnabled)

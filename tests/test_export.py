@@ -60,6 +60,7 @@ def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -
             "pending": 2,
             "relation": 0,
             "never_send": 1,
+            "image": 0,
         }
         assert copy.list(include_invalid=True) == full.list(include_invalid=True)
         assert copy.get(["gone"], include_deleted=True) == full.get(["gone"], include_deleted=True)

@@ -85,10 +85,10 @@ def add(
     scope: dict[str, Any],
     **given: Any,
 ) -> None:
-    """Remember each TEXT as one message; without TEXT or --image, all of standard input as one.
+    """Remember each TEXT as one message; without TEXT, all of standard input as one.
 
-    An image belongs to the last TEXT. Prints what changed: id, event, text. A time without a zone
-    is in this machine's own.
+    An image belongs to the last TEXT, or stands alone. Prints what changed: id, event, text. A time
+    without a zone is in this machine's own.
     """
     if not texts and not images:
         if stdin_is_terminal():
