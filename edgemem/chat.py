@@ -5,9 +5,9 @@ finds for a fact, much of it for an overview, what bears on a task, none for oth
 model can do (runtime/experts.py) decides how. An expert for short answers gives the facts: the
 bundled model's, beside a small one. An expert for replies and an instruct model have a
 conversation, the memories as dated notes beside the message. A smaller model quotes: an overview
-and a task are the user's own words. What the model says, and what the user only asks, is kept as a
-turn, but never searched or extracted from: neither recalled text nor an invention is remembered as
-new.
+and a task are the user's own words. One that sees is shown the image that a question is about. What
+the model says, and what the user only asks, is kept as a turn, but never searched or extracted
+from: neither recalled text nor an invention is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
+from edgemem.pipeline import sight
 from edgemem.pipeline.recall import (
     asked_at,
     bearing,
@@ -40,6 +41,7 @@ from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
 from edgemem.runtime.generation import Options
+from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
 from edgemem.stages.intent import Intent, intent
 from edgemem.stages.reply import converse, fitting, small_talk, system_text, turn_text
@@ -90,7 +92,8 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it at the door.
 
-    refused: a judge said that no memory tells it. unknown: what is said then.
+    refused: a judge said that no memory tells it. unknown: what is said then. pixels: images that
+    it is about, for a model that sees them.
     """
 
     text: str
@@ -101,6 +104,7 @@ class _Asked:
     options: Options
     refused: bool = False
     unknown: str = generation.NOTHING_FOUND
+    pixels: tuple[Pixels, ...] = ()
 
     @property
     def nothing_known(self) -> bool:
@@ -217,15 +221,19 @@ class Chat:
         if wanted.doubtful and any(hit.score >= _TOLD for hit in hits):
             wanted = replace(wanted, wants="recall")
             way = self._way(wanted, own_words=bool(options))
-        refused = self._refused(text, hits, wanted, way)
-        evidence = () if refused else self._evidence(text, hits, wanted, way)
-        reply = Reply(hits, sources(evidence), (time.perf_counter() - read) * 1e3)
+        shown, pixels = self._looked_at(images, hits, wanted)
+        refused = not pixels and self._refused(text, hits, wanted, way)
+        evidence = () if refused or pixels else self._evidence(text, hits, wanted, way)
+        context = shown or sources(evidence)
+        reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
             said = [_message(text, wanted)]
             reply.changes = self._add(said, said_at, infer="later", images=images)
         unknown = self._unknown(hits)
-        asked = _Asked(text, said_at, way, wanted, evidence, options or {}, refused, unknown)
+        asked = _Asked(
+            text, said_at, way, wanted, evidence, options or {}, refused, unknown, pixels
+        )
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -303,7 +311,8 @@ class Chat:
                 return
             own_words = bool(asked.options)
             small = self.engine.n_params < _OWN_WORDS_PARAMS and not own_words
-            if (fixed := _without_model(asked, self.instructions, small=small)) is not None:
+            fixed = None if asked.pixels else _without_model(asked, self.instructions, small=small)
+            if fixed is not None:
                 pieces.append(fixed)
                 yield fixed
                 return
@@ -394,6 +403,17 @@ class Chat:
         unseen = bool(hits) and hits[0].image is not None and hits[0].score >= relevant
         return generation.UNSEEN if unseen else generation.NOTHING_FOUND
 
+    def _looked_at(
+        self, images: Sequence[bytes | str | Path], hits: SearchResults, wanted: Intent
+    ) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
+        """The images that a question is about, for a model that sees them: those that came with it,
+        else those it recalls, with their memories."""
+        if not self.engine.sees or wanted.wants is None:
+            return (), ()
+        if images:
+            return (), sight.given(images)
+        return sight.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
+
     def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
         """What an expert answers from: what a search found, and what this conversation said that
         memory does not hold."""
@@ -421,6 +441,8 @@ class Chat:
 
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
+        if asked.pixels:
+            return sight.answer(self.engine, asked.text, asked.pixels), turn
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":

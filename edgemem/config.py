@@ -131,7 +131,8 @@ class Settings:
 
     db: the store's file, or `:memory:`. user_id: whose memories the command line works on. model,
     embedder: a name of the models' manifest, or a path. experts: the set of adapters that the model
-    works with, by name or by its folder, or `none`. reader: how the model answers and takes facts
+    works with, by name or by its folder, or `none`. mmproj: the file of a vision model's projector,
+    with which it sees images, or `none`. reader: how the model answers and takes facts
     (runtime/experts.py): `auto` by what it can do, else `expert`, `instruct` or `quote`. n_ctx:
     tokens of context window. n_threads: None lets each model choose. n_gpu_layers: -1 means all.
     context_turns: earlier turns shown to a model without experts when it takes facts from a new one
@@ -155,6 +156,7 @@ class Settings:
     model: str = "smollm2-135m-instruct-q4_1"
     embedder: str = "minilm-l6-v2-int8"
     experts: str = "open"
+    mmproj: str = NO_MODEL
     reader: Literal["auto", "expert", "instruct", "quote"] = "auto"
     n_ctx: int = 2048
     n_threads: int | None = None
@@ -255,7 +257,8 @@ def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Pa
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
         # A relative path typed by the user means the working folder, not the file's.
         value = os.path.abspath(_expanded(str(value), "the call"))
-    elif key in ("model", "embedder", "experts", "image_embedder"):  # a name, a file, or a folder
+    elif key in ("model", "embedder", "experts", "image_embedder", "mmproj"):
+        # A name, a file, or a folder.
         place = _expanded(str(value), "the call")
         is_set = (key == "experts" and place.name != str(value)) or key == "image_embedder"
         is_place = place.is_file() or (is_set and place.is_dir())

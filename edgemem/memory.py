@@ -34,7 +34,7 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.pipeline import ingest, looking, pictures, upkeep
+from edgemem.pipeline import ingest, looking, pictures, sight, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.results import (
@@ -270,9 +270,10 @@ class Memory:
     ) -> AddResults:
         """Try again what could not be extracted, if it is due (retry_now: also if it is not).
 
-        limit: at most so many pieces. Without one, images are read too (`read_images`), facts that
-        an earlier version stored get their relations, and memories that were stored while retrieval
-        was fast their token vectors.
+        Images without a caption get one from a model that sees. limit: at most so many pieces and
+        images. Without one, images are read too (`read_images`), facts that an earlier version
+        stored get their relations, and memories that were stored while retrieval was fast their
+        token vectors.
         on_progress: given how many of these are done and how many there are. Raises StoreLocked
         while another process is at it.
         """
@@ -286,6 +287,7 @@ class Memory:
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = ingest.work_off_all(self, pieces)
+            sight.caption(self, None if limit is None else limit - len(pieces))
             if limit is None:
                 upkeep.read_relations(self.store, self.fact_reader, on_progress)
                 self.read_images(on_progress=on_progress)

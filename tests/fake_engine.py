@@ -26,6 +26,8 @@ class FakeEngine:
     name = "fake"
     n_ctx = 2048
     has_chat_template = True
+    sees = False
+    mmproj = None
     notes: tuple[str, ...] = ()
     n_params = 135_000_000
     path = Path(__file__)  # no model that experts are for

@@ -6,8 +6,9 @@ KV cache, one with a sliding window, a recurrent state, or a mixture of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from ggufkit import Setting, write_gguf
@@ -63,9 +64,15 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 
 
 def write_family(
-    folder: Path, name: str, *, template: str | None = None, tags: str = "added", seed: int = 5
+    folder: Path,
+    name: str,
+    *,
+    template: str | None = None,
+    tags: str = "added",
+    seed: int = 5,
+    more: Mapping[str, Setting] = MappingProxyType({}),
 ) -> Path:
-    """The file of a family, `FAMILIES`. template: in place of its own.
+    """The file of a family, `FAMILIES`. template: in place of its own. more: settings.
 
     tags: what "<think>" and "</think>" are to the tokenizer: "added" tokens (as in Qwen3),
     "control" tokens (which have no text), or plain "text".
@@ -83,7 +90,7 @@ def write_family(
         "tokenizer.chat_template": own if template is None else template,
     }
     own_settings = {f"{name}.{key}": value for key, value in settings.items()}
-    return write_gguf(file, {**general, **own_settings, **words}, tensors)
+    return write_gguf(file, {**general, **own_settings, **words, **more}, tensors)
 
 
 # -- tokenizers ------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ def test_an_answer_begins_behind_the_thought(
     with Engine.load(
         write_family(tmp_path, name, template=template), n_threads=1, n_ctx=256
     ) as engine:
-        assert engine._vocabulary._rendered(user("Where?")).endswith(end)
+        assert engine._vocabulary._rendered(user("Where?"), []).endswith(end)
         assert bool(engine.notes) == ("think" in end)
 
 
@@ -337,7 +337,7 @@ def test_a_refused_system_message_is_the_users(
 ) -> None:
     with family(tmp_path, "gemma3") as engine:
         text = "".join(f"<start_of_turn>{turn}<end_of_turn>\n" for turn in turns)
-        rendered = engine._vocabulary._rendered(messages)
+        rendered = engine._vocabulary._rendered(messages, [])
         assert rendered == f"<bos>{text}<start_of_turn>model\n"
         assert engine._vocabulary.prompt_tokens(messages).count(2) == 1  # <bos>
         assert engine.generate(messages, max_tokens=2).completion_tokens > 0

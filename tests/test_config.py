@@ -115,8 +115,9 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
         load_settings()
     assert str(caught.value) == (
         f"Unknown setting 'topk' in {home / 'config.toml'}. Allowed: db, user_id, model, embedder, "
-        "experts, reader, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
-        "retrieval, tuned, encryption, memory_limit, image_place, cloud.base_url, cloud.model, "
+        "experts, mmproj, reader, n_ctx, n_threads, n_gpu_layers, context_turns, top_k, vectors, "
+        "retrieval, tuned, encryption, memory_limit, image_place, image_text, image_embedder, "
+        "cloud.base_url, cloud.model, "
         "cloud.api_key_env, cloud.monthly_budget, cloud.timeout_s, cloud.max_retries, "
         "cloud.max_tokens, cloud.max_tokens_name, cloud.context_tokens, cloud.compression, "
         "cloud.min_confidence, cloud.second_price, cloud.images, cloud.ask_when, "

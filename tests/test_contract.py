@@ -27,7 +27,9 @@ MAX_LINES = 700
 WALLS = {
     "sqlite3": ["store/"],
     "sqlite_utils": ["store/"],
-    "llama_cpp": ["runtime/llama.py"],
+    "llama_cpp": ["runtime/llama.py", "runtime/vision.py"],
+    "llama_cpp.llama_cpp": ["runtime/llama.py"],
+    "llama_cpp.mtmd_cpp": ["runtime/vision.py"],  # a wall in two halves: each has its own library
     "onnxruntime": ["runtime/embedder.py"],
     "tokenizers": ["runtime/embedder.py"],
     "hnswlib": ["retrieval/index.py"],

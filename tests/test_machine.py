@@ -50,7 +50,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Children:
     def stand_in(with_extra: str, without: str = LIVE) -> list[bool]:
         started: list[bool] = []
 
-        def child(file: Path, n_gpu_layers: int, extra: bool) -> list[str]:
+        def child(_module: str, _file: str, _n_gpu_layers: int, extra: bool) -> list[str]:
             started.append(extra)
             return [sys.executable, "-I", "-S", "-c", with_extra if extra else without]
 
@@ -159,7 +159,7 @@ def test_threads_wait_for_one_child(model, children):
 
 def test_the_real_child_survives_the_bundled_model(monkeypatch):
     file = find(DEFAULT_LLM)
-    command = machine._child(file, 0, True)
+    command = machine._child("llama", str(file), 0, True)
     assert command is not None and subprocess.run(command, check=False).returncode == 0
     assert extra_buffers(file) and summary() == "computes as llama.cpp was compiled"
 

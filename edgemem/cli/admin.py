@@ -28,7 +28,7 @@ from edgemem.cli.output import (
     stdin_is_terminal,
     wants_json,
 )
-from edgemem.config import Settings, config_file, load_settings, set_value, unset_value
+from edgemem.config import NO_MODEL, Settings, config_file, load_settings, set_value, unset_value
 from edgemem.errors import ConfigError, EdgememError, ModelError
 from edgemem.results import Aligned
 
@@ -57,6 +57,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) ->
     click.echo(f"edgemem {edgemem.__version__}")
     source = {row.name: row.source for row in installed()}
     named = [("model", settings.model), ("embedder", settings.embedder)]
+    if settings.mmproj != NO_MODEL:
+        named.append(("projector", settings.mmproj))
     if settings.retrieval == "careful":
         named.append(("token embedder", TOKEN_MODEL))
     for label, name in named:
@@ -134,13 +136,28 @@ def doctor(retry: bool, memory: Memory) -> None:
         with progress("Working off what is pending", None) as advance:
             changes = memory.process_pending(retry_now=True, on_progress=advance)
     pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
-    report = {**memory.doctor(), "processor": machine.summary(), "pending": pending}
+    of_here = {"processor": machine.summary(), "vision": _projector(memory.settings)}
+    report = {**memory.doctor(), **of_here, "pending": pending}
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
     print_result({"results": [report]}, [*_report_lines(report), *map(change_line, changes or ())])
     pending_note(len(pending))
     if report["problems"]:
         raise click.exceptions.Exit(1)
+
+
+def _projector(settings: Settings) -> str:
+    """What is known of the projector without loading it."""
+    from edgemem.runtime import models, vision
+
+    if settings.mmproj == NO_MODEL:
+        return "none: images are found by their words (setting `mmproj`)"
+    try:
+        file = models.find(settings.mmproj)
+        header = vision.check_projector(file, vision.width_of(models.find(settings.model)))
+    except EdgememError as exc:
+        return f"not usable: {exc}"
+    return f"{file.name} ({vision.projector_type(header)})"
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:

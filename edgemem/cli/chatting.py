@@ -27,6 +27,7 @@ from edgemem.cli.output import (
     forget_typed,
     json_option,
     licence_note,
+    mmproj_option,
     model_option,
     note,
     one_line,
@@ -82,17 +83,24 @@ MEANINGS = {
 
 @cli.command()
 @model_option
+@mmproj_option
 @experts_option
 @scope_options
 @db_option
 @json_option
-def chat(model: str | None, experts: str | None, scope: dict[str, Any], db: str | None) -> None:
+def chat(
+    model: str | None,
+    mmproj: str | None,
+    experts: str | None,
+    scope: dict[str, Any],
+    db: str | None,
+) -> None:
     """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
 
     Piped in, each line is one message. With --json each answer, and each memory of a list, is
     one line of JSON.
     """
-    settings = settings_with(model=model, experts=experts)
+    settings = settings_with(model=model, mmproj=mmproj, experts=experts)
     licence_note(settings)
     passphrase = offer_vault(db, settings)
     tune_first(settings)

@@ -46,6 +46,7 @@ __all__ = [
     "json_option",
     "licence_note",
     "memory_option",
+    "mmproj_option",
     "model_option",
     "move_typed",
     "no_memory",
@@ -167,6 +168,11 @@ experts_option = click.option(
     "--experts",
     metavar="NAME",
     help="The model's experts: a set's name or folder, or none.  [default: setting `experts`]",
+)
+mmproj_option = click.option(
+    "--mmproj",
+    metavar="FILE",
+    help="A vision model's projector: images are seen.  [default: setting `mmproj`]",
 )
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 

@@ -376,6 +376,7 @@ def train() -> None:
     "--valid-examples", type=click.IntRange(1), default=64, show_default=True,
     help="Most examples that a validation reads, drawn at random.",
 )  # fmt: skip
+@click.option("--mmproj", type=PATH, help="The base model's projector, for questions about images.")
 @click.option("--init", type=PATH, help="Begin from this adapter; it may have fewer layers.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
@@ -389,7 +390,7 @@ def train() -> None:
 @json_option
 def train_run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
-    init: Path | None, resume: bool, **plan: Any,
+    mmproj: Path | None, init: Path | None, resume: bool, **plan: Any,
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
 
@@ -406,8 +407,9 @@ def train_run(
     base = find(model or load_settings().model)
     with _shown() as report:
         outcome = trainer.train(
-            stage, base, learn, judge, out, planned, init=init, resume=resume, report=report
-        )
+            stage, base, learn, judge, out, planned,
+            mmproj=mmproj, init=init, resume=resume, report=report,
+        )  # fmt: skip
     made = {"stage": stage, "out": str(out), **asdict(planned), **asdict(outcome)}
     how = {
         "out": out.name,

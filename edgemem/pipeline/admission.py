@@ -15,11 +15,12 @@ from edgemem.budget import Choice, Plan, admit
 from edgemem.config import NO_MODEL, Settings
 from edgemem.errors import ModelNotFound
 from edgemem.retrieval.index import CROSSOVER
-from edgemem.runtime import experts, llama, models, tune
+from edgemem.runtime import experts, models, tune
 from edgemem.runtime.embedder import embedder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.runtime.image_embedder import image_embedder_bytes
 from edgemem.runtime.tokens import MODEL, token_embedder_bytes
+from edgemem.runtime.vision import engine_bytes
 
 __all__ = ["LIBRARIES_BYTES", "index_bytes", "plan", "predict"]
 
@@ -64,14 +65,15 @@ def predict(
     with suppress(ModelNotFound):
         if engine is not None:
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
-            own = llama.engine_bytes(engine.path, loaded)
+            own = engine_bytes(engine.path, engine.mmproj, loaded)
             of_engine = lambda choice: own  # noqa: E731
             adapters = engine.memory()["adapters"]
         else:
             file, _, _ = tune.choose_file(
                 settings.model, tuned=settings.tuned == "on", n_gpu_layers=settings.n_gpu_layers
             )
-            of_engine = partial(llama.engine_bytes, file)
+            projector = None if settings.mmproj == NO_MODEL else models.find(settings.mmproj)
+            of_engine = partial(engine_bytes, file, projector)
             adapters = _adapter_bytes(settings.experts, file)
     with suppress(ModelNotFound):
         embedder = embedder_bytes(models.find(settings.embedder))

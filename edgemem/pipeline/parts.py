@@ -115,6 +115,7 @@ class Parts:
                 s, plan = self.settings, self.plan
                 engine = Engine.load(
                     s.model,
+                    mmproj=None if s.mmproj == NO_MODEL else s.mmproj,
                     n_ctx=s.n_ctx if plan is None else plan.choice.n_ctx,
                     n_threads=s.n_threads,
                     n_gpu_layers=s.n_gpu_layers,
@@ -130,6 +131,13 @@ class Parts:
                     raise
                 self._engine = engine
             return self._engine
+
+    @property
+    def sees(self) -> bool:
+        """Whether the language model sees images, or will once it is loaded."""
+        with self._lock:
+            engine = self._engine
+            return self.settings.mmproj != NO_MODEL if engine is None else engine.sees
 
     def judge(self) -> Engine | None:
         """The bundled model with its experts, beside another that talks: it has learned to answer

@@ -26,7 +26,7 @@ from edgemem.store import NewMemory, StoredTurn, Transaction, images
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["Photo", "described", "photos", "set_read", "store"]
+__all__ = ["Photo", "described", "photos", "set_caption", "set_read", "store"]
 
 MAX_CAPTION_CHARS = 500
 
@@ -158,5 +158,31 @@ def set_read(
                 memory=words,
                 search_text=indexed,
                 vectors=chunks,
+                updated_at=utc_now(),
+            )
+
+
+def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
+    """Let a memory call its image so. An empty caption says that none was found, and is shown
+    nowhere. Raises StoreError if the memory is not there any more."""
+    held, embedder = memory.store, memory.embedder
+    item = held.get([memory_id]).get(memory_id)
+    seen = None if item is None or item.image is None else images.image(held, item.image.id)
+    if item is None or seen is None:
+        raise StoreError(f"there is no image of the memory {memory_id!r:.80}; it may be erased")
+    caption = caption[:MAX_CAPTION_CHARS]
+    speaker = next((turn.name for turn in held.turns(item.sources).values()), None)
+    when = item.valid_from or item.created_at
+    words = described(replace(seen, caption=caption, caption_by=by), when)
+    indexed = search_text(words, speaker=speaker, when=when)
+    vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
+    with memory._writing(embedder) as tx:
+        tx.set_caption(memory_id, caption, by)
+        if caption:
+            tx.update_memory(
+                memory_id,
+                memory=words,
+                search_text=indexed,
+                vectors=vectors,
                 updated_at=utc_now(),
             )

@@ -39,7 +39,8 @@ from edgemem.runtime.generation import (
 )
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Keyed, Prefixes
-from edgemem.runtime.vocabulary import CLOSED, Prompt, Vocabulary
+from edgemem.runtime.vision import Seen, Vision, check_projector, engine_bytes
+from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Vocabulary
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream", "build_info"]
 
@@ -61,6 +62,7 @@ class Engine:
         flash_attention: bool,
         prefix_bytes: int,
         buffers: Mapping[str, int],
+        vision: Vision | None = None,
     ) -> None:
         lib = llama.library()
         self._lib, self._model, self._context = lib, model, context
@@ -74,7 +76,8 @@ class Engine:
         self.n_gpu_layers, self.flash_attention = n_gpu_layers, flash_attention
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
-        self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch)
+        self._vision = vision
+        self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch, vision)
         self._switch_s = 0.0
         self.plan: Plan | None = None  # what a memory limit has made of it
 
@@ -83,6 +86,7 @@ class Engine:
         cls,
         path: str | os.PathLike[str] | None = None,
         *,
+        mmproj: str | os.PathLike[str] | None = None,
         n_ctx: int = 2048,
         n_threads: int | None = None,
         n_threads_batch: int | None = None,
@@ -95,6 +99,7 @@ class Engine:
         """Load a GGUF model.
 
         path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
+        mmproj: the file of a vision model's projector; with it, prompts may hold images.
         n_ctx: tokens that a prompt and its answer may have together (rounded up to 256).
         prefix_bytes: memory for the KV of stages that take turns, beside that of the one that
         runs; 0 keeps none.
@@ -118,21 +123,39 @@ class Engine:
         file, threads, threads_batch = tune.choose_file(
             path, tuned=tuned, n_gpu_layers=n_gpu_layers
         )
+        projector = None if mmproj is None else models.find(mmproj)
         plan = None
         if memory_limit_bytes is not None:
             wanted = Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes)
-            plan = admit(wanted, partial(llama.engine_bytes, file), memory_limit_bytes)
+            plan = admit(wanted, partial(engine_bytes, file, projector), memory_limit_bytes)
             n_ctx, prefix_bytes = plan.choice.n_ctx, plan.choice.prefix_bytes
+        if projector is not None:
+            check_projector(projector)
+            machine.survives(file, projector, n_gpu_layers)
+        threads_batch = n_threads_batch or n_threads or threads_batch
+        vision = None
         with llama.counted_buffers() as buffers:
             model, context = llama.open_model(
                 file,
                 n_ctx=n_ctx,
                 n_threads=n_threads or threads,
-                n_threads_batch=n_threads_batch or n_threads or threads_batch,
+                n_threads_batch=threads_batch,
                 n_gpu_layers=n_gpu_layers,
                 flash_attention=flash_attention,
             )
-        engine = cls(model, context, file, n_gpu_layers, flash_attention, prefix_bytes, buffers)
+            try:
+                if projector is not None:
+                    vision = Vision(
+                        model, context, projector,
+                        n_threads=threads_batch, n_gpu_layers=n_gpu_layers,
+                    )  # fmt: skip
+            except BaseException:
+                llama.library().llama_free(context)
+                llama.library().llama_model_free(model)
+                raise
+        engine = cls(
+            model, context, file, n_gpu_layers, flash_attention, prefix_bytes, buffers, vision
+        )
         engine.plan = plan
         return engine
 
@@ -152,18 +175,38 @@ class Engine:
         return self._vocabulary.has_chat_template
 
     @property
+    def sees(self) -> bool:
+        """Whether prompts may hold images."""
+        return self._vision is not None
+
+    @property
+    def mmproj(self) -> Path | None:
+        """The projector's file, if there is one."""
+        return None if self._vision is None else self._vision.path
+
+    @property
+    def images_in_order(self) -> bool:
+        """Whether it reads an image's tokens one after the other, as it does text."""
+        return self._vision is not None and self._vision.causal and not self._vision.mrope
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is turned off for this model, and why, in sentences; nothing for most."""
-        return (*self._prefixes.notes, *self._vocabulary.notes())
+        of_images = self._vision.notes if self._vision is not None else ()
+        return (*self._prefixes.notes, *of_images, *self._vocabulary.notes())
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part: weights (of the file, mapped), kv and compute and output (buffers of
-        the context), adapters, prefixes (kept for stages that do not run)."""
-        return {
+        the context), adapters, prefixes (kept for stages that do not run), projector (its weights,
+        and the embeddings of images seen last)."""
+        parts = {
             **self._fixed,
             "adapters": sum(adapter.bytes for adapter in self._adapters.all()),
             "prefixes": self._prefixes.bytes,
         }
+        if self._vision is not None:
+            parts["projector"] = self._vision.bytes + self._vision.kept_bytes
+        return parts
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text, without BOS. special: read control tokens written in the text.
@@ -174,7 +217,34 @@ class Engine:
 
     def count_tokens(self, prompt: Prompt) -> int:
         """Tokens of a prompt as `generate` would send it."""
-        return len(self._vocabulary.prompt_tokens(prompt))
+        return len(self._read(prompt)[0])
+
+    def embeddings(self, pixels: Pixels) -> tuple[list[int], list[NDArray[np.float32]]]:
+        """An image's tokens in a prompt, and the embeddings of those below 0, part by part.
+
+        pixels: (height, width, 3) uint8; each embedding (n, n_embd) float32. Errors as `stream`.
+        """
+        vision = self._vision
+        if vision is None:
+            raise ModelError(NO_PROJECTOR.format(self.path.name))
+        picture = vision.see(pixels, self.n_ctx // 2)
+        with self._mine():
+            return picture.tokens, vision.embeddings(picture)
+
+    def _read(self, prompt: Prompt) -> tuple[list[int], list[Seen]]:
+        """A prompt's tokens, and the images of it: to be held until it is decoded.
+
+        All of them together take at most half of the window, if they can be scaled down to that.
+        """
+        pictures: list[Seen] = []
+
+        def see(pixels: Pixels, count: int) -> list[int]:
+            assert self._vision is not None
+            pictures.append(self._vision.see(pixels, self.n_ctx // 2 // count))
+            return pictures[-1].tokens
+
+        sees = see if self._vision is not None else None
+        return self._vocabulary.prompt_tokens(prompt, sees), pictures
 
     def token_offsets(self, text: str) -> NDArray[np.int64]:
         """(n, 2) characters [start, end) of each token of a text, in order.
@@ -281,7 +351,7 @@ class Engine:
         adapters is not kept). They hold what the text says: none of the user's belongs into it.
         Returns the tokens that are held now. Raises as `stream` does.
         """
-        tokens = self._vocabulary.prompt_tokens(beginning)
+        tokens, pictures = self._read(beginning)
         check_length(len(tokens), 1, self.n_ctx)
         with self._mine():
             prompt = self._prefixes.keepable(self._keyed(stage, tokens))
@@ -297,6 +367,7 @@ class Engine:
                 self._prefixes.decode(prompt[len(self._prefixes.held) :])
                 prefixes.write(folder, what, self._prefixes.state())
             self._prefixes.keep()
+        del pictures
         return len(prompt)
 
     def _described(self, prompt: Sequence[Keyed]) -> dict[str, Any] | None:
@@ -317,6 +388,8 @@ class Engine:
         memory back, and what the switching of adapters has freed."""
         with self._mine():
             self._prefixes.clear()
+            if self._vision is not None:
+                self._vision.forget()
             machine.give_back()
 
     def expert(self, stage: str) -> bool:
@@ -337,6 +410,7 @@ class Engine:
         """Start an answer and yield its text piece by piece.
 
         prompt: chat messages ({"role", "content"}, through the GGUF's template) or a plain string.
+        A content, or the string, may be a list of texts and images (height, width, 3) of uint8.
         max_tokens: most tokens of the answer; None (the default) is what the window leaves.
         temperature: 0 (the default) takes the likeliest token. top_p: 0.95 by default.
         repeat_penalty: 1 by default, which is none. seed: 0 by default. stop: texts that end the
@@ -354,12 +428,12 @@ class Engine:
         cut); ModelError when closed.
         """
         asked = Request(**options)
-        tokens = self._vocabulary.prompt_tokens(prompt)
+        tokens, pictures = self._read(prompt)
         check_length(len(tokens), asked.max_tokens or 1, self.n_ctx)
         sampler = Sampler(asked, self._lib, self._vocabulary)
         # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
         itself: list[weakref.ref[Generator[str, None, Generation]]] = []
-        pieces = self._run(itself, asked, tokens, sampler)
+        pieces = self._run(itself, asked, tokens, pictures, sampler)
         itself.append(weakref.ref(pieces))
         return Stream(pieces)
 
@@ -368,6 +442,7 @@ class Engine:
         itself: list[weakref.ref[Generator[str, None, Generation]]],
         asked: Request,
         tokens: list[int],
+        pictures: list[Seen],
         sampler: Sampler,
     ) -> Generator[str, None, Generation]:
         deadline_s = math.inf if asked.deadline_s is None else asked.deadline_s
@@ -387,6 +462,7 @@ class Engine:
             prompt = self._keyed(asked.stage, tokens)
             cached = self._prefixes.enter(asked.stage, prompt)
             ended = self._prefixes.decode(prompt[cached:], over)
+            pictures.clear()
             limit = asked.max_tokens or self.n_ctx - len(tokens)
             answer, said = sampler.answer, Said(asked)
             with sampler.following_schema():
@@ -483,6 +559,8 @@ class Engine:
                 return
             self._vocabulary.close()
             self._prefixes.close()
+            if self._vision is not None:
+                self._vision.close()
             self._lib.llama_free(self._context)
             self._lib.llama_model_free(self._model)
             self._context = self._model = None

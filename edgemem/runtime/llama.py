@@ -1,7 +1,8 @@
 """llama.cpp as a library: loaded once, quiet, its refusals turned into our errors.
 
-The only importer of llama_cpp. It makes models, contexts, chat templates and grammars, tells what a
-model will take in memory before it is loaded, and unpacks a file's tensors to float32.
+The only importer of llama_cpp, but for its libmtmd (vision.py). It makes models, contexts, chat
+templates and grammars, tells what a model will take in memory before it is loaded, and unpacks a
+file's tensors to float32.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ __all__ = [
     "grammar",
     "last_errors",
     "library",
+    "log_callback",
     "open_model",
     "open_vocabulary",
     "tensor_type",
@@ -88,6 +90,12 @@ def library() -> Any:
         lib.llama_backend_init()
         _loaded.extend((lib, log))
         return lib
+
+
+def log_callback() -> Any:
+    """What keeps llama.cpp's log, for those of its libraries that have a log of their own."""
+    library()
+    return _loaded[1]
 
 
 def forget_errors() -> None:

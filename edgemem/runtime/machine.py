@@ -39,6 +39,7 @@ __all__ = [
     "processor",
     "read_cached",
     "summary",
+    "survives",
     "write_cached",
 ]
 
@@ -49,8 +50,8 @@ _HEAD = 1 << 16  # bytes of a model that tell its form, beside its size
 _FATAL = {"SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP"}
 _INTERRUPTED = 0xC000013A  # Windows: Ctrl-C
 _PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from edgemem.runtime import llama; "
-    "llama.try_out(sys.argv[2], int(sys.argv[3]), bool(int(sys.argv[4])))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from edgemem.runtime import {0}; "
+    "{0}.try_out(*json.loads(sys.argv[2]))"
 )
 _NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 
@@ -118,6 +119,25 @@ def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
         return _known[key]
 
 
+def survives(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
+    """Raise ModelError if libmtmd dies of a projector beside a model. Tries it out if that is not
+    yet known."""
+    key = f"{_machine()} {_form(file, n_gpu_layers)}+{_form(mmproj, n_gpu_layers)}"
+    with _lock:
+        kept = _verdicts()
+        if key in _known or key in kept:
+            return
+        status = _status(_child("vision", str(file), str(mmproj), n_gpu_layers))
+        if status is not None and (killer := _killer(status)) is not None:
+            raise ModelError(
+                f"libmtmd dies ({killer}) of the projector {mmproj} beside {file}: it is damaged, "
+                "or of another model; give the mmproj-….gguf that was published with the model"
+            )
+        if status == 0:
+            _known[key] = kept[key] = True
+            write_cached(_FILE, kept, _KEPT)
+
+
 def summary() -> str:
     """What is known of this processor, in a sentence or two."""
     here = [yes for key, yes in {**_verdicts(), **_known}.items() if key.split()[0] == _machine()]
@@ -134,10 +154,10 @@ def summary() -> str:
 def _try(file: Path, n_gpu_layers: int) -> bool | None:
     """With extra buffers, or without. None if no child could be started, or it had another reason
     to end."""
-    status = _status(_child(file, n_gpu_layers, True))
+    status = _status(_child("llama", str(file), n_gpu_layers, True))
     if status is None or _killer(status) is None:
         return True if status == 0 else None
-    killer = _killer(_status(_child(file, n_gpu_layers, False)) or 0)
+    killer = _killer(_status(_child("llama", str(file), n_gpu_layers, False)) or 0)
     if killer is None:
         return False
     raise ModelError(
@@ -147,13 +167,14 @@ def _try(file: Path, n_gpu_layers: int) -> bool | None:
     )
 
 
-def _child(file: Path, n_gpu_layers: int, extra: bool) -> list[str] | None:
-    """The child's command line; None where this program is no Python interpreter."""
+def _child(module: str, *arguments: str | int) -> list[str] | None:
+    """The command line of a child that runs `try_out` of a module of this room; None where this
+    program is no Python interpreter."""
     program = Path(sys.executable or "")
     if getattr(sys, "frozen", False) or not program.stem.lower().startswith(("python", "pypy")):
         return None
-    arguments = [json.dumps(sys.path), str(file), str(n_gpu_layers), str(int(extra))]
-    return [str(program), "-I", "-c", _PROGRAM, *arguments]
+    given = [json.dumps(sys.path), json.dumps(arguments)]
+    return [str(program), "-I", "-c", _PROGRAM.format(module), *given]
 
 
 def _status(command: list[str] | None) -> int | None:

@@ -20,6 +20,8 @@ What is reused must equal what a fresh context would compute, bit for bit:
   are not kept.
 - A recurrent state (Mamba, RWKV; a hybrid's layers) cannot give up its last tokens. It is reused
   only by a prompt that goes on where it ends: `warm` keeps such states.
+- An image is decoded whole, as llama.cpp's libmtmd cuts it into parts; each of its tokens is a
+  number that no other image has (vision.py). So a beginning ends before an image or behind it.
 - llama.cpp saves of a sliding window only what the next token sees. A state of more tokens than
   the window has came back with other logits, and nothing refused it; so none is kept. In the
   context the window's cache has its full size (llama.py), and any tail may be cut.
@@ -47,12 +49,14 @@ from edgemem import cachefile
 from edgemem.errors import ModelError
 from edgemem.runtime import llama
 from edgemem.runtime.generation import Reason
+from edgemem.runtime.vision import Vision, part_of, places
 
 __all__ = ["Keyed", "Prefixes", "describe", "read", "write"]
 
 MAX_FILES = 12
 
-Keyed = tuple[int, int]  # a token, and the number of the adapter set that computes it
+# A token (below 0: of an image), and the number of the adapter set that computes it.
+Keyed = tuple[int, int]
 _Slot = tuple[str, int]  # a stage, and the set of its prompt's last token
 
 
@@ -60,13 +64,20 @@ class Prefixes:
     """Which tokens the context holds, and what other stages left. Not thread-safe.
 
     budget_bytes: how much is kept for stages that do not run; the least recently used goes first.
-    use: switches to an adapter set. held: what the sequence in the context consists of.
+    use: switches to an adapter set. vision: decodes images, if the model sees any. held: what the
+    sequence in the context consists of.
     """
 
     def __init__(
-        self, lib: Any, context: Any, budget_bytes: int, use: Callable[[int], object]
+        self,
+        lib: Any,
+        context: Any,
+        budget_bytes: int,
+        use: Callable[[int], object],
+        vision: Vision | None = None,
     ) -> None:
         self._lib, self._context, self._budget, self._use = lib, context, budget_bytes, use
+        self._vision = vision
         self._memory = lib.llama_get_memory(context)
         model = lib.llama_get_model(context)
         self._cuttable = not (
@@ -78,6 +89,7 @@ class Prefixes:
         self._reusable = 0  # of `held`
         self._saved: OrderedDict[_Slot, tuple[list[Keyed], NDArray[np.uint8]]] = OrderedDict()
         self.held: list[Keyed] = []
+        self._next = 0  # position of the token after `held`
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -119,9 +131,10 @@ class Prefixes:
 
     def keepable(self, beginning: Sequence[Keyed]) -> Sequence[Keyed]:
         """As much of what prompts begin with as may be kept, and gone on from."""
-        if not self._cuttable and len(beginning) > 2:
-            beginning = beginning[:-2]  # which may be other tokens where a text goes on
-        return beginning[: self._window or None]
+        length = len(beginning)
+        if not self._cuttable and length > 2:
+            length -= 2  # which may be other tokens where a text goes on
+        return beginning[: _between_images(beginning, min(length, self._window or length))]
 
     def keep(self) -> None:
         """Put a copy of a beginning aside, if the prompt that goes on from it destroys it."""
@@ -167,11 +180,17 @@ class Prefixes:
             if done and (reason := over()) is not None:
                 return reason
             self._use(part[0][1])
+            if part[0][0] < 0:
+                assert self._vision is not None
+                self._vision.decode(part[0][0], self._next)
+                self._append(part)
+                done += len(part)
+                continue
             batch = self._batch
             batch.n_tokens = len(part)
             for i, (token, _) in enumerate(part):
                 batch.token[i] = token
-                batch.pos[i] = len(self.held) + i
+                batch.pos[i] = self._next + i
                 batch.n_seq_id[i] = 1
                 batch.seq_id[i][0] = 0
                 batch.logits[i] = every or done + i == len(tokens) - 1
@@ -181,9 +200,13 @@ class Prefixes:
                     f"llama.cpp failed to decode {len(part)} tokens at position {len(self.held)} "
                     f"(status {status}; {llama.last_errors('no reason given')})"
                 )
-            self.held.extend(part)
+            self._append(part)
             done += len(part)
         return None
+
+    def _append(self, part: Sequence[Keyed]) -> None:
+        self.held.extend(part)
+        self._next += _positions(part)
 
     def state(self) -> NDArray[np.uint8]:
         """What the context holds, as llama.cpp writes it; empty if it cannot."""
@@ -196,7 +219,7 @@ class Prefixes:
         """Put a state in place of what the context holds; whether llama.cpp took it."""
         self._clear()
         if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
-            self.held = list(held)
+            self._append(held)
             if self._whole():
                 return True
         self._clear()
@@ -221,8 +244,10 @@ class Prefixes:
 
     def _cut(self, length: int) -> None:
         """Keep the first tokens only. Always asks: an interrupted decode left more than `held`."""
-        del self.held[length:]
-        removed = self._lib.llama_memory_seq_rm(self._memory, 0, len(self.held), -1)
+        if length < len(self.held):
+            del self.held[_between_images(self.held, length) :]
+            self._next = _positions(self.held)
+        removed = self._lib.llama_memory_seq_rm(self._memory, 0, self._next, -1)
         if not (removed and self._whole()):
             self._clear()
 
@@ -230,8 +255,11 @@ class Prefixes:
         """Whether llama.cpp has every token of `held` and no other."""
         first = self._lib.llama_memory_seq_pos_min(self._memory, 0)
         last = self._lib.llama_memory_seq_pos_max(self._memory, 0)
+        end = self._next - 1
+        if self.held and self._vision is not None:
+            end = self._vision.last_position(self.held[-1][0], self._next)
         # Of a recurrent state only the last position is told.
-        return last == len(self.held) - 1 and (first <= 0 or not self._cuttable)
+        return last == end and (first <= 0 or not self._cuttable)
 
     def _usable(self, held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
         """How much of what is held a prompt may begin with: all or nothing if it cannot be cut."""
@@ -250,14 +278,17 @@ class Prefixes:
             self._saved.popitem(last=False)
 
     def _clear(self) -> None:
-        self.held = []
+        self.held, self._next = [], 0
         self._lib.llama_memory_clear(self._memory, False)
 
 
 def _runs(prompt: Sequence[Keyed]) -> Iterator[tuple[int, int]]:
-    """Where each run of tokens of one set begins and ends."""
+    """Where each run of tokens of one set begins and ends; each part of an image is its own."""
     start = 0
-    for _, run in groupby(prompt, key=itemgetter(1)):
+    by: Callable[[Keyed], object] = itemgetter(1)  # quick, and enough for text
+    if _shows_images(prompt):
+        by = lambda keyed: (keyed[1], part_of(keyed[0]))  # noqa: E731
+    for _, run in groupby(prompt, key=by):
         end = start + sum(1 for _ in run)
         yield start, end
         start = end
@@ -270,8 +301,28 @@ def _reusable(held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
         if ours != theirs:
             break
         common += 1
+    common = _between_images(prompt, common)
     alone = any(start < common == end - 1 for start, end in _runs(prompt))
     return common - alone
+
+
+def _shows_images(tokens: Sequence[Keyed]) -> bool:
+    return bool(tokens) and min(tokens)[0] < 0
+
+
+def _positions(tokens: Sequence[Keyed]) -> int:
+    """How many positions tokens take; fewer than there are where images have two dimensions."""
+    if not _shows_images(tokens):
+        return len(tokens)
+    return sum(places(token) for token, _ in tokens)
+
+
+def _between_images(prompt: Sequence[Keyed], length: int) -> int:
+    """The longest beginning of at most that length that holds no image in part."""
+    part = part_of(prompt[length][0]) if length < len(prompt) else 0
+    while part and length and part_of(prompt[length - 1][0]) == part:
+        length -= 1
+    return length
 
 
 def _sound(prompt: Sequence[Keyed]) -> int:
@@ -280,8 +331,14 @@ def _sound(prompt: Sequence[Keyed]) -> int:
 
 
 def _batches(tokens: Sequence[Keyed]) -> Iterator[Sequence[Keyed]]:
-    """Runs of one set, cut at N_BATCH, none of them a single token if it can be helped."""
+    """Runs of one set, cut at N_BATCH, none of them a single token if it can be helped.
+
+    An image's are not cut: libmtmd decodes it.
+    """
     for start, end in _runs(tokens):
+        if tokens[start][0] < 0:
+            yield tokens[start:end]
+            continue
         while start < end:
             size = min(llama.N_BATCH, end - start)
             if end - start == llama.N_BATCH + 1:
@@ -306,8 +363,11 @@ def describe(
     """What makes up a prompt's KV, in words that mean the same in another process.
 
     members: the (sha256, scale) of each adapter of a set. None for a mixture: llama.cpp adds its
-    members up in an order that depends on their addresses.
+    members up in an order that depends on their addresses. None where it shows an image, whose
+    numbers are this process's.
     """
+    if _shows_images(prompt):
+        return None
     sets = {number: [list(member) for member in members(number)] for _, number in prompt}
     if any(len(found) > 1 for found in sets.values()):
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,27 @@ from edgemem.errors import InputError, ModelError
 from edgemem.inputs import THOUGHT_TAGS, utf8
 from edgemem.runtime import llama
 
-__all__ = ["CLOSED", "Prompt", "Tokenizer", "Vocabulary", "vocabulary_of"]
+__all__ = [
+    "CLOSED",
+    "NO_PROJECTOR",
+    "Content",
+    "Pixels",
+    "Prompt",
+    "Tokenizer",
+    "Vocabulary",
+    "vocabulary_of",
+]
 
-Prompt = str | Sequence[Mapping[str, str]]
+Pixels = NDArray[np.uint8]
+"""An image: (height, width, 3), red, green and blue."""
+Content = str | Sequence[str | Pixels]
+Prompt = Content | Sequence[Mapping[str, Content]]
 
 CLOSED = "the engine is closed; load it again with Engine.load(...)"
+NO_PROJECTOR = (
+    "{} was loaded without a projector, so it sees no images; load it with the mmproj file of the "
+    "same model: Engine.load(path, mmproj=...)"
+)
 
 # Names of the patterns by which llama.cpp cuts a text into pieces, each of which becomes tokens for
 # itself. In these a space between other characters always begins a piece.
@@ -34,6 +50,7 @@ _SPACE_BEGINS = frozenset({b"gpt-2", b"llama-bpe", b"qwen2", b"smollm"})
 _BEFORE_WORD = re.compile(r" (?<=\S )(?=\S)")
 _MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # that are remembered
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4  # bits of llama_token_attr
+_IMAGE = "<__media__>"  # where an image stands in a text; what a user writes so is defused
 
 
 class Vocabulary:
@@ -136,14 +153,32 @@ class Vocabulary:
             raise ModelError(f"llama.cpp could not tokenize a text of {len(data)} bytes")
         return list(out[:n])
 
-    def prompt_tokens(self, prompt: Prompt) -> list[int]:
-        """All tokens of a prompt, at least one, with BOS if the model wants it."""
-        text = self._defused(prompt) if isinstance(prompt, str) else self._rendered(prompt)
-        tokens = self.tokenize(text, special=True)
+    def prompt_tokens(
+        self, prompt: Prompt, see: Callable[[Pixels, int], list[int]] | None = None
+    ) -> list[int]:
+        """All tokens of a prompt, at least one, with BOS if the model wants it.
+
+        see: gives the tokens of an image, told how many there are. Raises ModelError where there is
+        one and no `see`; InputError on an empty prompt, and on one that ends in an image.
+        """
+        images: list[Pixels] = []
+        first, *rest = self._text(prompt, images).split(_IMAGE)
+        tokens = self.tokenize(first, special=True)
         if self._bos is not None and tokens[:1] != [self._bos]:  # most templates write it
             tokens.insert(0, self._bos)
-        if not tokens:
-            raise InputError("the prompt is empty; give at least one character")
+        if len(rest) != len(images):
+            raise ModelError(
+                f"the chat template of {self._name} shows {len(rest)} of {len(images)} images; use "
+                "another model"
+            )
+        for image, text in zip(images, rest, strict=True):
+            if see is None:
+                raise ModelError(NO_PROJECTOR.format(self._name))
+            tokens += see(image, len(images)) + self.tokenize(text, special=True)
+        if not tokens or tokens[-1] < 0:
+            raise InputError(
+                "the prompt is empty, or ends in an image; give at least one character at its end"
+            )
         return tokens
 
     def ends(self, token: int) -> bool:
@@ -241,12 +276,25 @@ class Vocabulary:
             for t, attribute in enumerate(attributes)
             if attribute & _CONTROL or self.ends(t)
         )
-        return re.compile("|".join(re.escape(t) for t in texts if len(t) > 1) or r"(?!)")
+        return re.compile("|".join(re.escape(t) for t in (_IMAGE, *texts) if len(t) > 1))
 
-    def _defused(self, text: str) -> str:
-        return self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", text)
+    def _text(self, prompt: Prompt, images: list[Pixels]) -> str:
+        """A prompt as one text, with a mark for each image, which is appended to `images`."""
+        if isinstance(prompt, str) or any(not isinstance(part, Mapping) for part in prompt):
+            return self._defused(prompt, images)  # type: ignore[arg-type]
+        return self._rendered(prompt, images)  # type: ignore[arg-type]
 
-    def _rendered(self, prompt: Sequence[Mapping[str, str]]) -> str:
+    def _defused(self, content: Content, images: list[Pixels]) -> str:
+        parts = [content] if isinstance(content, str) else content
+        images += [part for part in parts if not isinstance(part, str)]
+        return "".join(
+            self._control.sub(lambda m: f"{m[0][0]} {m[0][1:]}", part)
+            if isinstance(part, str)
+            else _IMAGE
+            for part in parts
+        )
+
+    def _rendered(self, prompt: Sequence[Mapping[str, Content]], images: list[Pixels]) -> str:
         if self._template is None:
             raise ModelError(
                 f"{self._name} has {self._no_template}, so it takes a plain string, not messages; "
@@ -260,7 +308,7 @@ class Vocabulary:
                 raise InputError(
                     f"a message has the keys {sorted(message)}; it needs 'role' and 'content'"
                 )
-        messages = [{k: self._defused(v) for k, v in m.items()} for m in prompt]
+        messages = [{k: self._defused(v, images) for k, v in m.items()} for m in prompt]
         try:
             try:
                 return self._render(messages)

@@ -6,8 +6,8 @@ log-probabilities and no penalties; temperature is 0 unless given. With `user`, 
 with that user's memory; an instruct model follows the sampling settings and the system message,
 the answers of another model are short and take neither.
 
-With `user`, images of the last message are remembered with it; the model does not see them. Those
-of earlier ones were. Without `user` an image is refused.
+With `user`, images of the last message are remembered with it, and a model with a projector is
+shown them. Those of earlier ones were. Without `user` an image is refused.
 
 With `user`, the last message goes through Chat: recall, then the message is stored, then the
 answer is made, and stored before its end is told. Nothing is sent before its first piece, so a 200
@@ -111,8 +111,8 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     messages, images = _messages(body)
     if user is None and images:
         raise Refusal(
-            "without user, the model is shown an image, and this one cannot see; give user to "
-            "have it remembered",
+            "without user, no image is shown to the model; give user to have it remembered, and "
+            "shown to a model with a projector",
             param="messages",
         )
     if user is not None and messages[-1]["role"] != "user":

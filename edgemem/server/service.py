@@ -35,6 +35,7 @@ from edgemem.errors import (
     StoreLocked,
 )
 from edgemem.memory import Memory
+from edgemem.pipeline import sight
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
 
@@ -477,7 +478,8 @@ class Service:
         """Take facts from the oldest turn that is due; the seconds until another look is due."""
         memory = self.memory
         try:
-            if memory.store.pending(EXTRACT, due_before=utc_now(), limit=1):
+            waiting = memory.store.pending(EXTRACT, due_before=utc_now(), limit=1)
+            if waiting or sight.waits(memory):
                 memory.process_pending(1)
                 return 0.0
         except EdgememError:

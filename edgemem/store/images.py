@@ -40,6 +40,7 @@ __all__ = [
     "lines",
     "link",
     "looks",
+    "of_turns",
     "problems",
     "set_caption",
     "set_embedding",
@@ -48,6 +49,7 @@ __all__ = [
     "sweep",
     "take_in",
     "text_of",
+    "uncaptioned",
     "unread",
     "without_embedding",
 ]
@@ -296,6 +298,25 @@ def _lines(boxes: str) -> list[ImageLine]:
         ImageLine(row["text"], row["confidence"], tuple((x, y) for x, y in row["box"]))
         for row in json.loads(boxes)
     ]
+
+
+def of_turns(store: Store, turns: Iterable[str]) -> dict[str, list[str]]:
+    """The ids of the images that came with turns (their ids), by turn, oldest first."""
+    rows = store.select(
+        f"SELECT t.id, l.image FROM {_ALIVE} JOIN memory_sources s ON s.memory = m.rowid "
+        f"JOIN turns t ON t.rowid = s.turn WHERE t.id {LISTED} ORDER BY m.rowid",
+        as_json(turns),
+    )
+    found: dict[str, list[str]] = {}
+    for turn, image_id in rows:
+        found.setdefault(turn, []).append(image_id)
+    return found
+
+
+def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
+    """Memories, oldest first, that call their image nothing: their ids, and the images'."""
+    sql = f"SELECT m.id, l.image FROM {_ALIVE} WHERE l.caption IS NULL ORDER BY m.rowid LIMIT ?"
+    return [(row[0], row[1]) for row in store.select(sql, limit)]
 
 
 def _picture(row: tuple[Any, ...], data: bytes) -> Picture:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from edgemem.config import require
 from edgemem.errors import StoreLocked
-from edgemem.pipeline.upkeep import read_relations
+from edgemem.pipeline.ingest import leave_unread
+from edgemem.pipeline.upkeep import BATCH, read_relations
 from edgemem.retrieval.lexical import embedded_text
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         return memory.embedder.embed_chunks([embedded_text(text) for text in texts])
 
     def unread(tx: Transaction, ids: list[str]) -> None:
-        memory._leave_unread(tx, memory.store.get(ids, include_deleted=True).values())
+        leave_unread(memory, tx, memory.store.get(ids, include_deleted=True).values())
 
     with memory._work_lock(_WORK_LOCK_S) as mine:
         if not mine:
@@ -58,7 +59,8 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         )
         if done.erased:
             memory._parts.drop_prompts()
-            read_relations(memory.store)  # of facts whose people were named by what went
+            # Of facts whose people were named by what went; there are few.
+            read_relations(memory.store, memory.fact_reader, limit=BATCH)
     return done
 
 

@@ -3,14 +3,17 @@
 An example is what a stage's expert reads and what it should answer. The stages write both texts
 (`expert_prompt`, `expert_target`), so that an expert is trained on what it is shown later. A
 stage's examples begin with the same instruction: a row computes it once, and holds no padding.
-llama.cpp is imported late, for the command line reads STAGES at once.
+An image becomes what the language model reads of it, the projector's embeddings, which stay as they
+are: trained is the language part. llama.cpp is imported late, for the command line reads STAGES at
+once.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,6 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from edgemem.errors import InputError, ModelError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgemem.runtime.engine import Engine
     from edgemem.runtime.vocabulary import Vocabulary
 
 __all__ = [
@@ -34,7 +41,7 @@ __all__ = [
     "write",
 ]
 
-Stage = Literal["extraction", "update", "generation", "reply", "intent"]
+Stage = Literal["extraction", "update", "generation", "reply", "intent", "vision"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 MAX_TOKENS = 2048  # of one example: the engine's default window
 
@@ -45,7 +52,7 @@ class Example:
 
     prompt: a text, or the messages of a chat. kind: what it is an example of ("empty", "DELETE",
     "temporal"), for counts and weights. earlier: places of messages in the prompt that are
-    answers to learn too.
+    answers to learn too. image: of the stage "vision", whose prompt is a question; a file.
     """
 
     stage: Stage
@@ -54,6 +61,7 @@ class Example:
     group: str
     kind: str = ""
     earlier: tuple[int, ...] = ()
+    image: str = ""
 
 
 def write(path: Path, examples: Iterable[Example]) -> int:
@@ -72,14 +80,31 @@ def read(paths: Sequence[Path]) -> list[Example]:
             if not line:
                 continue
             try:
-                example = _example(json.loads(line))
+                raw = json.loads(line)
+                example = _pair(raw, path) if "question" in raw else _example(raw)
             except (TypeError, ValueError, LookupError) as exc:
                 raise InputError(
                     f"{path}, line {number} is no training example ({exc}); expected JSON with "
-                    "stage, prompt, target, group and kind, as `python -m corpus data` writes it"
+                    "stage, prompt, target, group and kind, as `python -m corpus data` writes it, "
+                    "or with image, question, answer and reason"
                 ) from exc
             found.append(example)
     return found
+
+
+def _pair(raw: dict[str, Any], path: Path) -> Example:
+    """A question about an image (a file, beside the examples) with its answer, as MemLoRA-V's.
+
+    Questions about one image are one group, unless "group" says otherwise.
+    """
+    from edgemem.stages.vision import STAGE, expert_target
+
+    image, question, answer, reason = (raw[k] for k in ("image", "question", "answer", "reason"))
+    group = raw.get("group", image)
+    if not all(isinstance(text, str) for text in (image, question, answer, reason, group)):
+        raise TypeError("image, question, answer, reason and group must be texts")
+    target, file = expert_target(answer, reason), path.parent / image
+    return Example(STAGE, question, target, group, image=str(file.absolute()))
 
 
 def _example(raw: dict[str, Any]) -> Example:
@@ -104,12 +129,13 @@ class Tokens:
     """One example. prompt: at least one id; target: at least one, the end of the turn its last.
 
     earlier: ranges (first, end) of the prompt that are answers to learn too, in order; none begins
-    at 0.
+    at 0. seen: embeddings (n_embd,) of the prompt's ids below 0, which are of an image.
     """
 
     prompt: tuple[int, ...]
     target: tuple[int, ...]
     earlier: tuple[tuple[int, int], ...] = ()
+    seen: dict[int, NDArray[np.float32]] = field(default_factory=dict, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.target)
@@ -125,16 +151,23 @@ class Tokens:
         return self.prompt[: self.earlier[0][0]] if self.earlier else self.prompt
 
 
-def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
+def tokenized(base: Path, examples: Sequence[Example], mmproj: Path | None = None) -> list[Tokens]:
     """Prompt and target of each example; the model's end-of-turn token ends the target.
 
-    They are tokenized apart, for the engine never sees them joined. Raises ModelError when base is
-    no model with a vocabulary, InputError on an example of more than MAX_TOKENS.
+    They are tokenized apart, for the engine never sees them joined. mmproj: the projector, for
+    examples with images. Raises ModelError when base is no model with a vocabulary, or its images
+    cannot be trained on; InputError on an example of more than MAX_TOKENS, and on a bad image.
     """
     from edgemem.runtime.vocabulary import vocabulary_of
 
-    with vocabulary_of(base) as vocabulary:
-        found = [_tokens(vocabulary, example) for example in examples]
+    with ExitStack() as opened:
+        vocabulary = opened.enter_context(vocabulary_of(base))
+        if any(example.image for example in examples):
+            engine = opened.enter_context(_seeing(base, mmproj))
+            known: dict[str, Tokens] = {}
+            found = [_tokens_of_image(engine, vocabulary, e, known) for e in examples]
+        else:
+            found = [_tokens(vocabulary, example) for example in examples]
     for example, tokens in zip(examples, found, strict=True):
         if len(tokens) > MAX_TOKENS:
             raise InputError(
@@ -142,6 +175,41 @@ def tokenized(base: Path, examples: Sequence[Example]) -> list[Tokens]:
                 f"{MAX_TOKENS} are allowed: show it fewer turns or memories"
             )
     return found
+
+
+def _seeing(base: Path, mmproj: Path | None) -> Engine:
+    from edgemem.runtime.engine import Engine
+
+    if mmproj is None:
+        raise InputError("the examples show images; give the model's projector with --mmproj")
+    engine = Engine.load(base, mmproj=mmproj, n_ctx=MAX_TOKENS, tuned=False)
+    if not engine.images_in_order:
+        engine.close()
+        raise ModelError(
+            f"{base.name} reads an image in both directions, or with positions in two dimensions, "
+            "which the trainer does not; train on a model such as InternVL or SmolVLM"
+        )
+    return engine
+
+
+def _tokens_of_image(
+    engine: Engine, vocabulary: Vocabulary, example: Example, known: dict[str, Tokens]
+) -> Tokens:
+    """known: of each image its own tokens and embeddings, which are computed once."""
+    from edgemem.images import picture
+    from edgemem.stages import vision
+
+    pixels = picture.pixels(picture.read(Path(example.image)).data, vision.LONGEST)
+    if example.image not in known:
+        tokens, parts = engine.embeddings(pixels)
+        below = (token for token in tokens if token < 0)
+        seen = dict(zip(below, (row for part in parts for row in part), strict=True))
+        known[example.image] = Tokens(tuple(tokens), (), seen=seen)
+    image = known[example.image]
+    parts_of = vision.expert_prompt(example.prompt, pixels)  # type: ignore[arg-type]
+    prompt = vocabulary.prompt_tokens(parts_of, lambda *_: list(image.prompt))
+    target = *vocabulary.tokenize(example.target), vocabulary.end_of_turn
+    return Tokens(tuple(prompt), target, seen=image.seen)
 
 
 def _tokens(vocabulary: Vocabulary, example: Example) -> Tokens:
@@ -175,6 +243,7 @@ class Row:
     ids, positions: one per token; an example's positions go on where the shared beginning ends.
     lengths: tokens of the shared beginning (0: none), then those of each example that are its own.
     predictors: indices of the tokens whose logits are wanted; labels: the ids they should predict.
+    seen: embeddings (n_embd,) of the ids below 0.
     """
 
     ids: list[int]
@@ -182,6 +251,7 @@ class Row:
     lengths: list[int]
     predictors: list[int]
     labels: list[int]
+    seen: dict[int, NDArray[np.float32]] = field(default_factory=dict)
 
 
 def pack(examples: Sequence[Tokens]) -> Row:
@@ -199,6 +269,7 @@ def pack(examples: Sequence[Tokens]) -> Row:
         row.lengths.append(len(own))
         row.positions.extend(range(shared, shared + len(own)))
         ids.extend(own)
+        row.seen.update(example.seen)
     return row
 
 

@@ -15,6 +15,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgemem.config import require
 from edgemem.errors import ConfigError, ModelError
 from edgemem.training.examples import Row
@@ -108,8 +110,13 @@ def logits(model: Any, row: Row) -> Any:
     import torch
 
     device = model.device
+    ids = torch.tensor([row.ids], device=device)
+    embeddings = model.get_input_embeddings()(ids.clamp(min=0))
+    if row.seen:
+        of_images = torch.from_numpy(np.stack([row.seen[i] for i in row.ids if i < 0]))
+        embeddings[ids < 0] = of_images.to(embeddings)
     found = model(
-        input_ids=torch.tensor([row.ids], device=device),
+        inputs_embeds=embeddings,
         position_ids=torch.tensor([row.positions], device=device),
         logits_to_keep=torch.tensor(row.predictors, device=device),
         use_cache=False,

@@ -12,12 +12,13 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemem.config import require
 from edgemem.errors import AdapterError, InputError
@@ -33,6 +34,7 @@ _LAYERS_OF: dict[Stage, str] = {
     "generation": "all",
     "reply": "all",
     "intent": "qv",
+    "vision": "all",
 }
 WARMUP_STEPS = 10
 LAST_LR = 0.1  # of the highest
@@ -152,15 +154,17 @@ def train(
     out: Path,
     plan: Plan,
     *,
+    mmproj: Path | None = None,
     init: Path | None = None,
     resume: bool = False,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Outcome:
     """Train a stage's expert on a base GGUF; the best adapter so far is always in `out`.
 
-    examples, valid: of this stage, with no group in common. init: an adapter file to begin from.
-    resume: go on from the checkpoint beside `out`, if there is one. The same seed, data and machine
-    give the same adapter, unless the clock ends the run. Raises InputError, ConfigError, ModelError
+    examples, valid: of this stage, with no group in common. mmproj: the projector, for examples
+    with images. init: an adapter file to begin from. resume: go on from the checkpoint beside
+    `out`, if there is one. The same seed, data and machine give the same adapter, unless the clock
+    ends the run. Raises InputError, ConfigError, ModelError
     and AdapterError.
     """
     _check(stage, examples, valid, plan)
@@ -169,7 +173,8 @@ def train(
 
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
-    learn, judge = tokenized(base, examples), tokenized(base, valid)
+    both = tokenized(base, [*examples, *valid], mmproj)  # numbers of images are of one reading
+    learn, judge = both[: len(examples)], both[len(examples) :]
     judge = random.Random(plan.seed).sample(judge, min(len(judge), plan.valid_examples))
     judged = rows(judge, plan.row_tokens)
     expert = _Expert(stage, base, plan)
@@ -392,9 +397,13 @@ def _identity(
 ) -> str:
     """Of all that a run depends on but how long it lasts."""
     settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
-    read = ([*e.prompt, -1, *e.target, *e.earlier] for e in (*learn, *judge))
+    read = ([*e.prompt, -1, *e.target, *e.earlier, _digest(e.seen)] for e in (*learn, *judge))
     parts = [stage, base.name, settings, *read]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _digest(seen: Mapping[int, NDArray[np.float32]]) -> str:
+    return hashlib.sha256(b"".join(seen[id].tobytes() for id in sorted(seen))).hexdigest()
 
 
 def _check(stage: Stage, examples: Sequence[Example], valid: Sequence[Example], plan: Plan) -> None:
