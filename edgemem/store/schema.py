@@ -29,6 +29,7 @@ TABLES = (
     frozenset[str](),
     frozenset({"token_vectors"}),
     frozenset({"entities", "aliases", "relations"}),
+    frozenset({"erasures"}),
 )
 
 
@@ -211,6 +212,13 @@ _STATEMENTS_GRAPH = (
             UPDATE memories SET graphed = 0 WHERE rowid = new.rowid; END""",
 )
 
+# Receipts of erasing; AUTOINCREMENT tells whether the last of them were taken out.
+_STATEMENTS_ERASURES = (
+    """CREATE TABLE erasures (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, sha256 TEXT NOT NULL
+    ) STRICT""",
+)
+
 
 def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
     def migration(connection: sqlite3.Connection) -> None:
@@ -227,6 +235,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _all_of(_STATEMENTS_NO_SENSITIVITIES),
     _all_of(_STATEMENTS_TOKENS),
     _all_of(_STATEMENTS_GRAPH),
+    _all_of(_STATEMENTS_ERASURES),
 ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Scope, utc_now
-from edgemem.store import relations
+from edgemem.store import erasures, relations
 from edgemem.store.database import SCRUB_WANTED, generation, meta, meta_int, sqlite_errors
 from edgemem.store.rows import (
     KINDS,
@@ -486,6 +486,8 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
         ids = [row[1] for row in memories]
         if not ids:
             return []
+        before = erasures.count_rows(connection)
+        kinds = _kinds(connection, f"rowid {LISTED}", as_json(row[0] for row in memories))
         for rowid, _, search_text, deleted_at in memories:
             if deleted_at is None:
                 tx.unindex_text(rowid, search_text)
@@ -506,8 +508,21 @@ def erase_rows(tx: Transaction, memory_ids: Sequence[str]) -> list[str]:
         # Vectors, memory_sources and relations go with them, by cascade.
         connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
         connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
+        erasures.add_erasure(
+            connection,
+            kinds={**kinds, "said": len(turn_rows)},
+            ids=[*ids, *turn_ids],
+            before=before,
+        )
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
     return ids
+
+
+def _kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str, int]:
+    rows = connection.execute(
+        f"SELECT kind, count(*) FROM memories WHERE {where} GROUP BY kind", params
+    )
+    return dict(rows.fetchall())
 
 
 def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> None:
@@ -533,6 +548,7 @@ def reset_rows(tx: Transaction) -> None:
     """Erase every turn, memory, history row, piece of pending work, receipt and never_send mark,
     and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
     with tx.step() as connection:
+        before, kinds = erasures.count_rows(connection), _kinds(connection, "1")
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
             "relations", "aliases", "entities", "memory_sources", "vectors", "token_vectors",
@@ -540,5 +556,12 @@ def reset_rows(tx: Transaction) -> None:
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))
+        erasures.add_erasure(
+            connection,
+            kinds={**kinds, "said": before["turns"]},
+            ids=(),
+            before=before,
+            everything=True,
+        )
         tx.set_meta("reset_generation", str(tx.generation))
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
