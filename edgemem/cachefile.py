@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMAT", "discard", "publish", "read_stamp", "write_temporary"]
+__all__ = ["FORMAT", "discard", "publish", "read_stamp", "sync_folder", "write_temporary"]
 
 FORMAT = 1
 MAX_STAMP_BYTES = 10_000
@@ -41,8 +41,11 @@ def discard(path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     left_over = path.parent.glob(f"{glob.escape(path.name)}.*.tmp*")
-    for file in (stamp_path(path), path, *left_over):
+    there = [file for file in (stamp_path(path), path, *left_over) if file.exists()]
+    for file in there:
         file.unlink(missing_ok=True)
+    if there:
+        sync_folder(path.parent)
 
 
 def write_temporary(
@@ -89,7 +92,7 @@ def publish(temporary: Path, path: Path, stamp: Mapping[str, Any]) -> None:
     finally:
         for file_path in (temporary, new_stamp):
             file_path.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def read_stamp(path: Path) -> dict[str, Any] | None:
@@ -119,7 +122,8 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
     return (json.dumps({"check": check, **stamp}, sort_keys=True) + "\n").encode()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make what was named and removed in a folder outlast a power cut."""
     # Windows cannot open a folder; there a rename is durable when the file system says so.
     with suppress(OSError, AttributeError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

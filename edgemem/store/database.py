@@ -18,6 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from edgemem.cachefile import sync_folder
 from edgemem.errors import InputError, StoreCorrupt, StoreError, StoreFull, StoreLocked
 from edgemem.store.filters import fold
 from edgemem.store.rows import damaged
@@ -286,9 +287,11 @@ def backup(path: Path, version: int) -> None:
 def _drop_backups(path: Path) -> None:
     copies = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
     try:
-        for beside in path.parent.iterdir():
-            if copies.fullmatch(beside.name):
-                beside.unlink(missing_ok=True)
+        found = [beside for beside in path.parent.iterdir() if copies.fullmatch(beside.name)]
+        for beside in found:
+            beside.unlink(missing_ok=True)
+        if found:
+            sync_folder(path.parent)
     except OSError as exc:
         raise StoreFull(
             f"a backup copy beside {path} cannot be deleted ({exc}); make its folder writable, "
