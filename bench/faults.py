@@ -25,10 +25,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,9 +201,7 @@ def _run(shim: Any, asked: dict[str, Any], writer: int) -> None:
             os.write(log, struct.pack("4q", ord("a"), 0, 0, 0))
         os.write(writer, b"ack\n")
 
-    shim.faults_arm(
-        ctypes.c_long(asked["at"]), asked["errno"], int(asked["all"]), log
-    )
+    shim.faults_arm(ctypes.c_long(asked["at"]), asked["errno"], int(asked["all"]), log)
     try:
         OPERATIONS[asked["operation"]](folder, ack)
     except EdgememError as exc:
@@ -328,7 +325,9 @@ def lab(operations: Sequence[str]) -> Iterator[Lab]:
 
 def chosen(cases: int, seen: int, rng: random.Random) -> list[int]:
     """Which of `seen` changes to try: each in turn, or so many of them."""
-    return sorted(rng.sample(range(1, seen + 1), cases)) if cases < seen else list(range(1, seen + 1))
+    return (
+        sorted(rng.sample(range(1, seen + 1), cases)) if cases < seen else list(range(1, seen + 1))
+    )
 
 
 # -- kills and errors ------------------------------------------------------------------------------
@@ -339,7 +338,12 @@ def kills(cases: int, operations: Sequence[str] = tuple(OPERATIONS)) -> list[dic
     rng, rows = random.Random(1), []
     with lab(operations) as made:
         for operation in operations:
-            row: dict[str, Any] = {"operation": operation, "kills": 0, "acknowledged": 0, "wrong": []}
+            row: dict[str, Any] = {
+                "operation": operation,
+                "kills": 0,
+                "acknowledged": 0,
+                "wrong": [],
+            }
             seen = made.run(operation)["seen"]
             while row["kills"] < cases:
                 for at in chosen(cases - row["kills"], seen, rng):

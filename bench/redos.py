@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -26,8 +27,9 @@ from typing import Any
 import edgemem
 
 PACKAGE = Path(edgemem.__file__).parent
-FIRST = 65_536  # characters of the first try; what takes it less than _EASY_S is not tried at all of
-_EASY_S = 0.004  # a million, where it would take a second at most if it were quadratic
+FIRST = 65_536  # characters of the first try
+_EASY_S = 0.004  # what takes it less would take a second for a million if it were quadratic
+_LINEAR = 7  # nor is a million tried where four times as much takes no more than so many times
 _GIVEN_UP_S = 1.2
 _CALLS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split", "compile")
 _parser = re._parser  # type: ignore[attr-defined]
@@ -67,26 +69,41 @@ def patterns() -> tuple[dict[tuple[str, int], str], list[str]]:
     return found, unknown
 
 
-def is_anchored(where: str) -> bool:
-    """Whether the pattern that is made there is only ever tried at one place of a text (`match`)."""
+def use_of(where: str) -> str:
+    """How the pattern that is made there is used: only at one place of a text ("match"), up to its
+    first hit ("search"), or for all of them ("finditer")."""
     file, line = where.split(":")
-    tree = ast.parse((PACKAGE / file).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in ast.walk(_tree(PACKAGE / file)):
         if not node_at(node, int(line)):
             continue
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("re.match", "re.fullmatch"):
-            return True
+            return "match"
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            uses = [
-                use
-                for source in PACKAGE.rglob("*.py")
-                for use in re.findall(
-                    rf"(?<!\w){name}(?!\w)(?! = )(?:\.\w+)?", source.read_text(encoding="utf-8")
-                )
-            ]
-            return bool(uses) and all(use.endswith(("match",)) for use in uses)
-    return False
+            inside = [PACKAGE / file] if name.startswith("_") else PACKAGE.rglob("*.py")
+            uses = [use for source in inside for use in _uses(_tree(source), name)]
+            if uses and set(uses) <= {"match", "search"}:
+                return "search" if "search" in uses else "match"
+    return "finditer"
+
+
+@functools.cache
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _uses(tree: ast.Module, name: str) -> Iterator[str]:
+    """The methods that are called of a name; "" where it is handed on."""
+    methods = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
+            methods += 1
+            yield node.attr.removeprefix("full")
+    loads = sum(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
+        for n in ast.walk(tree)
+    )
+    yield from [""] * (loads - methods)
 
 
 def node_at(node: ast.AST, line: int) -> bool:
@@ -219,8 +236,8 @@ class _TooLong(Exception):
     pass
 
 
-def _seconds(made: re.Pattern[str], text: str, anchored: bool) -> float:
-    """The time to find all of a pattern in a text, or to match it there; _GIVEN_UP_S at most."""
+def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
+    """The time to use a pattern so on a text; _GIVEN_UP_S at most."""
 
     def stop(*_: object) -> None:
         raise _TooLong
@@ -229,11 +246,11 @@ def _seconds(made: re.Pattern[str], text: str, anchored: bool) -> float:
     signal.setitimer(signal.ITIMER_VIRTUAL, _GIVEN_UP_S)
     started = time.thread_time()
     try:
-        if anchored:
-            made.match(text), made.fullmatch(text)
-        else:
+        if use == "finditer":
             for _ in made.finditer(text):
                 pass
+        else:
+            getattr(made, use)(text), made.fullmatch(text)
     except _TooLong:
         pass
     finally:
@@ -242,20 +259,27 @@ def _seconds(made: re.Pattern[str], text: str, anchored: bool) -> float:
     return time.thread_time() - started
 
 
-def slowest(pattern: str, flags: int, size: int, anchored: bool = False) -> tuple[float, str]:
+def slowest(pattern: str, flags: int, size: int, use: str = "finditer") -> tuple[float, str]:
     """The most seconds that a text of this size takes a pattern, and how that text begins."""
     made = re.compile(pattern, flags)
     top = (0.0, "")
     for small in worst(pattern, flags, min(FIRST, size)):
-        took = _seconds(made, small, anchored)
-        if size > FIRST and took > _EASY_S:
-            took = _seconds(made, _grown(small, size), anchored)
-        elif size > FIRST:
-            took *= size / FIRST
+        took = _seconds(made, small, use)
+        if size > FIRST:
+            linear = took < _EASY_S or took < _LINEAR * _seconds(made, _cut(small), use)
+            if linear and took * size / FIRST < 0.5:
+                took *= size / FIRST
+            else:
+                took = _seconds(made, _grown(small, size), use)
         top = max(top, (took, small[:60]))
         if took > 1:
             break
     return top
+
+
+def _cut(text: str) -> str:
+    """A quarter of a text of FIRST characters, from both of its ends."""
+    return text[: FIRST // 8] + text[-(FIRST // 8) :]
 
 
 def _grown(text: str, size: int) -> str:
@@ -270,7 +294,7 @@ def run(size: int = 1_000_000) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     found, unknown = patterns()
     rows = []
     for (pattern, flags), where in found.items():
-        seconds, text = slowest(pattern, flags, size, is_anchored(where))
+        seconds, text = slowest(pattern, flags, size, use_of(where))
         if seconds > 0.1:
             rows.append({"where": where, "seconds": round(seconds, 2), "begins": text,
                          "pattern": pattern[:300]})  # fmt: skip

@@ -28,6 +28,7 @@ __all__ = [
     "backup",
     "connect",
     "generation",
+    "identity",
     "make_file",
     "meta",
     "meta_int",
@@ -148,6 +149,15 @@ def resolved(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser().resolve()
     except (OSError, ValueError, RuntimeError) as exc:
         raise StoreError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
+
+
+def identity(path: Path | None) -> tuple[int, int] | None:
+    """What tells a file from another of its name; None where there is none."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 _making_file = threading.Lock()
@@ -275,7 +285,8 @@ def backup(path: Path, version: int) -> None:
             os.fsync(written.fileno())
         os.replace(partial, target)
     except BaseException as exc:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, nothing can be removed
+            partial.unlink(missing_ok=True)
         if not isinstance(exc, OSError):
             raise
         raise StoreFull(

@@ -93,6 +93,7 @@ class Store:
         self._read_lock = self._write_lock if reader is writer else threading.RLock()
         self._busy_timeout_s = busy_timeout_s
         self._closed = False
+        self._file = database.identity(path)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, busy_timeout_s: float = 5.0) -> Store:
@@ -150,6 +151,11 @@ class Store:
         """
         with self._write_lock:
             self._require_open()
+            if database.identity(self.path) != self._file:
+                raise StoreError(
+                    f"{self.path} was replaced or removed while it was open, and what is written "
+                    "would be lost; open it again"
+                )
             if self._writer.in_transaction:
                 raise StoreError(
                     "a transaction is already open in this thread; end it before beginning another"
