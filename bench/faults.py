@@ -4,11 +4,12 @@
 
 Every operation runs in a process below bench/faults.c, which counts what changes files. kills: the
 process ends (SIGKILL) before the n-th change, for every n. errors: the n-th change fails (EIO, a
-full disk, a disk gone read-only), it alone or all after it, too. power: of one whole run all changes
-are kept, and at a point of it the files are built that a power cut may have left: of what was not
-synced, any part (of 512 bytes) of any write, in any order; names change in order, as file systems
-with a journal keep them. Then the store is opened and must be in the state after the last step that
-was acknowledged, or the one begun after it, and in no other; what was erased is in no byte.
+full disk, a disk gone read-only), it alone or all after it, too. power: of one whole run all
+changes are kept, and at a point of it the files are built that a power cut may have left: of what
+was not synced, any part (of 512 bytes) of any write, in any order; names change in order, as file
+systems with a journal keep them.
+Then the store is opened and must be in the state after the last step that was acknowledged, or
+the one begun after it, and in no other; what was erased is in no byte.
 """
 
 from __future__ import annotations
@@ -307,8 +308,13 @@ def lab(operations: Sequence[str]) -> Iterator[Lab]:
     """The process and the folders, for these operations."""
     with tempfile.TemporaryDirectory(prefix="edgemem-faults") as name:
         folder = Path(name).resolve()
-        environment = {**os.environ, "LD_PRELOAD": str(build(folder)), "OPENBLAS_NUM_THREADS": "1",
-                       "EDGEMEM_FAULTS": str(folder / "work"), "EDGEMEM_HOME": str(folder)}  # fmt: skip
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": str(build(folder)),
+            "EDGEMEM_FAULTS": str(folder / "work"),
+            "EDGEMEM_HOME": str(folder),
+            "OPENBLAS_NUM_THREADS": "1",  # it is forked
+        }
         process = subprocess.Popen(
             [sys.executable, "-c", "from bench.faults import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,

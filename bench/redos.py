@@ -36,7 +36,7 @@ _parser = re._parser  # type: ignore[attr-defined]
 
 
 def patterns() -> tuple[dict[tuple[str, int], str], list[str]]:
-    """Every pattern with its flags, and where it is from; and the calls that nobody can evaluate."""
+    """Every pattern with its flags and where it is from; and the calls that none can evaluate."""
     found: dict[tuple[str, int], str] = {}
     compiled = re._compile  # type: ignore[attr-defined]
 
@@ -60,13 +60,19 @@ def patterns() -> tuple[dict[tuple[str, int], str], list[str]]:
             if not info.name.endswith("__main__"):
                 module = importlib.import_module(info.name)
                 for builder in vars(module).values():
-                    if hasattr(builder, "cache_info") and not inspect.signature(builder).parameters:
-                        if "re.compile" in inspect.getsource(builder):
-                            builder()
+                    if _makes_patterns(builder):
+                        builder()
                 unknown += _called(module, found)
     finally:
         re._compile = compiled  # type: ignore[attr-defined]
     return found, unknown
+
+
+def _makes_patterns(value: Any) -> bool:
+    """Whether it is a cached function without arguments that compiles patterns."""
+    if not hasattr(value, "cache_info") or inspect.signature(value).parameters:
+        return False
+    return "re.compile" in inspect.getsource(value)
 
 
 def use_of(where: str) -> str:
@@ -98,7 +104,8 @@ def _uses(tree: ast.Module, name: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
             methods += 1
-            yield node.attr.removeprefix("full")
+            if node.attr != "pattern":  # another is made of it
+                yield node.attr.removeprefix("full")
     loads = sum(
         isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
         for n in ast.walk(tree)

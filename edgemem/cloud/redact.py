@@ -185,7 +185,7 @@ def _emails(text: str) -> Found:
 
 # -- numbers ------------------------------------------------------------------------------------
 
-_RUN = re.compile(r"(?<![\w.])\d(?:[ -]?\d){12,18}(?!\w|[.,-]\d)")
+_RUN = re.compile(r"(?<![\w.])(?!(?:\d-){19}\d)\d(?:[ -]?\d){12,18}(?!\w|[.,-]\d)")
 _IBAN_DIGITS = 9  # any country's have as many; a flight's number and the words after it do not
 _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])")
 
@@ -337,9 +337,10 @@ _LABEL = (
 )
 # "my password is hunter2", "PIN: 1234", "API_KEY=…", "the wifi password used to be 'a b c'"
 _ASSIGNED = re.compile(
-    rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|\s+(?:for|of|to|on|at)\s+[^\n:=.,;?!]{{1,40}}?)?"
-    r"\s*(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
-    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s*(?:called\s+)?"
+    rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|"
+    r"\s{1,9}(?:for|of|to|on|at)\s{1,9}[^\n:=.,;?!]{1,40}?)?"
+    r"\s{0,9}(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
+    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}(?:called\s{1,9})?"
     r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|[^\s,;]{2,200})",
     re.I,
 )

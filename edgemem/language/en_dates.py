@@ -314,7 +314,7 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
 def _bare_weekday(match: re.Match[str], said: date) -> _Found:
     """friday, without "on": unless it is part of a name, a plan's name or somebody's."""
     before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
-    found = re.search(r"[\w'’]+$", before)
+    found = re.search(r"(?<![\w'’])[\w'’]+$", before)
     word = found[0] if found else ""
     put_off = word.lower() == "to" and tense.is_put_off(before[: -len(word)].rstrip())
     if (word.lower() in _NO_DAY_AFTER and not put_off) or word.isdigit():
