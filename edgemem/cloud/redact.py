@@ -260,7 +260,7 @@ _ZIP = (
     r"(?:\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}|[A-Z]\d[A-Z]\s?\d[A-Z]\d|"
     r"\d{4}\s?[A-Z]{2}|\d{4})"
 )
-_TOWN = rf"{_CAP}(?:[ -]{_CAP}){{0,2}}"
+_TOWN = rf"{_CAP}(?: {_CAP}){{0,2}}"
 _TAIL = (
     rf"(?:,?\s+(?:N|S|E|W|NE|NW|SE|SW)\b\.?)?(?:,?\s+{_UNIT})?"
     rf"(?:\s*[,\n]\s*{_TOWN})?(?:\s*,?\s*[A-Z]{{2}}\b)?(?:\s*,?\s*{_ZIP}\b)?"
@@ -274,11 +274,11 @@ _STREETS = (
     # Hauptstraße 12, 10115 Berlin; Keizersgracht 123
     rf"(?<!\w)(?<!\w-)(?:[A-ZÀ-ÖØ-Þ][\w-]*(?:straße|strasse|str\.|gasse|weg|allee|platz|ufer|damm|ring|straat|"
     rf"laan|gracht|plein|kade|dijk|gatan|gata|gaten|vegen|veien|vej|väg|vägen|gade|katu|tie)|"
-    rf"(?:Am|An der|Auf der|Im|Zum|Zur|Unter den|Alte[rn]?|Neue[rn]?) {_CAP}(?:[ -]{_CAP})?)"
+    rf"(?:Am|An der|Auf der|Im|Zum|Zur|Unter den|Alte[rn]?|Neue[rn]?) {_CAP}(?: {_CAP})?)"
     rf"\s+{_NUMBER}(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
     # 12 rue de la Paix, 75002 Paris
     rf"\b{_NUMBER},?\s+(?:bis\s+|ter\s+)?(?i:rue|avenue|boulevard|place|quai|allée|chemin|impasse|"
-    rf"cours|route)\s+(?:(?:de|du|des|la|le|les|l['’]|d['’])\s?){{0,3}}{_CAP}(?:[ -]{_CAP}){{0,3}}"
+    rf"cours|route)\s+(?:(?:de|du|des|la|le|les|l['’]|d['’])\s?){{0,3}}{_CAP}(?: {_CAP}){{0,3}}"
     rf"(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
     # Via Roma 10, 00184 Roma; Calle Mayor 5; Rua Augusta 100; ul. Długa 3
     rf"\b(?:Via|Viale|Piazza|Corso|Largo|Calle|C/|Avenida|Avda\.?|Paseo|Plaza|Rua|Praça|Travessa|"
