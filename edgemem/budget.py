@@ -17,7 +17,7 @@ from edgemem.errors import InputError, MemoryBudgetExceeded
 __all__ = ["SMALLEST_N_CTX", "Choice", "Plan", "admit", "bytes_of"]
 
 SMALLEST_N_CTX = 512  # below it a prompt's examples leave no room for what was recalled
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.I)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 Predict = Callable[["Choice"], Mapping[str, int]]
@@ -61,7 +61,7 @@ def bytes_of(text: str) -> int:
 
     GB is 10⁹ bytes, GiB 2³⁰. Raises InputError on anything else.
     """
-    found = _SIZE.fullmatch(text)
+    found = _SIZE.fullmatch(text.strip())
     size = 0
     if found is not None:
         size = int(float(found[1]) * (1024 if found[3] else 1000) ** _POWER[found[2].lower()])

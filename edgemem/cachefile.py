@@ -56,8 +56,11 @@ def discard(path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     left_over = path.parent.glob(f"{glob.escape(path.name)}.*.tmp*")
-    for file in (stamp_path(path), path, *left_over):
+    there = [file for file in (stamp_path(path), path, *left_over) if file.exists()]
+    for file in there:
         file.unlink(missing_ok=True)
+    if there:
+        sync_folder(path.parent)
 
 
 def write_temporary(
@@ -176,6 +179,7 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
+    """Make what was named and removed in a folder outlast a power cut."""
     # Windows cannot open a folder; there a rename is durable when the file system says so.
     with suppress(OSError, AttributeError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -42,6 +42,7 @@ from edgemem.results import (
     Aligned,
     Change,
     Conflict,
+    Erased,
     MemoryItem,
     MemoryList,
     Picture,
@@ -63,6 +64,7 @@ from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.encryption import vault_for
+from edgemem.store.erasures import erasure_of
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.images import image
 from edgemem.store.relations import entity_ids, normalised, relations, relations_of
@@ -375,8 +377,8 @@ class Memory:
             ingest.leave_unread(self, tx, items)
         return AddResults(tuple(changed(item, "DELETE", now) for item in items))
 
-    def erase(self, ids: str | Iterable[str]) -> list[str]:
-        """Leave no trace of memories; the ids of all that went.
+    def erase(self, ids: str | Iterable[str]) -> Erased:
+        """Leave no trace of memories; the ids of all that went, with a receipt.
 
         With each go its source turns and every other memory taken from those, their vectors,
         history, free pages and backup copies; also the user's turns that are no memory (what a chat
@@ -393,7 +395,8 @@ class Memory:
             gone = self.store.erase(wanted)
             # Of facts whose people were named by what went; there are few.
             upkeep.read_relations(self.store, self.fact_reader, limit=upkeep.BATCH)
-        return gone
+        receipt = erasure_of(self.store, gone[0]) if gone else None
+        return Erased(tuple(gone), receipt.to_dict() if receipt else None)
 
     def reset(self) -> None:
         """Erase everything. The store stays usable, with the same embedder."""
@@ -629,9 +632,13 @@ class Memory:
             self._parts.drop_index()
         return aligned
 
-    def doctor(self) -> dict[str, Any]:
-        """What is in the store, what is wrong with it, and what is pending."""
-        return upkeep.doctor(self.store, self._parts.index_file(), self.plan)
+    def doctor(self, *, erased: bool | Mapping[str, Any] = False) -> dict[str, Any]:
+        """What is in the store, what is wrong with it, and what is pending.
+
+        erased: also look through all of its files for what was ever erased, under the key "erased";
+        what an erase gave (`Erased.to_dict`) is looked for by its ids, too. See `erasures.verify`.
+        """
+        return upkeep.doctor(self.store, self._parts.index_file(), self.plan, erased)
 
     def close(self) -> None:
         """Write the index's files if it is worth it, and close. A second time does nothing.

@@ -24,6 +24,7 @@ __all__ = [
     "Conflict",
     "Entity",
     "EntityType",
+    "Erased",
     "Event",
     "Evidence",
     "Hit",
@@ -483,6 +484,29 @@ class Aligned:
 
     mapped: int
     embedded: int
+
+
+@dataclass(frozen=True)
+class Erased(Sequence[str]):
+    """The ids of all memories that an erase took. receipt: what the store keeps of it (see
+    `store.erasures`), without text and ids; None if nothing went."""
+
+    ids: tuple[str, ...] = ()
+    receipt: Mapping[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self.ids[index]
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [{"id": id, "event": "ERASE"} for id in self.ids]
+        return {"results": rows, "receipt": self.receipt}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from edgemem import Memory
 from edgemem.runtime.engine import Generation, Stream
 from edgemem.server import Limits, app
+from edgemem.server.asgi import protocol
 
 TOKEN = "a-token-of-the-tests"
 HI = {"model": "fake", "messages": [{"role": "user", "content": "hi"}]}
@@ -55,10 +56,11 @@ class SlowEngine(FakeEngine):
 
 @dataclass
 class Running:
-    """A server that answers. asgi: the application behind it."""
+    """A server that answers. asgi: the application behind it. connections: those that are open."""
 
     asgi: Starlette
     port: int
+    connections: Collection[Any] = ()
 
     @property
     def service(self) -> Any:
@@ -119,14 +121,16 @@ def running(memory: Memory, **options: Any) -> Iterator[Running]:
     """The application of a Memory behind uvicorn, on a free port, until the block is left."""
     asgi = app(memory, **{"token": TOKEN, **options})
     config = uvicorn.Config(
-        asgi, port=0, log_config=None, ws="none", access_log=False, timeout_graceful_shutdown=5
-    )
+        asgi, http=protocol(options.get("limits") or Limits()), port=0, log_config=None, ws="none",
+        access_log=False, timeout_graceful_shutdown=5,
+    )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         until(lambda: server.started)
-        yield Running(asgi, server.servers[0].sockets[0].getsockname()[1])
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Running(asgi, port, server.server_state.connections)
     finally:
         server.should_exit = True
         thread.join()

@@ -179,3 +179,21 @@ def test_a_missing_or_damaged_model_file_is_named(
         stored = memory.store.counts()["turns"]
         assert stored == (1 if key == "model" else 0)
         assert memory.doctor()["problems"] == []
+
+
+def test_a_file_that_is_replaced_or_removed_while_open_is_written_to_no_more(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    with quick(path) as memory, quick(tmp_path / "b.db") as other:
+        memory.add("I live in Oslo", infer=False)
+        other.add("I live in Rome", infer=False)
+        other.close()
+        os.replace(tmp_path / "b.db", path)
+        with pytest.raises(StoreError, match=r"a\.db was replaced or removed.*open it again"):
+            memory.add("lost", infer=False)
+        path.unlink()
+        with pytest.raises(StoreError, match="replaced or removed"):
+            memory.erase([])
+        memory.close()
+        assert not path.exists()

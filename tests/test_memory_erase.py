@@ -110,7 +110,7 @@ def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path: Path) -> None:
         assert SECRET.encode() in bytes_beside(path)
         assert set(memory.erase(iter(ids))) == set(ids)
         assert SECRET.encode() not in bytes_beside(path)
-        assert memory.erase([]) == []
+        assert list(memory.erase([])) == []
 
 
 def test_reset_leaves_nothing_and_the_store_goes_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -86,8 +87,12 @@ def test_no_host_header_breaks_the_check(header: str) -> None:
 
 
 def test_no_other_page_may_read_an_answer(server: Running) -> None:
-    _, headers, _ = server.call("GET", "/healthz", Origin="https://evil.example")
-    assert not [name for name in headers if name.startswith("access-control")]
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost"):
+        status, headers, _ = server.call("GET", "/healthz", Origin=origin)
+        assert status == 403
+        assert not [name for name in headers if name.startswith("access-control")]
+    own = f"http://127.0.0.1:{server.port}"
+    assert server.call("GET", "/healthz", Origin=own)[0] == 200
 
 
 def test_more_routes_ask_for_the_token_too_and_the_callers_memory_stays_open() -> None:
@@ -146,6 +151,32 @@ def test_no_body_of_a_chat_makes_the_server_fail(server: Running, body: dict[str
 def test_a_body_that_is_too_large_is_refused(server: Running, header: str, body: bytes) -> None:
     status, told = answer_of(server.send("POST /search", header, body=body))
     assert status == 413 and "larger than 2,000 bytes" in told
+
+
+def test_a_head_that_never_comes_is_not_waited_for() -> None:
+    with quick() as memory, running(memory, limits=Limits(receive_s=0.3)) as server:
+        for sent in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as silent:
+                silent.sendall(sent)
+                assert silent.recv(9) == b""
+        with server.send("GET /healthz") as kept:  # the same where one has come before it
+            assert b"200 OK" in kept.recv(9999)
+            kept.sendall(b"GET")
+            assert kept.recv(9) == b""
+
+
+def test_connections_beyond_the_limit_are_told_so_and_later_ones_are_answered() -> None:
+    with quick() as memory, running(memory, limits=Limits(connections=3)) as server:
+        address = ("127.0.0.1", server.port)
+        held = [socket.create_connection(address, timeout=30) for _ in range(3)]
+        until(lambda: len(server.connections) == 3)
+        for _ in range(20):
+            with socket.create_connection(address, timeout=30) as one:
+                assert one.recv(999).startswith(b"HTTP/1.1 503 ")
+        for connection in held:
+            connection.close()
+        until(lambda: not server.connections)
+        assert server.call("GET", "/healthz")[0] == 200
 
 
 def test_a_body_that_never_comes_is_not_waited_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -23,6 +24,7 @@ from edgemem.cli.output import (
     print_json,
     print_result,
     progress,
+    read_text,
     scope_options,
     stderr_is_terminal,
     stdin_is_terminal,
@@ -122,22 +124,29 @@ _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 
 @cli.command()
 @click.option("--retry", is_flag=True, help="Work off what is pending now.")
+@click.option("--erased", is_flag=True, help="Read all files again for what was ever erased.")
+@click.option(
+    "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
+)
 @memory_option
 @json_option
-def doctor(retry: bool, memory: Memory) -> None:
+def doctor(retry: bool, erased: bool, receipt: str | None, memory: Memory) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
-    The exit code is 1 if a problem was found.
+    With --erased, the receipts of erasing are checked, and all files of the store are looked
+    through for what they name. The exit code is 1 if a problem was found.
     """
     from edgemem.runtime import machine
 
+    kept = None if receipt is None else _receipt(receipt)
     changes = None
     if retry:
         with progress("Working off what is pending", None) as advance:
             changes = memory.process_pending(retry_now=True, on_progress=advance)
     pending = [{key: getattr(item, key) for key in _PENDING} for item in memory.pending()]
+    found = memory.doctor(erased=erased if kept is None else kept)
     of_here = {"processor": machine.summary(), "vision": _projector(memory.settings)}
-    report = {**memory.doctor(), **of_here, "pending": pending}
+    report = {**found, **of_here, "pending": pending}
     if changes is not None:
         report["retried"] = changes.to_dict()["results"]
     print_result({"results": [report]}, [*_report_lines(report), *map(change_line, changes or ())])
@@ -158,6 +167,14 @@ def _projector(settings: Settings) -> str:
     except EdgememError as exc:
         return f"not usable: {exc}"
     return f"{file.name} ({vision.projector_type(header)})"
+
+
+def _receipt(file: str) -> Mapping[str, Any]:
+    try:
+        kept = json.loads(read_text(file))
+    except (OSError, ValueError, RecursionError) as exc:
+        raise click.UsageError(f"{file} cannot be read as JSON ({exc})") from exc
+    return kept if isinstance(kept, dict) else {}
 
 
 def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:

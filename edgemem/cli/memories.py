@@ -240,7 +240,8 @@ def erase(ids: tuple[str, ...], yes: bool, memory: Memory) -> None:
     """Remove memories for good, with all that came from the same words.
 
     What was said, every memory taken from it, and their history are wiped from the files; with it
-    goes what a chat asked and answered. Prints the ids that went.
+    goes what a chat asked and answered. Prints the ids that went; `--json` also the receipt, which
+    `edgemem doctor --erased --receipt FILE` takes.
     """
     said = erase_preview(memory, ids, shown=not yes)
     if not yes:
@@ -248,7 +249,7 @@ def erase(ids: tuple[str, ...], yes: bool, memory: Memory) -> None:
     forget_typed(said)
     with working("Erasing …"):
         gone = memory.erase(ids)
-    print_result({"results": [{"id": memory_id, "event": "ERASE"} for memory_id in gone]}, gone)
+    print_result(gone.to_dict(), gone)
 
 
 @cli.command()

@@ -3,7 +3,8 @@
 A memory may leave only if nothing that it shares source turns with is marked: not its turns, not
 the facts taken from those, not what these were taken from besides. Copies that share no turn (the
 same words said again) are caught by their words: a sentence of a marked text does not leave in any
-text. What says the same in other words is not recognised.
+text. Invisible characters and letters that look like others hide nothing. What says the same in
+other words is not recognised.
 
 A pattern `image:ID` marks an image: neither it leaves, nor what was said with it or read in it.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from edgemem.config import expression
 from edgemem.errors import CloudRejected
-from edgemem.language import content_words, sentences, words
+from edgemem.language import content_words, sentences, undisguised, words
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.receipts import Related, marked_texts, marks, related
@@ -97,8 +98,14 @@ def guard(store: Store, patterns: Sequence[str]) -> Guard:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is in a text: a regular expression between slashes, or the beginning of
-    words, whatever their case. An expression that is none matches everything."""
+    """Whether a pattern is in a text, as it is or as a reader sees it: a regular expression between
+    slashes, or the beginning of words, whatever their case. An expression that is none matches
+    everything."""
+    plain = undisguised(text)[0]
+    return _is_in(pattern, text) or (plain != text and _is_in(undisguised(pattern)[0], plain))
+
+
+def _is_in(pattern: str, text: str) -> bool:
     if (form := expression(pattern)) is not None:
         try:
             return re.search(form, text, re.I) is not None
@@ -116,7 +123,7 @@ def _covers(marked: Scope, scope: Scope) -> bool:
 
 
 def _flat(text: str) -> str:
-    return " ".join(words(text))
+    return " ".join(words(undisguised(text)[0]))
 
 
 def _quotes(text: str) -> Iterable[str]:

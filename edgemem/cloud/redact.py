@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 
-from edgemem.language import KIN
+from edgemem.language import KIN, undisguised
 from edgemem.store import Store
 from edgemem.store.receipts import named_texts
 from edgemem.store.relations import entity_names
@@ -70,17 +70,30 @@ def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
 
     names: of people, whole ("Ana Lima") or in part. A first or last name that belongs to one of
     them alone gets that person's placeholder, and comes back as the whole name. Capitals do not
-    matter, but in names that are words, too ("Rose").
+    matter, but in names that are words, too ("Rose"). What is disguised (by invisible characters,
+    by letters that look like others) is private as well.
     """
     known = _Names(names)
     given: dict[tuple[str, str], str] = {}
     values: dict[str, str] = {}
-    used = {m[0].upper() for text in texts for m in _PLACEHOLDER.finditer(text)}
+    used = {  # however a text writes them: `restore` reads them all
+        f"[{m[1].upper()}_{int(m[2])}]"
+        for text in texts
+        for form in (_PLACEHOLDER, _BARE)
+        for m in form.finditer(text)
+    }
     out: list[str] = []
     for text in texts:
         parts: list[str] = []
         at = 0
-        for span in _merged(text, [*find(text), *known.find(text)]):
+        plain, places = undisguised(text)
+        spans = [*find(text), *known.find(text)]
+        if plain != text:
+            spans += [
+                Span(places[s.start], places[s.end - 1] + 1, s.kind)
+                for s in (*find(plain), *known.find(plain))
+            ]
+        for span in _merged(text, spans):
             value = text[span.start : span.end]
             whole = known.whole(value) if span.kind == "PERSON" else value
             key = (span.kind, _same(whole))
@@ -172,7 +185,7 @@ def _emails(text: str) -> Found:
 
 # -- numbers ------------------------------------------------------------------------------------
 
-_RUN = re.compile(r"(?<![\w.])(?:\d[ -]?){12,18}\d(?!\w)(?![.,-]?\d)")
+_RUN = re.compile(r"(?<![\w.])(?!(?:\d-){19}\d)\d(?:[ -]?\d){12,18}(?!\w|[.,-]\d)")
 _IBAN_DIGITS = 9  # any country's have as many; a flight's number and the words after it do not
 _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])")
 
@@ -236,7 +249,7 @@ def _phones(text: str) -> Found:
 
 # -- postal addresses ---------------------------------------------------------------------------
 
-_CAP = r"(?:[A-ZÀ-ÖØ-Þ][^\W\d]*(?:['’.-][^\W\d]+)*|\d{1,3}(?:st|nd|rd|th))\b"
+_CAP = r"(?:[A-ZÀ-ÖØ-Þ][^\W\d]*(?:['’.-][^\W\d]+){0,4}|\d{1,3}(?:st|nd|rd|th))\b"
 _TYPE = (
     r"(?:street|str|st|road|rd|avenue|ave|av|lane|ln|drive|dr|boulevard|blvd|court|ct|place|pl|"
     r"square|sq|terrace|ter|way|close|crescent|cres|circle|cir|parkway|pkwy|highway|hwy|grove|"
@@ -247,7 +260,7 @@ _ZIP = (
     r"(?:\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]?\s?\d[A-Z]{2}|[A-Z]\d[A-Z]\s?\d[A-Z]\d|"
     r"\d{4}\s?[A-Z]{2}|\d{4})"
 )
-_TOWN = rf"{_CAP}(?:[ -]{_CAP}){{0,2}}"
+_TOWN = rf"{_CAP}(?: {_CAP}){{0,2}}"
 _TAIL = (
     rf"(?:,?\s+(?:N|S|E|W|NE|NW|SE|SW)\b\.?)?(?:,?\s+{_UNIT})?"
     rf"(?:\s*[,\n]\s*{_TOWN})?(?:\s*,?\s*[A-Z]{{2}}\b)?(?:\s*,?\s*{_ZIP}\b)?"
@@ -259,13 +272,13 @@ _STREETS = (
     rf"(?:{_UNIT},?\s+)?\b{_NUMBER},?\s+(?:(?:N|S|E|W|North|South|East|West)\.?\s+)?"
     rf"(?:{_CAP}\s+){{1,4}}(?i:{_TYPE})\b\.?{_TAIL}",
     # Hauptstraße 12, 10115 Berlin; Keizersgracht 123
-    rf"\b(?:[A-ZÀ-ÖØ-Þ][\w-]*(?:straße|strasse|str\.|gasse|weg|allee|platz|ufer|damm|ring|straat|"
+    rf"(?<!\w)(?<!\w-)(?:[A-ZÀ-ÖØ-Þ][\w-]*(?:straße|strasse|str\.|gasse|weg|allee|platz|ufer|damm|ring|straat|"
     rf"laan|gracht|plein|kade|dijk|gatan|gata|gaten|vegen|veien|vej|väg|vägen|gade|katu|tie)|"
-    rf"(?:Am|An der|Auf der|Im|Zum|Zur|Unter den|Alte[rn]?|Neue[rn]?) {_CAP}(?:[ -]{_CAP})?)"
+    rf"(?:Am|An der|Auf der|Im|Zum|Zur|Unter den|Alte[rn]?|Neue[rn]?) {_CAP}(?: {_CAP})?)"
     rf"\s+{_NUMBER}(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
     # 12 rue de la Paix, 75002 Paris
     rf"\b{_NUMBER},?\s+(?:bis\s+|ter\s+)?(?i:rue|avenue|boulevard|place|quai|allée|chemin|impasse|"
-    rf"cours|route)\s+(?:(?:de|du|des|la|le|les|l['’]|d['’])\s?){{0,3}}{_CAP}(?:[ -]{_CAP}){{0,3}}"
+    rf"cours|route)\s+(?:(?:de|du|des|la|le|les|l['’]|d['’])\s?){{0,3}}{_CAP}(?: {_CAP}){{0,3}}"
     rf"(?:\s*,?\s*{_ZIP}\s+{_TOWN})?",
     # Via Roma 10, 00184 Roma; Calle Mayor 5; Rua Augusta 100; ul. Długa 3
     rf"\b(?:Via|Viale|Piazza|Corso|Largo|Calle|C/|Avenida|Avda\.?|Paseo|Plaza|Rua|Praça|Travessa|"
@@ -279,7 +292,11 @@ _STREETS = (
     rf"\b{_TOWN},?\s+[A-Z]{{2}},?\s+\d{{5}}(?:-\d{{4}})?\b",
     r"\b[A-Z]{1,2}\d[A-Z\d]? \d[ABD-HJLNP-UW-Z]{2}\b|\b[A-Z]\d[A-Z] \d[A-Z]\d\b",
 )
-_ADDRESSES = tuple(map(re.compile, _STREETS))  # each by itself: together they find more of one
+# Each by itself: together they find more of one. Spaces without end are no address's, and two such
+# runs beside each other would take a time that grows with their square.
+_ADDRESSES = tuple(
+    re.compile(form.replace(r"\s+", r"\s{1,9}").replace(r"\s*", r"\s{0,9}")) for form in _STREETS
+)
 _LIVES = re.compile(  # in small letters, where the words before tell
     r"\b(?:address(?: is|:)?|live at|lives at|lived at|living at|moved to|stay at|staying at|"
     r"ship to|deliver to|send it to)\s+"
@@ -320,9 +337,10 @@ _LABEL = (
 )
 # "my password is hunter2", "PIN: 1234", "API_KEY=…", "the wifi password used to be 'a b c'"
 _ASSIGNED = re.compile(
-    rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|\s+(?:for|of|to|on|at)\s+[^\n:=.,;?!]{{1,40}}?)?"
-    r"\s*(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
-    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s*(?:called\s+)?"
+    rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|"
+    r"\s{1,9}(?:for|of|to|on|at)\s{1,9}[^\n:=.,;?!]{1,40}?)?"
+    r"\s{0,9}(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
+    r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}(?:called\s{1,9})?"
     r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|[^\s,;]{2,200})",
     re.I,
 )
@@ -449,12 +467,13 @@ class _Names:
         return found
 
     def whole(self, said: str) -> str:
-        return self._whole.get(" ".join(said.casefold().split()), said)
+        forms = (" ".join(form.casefold().split()) for form in (said, undisguised(said)[0]))
+        return next((self._whole[form] for form in forms if form in self._whole), said)
 
 
 # -- the names a store knows -----------------------------------------------------------------------
 
-_NAME = r"[^\W\d_a-zà-öø-ÿ][^\W\d_]*(?:['’\-][^\W\d_]+)*"
+_NAME = r"[^\W\d_a-zà-öø-ÿ][^\W\d_]*(?:['’\-][^\W\d_]+){0,4}"
 _FULL = rf"{_NAME}(?:\s(?:(?:de|da|del|la|van|von|der|den|bin|al|el)\s){{0,2}}{_NAME}){{0,2}}"
 
 

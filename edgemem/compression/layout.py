@@ -26,7 +26,7 @@ BoolArray = NDArray[np.bool_]
 # Never cut inside: each pattern, and a text without which it need not be tried.
 _WHOLE = (
     ("`", re.compile(r"```.*?```|`[^`\n]+`", re.S)),
-    ("://", re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.I)),
+    ("://", re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://\S+", re.I)),
     ("www.", re.compile(r"\bwww\.\S+")),
     ("", re.compile(r"\d(?<!\d\d)\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?")),
     *(("", pattern) for pattern in UNCUT),

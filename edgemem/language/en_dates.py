@@ -53,7 +53,7 @@ _A_MONTH = (
 _A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
 _SHORT_MONTH = "|".join(month[:3] for month in _MONTHS)
 WRITTEN_DATE = re.compile(
-    rf"\b(?:(?:on|in|the (?:week|weekend) of) )*(?:(?:{'|'.join(_DAYS)}) )?"
+    rf"\b(?:(?:on|in|the (?:week|weekend) of) ){{0,3}}(?:(?:{'|'.join(_DAYS)}) )?"
     rf"(?:\d{{1,2}} (?:{_SHORT_MONTH})\w* \d{{4}}|(?:{_SHORT_MONTH})\w* \d{{4}}|"
     r"\d{4}-\d\d-\d\d|(?:19|20)\d\d)\b",
     re.I,
@@ -82,7 +82,7 @@ TIME_WORDS = (
 DAY_TEXT = r"\d{1,2} [A-Z][a-z]+ \d{1,4}"
 """A regular expression: a day as `day_text` writes it."""
 HEAD = re.compile(
-    r"[ \t]*(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
+    r"[ \t]*+(?:\[[^\]\n]{1,40}\][ \t]*|[\d/.,: \t-]{6,22}(?:[ap]m)?[ \t]*[-–][ \t]*"
     r"|On [^,:\n]{5,20}, )?"
     r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
     r"|(?<=\]))[ \t]*"
@@ -314,7 +314,7 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
 def _bare_weekday(match: re.Match[str], said: date) -> _Found:
     """friday, without "on": unless it is part of a name, a plan's name or somebody's."""
     before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
-    found = re.search(r"[\w'’]+$", before)
+    found = re.search(r"(?<![\w'’])[\w'’]+$", before)
     word = found[0] if found else ""
     put_off = word.lower() == "to" and tense.is_put_off(before[: -len(word)].rstrip())
     if (word.lower() in _NO_DAY_AFTER and not put_off) or word.isdigit():

@@ -7,11 +7,20 @@ words. So words are compared by their grams, which inflected and compound words 
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import lru_cache
 from itertools import chain, pairwise
 
 from edgemem.language.en import STOP_WORDS, words
 
-__all__ = ["GRAMS_A_WORD", "grams", "is_other_language", "is_other_script", "name_forms"]
+__all__ = [
+    "GRAMS_A_WORD",
+    "grams",
+    "is_other_language",
+    "is_other_script",
+    "name_forms",
+    "undisguised",
+]
 
 GRAMS_A_WORD = 3
 """About how many grams make as much of a text as one English word does."""
@@ -46,6 +55,45 @@ _COMMON_WORDS = frozenset(
 _WAS_HAT = re.compile(r"\bwas (?:hat|habe|hast|macht)\b", re.I)  # "was" and "hat" are English, too
 _ENGLISH_WORDS = STOP_WORDS - set("a am an as do has he i in me no on so to was will".split())
 """Without those that are other languages' words, too."""
+
+# Letters that look like Latin ones (Unicode's confusables.txt has them all; these suffice to write
+# any word). What NFKD maps by itself (full-width, mathematical, accented letters) is not here.
+_LOOKS_LIKE = str.maketrans(
+    "АВЕЅІЈКМНОРСТУХԚԜаесіјкморԛѕтухԁһԝьвнΑΒΕΖΗΙΚΜΝΟΡΤΥΧαεικνορτυχօոսհցɑɡıɩʏƅℓ",
+    "ABESIJKMHOPCTYXQWaecijkmopqstyxdhwbbhABEZHIKMNOPTYXaeikvoptuxonuhgagiiybl",
+)
+_ODD = re.compile(r"[^\t\n\r -~]+")
+
+
+@lru_cache(16)
+def undisguised(text: str) -> tuple[str, tuple[int, ...]]:
+    """A text as a reader sees its letters, and the place in `text` of each of its characters.
+
+    Invisible characters and accents are dropped, letters that look like Latin ones become these. To
+    compare texts by, not to show. Of printable ASCII the places are empty: nothing has moved.
+    """
+    if _ODD.search(text) is None:
+        return text, ()
+    out: list[str] = []
+    at: list[int] = []
+    end = 0
+    for run in (*_ODD.finditer(text), None):
+        start = len(text) if run is None else run.start()
+        out.append(text[end:start])
+        at += range(end, start)
+        end = start if run is None else run.end()
+        for place in range(start, end):
+            plain = [
+                c
+                for c in unicodedata.normalize("NFKD", text[place])
+                if unicodedata.category(c) not in ("Cf", "Mn", "Cc") and c not in _BLANK
+            ]
+            out += plain
+            at += [place] * len(plain)
+    return "".join(out).translate(_LOOKS_LIKE), tuple(at)
+
+
+_BLANK = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # letters without a shape
 
 
 def is_other_script(text: str) -> bool:

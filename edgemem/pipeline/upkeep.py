@@ -9,7 +9,7 @@ import base64
 import json
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -30,6 +30,7 @@ from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store, images
+from edgemem.store.erasures import verify
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
@@ -417,15 +418,22 @@ def read_relations(
             on_progress(start + len(batch), len(facts))
 
 
-def doctor(store: Store, index_file: Path | None, plan: Plan | None) -> dict[str, Any]:
+def doctor(
+    store: Store,
+    index_file: Path | None,
+    plan: Plan | None,
+    erased: bool | Mapping[str, Any] = False,
+) -> dict[str, Any]:
     """What is in a store, what is wrong with it, and what is pending, as JSON-able values.
 
-    plan: what a memory limit has turned down.
+    plan: what a memory limit has turned down. erased: see Memory.doctor.
     """
+    found = None if erased is False else verify(store, None if erased is True else erased)
     return {
         "path": str(store.path or ":memory:"),
         "encrypted": store.vault is not None,
-        "problems": store.check(),
+        "problems": [*store.check(), *(found["problems"] if found else ())],
+        **({"erased": found} if found else {}),
         "counts": store.counts(),
         "pending": [
             {

@@ -60,7 +60,7 @@ _GOES_ON = re.compile(rb"[0-9A-Za-z'\-\x80-\xff]|[.,:/][0-9]")
 # Strings come first, whole or cut: a bracket in one is no bracket. A number is whole once something
 # follows it: "12" may be the beginning of "123".
 _JSON_TOKEN = re.compile(
-    r'(?P<whole>"(?:[^"\\]|\\.)*"|[][{}]|\b(?:true|false|null)\b|-?\d[\d.eE+-]*(?=[\s,\]}]))|"',
+    r'(?P<whole>"(?:[^"\\]|\\.)*"|[][{}]|\b(?:true|false|null)\b|(?<![\d.eE+-])-?\d[\d.eE+-]*(?=[\s,\]}]))|".*',
     re.DOTALL,
 )
 _CLOSES = {"[": "]", "{": "}"}

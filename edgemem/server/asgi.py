@@ -1,8 +1,8 @@
 """The application: its routes, who may call them, and running it until it is stopped. The only
 importer of uvicorn.
 
-The guard checks Host, token, requests in flight and the size of a body, and gives every answer its
-headers. Nothing is logged: paths and bodies are the user's own.
+The guard checks Host, Origin, token, requests in flight and the size of a body, and gives every
+answer its headers. Nothing is logged: paths and bodies are the user's own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from edgemem.config import config_dir
 from edgemem.errors import ConfigError, EdgememError
@@ -42,6 +43,7 @@ __all__ = [
     "host_allowed",
     "is_loopback",
     "load_token",
+    "protocol",
     "require_safe",
     "serve",
     "token_file",
@@ -206,13 +208,15 @@ class _Guard:
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers, limits = Headers(scope=scope), self._service.limits
-        hosts = headers.getlist("host")
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not host_allowed(hosts[0], self._hosts, anywhere=self._anywhere):
             return Refusal(
                 "this server does not answer to that Host name; call it by 127.0.0.1 or localhost, "
                 "or start it with --allow-host NAME",
                 421,
             )
+        if any(origin.lower().partition("://")[2] != hosts[0].lower() for origin in origins):
+            return Refusal("a page of another origin may not call this server", 403)
         if scope["path"] in self._open:
             return None
         if not self._knows_token(headers.getlist("authorization")):
@@ -375,6 +379,7 @@ def serve(
     server = _Server(
         uvicorn.Config(
             asgi,
+            http=protocol(limits),
             host=host,
             port=port,
             ssl_certfile=tls_cert,
@@ -403,6 +408,55 @@ def serve(
             ) from exc
         finally:
             asgi.state.service.close()  # also where a second Ctrl-C has skipped the lifespan's end
+
+
+def protocol(limits: Limits) -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which by itself waits for ever for a request's head and takes connections
+    until the process has no more files: no more than limits say, and no longer."""
+
+    class Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        _waiting: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                transport.write(_FULL)
+                transport.close()
+            else:
+                self._wait()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._stop_waiting()
+
+        def _wait(self) -> None:
+            """Begin to wait for a head, unless it has begun, or a request is under way."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._stop_waiting()
+            elif self._waiting is None:
+                self._waiting = self.loop.call_later(limits.receive_s, self._give_up)
+
+        def _stop_waiting(self) -> None:
+            if self._waiting is not None:
+                self._waiting.cancel()
+                self._waiting = None
+
+        def _give_up(self) -> None:
+            self._waiting = None
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.close()
+
+    return Polite
+
+
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n"
+    b"content-length: 0\r\n\r\n"
+)
 
 
 def require_safe(

@@ -359,7 +359,7 @@ def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     memory = service.memory
     ids, turns, _ = _extent(memory, given)
     service.on_erase([turn.content for turn in memory.store.turns(turns).values()])
-    return {"results": [{"id": id, "event": "ERASE"} for id in memory.erase(ids)]}
+    return memory.erase(ids).to_dict()
 
 
 def _extent(memory: Memory, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:

@@ -192,14 +192,16 @@ class Limits:
     """How much the server takes on at a time.
 
     queue: requests that may wait for the engine, beside the one that it answers; in_flight:
-    requests of any kind at a time. Beyond either a client gets 429. body_bytes: of a request.
-    receive_s: for a request's body to arrive. send_s: for a client to take in what it is sent.
+    requests of any kind at a time. Beyond either a client gets 429. connections: open at a time;
+    more get 503. body_bytes: of a request. receive_s: for a request's head to arrive, and for its
+    body. send_s: for a client to take in what it is sent.
     drain_s: for requests under way when the server is stopped. Raises InputError on a number that
     is not above 0.
     """
 
     queue: int = 16
     in_flight: int = 256
+    connections: int = 512
     body_bytes: int = 16_777_216  # a large photo, in base64
     receive_s: float = 30.0
     send_s: float = 30.0

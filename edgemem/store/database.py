@@ -19,6 +19,7 @@ from typing import cast
 
 from filelock import FileLock, Timeout
 
+from edgemem.cachefile import sync_folder
 from edgemem.config import require
 from edgemem.errors import (
     InputError,
@@ -36,6 +37,7 @@ __all__ = [
     "backup",
     "connect",
     "generation",
+    "identity",
     "make_file",
     "meta",
     "meta_int",
@@ -167,6 +169,17 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 
 
 Look = Callable[[sqlite3.Connection], list[str]]
+
+
+def identity(path: Path | None) -> tuple[int, int] | None:
+    """What tells a file from another of its name; None where there is none."""
+    try:
+        found = None if path is None else path.stat()
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
+
+
 _making_file = threading.Lock()
 
 
@@ -317,7 +330,8 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
             os.fsync(written.fileno())
         os.replace(partial, target)
     except BaseException as exc:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, nothing can be removed
+            partial.unlink(missing_ok=True)
         if not isinstance(exc, OSError):
             raise
         raise StoreFull(
@@ -329,9 +343,11 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
 def _drop_backups(path: Path) -> None:
     copies = re.compile(re.escape(path.name) + r"\.v\d+(\.[0-9a-f]+)?\.bak(-journal|-wal|-shm)?")
     try:
-        for beside in path.parent.iterdir():
-            if copies.fullmatch(beside.name):
-                beside.unlink(missing_ok=True)
+        found = [beside for beside in path.parent.iterdir() if copies.fullmatch(beside.name)]
+        for beside in found:
+            beside.unlink(missing_ok=True)
+        if found:
+            sync_folder(path.parent)
     except OSError as exc:
         raise StoreFull(
             f"a backup copy beside {path} cannot be deleted ({exc}); make its folder writable, "

@@ -30,6 +30,7 @@ TABLES = (
     frozenset({"token_vectors"}),
     frozenset({"entities", "aliases", "relations"}),
     frozenset({"images", "memory_images"}),
+    frozenset({"erasures"}),
     frozenset({"sync_self", "sync_rows", "sync_waiting", "sync_links", "sync_peers"}),
 )
 
@@ -357,6 +358,13 @@ _STATEMENTS_SYNC = (
     *_sync_triggers(),
 )
 
+# Receipts of erasing; AUTOINCREMENT tells whether the last of them were taken out.
+_STATEMENTS_ERASURES = (
+    """CREATE TABLE erasures (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, sha256 TEXT NOT NULL
+    ) STRICT""",
+)
+
 
 def _all_of(statements: tuple[str, ...]) -> Callable[[sqlite3.Connection], None]:
     def migration(connection: sqlite3.Connection) -> None:
@@ -374,6 +382,7 @@ MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [
     _all_of(_STATEMENTS_TOKENS),
     _all_of(_STATEMENTS_GRAPH),
     _all_of(_STATEMENTS_IMAGES),
+    _all_of(_STATEMENTS_ERASURES),
     _all_of(_STATEMENTS_SYNC),
 ]
 

@@ -101,6 +101,7 @@ class Store:
         self._busy_timeout_s = busy_timeout_s
         self._closed = False
         encryption.OPEN.add(self)
+        self._file = database.identity(path)
 
     @classmethod
     def open(
@@ -173,6 +174,11 @@ class Store:
         """
         with self._write_lock:
             self._require_open()
+            if database.identity(self.path) != self._file:
+                raise StoreError(
+                    f"{self.path} was replaced or removed while it was open, and what is written "
+                    "would be lost; open it again"
+                )
             if self._writer.in_transaction:
                 raise StoreError(
                     "a transaction is already open in this thread; end it before beginning another"

@@ -14,7 +14,7 @@ from typing import Any
 
 from edgemem.errors import DimensionMismatch, InputError, StoreError
 from edgemem.results import Picture, Scope, utc_now
-from edgemem.store import images, relations
+from edgemem.store import erasures, images, relations
 from edgemem.store.database import SCRUB_WANTED, generation, meta, meta_int, sqlite_errors
 from edgemem.store.rows import (
     KINDS,
@@ -538,6 +538,8 @@ def erase_rows(
         ids = [row[1] for row in memories]
         if not ids and not turns:
             return []
+        before = erasures.count_rows(connection)
+        kinds = _kinds(connection, f"rowid {LISTED}", as_json(row[0] for row in memories))
         for rowid, _, search_text, deleted_at in memories:
             if deleted_at is None:
                 tx.unindex_text(rowid, search_text)
@@ -563,8 +565,21 @@ def erase_rows(
             "FROM json_each(?) j, sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
             (as_json(set(memory_ids).intersection(ids)),),
         )
+        erasures.add_erasure(
+            connection,
+            kinds={**kinds, "said": len(turn_rows)},
+            ids=[*ids, *turn_ids],
+            before=before,
+        )
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)
     return ids
+
+
+def _kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str, int]:
+    rows = connection.execute(
+        f"SELECT kind, count(*) FROM memories WHERE {where} GROUP BY kind", params
+    )
+    return dict(rows.fetchall())
 
 
 def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> None:
@@ -590,6 +605,7 @@ def reset_rows(tx: Transaction) -> None:
     """Erase every turn, memory, image, history row, piece of pending work, receipt and never_send
     mark, and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
     with tx.step() as connection:
+        before, kinds = erasures.count_rows(connection), _kinds(connection, "1")
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
         for table in (
             "relations", "aliases", "entities", "memory_sources", "vectors", "token_vectors",
@@ -598,5 +614,12 @@ def reset_rows(tx: Transaction) -> None:
         ):  # fmt: skip
             connection.execute(f"DELETE FROM {table}")
         connection.execute(f"DELETE FROM meta WHERE key NOT {LISTED}", (as_json(_KEPT_META),))
+        erasures.add_erasure(
+            connection,
+            kinds={**kinds, "said": before["turns"]},
+            ids=(),
+            before=before,
+            everything=True,
+        )
         tx.set_meta("reset_generation", str(tx.generation))
         tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)

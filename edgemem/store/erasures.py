@@ -1,0 +1,285 @@
+"""Receipts of erasing, and a look whether what they name is really gone.
+
+A receipt holds no text, and of an id only its SHA-256: an import may have chosen ids that are text.
+Each names the hash of the one before it, so none can be changed or left out unnoticed. Who can
+write the file can write the whole chain anew; a receipt that was kept elsewhere tells even that.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgemem.errors import InputError
+from edgemem.results import to_utc, utc_now
+from edgemem.store.database import SCRUB_WANTED, meta
+
+if TYPE_CHECKING:
+    from edgemem.store.store import Store
+
+__all__ = ["Erasure", "add_erasure", "count_rows", "erasure_of", "erasures", "verify"]
+
+_NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
+_ID_CHARS = 300  # a scope's ids and those of an import are no longer
+_CLOCK_S = 0.02  # by so much a file system's clock may be late
+_UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erasure:
+    """The receipt of one erase or reset.
+
+    number: from 1 on, without gaps. kinds: how many memories of each kind went, and how many turns.
+    rows: of each table that was looked through, how many rows went. ids: the SHA-256 of the id of
+    each memory and turn, in hexadecimal. through: of a reset, which took everything, the last
+    number of each table until then. previous: the sha256 of the receipt before, "" of the first.
+    """
+
+    number: int
+    erased_at: str
+    kinds: Mapping[str, int]
+    rows: Mapping[str, int]
+    ids: tuple[str, ...]
+    through: Mapping[str, int]
+    previous: str
+    sha256: str = ""
+
+    def body(self) -> str:
+        """What the hash is of: the receipt without it, as JSON."""
+        fields = {name: value for name, value in asdict(self).items() if name != "sha256"}
+        return json.dumps(fields, sort_keys=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ids": list(self.ids)}
+
+
+def _hash(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    """Every table that rows of memories can lie in. The full-text index has no rows of its own."""
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' "
+        "AND name NOT LIKE 'memories_fts%' ORDER BY name"
+    )
+    return [name for (name,) in rows if name not in _NOT_LOOKED_THROUGH]
+
+
+def count_rows(connection: sqlite3.Connection) -> Counter[str]:
+    """How many rows each table has."""
+    return Counter(
+        {
+            name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
+            for name in _tables(connection)
+        }
+    )
+
+
+def add_erasure(
+    connection: sqlite3.Connection,
+    *,
+    kinds: Mapping[str, int],
+    ids: Iterable[str],
+    before: Counter[str],
+    everything: bool = False,
+) -> None:
+    """Write the receipt, in the transaction that erased. before: what `count_rows` gave then."""
+    last = connection.execute(
+        "SELECT number, sha256 FROM erasures ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    after, through = count_rows(connection), {}
+    if everything:
+        through = dict(
+            connection.execute(
+                "SELECT name, seq FROM sqlite_sequence WHERE name IN ('memories', 'turns')"
+            )
+        )
+    receipt = Erasure(
+        number=1 if last is None else last[0] + 1,
+        erased_at=utc_now(),
+        kinds=dict(kinds),
+        rows={name: count - after[name] for name, count in before.items()},
+        ids=tuple(sorted(map(_hash, ids))),
+        through=through,
+        previous="" if last is None else last[1],
+    )
+    connection.execute(
+        "INSERT INTO erasures (number, body, sha256) VALUES (?, ?, ?)",
+        (receipt.number, receipt.body(), _hash(receipt.body())),
+    )
+
+
+def erasures(store: Store) -> list[Erasure]:
+    """All receipts, the oldest first. One that cannot be read is left out; see `verify`."""
+    rows = store.select("SELECT body, sha256 FROM erasures ORDER BY number")
+    return [found for row in rows if (found := _read(*row)) is not None]
+
+
+def erasure_of(store: Store, memory_id: str) -> Erasure | None:
+    """The last receipt that names a memory; None if it was never erased."""
+    wanted = _hash(memory_id)
+    return next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
+
+
+def _read(body: str, sha256: str) -> Erasure | None:
+    """A receipt, if it is exactly what was written."""
+    try:
+        fields = json.loads(body)
+        found = Erasure(**{**fields, "ids": tuple(fields["ids"]), "sha256": sha256})
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return found if _hash(body) == sha256 and found.body() == body else None
+
+
+# -- whether it is gone --------------------------------------------------------------------------
+
+
+def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read every table and every file of a store again for what was ever erased from it.
+
+    kept: what `edgemem erase --json` printed; its receipt must be in the chain, and its ids are
+    looked for whatever they look like (others are found in the bytes if they are UUIDs, as those
+    that edgemem makes). Takes memory for a copy of the file. Returns, JSON-able: receipts and ids
+    (how many), looked_in (tables and files), problems (empty if all is gone). Raises InputError on
+    a `kept` that is no such thing.
+    """
+    receipt, ids = _kept(kept)
+    with store.snapshot() as connection:
+        rows = connection.execute("SELECT number, body, sha256 FROM erasures ORDER BY number")
+        found, problems = _chain(connection, rows.fetchall(), receipt)
+        erased = {id for each in found for id in each.ids} | set(map(_hash, ids))
+        tables = _tables(connection)
+        problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
+        problems += _through(connection, found)
+        if meta(connection, SCRUB_WANTED) is not None:
+            problems.append(
+                "the last erase is not scrubbed from the file yet; open the store while no other "
+                "process reads it"
+            )
+        named = [("the file", connection.serialize())]
+    problems += _free_pages(named[0][1])
+    files = _beside(store.path)
+    named += [(file.name, file.read_bytes()) for file in files]
+    for name, data in named:
+        problems += _in_bytes(name, data, erased, ids)
+    for file in files if found else ():
+        if to_utc(file.stat().st_mtime + _CLOCK_S) < found[-1].erased_at:
+            problems.append(
+                f"{file.name} is older than the last erase and may hold what went; delete it"
+            )
+    return {
+        "receipts": len(found),
+        "ids": len(erased),
+        "looked_in": [*tables, *(name for name, _ in named)],
+        "problems": problems,
+    }
+
+
+def _kept(kept: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, list[str]]:
+    """The receipt that was kept elsewhere, and the ids that went."""
+    if kept is None:
+        return None, []
+    try:
+        receipt, ids = kept["receipt"], [row["id"] for row in kept["results"]]
+        int(receipt["number"]), str(receipt["sha256"]), "".join(ids)
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InputError(
+            f"this is no receipt ({exc!r:.80}); give what `edgemem erase --json` printed"
+        ) from exc
+    return receipt, ids
+
+
+def _chain(
+    connection: sqlite3.Connection,
+    rows: Iterable[tuple[int, str, str]],
+    kept: Mapping[str, Any] | None,
+) -> tuple[list[Erasure], list[str]]:
+    """The receipts, and where their chain is broken."""
+    found: list[Erasure] = []
+    problems: list[str] = []
+    previous, hashes = "", {}
+    for place, (number, body, sha256) in enumerate(rows, 1):
+        receipt = _read(body, sha256)
+        if receipt is None or receipt.number != number:
+            problems.append(f"receipt {number} was changed: its hash is not that of its text")
+        elif receipt.previous != previous or number != place:
+            problems.append(f"a receipt before number {number} was changed or taken out")
+        if receipt is not None:
+            found.append(receipt)
+        previous = hashes[number] = sha256
+    last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'erasures'").fetchone()
+    if last is not None and last[0] != max(hashes, default=0):
+        problems.append(f"the last receipts, up to number {last[0]}, were taken out")
+    if kept is not None and hashes.get(kept["number"]) != kept["sha256"]:
+        problems.append(f"receipt {kept['number']} is not the one that was kept elsewhere")
+    return found, problems
+
+
+def _in_table(connection: sqlite3.Connection, name: str, erased: set[str]) -> Iterator[str]:
+    """Whether a value of a row is the id of something that was erased."""
+    for row in connection.execute(f'SELECT * FROM "{name}"') if erased else ():
+        if any(
+            isinstance(value, str) and len(value) <= _ID_CHARS and _hash(value) in erased
+            for value in row
+        ):
+            yield f"a row of {name} has the id of something that was erased; it was stored again"
+
+
+def _through(connection: sqlite3.Connection, found: Iterable[Erasure]) -> Iterator[str]:
+    """Whether something is left that a reset took: no number is ever used again."""
+    for receipt in found:
+        for name, last in receipt.through.items():
+            if (
+                name in ("memories", "turns")
+                and connection.execute(f"SELECT 1 FROM {name} WHERE rowid <= ?", (last,)).fetchone()
+            ):
+                yield f"a row of {name} is older than the reset of receipt {receipt.number}"
+
+
+def _free_pages(data: bytes) -> Iterator[str]:
+    """Free pages that are not empty. Source: SQLite's file format, 1.5 (the freelist)."""
+
+    def number(at: int) -> int:
+        return int.from_bytes(data[at : at + 4], "big")
+
+    size = int.from_bytes(data[16:18], "big") or 512
+    size = 65536 if size == 1 else size
+    trunk, seen = number(32), set[int]()
+    while trunk and trunk not in seen:
+        seen.add(trunk)
+        at = (trunk - 1) * size
+        count = min(number(at + 4), size // 4 - 2)
+        pages = {number(at + 8 + 4 * n): 0 for n in range(count)} | {trunk: 8 + 4 * count}
+        for page, head in pages.items():
+            start = (page - 1) * size
+            if any(data[start + head : start + size]):
+                yield f"page {page} is free and not empty; `VACUUM` was not done with secure_delete"
+        trunk = number(at)
+
+
+def _beside(path: Path | None) -> list[Path]:
+    """The store's own files that hold something, but the file itself.
+
+    That is not opened here: to close it would drop the locks that SQLite holds on it.
+    """
+    if path is None:
+        return []
+    apart = {path.name, f"{path.name}-shm", f"{path.name}.lock"}
+    beside = sorted(path.parent.glob(f"{glob.escape(path.name)}*"))
+    return [f for f in beside if f.name not in apart and f.is_file() and f.stat().st_size]
+
+
+def _in_bytes(name: str, data: bytes, erased: set[str], ids: Iterable[str]) -> Iterator[str]:
+    uuids = set(_UUID.findall(data)) if erased else ()
+    if any(_hash(uuid) in erased for uuid in uuids) or any(id.encode() in data for id in ids):
+        yield f"{name} has the id of something that was erased among its bytes"

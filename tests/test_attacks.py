@@ -1,0 +1,158 @@
+"""The attacks of bench/attacks.py, a few cases of each, and a test for what each of them found."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fake_engine import FakeEngine
+from memorykit import quick, texts
+
+from bench import attacks, faults, redos
+from edgemem import Chat, budget
+from edgemem.cloud import redact as redacting
+from edgemem.cloud.never import matches
+from edgemem.cloud.redact import find, redact
+from edgemem.compression import layout
+from edgemem.language import en_dates, undisguised
+from edgemem.runtime import generation
+
+KILLS = int(os.environ.get("EDGEMEM_ATTACKS", "3"))  # of each of eight operations
+needs_shim = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None,
+    reason="the file layer that fails needs Linux and a C compiler",
+)
+
+
+def unhurt(rows: attacks.Rows) -> int:
+    """How many cases these rows have, none of them wrong."""
+    assert [row for row in rows if row["wrong"]] == []
+    return sum(next(row[n] for n in ("cases", "kills", "cuts") if n in row) for row in rows)
+
+
+@needs_shim
+def test_killed_at_any_change_of_a_file_nothing_acknowledged_is_lost() -> None:
+    assert unhurt(faults.kills(KILLS)) == 8 * KILLS
+
+
+@needs_shim
+def test_a_power_cut_leaves_what_was_acknowledged_and_no_byte_of_what_was_erased() -> None:
+    """Backups and index files that an erase had removed came back: the folder was not synced."""
+    assert unhurt(faults.power(4 * KILLS, ("erase", "add"))) == 8 * KILLS
+
+
+@needs_shim
+def test_a_disk_that_fails_is_an_error_of_ours() -> None:
+    """A migration's backup raised OSError where not even its rest could be removed."""
+    assert unhurt(faults.errors(2 * KILLS, ("migrate",))) == 3 * 2 * KILLS
+
+
+def test_the_replay_of_a_log_ends_with_the_files_that_were_there(tmp_path: Path) -> None:
+    """The oracle is no better than its file layer: synced, all is there; unsynced, a part of it."""
+    import random
+
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / "a").write_bytes(b"old")
+    log = [("c", "/b", 0, b""), ("w", "/b", 0, b"x" * 1024), ("w", "/a", 1, b"EW"),
+           ("r", "/b", 0, b"/c"), ("u", "/a", 0, b"")]  # fmt: skip
+    synced = [*log[:3], ("s", "/a", 0, b""), ("s", "/b", 0, b""), *log[3:], ("s", "", 0, b"")]
+    found = set()
+    for seed in range(60):
+        for records, whole in ((log, False), (synced, True)):
+            faults.after_cut(before, records, tmp_path / "after", random.Random(seed))
+            left = {f.name: f.read_bytes() for f in (tmp_path / "after").iterdir()}
+            if whole:
+                assert left == {"c": b"x" * 1024}
+            else:
+                found.add(tuple(sorted((name, len(data)) for name, data in left.items())))
+    assert {(("a", 3),), (("c", 0),), (("c", 1024),)} <= found
+    assert not any({"b", "c"} <= {name for name, _ in names} for names in found)
+
+
+def test_damaged_files_and_calls_are_answered_or_refused() -> None:
+    assert unhurt(attacks.files(10)) == 70
+    assert unhurt(attacks.calls(15)) >= 30
+
+
+def test_memories_make_nothing_leave_that_may_not() -> None:
+    rows = attacks.texts(240)
+    assert unhurt(rows) == 240
+    assert all(row["sent_other_words"] for row in rows)  # the rest did leave
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Quill\u200bfeather", "Quіllfеаthеr", "Ｑuillfeather", "𝐪𝐮𝐢𝐥𝐥feather", "Qu\u00adillféather",
+     "Quill\x02feather", "qu\u3164illfeather"],
+)  # fmt: skip
+def test_a_name_in_disguise_is_still_that_name(name: str) -> None:
+    text = f"I told {name} of it"
+    assert matches("quillfeather", text) and matches("/quill[a-z]+/", text)
+    assert undisguised(name)[0].casefold() == "quillfeather"
+    assert name not in redact([text], ["Quillfeather"]).texts[0]
+    assert not matches("quillfeather", text.replace(name[3:5], "-"))
+
+
+def test_other_scripts_and_accents_are_sent_and_restored_as_they_are() -> None:
+    text = "Zoë lives in Łódź; Анна дома, 東京で"
+    told = redact([text], ["Zoë"])
+    assert told.texts[0] == "[PERSON_1] lives in Łódź; Анна дома, 東京で"
+    assert told.restore(told.texts[0]) == text
+    assert [span.kind for span in find("ana@example.org")] == ["EMAIL"]
+    assert "example" not in redact(["ana\u200b@exa\u200bmple.org"]).texts[0]
+
+
+def test_a_placeholder_that_a_memory_imitates_is_not_given_out() -> None:
+    told = redact(["[PERSON 1] and [ person-2 ] and PERSON_3 met Ana"], ["Ana"])
+    assert told.values == {"[PERSON_4]": "Ana"}
+
+
+def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path: Path) -> None:
+    orders = [order.format("ana") for order in attacks._ORDERS]
+    engine = FakeEngine()
+    with quick(tmp_path / "a.db", engine=engine) as memory:
+        memory.add(orders, user_id="ana", infer=False)
+        before = set(texts(memory.get_all()))
+        chat = Chat(memory, user_id="ana")
+        for order in orders:
+            engine.pieces = (order,)
+            str(chat.send("What did I note of ana?"))
+        assert before <= set(texts(memory.get_all()))
+        assert memory.doctor(erased=True)["erased"]["receipts"] == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "use", "text"),
+    [
+        (en_dates.WRITTEN_DATE, "finditer", "on " * 30_000),
+        (en_dates.HEAD, "match", " " * 100_000),
+        (generation._JSON_TOKEN, "finditer", "1" * 100_000),
+        (generation._JSON_TOKEN, "finditer", '"' + '\\"' * 50_000),
+        (budget._SIZE, "fullmatch", "1.1" + " " * 100_000 + "!"),
+        *((form, "finditer", "a+" * 50_000) for _, form in layout._WHOLE),
+        *((form, "finditer", "Aastraße 1 A-1A" + " " * 100_000) for form in redacting._ADDRESSES),
+        *((form, "finditer", "A-" * 50_000) for form in redacting._ADDRESSES),
+        *((form, "finditer", "A-" * 50_000) for form in redacting._MAYBE),
+        (redacting._RUN, "finditer", "1-" * 50_000),
+    ],
+)
+def test_a_pattern_that_took_the_square_of_a_texts_length(
+    pattern: re.Pattern[str], use: str, text: str
+) -> None:
+    started = time.thread_time()
+    found = getattr(pattern, use)(text)
+    if use == "finditer":
+        sum(1 for _ in found)
+    assert time.thread_time() - started < 1
+
+
+def test_a_patterns_worst_input_is_found() -> None:
+    assert redos.slowest(r"a.*b", 0, 200_000)[0] > 1
+    assert redos.slowest(r"(?:x+x+)+y", 0, 200_000)[0] > 1
+    assert redos.slowest(r"\bab{1,3}\b", 0, 200_000)[0] < 1

@@ -1,0 +1,168 @@
+"""Receipts of erasing: what they tell, that tampering shows, that `verify` finds what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clikit import Run
+from memorykit import bytes_beside, quick
+from storekit import add, memory, turn
+
+from edgemem import Memory
+from edgemem.errors import InputError
+from edgemem.store import Store
+from edgemem.store.erasures import erasures, verify
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "a.db") as opened:
+        yield opened
+
+
+def fill(store: Store, count: int = 5) -> list[str]:
+    """Facts with ids as edgemem makes them, each from a turn; the ids of the facts."""
+    ids = [str(uuid.uuid4()) for _ in range(count)]
+    for id in ids:
+        add(store, turn(said := str(uuid.uuid4())), memory(id, sources=(said,)))
+    return ids
+
+
+def raw(store: Store, *statements: str) -> None:
+    """Change the file as another program would."""
+    assert store.path is not None
+    with sqlite3.connect(store.path, isolation_level=None) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def test_an_erase_leaves_a_receipt_without_text_and_ids(store: Store) -> None:
+    ids = fill(store)
+    store.erase(ids[:1])
+    store.erase(ids[1:3])
+    store.erase(["nobody"])
+    first, second = erasures(store)
+    assert (first.number, first.kinds, len(first.ids)) == (1, {"fact": 1, "said": 1}, 2)
+    assert (second.number, second.kinds, second.previous) == (
+        2,
+        {"fact": 2, "said": 2},
+        first.sha256,
+    )
+    gone = {name for name, count in second.rows.items() if count}
+    assert gone == {"memories", "memory_sources", "turns", "vectors", "history"}
+    assert set(second.rows) > gone  # those that were looked through, too
+    assert not any(id.encode() in bytes_beside(store.path) for id in ids[:3])  # type: ignore[arg-type]
+    found = verify(store)
+    assert (found["receipts"], found["ids"], found["problems"]) == (2, 6, [])
+    assert {"memories", "receipts", "the file"} < set(found["looked_in"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE erasures SET body = replace(body, '\"fact\": 1', '\"fact\": 2') WHERE number = 2",
+         "receipt 2 was changed"),
+        ("UPDATE erasures SET sha256 = 'x' WHERE number = 1", "receipt 1 was changed"),
+        ("UPDATE erasures SET body = '[' WHERE number = 1", "receipt 1 was changed"),
+        ("UPDATE erasures SET number = 9 WHERE number = 3", "receipt 9 was changed"),
+        ("DELETE FROM erasures WHERE number = 1", "a receipt before number 2"),
+        ("DELETE FROM erasures WHERE number = 2", "a receipt before number 3"),
+        ("DELETE FROM erasures WHERE number = 3", "the last receipts, up to number 3"),
+        ("DELETE FROM erasures", "the last receipts, up to number 3"),
+    ],
+)  # fmt: skip
+def test_a_receipt_that_was_changed_or_taken_out_is_found(
+    store: Store, statement: str, told: str
+) -> None:
+    for id in fill(store, 3):
+        store.erase([id])
+    assert verify(store)["problems"] == []
+    raw(store, statement)
+    assert told in verify(store)["problems"][0]
+
+
+def test_a_receipt_that_was_kept_elsewhere_shows_a_chain_that_was_written_anew(
+    tmp_path: Path,
+) -> None:
+    with quick(tmp_path / "a.db") as made:
+        kept = made.erase(made.add("I live in Oslo.", infer=False)[0].id).to_dict()
+        assert made.doctor(erased=kept)["problems"] == []
+        other = {**kept, "receipt": {**kept["receipt"], "sha256": "0" * 64}}
+        assert "kept elsewhere" in made.doctor(erased=other)["problems"][0]
+        for nonsense in ({}, {"receipt": 1, "results": []}, {"receipt": {}, "results": [1]}):
+            with pytest.raises(InputError, match="edgemem erase --json"):
+                made.doctor(erased=nonsense)
+    with quick(tmp_path / "b.db") as another:
+        assert "kept elsewhere" in another.doctor(erased=kept)["problems"][0]
+
+
+def test_an_id_that_came_back_is_found_in_rows_and_bytes(store: Store) -> None:
+    ids = fill(store)
+    store.erase(ids[:1])
+    add(store, memory(ids[0]))
+    told = verify(store)["problems"]
+    assert any("a row of memories has the id" in each for each in told)
+    assert any("the file has the id" in each for each in told)
+    store.erase(ids[:1])
+    assert verify(store)["problems"] == []
+
+
+def test_what_lies_beside_the_file_is_looked_through(store: Store) -> None:
+    ids = fill(store)
+    assert store.path is not None
+    old, copy = store.path.with_name("a.db.v3.beef.bak"), store.path.with_name("a.db.copy")
+    store.erase(ids[:1])
+    old.write_bytes(b"older")
+    os.utime(old, (1e9, 1e9))
+    copy.write_bytes(b"..." + ids[0].encode())
+    store.path.with_name("other.db").write_bytes(ids[0].encode())
+    problems = verify(store)["problems"]
+    assert [each.split()[0] for each in problems] == ["a.db.copy", "a.db.v3.beef.bak"]
+    store.path.with_name("a.db.own").write_bytes(b"id of an import: tea")
+    kept = {"receipt": erasures(store)[0].to_dict(), "results": [{"id": "import: tea"}]}
+    assert any(each.startswith("a.db.own") for each in verify(store, kept)["problems"])
+
+
+def test_a_free_page_that_is_not_empty_is_found(store: Store) -> None:
+    ids = fill(store)
+    store.erase(ids[:1])
+    raw(store, "PRAGMA secure_delete = OFF", "CREATE TABLE x (y)",
+        "INSERT INTO x VALUES (zeroblob(1) || hex(randomblob(40000)))", "DROP TABLE x")  # fmt: skip
+    assert "is free and not empty" in verify(store)["problems"][0]
+    store.erase(ids[1:2])  # scrubs the file
+    assert verify(store)["problems"] == []
+
+
+def test_a_reset_has_a_receipt_and_older_rows_are_told(store: Store) -> None:
+    fill(store, 3)
+    store.reset()
+    (receipt,) = erasures(store)
+    assert (receipt.kinds, receipt.ids) == ({"fact": 3, "said": 3}, ())
+    add(store, memory("new"))
+    assert verify(store)["problems"] == []
+    raw(store, "UPDATE memories SET rowid = 1")
+    assert "older than the reset of receipt 1" in verify(store)["problems"][0]
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("home")
+def test_the_command_prints_the_receipt_and_doctor_checks_it(run: Run, tmp_path: Path) -> None:
+    with Memory() as opened:
+        id = opened.add("I live in Oslo.", infer=False)[0].id
+    printed = run("erase", id, "--yes", "--json").stdout
+    kept = tmp_path / "kept.json"
+    kept.write_text(printed)
+    told = json.loads(run("doctor", "--erased", "--receipt", str(kept), "--json").stdout)
+    assert told["results"][0]["erased"]["receipts"] == 1
+    assert told["results"][0]["problems"] == []
+    broken = json.loads(printed)
+    broken["receipt"]["sha256"] = "0" * 64
+    kept.write_text(json.dumps(broken))
+    assert "kept elsewhere" in run("doctor", "--receipt", str(kept), code=1).stdout
