@@ -44,7 +44,7 @@ from edgemem.cli.output import (
     yes_option,
 )
 from edgemem.errors import InputError, StoreLocked
-from edgemem.pipeline import importers
+from edgemem.pipeline import importers, upkeep
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -263,18 +263,25 @@ IMPORT_ID = "import_id"
 
 @cli.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option(
+    "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
+    show_default=True, help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
+)  # fmt: skip
 @memory_option
 @json_option
-def export(file: str, memory: Memory) -> None:
+def export(file: str, shape: str, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
+    As SQL: memories that are not deleted, their vectors and relations, for a shared database;
+    loaded again, it replaces what this store gave before.
     """
+    write = {"edgemem": upkeep.export_jsonl, "pgvector": upkeep.export_pgvector}[shape]
     if file == "-":
-        memory.export_jsonl(sys.stdout)
+        write(memory.store, sys.stdout)
         return
     with working("Exporting …"):
-        count = memory.export_jsonl(Path(file))
+        count = write(memory.store, Path(file))
     remark = f"{plural(count, 'row')} written to {file}."
     print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
 

@@ -27,7 +27,7 @@ from edgemem.retrieval import alignment as alignments
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
-from edgemem.store import Store
+from edgemem.store import Store, pgvector
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
 from edgemem.store.writing import Transaction
@@ -37,6 +37,7 @@ __all__ = [
     "doctor",
     "embed_tokens",
     "export_jsonl",
+    "export_pgvector",
     "import_jsonl",
     "read_relations",
     "reindex",
@@ -75,6 +76,14 @@ def export_jsonl(store: Store, file: str | Path | IO[str]) -> int:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             count += 1
     return count
+
+
+def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
+    """Write a store as SQL for `psql` (see `store.pgvector`); how many rows."""
+    if isinstance(file, str | Path):
+        with _replacing(Path(file)) as out:
+            return pgvector.write_sql(store, out)
+    return pgvector.write_sql(store, file)
 
 
 def import_jsonl(
