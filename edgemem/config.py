@@ -481,17 +481,18 @@ _PACKAGES = {
     "serve": ("starlette", "uvicorn"),
     "mcp": ("mcp",),
     "train": ("torch", "transformers", "gguf"),
+    "fleet": ("ray",),
 }
 
 
-def require(extra: Literal["serve", "mcp", "train"]) -> None:
+def require(extra: Literal["serve", "mcp", "train", "fleet"]) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.
     """
     missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
     if missing:
-        what = "training" if extra == "train" else f"`edgemem {extra}`"
+        what = {"train": "training", "fleet": "--ray"}.get(extra, f"`edgemem {extra}`")
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, not installed here; run: "
             f"pip install 'edgemem-runtime[{extra}]'"

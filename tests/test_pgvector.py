@@ -144,8 +144,8 @@ def test_the_nearest_there_are_the_nearest_here(
     server(out.read_text(encoding="utf-8"))
     vector = bag.embed_query("Does Ada like chess with bread?")
     found = server(
-        "SELECT id, 1 - (embedding <=> '{vector}') FROM vectors JOIN memories ON id = memory_id "
-        "WHERE user_id = 'ada' ORDER BY 2 DESC LIMIT 5".format(vector=vector.tolist())
+        f"SELECT id, 1 - (embedding <=> '{vector.tolist()}') FROM vectors "
+        "JOIN memories ON id = memory_id WHERE user_id = 'ada' ORDER BY 2 DESC LIMIT 5"
     )
     with Store.open(file) as opened:
         items = opened.list(ADA)
