@@ -291,11 +291,11 @@ def export(file: str, shape: str, memory: Memory) -> None:
 @click.option(
     "--format",
     "shape",
-    type=click.Choice(["auto", "edgemem", "locomo", "chat", "memories"]),
+    type=click.Choice(["auto", "edgemem", "locomo", "mem-gallery", "chat", "memories"]),
     default="auto",
     show_default=True,
-    help="edgemem: an export; locomo: LoCoMo's JSON; chat: a plain chat log; memories: mem0's or "
-    "Chroma's folder, or lines of JSON.",
+    help="edgemem: an export; locomo, mem-gallery: their JSON; chat: a plain chat log; "
+    "memories: mem0's or Chroma's folder, or lines of JSON.",
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
 @experts_option
@@ -378,6 +378,8 @@ def _import_turns(
 ) -> dict[str, int]:
     if shape == "locomo":
         conversations = [(s.sample_id, s.messages) for s in importers.locomo_samples(path)]
+    elif shape == "mem-gallery":
+        conversations = [(Path(path).stem, importers.read_mem_gallery(path))]
     else:
         log = importers.read_chat_log(path)
         # Logs without times may begin alike ("hi"), so only the whole file tells them apart.
