@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clikit import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -424,3 +425,15 @@ def test_mem_gallerys_photos_are_told_in_the_message_that_shares_them(
     del broken["multi_session_dialogues"][0]["dialogues"][1]["assistant"]
     with pytest.raises(InputError, match="'D1': a round lacks one of the texts user, assistant"):
         read_mem_gallery(write(tmp_path / "x.json", broken))
+
+
+def test_the_command_imports_a_scenario_once(tmp_path: Path, run: Run, home: Path) -> None:
+    file = write(tmp_path / "Boats.json", gallery())
+    for imported, skipped in ((3, 0), (0, 3)):
+        (row,) = json.loads(run("import", str(file), "--no-infer", "--json").stdout)["results"]
+        assert (row["format"], row["imported"], row["skipped"]) == (
+            "mem-gallery",
+            imported,
+            skipped,
+        )
+    assert "a red boat" in run("search", "boat").stdout
