@@ -4,6 +4,7 @@
         [--vectors float32|int8] [--retrieval fast|careful]
     python -m bench.locomo --data DIR --json OUT --answer [--source turns|memories]
         [--experts NAME] [--sample N]
+    … [--apart] [--ray ADDRESS]
 
 Every turn of every conversation in DIR is stored as it is (`infer=False`), each conversation in
 its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
@@ -17,6 +18,10 @@ bench/fit_fusion.py has them (ten minutes); --ablation, the same without each fe
 
 --answer asks the language model too (corpus/evaluate.py): F1 by category, base against
 experts.
+
+--apart: each conversation has a store of its own, as each person has, so that its metric is fitted
+to it alone. --ray spreads such stores over the CPUs of a Ray cluster (extra `fleet`). What is done
+lies beside --json until all is, and the same command goes on there.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from rich.progress import track
 from bench import report
 from bench.fit_fusion import gather, hits, leave_one_out, remembering, without
 from bench.questions import CATEGORIES, evidence, ingest
-from corpus.evaluate import stages_together
+from corpus.evaluate import together, together_summary
 from corpus.readers import read_locomo as read_annotated
 from edgemem import kernels
 from edgemem.config import load_settings
@@ -44,6 +49,7 @@ from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
 from edgemem.retrieval.vectors import Dtype
+from edgemem.training import fleet
 
 _console = Console(stderr=True)
 
@@ -82,6 +88,49 @@ def summarise(rows: Sequence[dict[str, Any]], ks: Sequence[int]) -> dict[str, An
     return {"n": len(rows), **{name: round(value, 4) for name, value in means.items()}}
 
 
+def score(part: dict[str, Any]) -> dict[str, Any]:
+    """The rows of one store, and what it took; or its answers. JSON goes in and out (see `fleet`).
+
+    part: files, LoCoMo's texts by name; answer, the arguments of `together`, or none; else ks,
+    vectors and retrieval.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = [Path(scratch) / name for name in part["files"]]
+        for path in paths:
+            path.write_text(part["files"][path.name], encoding="utf-8")
+        if part.get("answer"):
+            return together(
+                [read_annotated(path) for path in paths],
+                **part["answer"],
+                track=lambda items, what: track(items, what, console=_console),
+            )
+        files = [read_locomo(path) for path in paths]
+        how = {key: part[key] for key in ("vectors", "retrieval")}
+        settings = replace(load_settings(), **how)
+        with Memory(Path(scratch) / "locomo.db", settings=settings) as memory:
+            found: dict[str, Any] = {"seconds": ingest(memory, files), "rows": [], "left_out": 0}
+            found["turns"] = memory.store.counts()["turns"]
+            found["careful"] = memory.token_embedder is not None
+            for file in track(files, "asking questions", console=_console):
+                more, skipped = ask(memory, file, part["ks"])
+                found["rows"] += more
+                found["left_out"] += skipped
+    return found | {"peak_rss_mb": report.peak_rss_mb()}
+
+
+def scored(
+    paths: Sequence[Path], kept: Path, *, apart: bool, ray: str | None, **how: Any
+) -> list[dict[str, Any]]:
+    """`score` of one store of all files, or of each file's own."""
+    from bench.locomo import score  # a cluster finds it by this name, also where this is __main__
+
+    texts = {path.name: path.read_text(encoding="utf-8") for path in paths}
+    if not apart and ray is None:
+        return [score({"files": texts, **how})]
+    parts = [{"files": {name: text}, **how} for name, text in texts.items()]
+    return fleet.spread(score, parts, kept, address=ray)
+
+
 def run(
     folder: Path,
     ks: Sequence[int],
@@ -90,40 +139,39 @@ def run(
     retrieval: Literal["fast", "careful"] = "fast",
     loo: bool = False,
     ablation: bool = False,
+    apart: bool = False,
+    ray: str | None = None,
+    kept: Path = Path("locomo.parts"),
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows (one for each category, one for each conversation)."""
     paths = sorted(folder.glob("*.json"))
-    files = [read_locomo(path) for path in paths]
-    if not files:
+    if not paths:
         raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
-    settings = replace(load_settings(), vectors=vectors, retrieval=retrieval)
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        Memory(Path(scratch) / "locomo.db", settings=settings) as memory,
-    ):
-        seconds = ingest(memory, files)
-        turns = memory.store.counts()["turns"]
-        answers, left_out = [], 0
-        for file in track(files, "asking questions", console=_console):
-            more, skipped = ask(memory, file, ks)
-            answers += more
-            left_out += skipped
-        tokens = memory.token_embedder
-        if tokens is not None and (loo or ablation):
-            remembering(tokens)
-        asked = gather("metric", paths, memory.embedder, tokens) if loo or ablation else []
+    how: dict[str, Any] = {"vectors": vectors, "retrieval": retrieval}
+    parts = scored(paths, kept, apart=apart, ray=ray, ks=list(ks), **how)
+    answers = [row for part in parts for row in part["rows"]]
+    turns = sum(part["turns"] for part in parts)
+    careful = parts[0]["careful"]
+    asked, tokens = [], None
+    if loo or ablation:
+        with Memory(":memory:", settings=replace(load_settings(), **how)) as memory:
+            tokens = memory.token_embedder
+            if tokens is not None:
+                remembering(tokens)
+            asked = gather("metric", paths, memory.embedder, tokens)
     summary = {
         **summarise(answers, ks),
-        "left_out": left_out,
+        "left_out": sum(part["left_out"] for part in parts),
         "turns": turns,
-        "turns_per_s": round(turns / seconds, 1),
+        "turns_per_s": round(turns / sum(part["seconds"] for part in parts), 1),
         "embed_ms_p50": round(report.percentile([r["embed_ms"] for r in answers], 50), 2),
         "search_ms_p50": round(report.percentile([r["search_ms"] for r in answers], 50), 2),
         "search_ms_p95": round(report.percentile([r["search_ms"] for r in answers], 95), 2),
-        "peak_rss_mb": report.peak_rss_mb(),
+        "peak_rss_mb": max(part["peak_rss_mb"] for part in parts),
         "backend": kernels.backend,
         "vectors": vectors,
-        "retrieval": "fast" if tokens is None else "careful",
+        "retrieval": "careful" if careful else "fast",
+        "stores": len(parts),
     }
     rows = []
     for key in ("category", "conversation"):
@@ -173,18 +221,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--experts", default="open", help="of answers (%(default)s)")
     parser.add_argument("--sample", type=int, help="questions of each conversation (default: all)")
+    parser.add_argument("--apart", action="store_true", help="a store for each conversation")
+    parser.add_argument("--ray", metavar="ADDRESS", help="the same on a cluster, or `local`")
     options = parser.parse_args(argv)
+    kept = options.json.with_name(options.json.name + ".parts")
+    spread = {"apart": options.apart, "ray": options.ray}
     if options.answer:
         files = sorted(options.data.glob("*.json"))
         if not files:
             parser.error(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
-        summary, rows = stages_together(
-            [read_annotated(path) for path in files],
-            source=options.source,
-            experts=options.experts,
-            most=options.sample,
-            track=lambda items, what: track(items, what, console=_console),
-        )
+        how = {"source": options.source, "experts": options.experts}
+        parts = scored(files, kept, **spread, answer={**how, "most": options.sample})
+        summary, rows = together_summary(parts, **how)
         report.write(options.json, summary | {"peak_rss_mb": report.peak_rss_mb()}, rows)
         return
     ks = sorted({1, 5, 10, 20, *options.k})
@@ -195,6 +243,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         retrieval=options.retrieval,
         loo=options.leave_one_out,
         ablation=options.ablation,
+        kept=kept,
+        **spread,
     )
     report.write(options.json, summary, rows)
 

@@ -1,21 +1,35 @@
-"""How often does a search find the rounds that answer a question of Mem-Gallery? No pixels.
+"""Mem-Gallery: does a search find the rounds that answer, and what does a model answer? No pixels.
 
-    python -m bench.mem_gallery --data DIR --json OUT [--retrieval fast|careful]
+    python -m bench.mem_gallery --data DIR --json OUT [--captions paper|none]
+        [--retrieval fast|careful] [--scenarios N]
+    … --model NAME [--sample N] [--systems ours fifo full cosine bm25]
 
-DIR: a JSON file for each scenario. A round of its dialogue, both sides and the captions of its
-images, is a memory; a scenario is a user. A question is asked with the caption of its image, if it
-has one, through `Memory.search`, and beside it MiniLM's cosine and BM25 rank the same memories.
-Recall@k: the share of a question's rounds that are among the first k. By kind of question (the
-paper's). Questions without evidence, which the dialogue does not answer, are left out and counted.
-Nothing of edgemem was fitted on this data.
+DIR: a JSON file for each scenario, which is a user. What `edgemem import` makes of it is stored as
+it is: a turn for each message of user or assistant, with the captions of the file (by a large
+model: they favour whoever reads captions) or without. A question is asked with the caption of its
+image. Nothing of edgemem was fitted on this data.
+
+Search: the rounds of what is found, in its order. Recall, Precision and Hit@K as the paper's
+equations 9 to 11, by task; questions without evidence (AR) are left out.
+
+--model: answers too. F1, BLEU-1 (precision alone) and EM as its equations 4 to 8. VS is answered
+with the ids of photos that a search finds, as many as make F1 likeliest to be high if the scores
+are the probabilities that they should be. CD is Yes or No: what `Memory.conflicts` or the answer
+says; as there are more of one than of the other, also balanced accuracy. AR is right if refused,
+which refusing everything would be: over_refusal is the share of other questions refused. The other
+systems give the same model their own evidence: the newest (fifo) or the oldest (full) turns that
+fit its window, or the first of a ranking. --sample: questions drawn of each task and scenario.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+import random
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,58 +38,209 @@ from rich.progress import track
 
 from bench import report
 from bench.rankings import SYSTEMS, ranked
+from corpus.evaluate import rouge_1
 from edgemem import kernels
+from edgemem.chat import SHOWN_SENTENCES, SHOWN_TURNS
 from edgemem.config import load_settings
+from edgemem.language import words
 from edgemem.memory import Memory
+from edgemem.pipeline.importers import batches, read_mem_gallery
+from edgemem.pipeline.recall import recall
+from edgemem.results import Evidence, Hit, Scope
+from edgemem.stages import generation
 
 KS = (1, 5, 10, 20)
+TURNS_PER_ROUND = 2  # of what is asked for, so that enough rounds are among the turns found
+WAYS = ("ours", "fifo", "full", "cosine", "bm25")
+_NOT_MENTIONED = "Not mentioned."
+_CHARS_PER_TOKEN = 4
 _console = Console(stderr=True)
 
 
-def store(memory: Memory, scenario: str, data: dict[str, Any]) -> None:
-    """Store each round as one memory."""
-    for session in data["multi_session_dialogues"]:
-        for said in session["dialogues"]:
-            lines = [f"User: {said['user']}", f"Assistant: {said['assistant']}"]
-            lines += [f"[image: {caption}]" for caption in said.get("image_caption", ())]
-            memory.add(
-                "\n".join(lines),
-                user_id=scenario,
-                timestamp=f"{session['date']}T12:00:00+00:00",
-                metadata={"round": said["round"]},
-                infer=False,
-            )
+@dataclass(frozen=True)
+class Question:
+    """One question. wanted: the rounds that answer it; empty if none does."""
+
+    scenario: str
+    task: str
+    text: str
+    answer: str
+    wanted: frozenset[str]
+    with_image: bool
 
 
-def ask(memory: Memory, scenario: str, data: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
-    """One row for each question with evidence, and how many have none."""
-    rows, left_out = [], 0
+def questions(scenario: str, data: dict[str, Any], *, captions: bool) -> Iterator[Question]:
     known = {said["round"] for s in data["multi_session_dialogues"] for said in s["dialogues"]}
-    for question in data["human-annotated QAs"]:
-        wanted = set(question["clue"]) & known
-        if not wanted:
-            left_out += 1
-            continue
-        captions = question.get("image_caption") or ()
-        captions = [captions] if isinstance(captions, str) else captions
-        text = " ".join([question["question"], *captions])
-        row: dict[str, Any] = {"scenario": scenario, "kind": question["point"]}
-        for system, ids in ranked(memory, text, scenario, max(KS)).items():
-            items = memory.store.get(ids)
-            rounds = [items[id].metadata["round"] for id in ids]
-            for k in KS:
-                row[f"{system}_recall_at_{k}"] = len(wanted & set(rounds[:k])) / len(wanted)
-        rows.append(row)
-    return rows, left_out
+    for raw in data["human-annotated QAs"]:
+        shown = raw.get("image_caption") or ()
+        shown = [shown] if isinstance(shown, str) else shown
+        yield Question(
+            scenario,
+            raw["point"],
+            " ".join([raw["question"], *(shown if captions else ())]),
+            raw["answer"],
+            frozenset(raw["clue"]) & known,
+            bool(raw.get("question_image")),
+        )
+
+
+def rounds_of(memory: Memory, ids: Sequence[str]) -> list[str]:
+    """The rounds of memories, in their order, each once."""
+    items = memory.store.get(ids)
+    return list(dict.fromkeys(items[id].metadata["round"] for id in ids))
+
+
+def found(memory: Memory, question: Question) -> dict[str, Any]:
+    """Recall, precision and hit of each ranking."""
+    row = _row(question)
+    for system, ids in ranked(
+        memory, question.text, question.scenario, max(KS) * TURNS_PER_ROUND
+    ).items():
+        rounds = rounds_of(memory, ids)
+        for k in KS:
+            right = len(question.wanted & set(rounds[:k]))
+            row[f"{system}_recall_at_{k}"] = right / len(question.wanted)
+            row[f"{system}_precision_at_{k}"] = right / max(1, len(rounds[:k]))
+            row[f"{system}_hit_at_{k}"] = float(right > 0)
+    return row
+
+
+def _row(question: Question) -> dict[str, Any]:
+    image = "with image" if question.with_image else "without image"
+    return {"scenario": question.scenario, "task": question.task, "image": image}
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def answered(memory: Memory, question: Question, system: str) -> dict[str, Any]:
+    """A row with the scores of one answer."""
+    started = time.perf_counter()
+    if question.task == "VS":
+        text = photos(memory, question, system)
+    else:
+        text = said(memory, question, system)
+        if question.task == "CD":
+            against = system == "ours" and memory.conflicts(
+                question.text, user_id=question.scenario
+            )
+            text = "Yes." if against or words(text)[:1] == ["yes"] else "No."
+    given, wanted = (
+        _ids(t) if question.task == "VS" else words(t) for t in (text, question.answer)
+    )
+    return _row(question) | {
+        "system": system,
+        "question": question.text,
+        "wanted": question.answer,
+        "answer": text,
+        "f1": rouge_1(" ".join(given), " ".join(wanted)),
+        "bleu_1": _precision(given, wanted),
+        "em": float(given == wanted),
+        "refused": float(text == _NOT_MENTIONED),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def said(memory: Memory, question: Question, system: str) -> str:
+    """The model's answer from what a system shows it."""
+    shown = evidence(memory, question, system)
+    if not shown:
+        return _NOT_MENTIONED
+    stream = generation.answer(memory.engine, question.text, shown, speaker="User")
+    text = "".join(stream).strip()
+    return _NOT_MENTIONED if text == generation.NOTHING_FOUND else text
+
+
+def evidence(memory: Memory, question: Question, system: str) -> Sequence[Evidence]:
+    """What a system shows for a question, the most relevant last."""
+    if system in ("fifo", "full"):
+        turns = memory.store.recent_turns(_scope(question), limit=10_000)
+        turns, left = (turns[::-1] if system == "fifo" else turns), memory.engine.n_ctx
+        shown = []
+        for turn in turns:
+            left -= len(turn.content) // _CHARS_PER_TOKEN + 12
+            if left < generation.MAX_ANSWER_TOKENS:
+                break
+            shown.append(Evidence(turn.content, turn.timestamp, turn.role.capitalize()))
+        return shown[::-1] if system == "fifo" else shown
+    if system == "ours":
+        hits: Sequence[Hit] = memory.search(question.text, user_id=question.scenario, top_k=16)
+    else:
+        ids = ranked(memory, question.text, question.scenario, 16)[system]
+        hits = [Hit.of(item, 0.0) for item in memory.store.get(ids).values()]
+    expert = memory.engine.expert("generation")
+    most = SHOWN_TURNS if expert else SHOWN_SENTENCES
+    return recall(memory, question.text, hits, most=most, whole=expert)
+
+
+def photos(memory: Memory, question: Question, system: str) -> str:
+    """The ids of the photos that a system finds, as the task wants them."""
+    if system in ("fifo", "full"):
+        return _NOT_MENTIONED  # the model would have to write ids that it cannot tell apart
+    top_k = max(KS) * TURNS_PER_ROUND
+    if system == "ours":
+        hits = memory.search(question.text, user_id=question.scenario, top_k=top_k)
+        shared = [(hit.score, image) for hit in hits for image in hit.metadata.get("images", ())]
+        images = [image for _, image in shared[: most_f1([score for score, _ in shared])]]
+    else:
+        ids = ranked(memory, question.text, question.scenario, top_k)[system]
+        images = [
+            i for item in memory.store.get(ids).values() for i in item.metadata.get("images", ())
+        ]
+        images = images[:1]  # its scores tell no number
+    return ", ".join(sorted(images)) or _NOT_MENTIONED
+
+
+def most_f1(scores: Sequence[float]) -> int:
+    """How many of the best to give for the highest F1 to be expected, scores being probabilities.
+
+    About 2 (p_1 + … + p_k) / (k + the sum of all p).
+    """
+    total = sum(scores)
+    gains = [2 * sum(scores[:k]) / (k + total) for k in range(1, len(scores) + 1)]
+    return max(range(len(gains)), key=gains.__getitem__) + 1 if gains else 0
+
+
+def _ids(text: str) -> list[str]:
+    return [part.strip(" .").lower().replace(":", "") for part in text.split(",")]
+
+
+def _precision(given: Sequence[str], wanted: Sequence[str]) -> float:
+    left, right = list(wanted), 0
+    for word in given:
+        if word in left:
+            left.remove(word)
+            right += 1
+    return right / len(given) if given else float(not wanted)
+
+
+def _scope(question: Question) -> Scope:
+    return Scope(user_id=question.scenario)
+
+
+def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Means of answers; of CD balanced accuracy, of what can be answered the share refused."""
+    out = {"n": len(rows), **{k: _mean([r[k] for r in rows]) for k in ("f1", "bleu_1", "em")}}
+    cd: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["task"] == "CD":
+            cd[row["wanted"]].append(row["em"])
+    if len(cd) == 2:
+        out["balanced_accuracy"] = _mean([sum(v) / len(v) for v in cd.values()])
+    told = [row["refused"] for row in rows if row["task"] not in ("AR", "CD")]
+    if told:
+        out["over_refusal"] = _mean(told)
+    return out | {"seconds_p50": round(report.percentile([r["seconds"] for r in rows], 50), 2)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4)
 
 
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of every measure."""
-    names = [f"{system}_recall_at_{k}" for system in SYSTEMS for k in KS]
-    return {
-        "n": len(rows),
-        **{name: round(sum(row[name] for row in rows) / len(rows), 4) for name in names},
-    }
+    """The mean of every measure of a search."""
+    names = [f"{s}_{m}_at_{k}" for s in SYSTEMS for m in ("recall", "precision", "hit") for k in KS]
+    return {"n": len(rows), **{name: _mean([row[name] for row in rows]) for name in names}}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -84,39 +249,78 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of Mem-Gallery files")
     parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser.add_argument("--captions", choices=["paper", "none"], default="paper")
     parser.add_argument(
         "--retrieval", choices=["fast", "careful"], help="default: setting `retrieval`"
     )
+    parser.add_argument("--scenarios", type=int, help="the first N files (default: all)")
+    parser.add_argument("--model", help="answers: a name of the manifest, or a GGUF")
+    parser.add_argument("--experts", help="of the model (default: setting `experts`)")
+    parser.add_argument("--systems", nargs="+", choices=WAYS, default=["ours"])
+    parser.add_argument("--sample", type=int, help="questions of each task and scenario answered")
     options = parser.parse_args(argv)
-    files = sorted(options.data.glob("*.json"))
+    files = sorted(options.data.glob("*.json"))[: options.scenarios]
     if not files:
         parser.error(f"{options.data} holds no Mem-Gallery JSON files; give the folder that does")
-    rows, left_out = [], 0
     settings = load_settings()
-    settings = replace(settings, retrieval=options.retrieval or settings.retrieval)
+    given = {key: getattr(options, key) for key in ("retrieval", "model", "experts")}
+    settings = replace(settings, **{key: value for key, value in given.items() if value})
+    captions = options.captions == "paper"
+    searched: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    left_out = 0
     with Memory(":memory:", settings=settings) as memory:
-        careful = memory.token_embedder is not None
         for file in track(files, "asking questions", console=_console):
+            for batch in batches(read_mem_gallery(file, captions=captions), infer=False):
+                memory.add(batch, user_id=file.stem, infer=False)
             data = json.loads(file.read_text(encoding="utf-8"))
-            store(memory, file.stem, data)
-            more, without = ask(memory, file.stem, data)
-            rows += more
-            left_out += without
-    summary: dict[str, Any] = {
-        "retrieval": "careful" if careful else "fast",
-        **means(rows),
-        "left_out": left_out,
-        "backend": kernels.backend,
-    }
-    groups: dict[str, dict[str, list[dict[str, Any]]]] = {"scenario": {}, "kind": {}}
-    for row in rows:
-        for key, group in groups.items():
-            group.setdefault(row[key], []).append(row)
-    by_group = [
-        {key: name, **means(some)} for key, group in groups.items() for name, some in group.items()
-    ]
+            asked = list(questions(file.stem, data, captions=captions))
+            searched += [found(memory, question) for question in asked if question.wanted]
+            left_out += sum(not question.wanted for question in asked)
+            if options.model:
+                answers += [
+                    answered(memory, question, system)
+                    for question in drawn(asked, options.sample)
+                    for system in options.systems
+                ]
+        summary: dict[str, Any] = {
+            "retrieval": "fast" if memory.token_embedder is None else "careful",
+            "captions": options.captions,
+            "scenarios": len(files),
+            **means(searched),
+            "left_out": left_out,
+            "backend": kernels.backend,
+        }
+    rows: list[dict[str, Any]] = []
+    for key in ("scenario", "task", "image"):
+        rows += [{key: name, **means(some)} for name, some in _grouped(searched, key)]
+    for system, of_system in _grouped(answers, "system"):
+        summary |= {f"{system}_{key}": v for key, v in summarised(of_system).items()}
+        for key in ("task", "image"):
+            for name, some in _grouped(of_system, key):
+                rows.append({"system": system, key: name, **summarised(some)})
     summary["peak_rss_mb"] = report.peak_rss_mb()
-    report.write(options.json, summary, by_group)
+    report.write(options.json, summary, rows + answers)
+
+
+def drawn(asked: Sequence[Question], most: int | None) -> list[Question]:
+    """At most so many questions of each task, the same ones each time."""
+    chance = random.Random(0)
+    by_task: dict[str, list[Question]] = defaultdict(list)
+    for question in asked:
+        by_task[question.task].append(question)
+    return [
+        question
+        for some in by_task.values()
+        for question in chance.sample(some, min(len(some), most or len(some)))
+    ]
+
+
+def _grouped(rows: Sequence[dict[str, Any]], key: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row[key]].append(row)
+    return sorted(groups.items())
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ __all__ = [
     "rouge_l",
     "stages_alone",
     "stages_together",
+    "together",
+    "together_summary",
     "token_f1",
     "update_rows",
 ]
@@ -159,19 +161,44 @@ def stages_together(
     source: what is searched, the turns as they are or the facts that are taken from them.
     most: questions drawn from each conversation; None is all.
     """
+    answers = together(talks, source=source, experts=experts, most=most, track=track, seed=seed)
+    return together_summary([answers], source=source, experts=experts)
+
+
+def together(
+    talks: Sequence[Annotated],
+    *,
+    source: Source,
+    experts: str,
+    most: int | None,
+    track: Track[Any],
+    seed: int = 0,
+) -> dict[str, Any]:
+    """A store's answers with and without experts, as JSON: `together_summary` takes several."""
     asked = [(talk.id, q) for talk in talks for q in _sample(talk.questions, most, seed)]
-    summary: dict[str, Any] = {"experts": experts, "source": source, "n": len(asked)}
-    rows: list[dict[str, Any]] = []
-    for who in ("base", "expert"):
-        chosen = experts if who == "expert" else NO_EXPERTS
+    found: dict[str, Any] = {}
+    for who, chosen in (("base", NO_EXPERTS), ("expert", experts)):
         with _stored(talks, source, chosen, track) as (memory, writing):
             answers = [
                 _ask(memory, user_id, question)
                 for user_id, question in track(asked, f"{who}: answering")
             ]
+        found[who] = {"answers": answers, **writing}
+    return found
+
+
+def together_summary(
+    parts: Sequence[dict[str, Any]], *, source: Source, experts: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What `stages_together` gives, of what `together` has of one or several stores."""
+    summary: dict[str, Any] = {"experts": experts, "source": source}
+    rows: list[dict[str, Any]] = []
+    for who in ("base", "expert"):
+        answers = [answer for part in parts for answer in part[who]["answers"]]
         answerable = [a for a in answers if a["category"] != "adversarial"]
         suffix = "" if who == "expert" else "_base"
         summary |= {
+            "n": len(answers),
             f"answer_f1{suffix}": _mean([a["f1"] for a in answerable]) or 0.0,
             f"answer_s_p50{suffix}": _median([a["recall_s"] + a["answer_s"] for a in answers]),
         }
@@ -181,7 +208,9 @@ def stages_together(
         for category, group in groups.items():
             figures = {key: _mean([a[key] for a in group]) for key in group[0] if key != "category"}
             rows.append({"who": who, "category": category, "n": len(group), **figures})
-        rows.append({"who": who, **writing})
+        writing = [s for part in parts for s in part[who]["write_s"]]
+        turns = sum(part[who]["turns"] for part in parts)
+        rows.append({"who": who, "turns": turns, "write_s_p50": _median(writing)})
     return summary, rows
 
 
@@ -437,7 +466,7 @@ def _stored(
             memory,
             {
                 "turns": counts["turns"],
-                "write_s_p50": _median(seconds) if infer else None,
+                "write_s": seconds if infer else [],
             },
         )
 

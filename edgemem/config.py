@@ -504,16 +504,20 @@ _PACKAGES = {
     "sync": ("apsw", "cryptography", "nacl"),
     "images": ("PIL",),
     "ocr": ("rapidocr",),
+    "fleet": ("ray",),
 }
 _NEEDED_BY = {
     "train": "training",
     "images": "an image",
     "ocr": "the text of an image",
     "vault": "an encrypted store",
+    "fleet": "--ray",
 }
 
 
-def require(extra: Literal["serve", "mcp", "train", "images", "ocr", "vault", "sync"]) -> None:
+def require(
+    extra: Literal["serve", "mcp", "train", "images", "ocr", "vault", "sync", "fleet"],
+) -> None:
     """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
 
     Imports none of them.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_engine import FakeEngine
 from memorykit import quick
 
 from bench import longmemeval, mem_gallery
@@ -60,22 +61,80 @@ def test_strict_counts_a_question_only_when_all_its_sessions_are_found(asked, mo
     assert (row["search_turns_at_10"], row["search_turn_hit_at_10"]) == (0, 1)
 
 
-def test_a_round_is_found_by_the_caption_of_its_image_and_of_the_questions():
+@pytest.fixture
+def gallery(tmp_path: Path) -> Path:
+    """A folder with a scenario of Mem-Gallery's shape, of two rounds."""
+    kite = {"image_id": ["D1:IMG_001"], "image_caption": ["a red kite"]}
     rounds = [
-        {"round": "D1:1", "user": "Look at this.", "assistant": "Nice!"},
-        {"round": "D1:2", "user": "And this.", "assistant": "Oh!", "image_caption": ["a red kite"]},
+        {"round": "D1:1", "user": "Tell me of bread.", "assistant": "Dough rises for two hours."},
+        {"round": "D1:2", "user": "And look at this.", "assistant": "Oh!", **kite},
     ]
+    asks = [
+        ("VS", "Which photo shows this?", "D1:IMG_001", ["D1:2"], "red kite"),
+        ("FR", "For how long does dough rise?", "Two hours.", ["D1:1"], None),
+        ("AR", "Did it rain in Spain?", "Not mentioned.", [], None),
+        ("CD", "Does dough rise for two hours?", "No.", ["D1:1"], None),
+        ("CD", "Is bread never made of dough?", "Yes.", ["D1:1"], None),
+    ]
+    keys = ("point", "question", "answer", "clue", "image_caption")
     data = {
-        "multi_session_dialogues": [{"date": "2024-06-17", "dialogues": rounds}],
-        "human-annotated QAs": [
-            {"point": "VS", "question": "Which?", "clue": ["D1:2"], "image_caption": ["red kite"]},
-            {"point": "AR", "question": "Did it rain?", "clue": []},
+        "multi_session_dialogues": [
+            {"session_id": "D1", "date": "2024-06-17", "dialogues": rounds}
         ],
+        "human-annotated QAs": [dict(zip(keys, ask, strict=True)) for ask in asks],
     }
-    with quick() as memory:
-        mem_gallery.store(memory, "ana", data)
-        rows, left_out = mem_gallery.ask(memory, "ana", data)
-    assert left_out == 1 and [row["kind"] for row in rows] == ["VS"]
-    for system in ("search", "cosine", "bm25"):
-        assert rows[0][f"{system}_recall_at_1"] == 1
-    assert mem_gallery.means(rows)["n"] == 1
+    (tmp_path / "ana.json").write_text(json.dumps(data), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("captions", ["paper", "none"])
+def test_a_round_is_found_by_the_caption_of_its_image_and_of_the_questions(
+    gallery, tmp_path, monkeypatch, captions
+):
+    kites = []
+
+    def opened(*_a: Any, **_k: Any) -> Any:
+        memory = quick()
+        monkeypatch.setattr(
+            memory, "close", lambda: kites.append("kite" in str(memory.get_all().to_dict()))
+        )
+        return memory
+
+    monkeypatch.setattr(mem_gallery, "Memory", opened)
+    out = tmp_path / "out" / "o.json"
+    mem_gallery.main(["--data", str(gallery), "--json", str(out), "--captions", captions])
+    assert kites == [captions == "paper"]
+    report = json.loads(out.read_text())
+    assert report["summary"]["left_out"] == 1 and report["summary"]["n"] == 4
+    rows = {row["task"]: row for row in report["rows"] if "task" in row}
+    if captions == "paper":
+        assert [rows["VS"][f"{s}_recall_at_1"] for s in ("search", "cosine", "bm25")] == [1, 1, 1]
+    assert rows["FR"]["search_precision_at_20"] == pytest.approx(0.5)
+    assert rows["FR"]["search_hit_at_5"] == 1
+
+
+def test_answers_are_scored_as_the_paper_does_and_refusals_on_both_sides(
+    gallery, tmp_path, monkeypatch
+):
+    engine = FakeEngine(pieces=("Two hours, ", "I think."))
+    monkeypatch.setattr(mem_gallery, "Memory", lambda *_a, **_k: quick(engine=engine))
+    out = tmp_path / "out" / "o.json"
+    mem_gallery.main(["--data", str(gallery), "--json", str(out), "--model", "x",
+                      "--systems", "ours", "fifo", "full"])  # fmt: skip
+    found = json.loads(out.read_text())
+    answers = {(r["system"], r["question"][:9]): r for r in found["rows"] if "answer" in r}
+    assert answers["ours", "Which pho"]["answer"] == "D1:IMG_001"
+    dough = answers["full", "For how l"]
+    assert (dough["f1"], dough["bleu_1"], dough["em"]) == (2 * 2 / 6, 0.5, 0)
+    assert answers["ours", "Did it ra"]["answer"] == "Not mentioned."  # nothing relevant was found
+    assert found["summary"]["fifo_balanced_accuracy"] == 0.5  # it says no to both
+    assert found["summary"]["ours_over_refusal"] == 0
+    assert found["summary"]["fifo_over_refusal"] == 0.5  # it has no photo to give
+    assert 'Assistant said: "Dough rises for two hours."' in str(engine.prompts)
+
+
+def test_as_many_photos_are_given_as_their_scores_make_likely():
+    assert mem_gallery.most_f1([]) == 0
+    assert mem_gallery.most_f1([0.9, 0.05, 0.05]) == 1
+    assert mem_gallery.most_f1([0.9, 0.8, 0.8, 0.1]) == 3
+    assert mem_gallery.most_f1([0.05] * 3) == 3

@@ -66,6 +66,7 @@ WALLS = {
     "edgemem.server": ["server/", "cli/tools.py"],
     "gguf": ["training/adapters.py"],
     "torch": ["training/"],
+    "ray": ["training/fleet.py"],
     "transformers": ["training/lora.py"],
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clikit import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from edgemem.pipeline.importers import (
     read_chat_log,
     read_demo,
     read_locomo,
+    read_mem_gallery,
     spaced,
 )
 
@@ -390,3 +392,48 @@ def test_a_demo_that_lacks_something_says_what(tmp_path: Path, change: Any, mess
     with pytest.raises(InputError) as caught:
         read_demo(write(tmp_path / "d.json", raw))
     assert message in str(caught.value)
+
+
+def gallery() -> dict[str, Any]:
+    """A scenario of Mem-Gallery's shape; the words are ours."""
+    said = {"round": "D1:1", "user": "Look, my boat!", "assistant": "A fine sloop."}
+    photos = {"image_id": ["D1:IMG_001", "D1:IMG_002"], "image_caption": ["a red boat", "a quay"]}
+    bare = {"round": "D1:2", "user": "", "assistant": "Anything else?"}
+    session = {"session_id": "D1", "date": "2024-06-24", "dialogues": [{**said, **photos}, bare]}
+    return {"multi_session_dialogues": [session], "human-annotated QAs": []}
+
+
+@pytest.mark.parametrize("captions", [True, False])
+def test_mem_gallerys_photos_are_told_in_the_message_that_shares_them(
+    tmp_path: Path, captions: bool
+) -> None:
+    file = write(tmp_path / "Boats.json", gallery())
+    assert detect_format(file) == "mem-gallery"
+    found = read_mem_gallery(file, captions=captions)
+    photos = [": a red boat", ": a quay"] if captions else ["", ""]
+    told = " ".join(f"[shares a photo{photo}]" for photo in photos)
+    assert [(m["role"], m["content"]) for m in found] == [
+        ("user", f"Look, my boat! {told}"),
+        ("assistant", "A fine sloop."),
+        ("assistant", "Anything else?"),
+    ]
+    about = {"session": "D1", "round": "D1:1"}
+    assert found[0]["metadata"] == {**about, "images": ["D1:IMG_001", "D1:IMG_002"]}
+    assert found[1]["metadata"] == about
+    assert found[2]["timestamp"] == "2024-06-24T12:00:10.000+00:00"
+    broken = gallery()
+    del broken["multi_session_dialogues"][0]["dialogues"][1]["assistant"]
+    with pytest.raises(InputError, match="'D1': a round lacks one of the texts user, assistant"):
+        read_mem_gallery(write(tmp_path / "x.json", broken))
+
+
+def test_the_command_imports_a_scenario_once(tmp_path: Path, run: Run, home: Path) -> None:
+    file = write(tmp_path / "Boats.json", gallery())
+    for imported, skipped in ((3, 0), (0, 3)):
+        (row,) = json.loads(run("import", str(file), "--no-infer", "--json").stdout)["results"]
+        assert (row["format"], row["imported"], row["skipped"]) == (
+            "mem-gallery",
+            imported,
+            skipped,
+        )
+    assert "a red boat" in run("search", "boat").stdout

@@ -2,10 +2,11 @@
 
 import pytest
 from fake_engine import FakeEngine
-from memorykit import quick, texts
+from memorykit import quick
 
+from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
-from edgemem.pipeline.recall import recall, sources
+from edgemem.pipeline.recall import notes, overview, recall, sources
 
 DAYS = ("2024-05-01T10:00:00+00:00", "2024-06-01T10:00:00+00:00", "2024-07-01T10:00:00+00:00")
 OLD, NEW = "I drink coffee every morning.", "I drink tea every morning, no coffee."
@@ -111,18 +112,46 @@ def test_an_edited_turn_keeps_its_speaker(memory):
     for turn in memory.add(told, user_id="ana", infer=False):
         while memory.get(turn.id).updated_at == turn.created_at:
             memory.update(turn.id, "My cat is called Felix.")
-    (recalled,) = shown(memory, "What is my cat called?")
-    assert (recalled.text, recalled.speaker) == ("My cat is called Felix.", "Bo")
+    found = shown(memory, "What is my cat called?")
+    assert {(e.text, e.speaker) for e in found} == {
+        ("My cat is called Felix.", "Bo"), ("My cat is called Felix.", "Assistant")
+    }  # fmt: skip
 
 
-def test_what_the_assistant_said_is_never_shown_but_a_named_person_is(memory):
+def test_what_the_assistant_said_is_shown_as_its_words_and_nowhere_as_the_users(memory):
     tell(memory, "Your cat is called Rex.", role="assistant")
-    assert texts(memory.search("What is my cat called?", user_id="ana"))
-    assert shown(memory, "What is my cat called?") == ()
+    (recalled,) = shown(memory, "What is my cat called?")
+    assert (recalled.text, recalled.speaker) == ("Your cat is called Rex.", "Assistant")
     tell(memory, "The cat is called Tom.", role="assistant", name="Bo")
-    context = shown(memory, "What is the cat called?")
-    assert sentences(context) == ["The cat is called Tom."]
-    assert context[0].speaker == "Bo"
+    assert {e.speaker for e in shown(memory, "What is the cat called?")} == {"Assistant", "Bo"}
+    hits = memory.search("cat", user_id="ana")
+    for said in (overview(memory, hits, most=4), notes(memory, hits, most=4)):
+        assert [e.speaker for e in said] == ["Bo"]
+
+
+def test_of_an_assistants_long_turn_an_expert_reads_the_nearest_sentences(memory):
+    near = "Bread rises best at twenty-five degrees."
+    talk = ["Good question.", "Ovens differ.", near, "Sugar is sweet.", "Have fun.", "Bye now."]
+    tell(memory, " ".join(talk), role="assistant")
+    question = "How warm should bread rise?"
+    (recalled,) = recall(
+        memory, question, memory.search(question, user_id="ana"), most=6, whole=True
+    )
+    assert near in recalled.text and len(sentences_of(recalled.text)) == 3
+    tell(memory, " ".join(["I like my bread.", *talk]))
+    found = recall(memory, question, memory.search(question, user_id="ana"), most=6, whole=True)
+    assert max(len(sentences_of(e.text)) for e in found if e.speaker == "User") == 7
+
+
+def test_what_an_assistant_answered_to_what_is_over_is_over_too(memory):
+    (fact,) = [change.id for change in tell(memory, OLD, infer=True) if change.kind == "fact"]
+    tell(memory, "Coffee every morning keeps you awake!", role="assistant")
+    question = "What do I drink every morning?"
+    assert {e.speaker for e in shown(memory, question)} == {"User", "Assistant"}
+    with memory.store.transaction() as tx:
+        tx.invalidate(fact, "2024-06-01T10:00:00.000+00:00")
+    assert shown(memory, question) == ()
+    assert len(shown(memory, "What did I drink every morning before?")) == 2
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -45,7 +45,7 @@ from edgemem.cli.output import (
     yes_option,
 )
 from edgemem.errors import InputError, StoreLocked
-from edgemem.pipeline import importers
+from edgemem.pipeline import importers, upkeep
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -277,21 +277,35 @@ IMPORT_ID = "import_id"
 
 @cli.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+@click.option(
+    "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
+    show_default=True, help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
+)  # fmt: skip
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
 @json_option
-def export(file: str, sealed: bool, memory: Memory) -> None:
+def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 
     Turns, memories, deleted ones too, history and pending work; `edgemem import` reads it back.
+    As SQL: memories that are not deleted, their vectors and relations, for a shared database;
+    loaded again, it replaces what this store gave before.
     """
+    if sealed and shape != "edgemem":
+        raise click.UsageError("--sealed is for JSON Lines; psql could not read sealed SQL.")
     if memory.store.vault is not None and not sealed:
         note("The store is encrypted and this export is not; --sealed encrypts it.")
+
+    def write(to: Path | TextIO) -> int:
+        if shape == "pgvector":
+            return upkeep.export_pgvector(memory.store, to)
+        return memory.export_jsonl(to, sealed=sealed)
+
     if file == "-":
-        memory.export_jsonl(sys.stdout, sealed=sealed)
+        write(sys.stdout)
         return
     with working("Exporting …"):
-        count = memory.export_jsonl(Path(file), sealed=sealed)
+        count = write(Path(file))
     remark = f"{plural(count, 'row')} written to {file}."
     print_result({"results": [{"file": file, "rows": count}]}, remark=remark)
 
@@ -301,11 +315,11 @@ def export(file: str, sealed: bool, memory: Memory) -> None:
 @click.option(
     "--format",
     "shape",
-    type=click.Choice(["auto", "edgemem", "locomo", "chat", "memories"]),
+    type=click.Choice(["auto", "edgemem", "locomo", "mem-gallery", "chat", "memories"]),
     default="auto",
     show_default=True,
-    help="edgemem: an export; locomo: LoCoMo's JSON; chat: a plain chat log; memories: mem0's or "
-    "Chroma's folder, or lines of JSON.",
+    help="edgemem: an export; locomo, mem-gallery: their JSON; chat: a plain chat log; "
+    "memories: mem0's or Chroma's folder, or lines of JSON.",
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
 @experts_option
@@ -400,6 +414,8 @@ def _import_turns(
 ) -> dict[str, int]:
     if shape == "locomo":
         conversations = [(s.sample_id, s.messages) for s in importers.locomo_samples(path)]
+    elif shape == "mem-gallery":
+        conversations = [(Path(path).stem, importers.read_mem_gallery(path))]
     else:
         log = importers.read_chat_log(path)
         # Logs without times may begin alike ("hi"), so only the whole file tells them apart.

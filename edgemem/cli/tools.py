@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -387,17 +387,23 @@ def train() -> None:
 )
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint beside --out.")
+@click.option(
+    "--ray", metavar="ADDRESS",
+    help="Compute the rows of a step on a Ray cluster: HOST:PORT, auto, or local.",
+)  # fmt: skip
 @json_option
 def train_run(
     stage: Stage, data: tuple[Path, ...], valid: tuple[Path, ...], out: Path, model: str | None,
-    mmproj: Path | None, init: Path | None, resume: bool, **plan: Any,
+    mmproj: Path | None, init: Path | None, resume: bool, ray: str | None, **plan: Any,
 ) -> None:  # fmt: skip
     """Train the expert of STAGE; the best adapter so far is always in --out.
 
     Examples of other stages are left out. At its end, a record of how it was made lies beside it.
+    With --ray, workers of --threads CPUs (1), or of a GPU each, share the rows; give a --batch that
+    makes several, and --resume after a stop.
     """
     from edgemem.runtime.models import find, known_sha256
-    from edgemem.training import adapters, examples, trainer
+    from edgemem.training import adapters, examples, fleet, trainer
 
     learn = [e for e in examples.read(data) if e.stage == stage]
     judge = [e for e in examples.read(valid) if e.stage == stage]
@@ -405,10 +411,11 @@ def train_run(
         learn, judge = trainer.split(learn, plan["seed"])
     planned = trainer.Plan(**plan, alpha=2.0 * plan["rank"])
     base = find(model or load_settings().model)
-    with _shown() as report:
+    spread = fleet.workers(ray, stage, base, planned) if ray else nullcontext()
+    with _shown() as report, spread as workers:
         outcome = trainer.train(
             stage, base, learn, judge, out, planned,
-            mmproj=mmproj, init=init, resume=resume, report=report,
+            mmproj=mmproj, init=init, resume=resume, workers=workers, report=report,
         )  # fmt: skip
     made = {"stage": stage, "out": str(out), **asdict(planned), **asdict(outcome)}
     how = {

@@ -1,8 +1,8 @@
 """Conversations in files, as messages that `Memory.add` takes.
 
-Knows three shapes: edgemem's own export (which it only recognises; `Memory.import_jsonl` reads
-it), LoCoMo's JSON, and plain chat logs; and the conversation that `edgemem demo` plays. Knows
-nothing of stores, models or the command line.
+Knows four shapes: edgemem's own export (which it only recognises; `Memory.import_jsonl` reads
+it), LoCoMo's JSON, Mem-Gallery's, and plain chat logs; and the conversation that `edgemem demo`
+plays. Knows nothing of stores, models or the command line.
 
 Every message can be given an id made of what was said up to it (`import_ids`), so that an import
 that was stopped, or a log that has grown since, goes on where it ended.
@@ -36,10 +36,11 @@ __all__ = [
     "read_chat_log",
     "read_demo",
     "read_locomo",
+    "read_mem_gallery",
     "spaced",
 ]
 
-Format = Literal["edgemem", "locomo", "chat", "memories"]
+Format = Literal["edgemem", "locomo", "mem-gallery", "chat", "memories"]
 BATCH_TURNS = 64
 """Turns stored in one transaction when no facts are taken from them."""
 
@@ -127,6 +128,8 @@ def detect_format(path: str | Path) -> Format:
         return "chat"
     if "memory" in row and "type" not in row:
         return "memories"
+    if "multi_session_dialogues" in row:
+        return "mem-gallery"
     return "locomo" if "conversation" in row else "edgemem"
 
 
@@ -265,6 +268,45 @@ def _locomo_turn(
             "sample_id": sample_id,
         },
     }
+
+
+# -- Mem-Gallery ---------------------------------------------------------------------------------
+
+
+_ROUND = ("user", "assistant", "round")
+
+
+def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[str, Any]]:
+    """The messages of a Mem-Gallery scenario: each round's user, with the photos, and assistant.
+
+    captions: with those of the file, which a large model wrote; else it is only said that a photo
+    was shared. Metadata: session, round and, of a user, `images`, the ids of the photos. Times: the
+    session's day at noon UTC, plus a few seconds a message. Raises InputError on another shape.
+    """
+    raw = _read_json(path)
+    messages: list[dict[str, Any]] = []
+    for session in _list(raw, "multi_session_dialogues", str(path)):
+        where = f"{path}: session {session.get('session_id') if session else ''!r}"
+        start = datetime.fromisoformat(_date(session, "date", where)).replace(hour=12, tzinfo=UTC)
+        position = 0
+        for said in _list(session, "dialogues", where):
+            texts = [said.get(k) if isinstance(said, Mapping) else None for k in _ROUND]
+            if not all(isinstance(text, str) for text in texts):
+                raise InputError(f"{where}: a round lacks one of the texts {', '.join(_ROUND)}.")
+            about = {"session": session.get("session_id"), "round": said["round"]}
+            images, told = said.get("image_id") or [], said.get("image_caption") or []
+            shown = [f": {text}" for text in told] if captions else [""] * len(images)
+            asked = " ".join([said["user"], *(f"[shares a photo{text}]" for text in shown)])
+            for role, text, more in (
+                ("user", asked.strip(), {"images": images} if images else {}),
+                ("assistant", said["assistant"], {}),
+            ):
+                if text.strip():
+                    when = spaced(start, position)
+                    message = {"role": role, "content": text, "timestamp": when}
+                    messages.append({**message, "metadata": about | more})
+                    position += 1
+    return messages
 
 
 # -- plain chat logs -----------------------------------------------------------------------------

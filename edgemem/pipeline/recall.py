@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemem.language import (
     asked_day,
@@ -51,6 +52,8 @@ __all__ = [
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
+_SENTENCES = 3  # of an assistant's turn, to an expert, which was trained on people's short ones
+_ASSISTANT = "Assistant"  # who said a turn of a model, which has no name
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
 _LEAST = 0.0055  # the score of a note; below it, what is known of everything must do
 _FAR_LESS = 0.03  # of the best hit's score
@@ -81,15 +84,37 @@ def recall(
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. whole: whole turns, in the hits' order, relevant or not: an
-    expert reads them, and says itself that they do not tell. Left out: what only asks, what the
-    assistant said, and what has been contradicted since (unless the question is about the past).
-    The nearest sentence comes last, or the newest when the question asks for now.
+    expert reads them, and says itself that they do not tell. Of an assistant's turn, which is long,
+    the sentences nearest to the question. Left out: what only asks, and what has been contradicted
+    since (unless the question is about the past). The nearest sentence comes last, or the newest
+    when the question asks for now.
     """
-    found = evidence_of(memory, question, hits)
-    if not whole:
+    found = evidence_of(memory, question, hits, assistants=True)
+    if whole:
+        found = [_shortened(memory, question, evidence) for evidence in found[:most]]
+    else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
     return _oldest_first(best) if asks_for_now(question) else tuple(best)
+
+
+def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
+    """What an assistant said, cut to its sentences that are nearest to the question, in order."""
+    parts = sentences(evidence.text)
+    if evidence.speaker != _ASSISTANT or len(parts) <= _SENTENCES:
+        return evidence
+    order = np.argsort(-_nearness(memory, question, parts), kind="stable")
+    kept = " ".join(parts[i] for i in sorted(order[:_SENTENCES].tolist()))
+    return replace(evidence, text=kept, turn=None)
+
+
+def _nearness(memory: Memory, question: str, parts: Sequence[str]) -> NDArray[np.float32]:
+    """How near each text is to a question, by its meaning and by its words."""
+    vectors = memory.embedder.embed([question, *parts])
+    asked = content_words(question)
+    shares = np.array([_share(asked, part) for part in parts], np.float32)
+    near: NDArray[np.float32] = vectors[1:] @ vectors[0] + np.float32(_WORDS_WEIGHT) * shares
+    return near
 
 
 def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
@@ -107,13 +132,8 @@ def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence])
     ]
     if not split:
         return []
-    vectors = memory.embedder.embed([question, *(evidence.text for evidence in split)])
-    asked = content_words(question)
-    scores = [
-        cosine + _WORDS_WEIGHT * _share(asked, evidence.text)
-        for cosine, evidence in zip(vectors[1:] @ vectors[0], split, strict=True)
-    ]
-    order = np.argsort(-np.asarray(scores), kind="stable").tolist()
+    scores = _nearness(memory, question, [evidence.text for evidence in split])
+    order = np.argsort(-scores, kind="stable").tolist()
     return [split[i] for i in order if scores[i] >= _FAR * scores[order[0]]]
 
 
@@ -210,13 +230,19 @@ def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
 
 
 def evidence_of(
-    memory: Memory, question: str | None, hits: Sequence[Hit], *, most: int = _MAX_EVIDENCE
+    memory: Memory,
+    question: str | None,
+    hits: Sequence[Hit],
+    *,
+    most: int = _MAX_EVIDENCE,
+    assistants: bool = False,
 ) -> list[Evidence]:
     """What the hits say, in their order: the words of their turns where these still stand.
 
     Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
     itself nothing, but what it was edited to, or the sentences that still hold. question: None
-    keeps what was contradicted, and says so in `over`.
+    keeps what was contradicted, and says so in `over`. assistants: also what an assistant without a
+    name said, as its words; a chat's own answers are never among the hits.
     """
     ids = [id for hit in hits for id in hit.sources]
     known = memory.store.turns(ids)
@@ -236,13 +262,22 @@ def evidence_of(
             continue
         for turn in [known[id] for id in hit.sources if id in known] if edited else said:
             text = hit.memory if edited else _holding(turn.content, over.get(turn.id, ()))
-            if text and _is_said_by_a_person(turn) and not is_question(text):
-                speaker = turn.name or turn.role.capitalize()
+            if not text or is_question(text):
+                continue
+            of_assistant = turn.role == "assistant" and turn.name is None
+            if not of_assistant or (assistants and (past or not _answers_old(memory, turn))):
+                speaker = turn.name or (_ASSISTANT if of_assistant else turn.role.capitalize())
                 whose = turn.id if text == turn.content else None
                 ended = marked.get(turn.id, ())
                 evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)
                 found.setdefault(turn.id, evidence)
     return list(found.values())[:most]
+
+
+def _answers_old(memory: Memory, turn: StoredTurn) -> bool:
+    """Whether an assistant's turn answers one of which facts are over: it may say them again."""
+    before = memory.store.recent_turns(turn.scope, before=turn.id, limit=1)
+    return bool(memory.stale_turns(said.id for said in before))
 
 
 def _holding(text: str, over: Sequence[str]) -> str:
@@ -265,10 +300,6 @@ def _holding(text: str, over: Sequence[str]) -> str:
             gone.add(i)
     rest = " ".join(part for i, part in enumerate(parts) if i not in gone)
     return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing
-
-
-def _is_said_by_a_person(turn: StoredTurn) -> bool:
-    return turn.role == "user" or turn.name is not None
 
 
 def _share(asked: Sequence[str], sentence: str) -> float:

@@ -29,7 +29,7 @@ from edgemem.retrieval import alignment as alignments
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import TokenEmbedder
-from edgemem.store import Store, images
+from edgemem.store import Store, images, pgvector
 from edgemem.store.erasures import verify
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
@@ -42,6 +42,7 @@ __all__ = [
     "doctor",
     "embed_tokens",
     "export_jsonl",
+    "export_pgvector",
     "import_jsonl",
     "opened_lines",
     "read_relations",
@@ -138,6 +139,14 @@ def opened_lines(
             return
         yield row
     raise InputError("the sealed export was cut off; what came before is stored; export it again")
+
+
+def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
+    """Write a store as SQL for `psql` (see `store.pgvector`); how many rows."""
+    if isinstance(file, str | Path):
+        with _replacing(Path(file)) as out:
+            return pgvector.write_sql(store, out)
+    return pgvector.write_sql(store, file)
 
 
 def import_jsonl(

@@ -12,7 +12,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,24 @@ from edgemem.errors import AdapterError, InputError
 from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Row, Stage, Tokens, rows, tokenized
 
-__all__ = ["LAYERS", "Outcome", "Plan", "Progress", "learning_rate", "split", "targets", "train"]
+__all__ = [
+    "LAYERS",
+    "Expert",
+    "Outcome",
+    "Plan",
+    "Progress",
+    "Workers",
+    "learning_rate",
+    "split",
+    "targets",
+    "train",
+]
+
+Share = tuple[Row, int | None, int]
+"""A row, the seed of its dropout (None: it only judges), and the target tokens of the step."""
+Arrays = dict[str, NDArray[np.float32]]
+Workers = Callable[[Arrays, Sequence[Share]], Iterable[tuple[float, Arrays]]]
+"""Of an adapter's values and shares of a step: each share's loss and gradients, in their order."""
 
 LAYERS = {"qv": lora.QV, "all": lora.ALL_LINEAR}
 _LAYERS_OF: dict[Stage, str] = {
@@ -157,15 +174,16 @@ def train(
     mmproj: Path | None = None,
     init: Path | None = None,
     resume: bool = False,
+    workers: Workers | None = None,
     report: Callable[[Progress], None] = lambda _: None,
 ) -> Outcome:
     """Train a stage's expert on a base GGUF; the best adapter so far is always in `out`.
 
     examples, valid: of this stage, with no group in common. mmproj: the projector, for examples
     with images. init: an adapter file to begin from. resume: go on from the checkpoint beside
-    `out`, if there is one. The same seed, data and machine give the same adapter, unless the clock
-    ends the run. Raises InputError, ConfigError, ModelError
-    and AdapterError.
+    `out`, if there is one. workers: compute the rows of a step in other processes (see `fleet`);
+    what comes of it is the same. The same seed, data and machine give the same adapter, unless the
+    clock ends the run. Raises InputError, ConfigError, ModelError and AdapterError.
     """
     _check(stage, examples, valid, plan)
     require("train")
@@ -177,7 +195,7 @@ def train(
     learn, judge = both[: len(examples)], both[len(examples) :]
     judge = random.Random(plan.seed).sample(judge, min(len(judge), plan.valid_examples))
     judged = rows(judge, plan.row_tokens)
-    expert = _Expert(stage, base, plan)
+    expert = Expert(stage, base, plan, workers)
     if init is not None:
         expert.begin_from(init)
     state = _State()
@@ -298,14 +316,16 @@ class _State:
         self.best_loss = min(loss, self.best_loss)
 
 
-class _Expert:
-    """The model, its adapter and the adapter's optimizer."""
+class Expert:
+    """The model, its adapter and the optimizer. workers: who computes rows; None: this one."""
 
-    def __init__(self, stage: Stage, base: Path, plan: Plan) -> None:
+    def __init__(
+        self, stage: Stage, base: Path, plan: Plan, workers: Workers | None = None
+    ) -> None:
         import torch
 
         self._torch: Any = torch
-        self._plan = plan
+        self._plan, self._workers = plan, workers
         self._model = lora.load_base(base, precision=plan.precision)
         self._shape = adapters.shape_of(base)
         self._tensors = lora.add_lora(
@@ -338,32 +358,62 @@ class _Expert:
 
     def step(self, batch: Sequence[Tokens], number: int, lr: float) -> float:
         """One optimizer step; the batch's loss per target token."""
-        torch = self._torch
-        torch.manual_seed(self._plan.seed * 1_000_003 + number)  # dropout, the same if resumed
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        self._model.train()
         self._optimizer.zero_grad(set_to_none=True)
         targets = sum(e.learned for e in batch)
-        total = 0.0
-        for row in rows(batch, self._plan.row_tokens):
-            loss = lora.loss_sum(self._model, row) / targets
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(self._tensors.values(), MAX_GRADIENT_NORM)
+        # Each row has a seed of its own: the same if resumed, or computed elsewhere.
+        seed = self._plan.seed * 1_000_003 + number
+        packed = enumerate(rows(batch, self._plan.row_tokens))
+        total = sum(self._losses([(row, seed + n * 2**32, targets) for n, row in packed]))
+        self._torch.nn.utils.clip_grad_norm_(self._tensors.values(), MAX_GRADIENT_NORM)
         self._optimizer.step()
         return total
 
     def mean_loss(self, judged: Sequence[Row]) -> float:
         """Loss per target token, without dropout."""
-        self._model.eval()
-        with self._torch.no_grad():
-            total = math.fsum(lora.loss_sum(self._model, row).item() for row in judged)
+        total = math.fsum(self._losses([(row, None, 1) for row in judged]))
         return total / sum(len(row.labels) for row in judged)
 
+    def _losses(self, shares: Sequence[Share]) -> list[float]:
+        """The loss of each share; the gradients of all are added up."""
+        if self._workers is None:
+            return [self._loss(*share) for share in shares]
+        losses = []
+        for loss, gradients in self._workers(self._arrays(), shares):
+            losses.append(loss)
+            for name, gradient in gradients.items():
+                tensor = self._tensors[name]
+                new = self._torch.tensor(gradient, device=tensor.device)
+                tensor.grad = new if tensor.grad is None else tensor.grad + new
+        return losses
+
+    def _loss(self, row: Row, seed: int | None, targets: int) -> float:
+        learns = seed is not None
+        self._model.train(learns)
+        with self._torch.set_grad_enabled(learns):
+            if seed is not None:
+                self._torch.manual_seed(seed)
+            loss = lora.loss_sum(self._model, row) / targets
+            if learns:
+                loss.backward()
+        return float(loss.item())
+
+    def share(self, values: Arrays, share: Share) -> tuple[float, Arrays]:
+        """What a worker does: the loss and the gradients of a share under these values."""
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._torch.no_grad():
+            for name, tensor in self._tensors.items():
+                tensor.copy_(self._torch.tensor(values[name]))
+        loss = self._loss(*share)
+        found = {n: t.grad.cpu().numpy() for n, t in self._tensors.items() if t.grad is not None}
+        return loss, found
+
+    def _arrays(self) -> Arrays:
+        return {n: t.detach().cpu().numpy() for n, t in self._tensors.items()}
+
     def write(self, out: Path) -> None:
-        arrays = {n: t.detach().cpu().numpy() for n, t in self._tensors.items()}
-        adapters.write(out, arrays, alpha=self._plan.alpha, shape=self._shape)
+        adapters.write(out, self._arrays(), alpha=self._plan.alpha, shape=self._shape)
 
     def save(self, file: Path, identity: str, state: _State) -> None:
         """A checkpoint, in place of an older one when it is whole."""

@@ -1,0 +1,153 @@
+"""Many machines: the rows of a training step, or one conversation after another, on a Ray cluster.
+
+For those who outgrow one machine. What is computed is what one machine computes, and what is done
+is kept: a run that was stopped goes on. Each machine has edgemem and the base model's file at the
+same path. Owns ray (extra `fleet`), whose reports to its maker are switched off; its ports are open
+to the network of the cluster, `local`'s too, so that is to be one's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgemem import __version__
+from edgemem.config import require
+from edgemem.errors import EdgememError, InputError, ModelError
+from edgemem.runtime.models import known_sha256
+from edgemem.training import trainer
+from edgemem.training.examples import Stage
+
+__all__ = ["cluster", "spread", "workers"]
+
+Work = Callable[[dict[str, Any]], dict[str, Any]]
+_RESTARTS = 2  # of a worker that died; a step's values travel with it, so nothing is lost
+_OBJECTS_BYTES = 256 * 2**20  # of the store that a cluster of our own shares values through
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[Any]:
+    """Ray's module, connected. address: `HOST:PORT`, `auto`, or `local` for one of our own.
+
+    Raises ConfigError without the extra, EdgememError when there is no cluster or it fails, and
+    what a worker raised of ours.
+    """
+    require("fleet")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    own = {"object_store_memory": _OBJECTS_BYTES, "include_dashboard": False}
+    try:
+        ray.init(
+            address, log_to_driver=False, logging_level="error", **own if address == "local" else {}
+        )
+    except (ConnectionError, OSError, RuntimeError, ValueError) as exc:
+        raise EdgememError(
+            f"there is no Ray cluster at {address!r} ({exc!s:.200}); start one with `ray start "
+            "--head` and give its HOST:PORT, or give `local`"
+        ) from exc
+    try:
+        yield ray
+    except ray.exceptions.RayError as exc:
+        cause = getattr(exc, "cause", None) or exc  # what a task raised, without its traceback
+        if isinstance(cause, EdgememError):
+            raise cause from None
+        raise EdgememError(
+            f"the Ray cluster at {address!r} failed ({type(cause).__name__}: {cause!s:.300}). "
+            "What was done is kept: the same command goes on there, a training with --resume"
+        ) from exc
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def workers(
+    address: str, stage: Stage, base: Path, plan: trainer.Plan
+) -> Iterator[trainer.Workers]:
+    """Workers for `trainer.train`: one for each GPU of a cluster, or for `plan.threads` CPUs (1).
+
+    Each loads the base model once. Raises as `cluster`, and when a machine has another base model.
+    """
+    with cluster(address) as ray:
+        threads = plan.threads or 1
+        has = ray.cluster_resources()
+        takes = {"num_gpus": 1} if has.get("GPU") else {"num_cpus": threads}
+        count = int(has["GPU"] if has.get("GPU") else has.get("CPU", 0) // threads)
+        if count < 1:
+            raise InputError(
+                f"the Ray cluster at {address!r} has {has.get('CPU', 0):g} CPUs, too few for a "
+                f"worker of {threads}; lower --threads"
+            )
+        actor = ray.remote(max_restarts=_RESTARTS, max_task_retries=_RESTARTS, **takes)(_Worker)
+        given = (stage, base, known_sha256(base), plan, threads)
+        actors = [actor.remote(*given) for _ in range(count)]
+
+        def compute(
+            values: trainer.Arrays, shares: Sequence[trainer.Share]
+        ) -> list[tuple[float, trainer.Arrays]]:
+            sent = ray.put(values)
+            asked = [actors[n % count].share.remote(sent, s) for n, s in enumerate(shares)]
+            return list(ray.get(asked))
+
+        yield compute
+
+
+class _Worker:
+    """One process of the cluster, with the base model loaded."""
+
+    def __init__(
+        self, stage: Stage, base: Path, sha256: str, plan: trainer.Plan, threads: int
+    ) -> None:
+        import torch
+
+        if not base.is_file() or known_sha256(base) != sha256:
+            raise ModelError(f"{base} of {os.uname().nodename} is not the base model trained on")
+        torch.set_num_threads(threads)
+        self._expert = trainer.Expert(stage, base, plan)
+
+    def share(self, values: trainer.Arrays, share: trainer.Share) -> tuple[float, trainer.Arrays]:
+        return self._expert.share(values, share)
+
+
+def spread(
+    work: Work, items: Sequence[dict[str, Any]], kept: Path, *, address: str | None = None
+) -> list[dict[str, Any]]:
+    """What `work` makes of each item, in their order: here, or each on a CPU of a cluster.
+
+    Items and results are JSON. kept: a folder of what is done, until all is; the same call goes on
+    there. Raises as `cluster` and as `work` does.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    files = [kept / f"{_key(work, item)}.json" for item in items]
+    left = [(item, file) for item, file in zip(items, files, strict=True) if not file.exists()]
+    if address is None:
+        for item, file in left:
+            _keep(file, work(item))
+    elif left:
+        with cluster(address) as ray:
+            task = ray.remote(num_cpus=1, max_retries=_RESTARTS)(work)
+            files_of = {task.remote(item): file for item, file in left}
+            while files_of:
+                (done, *_), _ = ray.wait(list(files_of))
+                _keep(files_of.pop(done), ray.get(done))
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    shutil.rmtree(kept)
+    return results
+
+
+def _key(work: Work, item: dict[str, Any]) -> str:
+    parts = [__version__, work.__qualname__, item]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _keep(file: Path, result: dict[str, Any]) -> None:
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result), encoding="utf-8")
+    os.replace(temporary, file)
