@@ -23,7 +23,7 @@ from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
 from edgemem.graph import facts as graph
-from edgemem.graph.evidence import around, prize, subgraph
+from edgemem.graph.evidence import around, subgraph
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -64,10 +64,10 @@ from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
 from edgemem.store.database import work_lock
 from edgemem.store.encryption import vault_for
-from edgemem.store.erasures import erasure_of
+from edgemem.store.erasures import with_receipt
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.images import image
-from edgemem.store.relations import entity_ids, normalised, relations, relations_of
+from edgemem.store.relations import relations, relations_of
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
 
@@ -239,8 +239,8 @@ class Memory:
             left = sum(piece.id in set(queued) for piece in self.pending())
         if photos and self.settings.image_text == "on":
             self._reader.wake()
-        told = self._told(changes)
-        return AddResults(tuple(changes), left, time.perf_counter() - started, told)
+        took = time.perf_counter() - started
+        return AddResults(tuple(changes), left, took, self._told(changes))
 
     def _told(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
         """What facts that were added or replaced tell of whom."""
@@ -275,9 +275,8 @@ class Memory:
         Images without a caption get one from a model that sees. limit: at most so many pieces and
         images. Without one, images are read too (`read_images`), facts that an earlier version
         stored get their relations, and memories that were stored while retrieval was fast their
-        token vectors.
-        on_progress: given how many of these are done and how many there are. Raises StoreLocked
-        while another process is at it.
+        token vectors. on_progress: given how many of these are done and how many there are. Raises
+        StoreLocked while another process is at it.
         """
         started = time.perf_counter()
         if limit is not None:
@@ -295,8 +294,8 @@ class Memory:
                 self.read_images(on_progress=on_progress)
                 if (tokens := self.token_embedder) is not None:
                     upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
-        took, told = time.perf_counter() - started, self._told(changes)
-        return AddResults(tuple(changes), len(self.pending()), took, told)
+        took = time.perf_counter() - started
+        return AddResults(tuple(changes), len(self.pending()), took, self._told(changes))
 
     def read_images(
         self, limit: int | None = None, *, on_progress: Callable[[int, int], None] | None = None
@@ -388,15 +387,12 @@ class Memory:
         """
         wanted = [id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
         known = self.store.get(wanted, include_deleted=True)
-        for id in wanted:
-            if id not in known:
-                raise StoreError(_unknown(id))
+        if missing := [id for id in wanted if id not in known]:
+            raise StoreError(_unknown(missing[0]))
         with self._index_dropped():
             gone = self.store.erase(wanted)
-            # Of facts whose people were named by what went; there are few.
             upkeep.read_relations(self.store, self.fact_reader, limit=upkeep.BATCH)
-        receipt = erasure_of(self.store, gone[0]) if gone else None
-        return Erased(tuple(gone), receipt.to_dict() if receipt else None)
+        return with_receipt(self.store, gone)
 
     def reset(self) -> None:
         """Erase everything. The store stays usable, with the same embedder."""
@@ -405,10 +401,8 @@ class Memory:
 
     @contextmanager
     def _index_dropped(self) -> Iterator[None]:
-        """Without the index and its files, which hold vectors, and these tell of their texts.
-
-        Nobody writes a file or takes facts from what is erased before the block is left.
-        """
+        """Without the index and its files, whose vectors tell of their texts. Nobody writes a file
+        or takes facts from what is erased before the block is left."""
         self._parts.require_open()
         with self._work_lock(_WORK_LOCK_S) as mine:
             if not mine:
@@ -493,7 +487,8 @@ class Memory:
         over. An unknown entity has none. Raises InputError on a blank name or what is no time.
         """
         then, scope = time_of(at, "at"), scope_of(user_id, agent_id, run_id)
-        names = None if entity is None else self._names(text_of(entity, "entity"), scope)
+        name = None if entity is None else text_of(entity, "entity")
+        names = graph.names(self.store, name, scope)
         found = relations(self.store, scope, names, at=then, include_invalid=include_invalid)
         return Relations(tuple(found))
 
@@ -514,8 +509,7 @@ class Memory:
         ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
         found = self.search(query, **ids, top_k=_EVIDENCE_HITS, at=at).relations
         told = around(self.store, Scope(**ids), query, found, time_of(at, "at"))
-        prizes = [prize(query, relation) for relation in told]
-        return subgraph(told, prizes, self._parts.any_embedder().count_tokens, budget)
+        return subgraph(told, query, self._parts.any_embedder().count_tokens, budget)
 
     def conflicts(
         self,
@@ -531,12 +525,6 @@ class Memory:
         a bad text.
         """
         return conflicts(self, text_of(text), scope_of(user_id, agent_id, run_id))
-
-    def _names(self, entity: str, scope: Scope) -> list[str]:
-        """What an entity may be called; a user's own id is theirs unless somebody has that name."""
-        own = scope.user_id is not None and normalised(entity) == normalised(scope.user_id)
-        known = not own or entity_ids(self.store, [entity], scope)
-        return [entity] if known else [entity, graph.USER]
 
     def get(self, id: str) -> MemoryItem | None:
         """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
@@ -656,8 +644,7 @@ class Memory:
         self.close()
 
     def _existing(self, id: str) -> MemoryItem:
-        found = self.get(id)
-        if found is None:
+        if (found := self.get(id)) is None:
             raise StoreError(_unknown(id))
         return found
 

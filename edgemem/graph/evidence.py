@@ -68,14 +68,15 @@ def prize(question: str, relation: Relation) -> float:
 
 def subgraph(
     told: Sequence[Relation],
-    prizes: Sequence[float],
+    question: str,
     count_tokens: Callable[[str], int],
     budget: int,
 ) -> Subgraph:
-    """The connected relations that are worth most within a budget of tokens.
+    """The connected relations that are worth most to a question within a budget of tokens.
 
-    prizes: of each relation, at least 0. budget: for the whole text. Nothing, if no relation fits.
+    budget: for the whole text. Nothing, if no relation fits.
     """
+    prizes = [prize(question, relation) for relation in told]
     least = _FAR * max(prizes, default=0.0)
     prizes = [prize if prize >= least else 0.0 for prize in prizes]
     lines = [_line(relation) for relation in told]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from edgemem.graph.reader import Layers, triples
 from edgemem.language import content_words, held_since, same_word, words
-from edgemem.results import Entity, Label, to_utc
-from edgemem.store import NewRelation
+from edgemem.results import Entity, Label, Scope, to_utc
+from edgemem.store import NewRelation, Store
+from edgemem.store.relations import entity_ids, normalised
 
-__all__ = ["FUNCTIONAL", "USER", "FactReader"]
+__all__ = ["FUNCTIONAL", "USER", "FactReader", "names"]
 
 USER = "User"
 """How facts name the user who gave no name."""
@@ -73,3 +74,12 @@ def _was_said(target: Entity, said: set[str]) -> bool:
     named = content_words(target.name)
     named = named[-1:] if target.type == "person" else named
     return all(same_word(word, said) for word in named)
+
+
+def names(store: Store, entity: str | None, scope: Scope) -> list[str] | None:
+    """What an entity may be called; a user's own id is theirs unless somebody has that name."""
+    if entity is None:
+        return None
+    own = scope.user_id is not None and normalised(entity) == normalised(scope.user_id)
+    known = not own or entity_ids(store, [entity], scope)
+    return [entity] if known else [entity, USER]

@@ -13,20 +13,20 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgemem.errors import InputError
-from edgemem.results import to_utc, utc_now
+from edgemem.results import Erased, to_utc, utc_now
 from edgemem.store.database import SCRUB_WANTED, meta
 
 if TYPE_CHECKING:
     from edgemem.store.store import Store
 
-__all__ = ["Erasure", "add_erasure", "count_rows", "erasure_of", "erasures", "verify"]
+__all__ = ["Erasure", "add_erasure", "count_rows", "erasures", "verify", "with_receipt"]
 
 _NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
 _ID_CHARS = 300  # a scope's ids and those of an import are no longer
@@ -125,10 +125,11 @@ def erasures(store: Store) -> list[Erasure]:
     return [found for row in rows if (found := _read(*row)) is not None]
 
 
-def erasure_of(store: Store, memory_id: str) -> Erasure | None:
-    """The last receipt that names a memory; None if it was never erased."""
-    wanted = _hash(memory_id)
-    return next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
+def with_receipt(store: Store, gone: Sequence[str]) -> Erased:
+    """Memories that were just erased (their ids), with the receipt that names them."""
+    wanted = _hash(gone[0]) if gone else ""
+    receipt = next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
+    return Erased(tuple(gone), receipt.to_dict() if receipt else None)
 
 
 def _read(body: str, sha256: str) -> Erasure | None:
