@@ -56,11 +56,11 @@ def test_every_command_has_help_and_json_and_db_where_they_make_sense(
     assert shown.startswith(f"Usage: edgemem {command}".rstrip())
     usage, _, about = shown.partition("\n\n")
     assert about.strip() and not about.startswith("Options:") and "Options:" in shown, usage
-    without = {"", "models", "config", "cloud", "train", "train combine", "demo-answer"}
+    without = {"", "models", "config", "cloud", "train", "train combine", "demo-answer", "vault"}
     without |= {"serve", "mcp"}  # what they say is a protocol
     assert ("--json" in shown) == (command not in without)
     alone = {"", "models", "config", "compress", "profile", "train"}
-    stores = command != "cloud" and command.partition(" ")[0] not in alone
+    stores = command not in ("cloud", "vault") and command.partition(" ")[0] not in alone
     assert ("--db" in shown) == stores
 
 
