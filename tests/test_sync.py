@@ -531,7 +531,7 @@ def test_a_vault_syncs_with_a_plain_store(tmp_path: Path) -> None:
 
 def test_the_readmes_two_devices_end_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    (block,) = [block for block in blocks if ".sync(" in block]
+    (block,) = [block for block in blocks if "sync(laptop" in block]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("edgemem.Memory", quick)
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
