@@ -62,6 +62,9 @@ class Words:
     def embed_chunks(self, texts: Sequence[str]) -> list[Any]:
         return [self.embed_query(text)[None] for text in texts]
 
+    def embed(self, texts: Sequence[str]) -> Any:
+        return np.stack([self.embed_query(text) for text in texts])
+
     def count_tokens(self, text: str) -> int:
         return len(text.split())
 
