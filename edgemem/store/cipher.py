@@ -85,6 +85,11 @@ class Connection:
         with _Errors(), target.raw.backup("main", self.raw, "main") as copying:
             copying.step()
 
+    def serialize(self) -> bytes:
+        """The file's bytes, its pages in plain."""
+        with _Errors():
+            return self.raw.serialize("main")
+
     def close(self) -> None:
         with _Errors():
             self.raw.close()

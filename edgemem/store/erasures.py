@@ -160,6 +160,9 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
         found, problems = _chain(connection, rows.fetchall(), receipt)
         erased = {id for each in found for id in each.ids} | set(map(_hash, ids))
         tables = _tables(connection)
+        # The ids of what went stay for the other devices, which must not bring it back.
+        for (said,) in connection.execute("SELECT id FROM sync_rows"):
+            erased -= set(map(_hash, said.split("\x1f")))
         problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
         problems += _through(connection, found)
         if meta(connection, SCRUB_WANTED) is not None:
