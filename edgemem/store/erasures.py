@@ -177,7 +177,10 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
     for name, data in named:
         problems += _in_bytes(name, data, erased, ids)
     for file in files if found else ():
-        if to_utc(file.stat().st_mtime + _CLOCK_S) < found[-1].erased_at:
+        if (
+            file.suffix != ".vault"
+            and to_utc(file.stat().st_mtime + _CLOCK_S) < found[-1].erased_at
+        ):
             problems.append(
                 f"{file.name} is older than the last erase and may hold what went; delete it"
             )
