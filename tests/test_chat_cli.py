@@ -361,8 +361,8 @@ def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home
     assert said == "It is Tom." and listed.startswith("1. ")
     assert done.stderr.splitlines() == [
         "  + User's cat is called Tom",
-        "Error: There is no command '/forget\\tcat'. Allowed: /memories, /why, /forget, /cloud, "
-        "/budget, /help, /quit.",
+        "Error: There is no command '/forget\\tcat'. Allowed: /memories, /why, /forget, /image, "
+        "/cloud, /budget, /help, /quit.",
         "Which of these (numbers; Enter for none)? ",
         "This would go for good:",
         "  memory My cat is called Tom.",

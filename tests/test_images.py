@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from imagekit import CAMERA, drawn, exif, opened, saved, uri
-from PIL import Image
+from PIL import Image, ImageCms
 
 from edgemem import config
 from edgemem.errors import ConfigError, InputError
@@ -53,6 +53,19 @@ def test_a_photo_keeps_its_pixels_and_its_orientation_and_tells_nothing_else(kin
     assert abs(apart).mean() < 3
 
 
+def test_a_photo_behind_the_photo_is_cut_off_and_the_colour_profile_stays() -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    first = saved(drawn(), "JPEG", exif=exif(), icc_profile=profile, progressive=True)
+    data = first + saved(drawn(seed=1), "JPEG", exif=exif())
+    found = picture.read(data)
+    assert CAMERA.encode() not in found.data and len(found.data) < len(first)
+    assert opened(found.data).info["icc_profile"] == profile
+    assert found.id == picture.read(first).id
+    pair = saved(drawn(), "MPO", save_all=True, append_images=[drawn(seed=1)], exif=exif())
+    assert (picture.read(pair).mime, picture.read(pair).width) == ("image/jpeg", 400)
+    assert len(picture.read(pair).data) < len(pair) / 1.5
+
+
 def test_the_time_of_a_photo_is_read_and_its_place_only_if_that_is_wanted() -> None:
     data = saved(drawn(), "JPEG", exif=exif())
     assert picture.read(data).taken_at == "2023-04-02T07:00:00.000+00:00"
@@ -68,7 +81,7 @@ def test_a_time_that_is_none_is_none(value: str) -> None:
 
 
 def test_a_place_that_is_none_is_none() -> None:
-    for wrong in ((59.0, 54.0), (999.0, 0.0, 0.0), "Oslo"):
+    for wrong in ((59.0, 54.0), (999.0, 0.0, 0.0), (59.0,) * 4):
         given = exif()
         given.get_ifd(0x8825)[2] = wrong
         assert picture.read(saved(drawn(), "JPEG", exif=given), place=True).place is None

@@ -362,7 +362,8 @@ def _orientation(turn: int) -> bytes:
     return b"MM\0*\0\0\0\x08" + entry
 
 
-_JPEG_KEPT = frozenset({0xE0, 0xE2, 0xEE})  # JFIF, colour profile, Adobe's colour transform
+# Of an application's segments: the density, the colour profile, the colour transform.
+_JPEG_KEPT = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _JPEG_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")
 
 
@@ -383,9 +384,8 @@ def _stripped_jpeg(data: bytes, turn: int | None) -> bytes:
         (size,) = struct.unpack_from(">H", data, found.end())
         segment = data[found.end() : found.end() + size]
         at = found.end() + max(size, 2)
-        more = marker == 0xE2 and not segment[2:].startswith(b"ICC_PROFILE\0")
-        is_metadata = 0xE0 <= marker <= 0xEF and (marker not in _JPEG_KEPT or more)
-        if not is_metadata and marker != 0xFE:
+        noted = 0xE0 <= marker <= 0xEF or marker == 0xFE  # by an application, or a comment
+        if not noted or segment[2:].startswith(_JPEG_KEPT.get(marker, ())):
             out.append(bytes((0xFF, marker)) + segment)
 
 
