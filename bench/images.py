@@ -39,6 +39,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 from bench import report
+from bench.alone import rss_mb
 from edgemem.chat import Chat
 from edgemem.config import load_settings
 from edgemem.images import picture
@@ -346,7 +347,7 @@ def search(images: int) -> dict[str, float]:
         for i in range(ROUNDS):
             found = memory.search(written[7 * i], user_id=USER)
             took.append(found.search_ms)
-        out = {"search_ms": median(took), "rss_mb": _rss_mb()}
+        out = {"search_ms": median(took), "rss_mb": rss_mb() or 0.0}
         if images:
             alike = [memory.search(image=_noise(i), user_id=USER).search_ms for i in range(5)]
             out["alike_ms"] = median(alike)
@@ -356,12 +357,6 @@ def search(images: int) -> dict[str, float]:
 def _noise(seed: int) -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 255, (64, 64, 3), dtype=np.uint8)
     return _saved(Image.fromarray(pixels))
-
-
-def _rss_mb() -> float:
-    import psutil
-
-    return psutil.Process().memory_info().rss / 1e6
 
 
 def _apart(images: int) -> dict[str, float]:

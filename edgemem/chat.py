@@ -398,9 +398,11 @@ class Chat:
         return answer == generation.NOTHING_FOUND
 
     def _unknown(self, hits: SearchResults) -> str:
-        """What is said where no memory tells: if an image fits best, that nobody has seen it."""
+        """What is said where no memory tells: if an image, or what was said with one, fits best,
+        that nobody has seen it."""
         relevant = RELEVANT["fast" if self.memory.token_embedder is None else "careful"]
-        unseen = bool(hits) and hits[0].image is not None and hits[0].score >= relevant
+        best = set(hits[0].sources) if hits and hits[0].score >= relevant else set()
+        unseen = any(hit.image is not None and best.intersection(hit.sources) for hit in hits)
         return generation.UNSEEN if unseen else generation.NOTHING_FOUND
 
     def _looked_at(

@@ -12,18 +12,21 @@ import pytest
 
 pytest.importorskip("PIL")
 
+from fake_engine import FakeEngine
 from imagekit import drawn, saved
 from memorykit import quick, texts
 from onnxkit import write_image_embedder
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 
 from edgemem import Memory, config
+from edgemem.chat import Chat
 from edgemem.config import Settings, load_settings
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.images import ocr
 from edgemem.pipeline import looking
 from edgemem.results import ImageLine
 from edgemem.runtime.image_embedder import ImageEmbedder
+from edgemem.stages import generation
 
 WIDE = (3000, 1200)  # larger than what is read, so that boxes are to be scaled
 LINES = ("BRINDLE BAKERY", "TOTAL 23.40", "mail ana@example.org")
@@ -54,10 +57,10 @@ def eyes(monkeypatch: pytest.MonkeyPatch) -> Eyes:
     return made
 
 
-def quiet(path: str | Path = ":memory:", **more: Any) -> Memory:
+def quiet(path: str | Path = ":memory:", engine: Any = None, **more: Any) -> Memory:
     """A Memory that reads images when it is told to."""
     settings = replace(load_settings(), image_text="off", **more)
-    return quick(path, settings=settings)
+    return quick(path, settings=settings, engine=engine)
 
 
 # -- text ----------------------------------------------------------------------------------------
@@ -174,6 +177,18 @@ def test_the_real_ocr_reads_a_tilted_receipt_with_its_spaces_and_prices(
     assert reader.read(np.full((40, 40, 3), 255, np.uint8)) == []
     with pytest.raises(ValueError, match="at most 2000 a side"):
         reader.read(np.zeros((2001, 10, 3), np.uint8))
+
+
+def test_what_only_eyes_could_tell_of_an_image_is_said_to_be_unseen(eyes: Eyes) -> None:
+    with quiet(engine=FakeEngine()) as memory:
+        memory.add("My new bike.", images=[saved(drawn())], user_id="ana", infer=False)
+        memory.add("I work at the harbour.", user_id="ana", infer=False)
+        chat = Chat(memory, user_id="ana")
+        unknown = chat._unknown(memory.search("Which colour has my new bike?", user_id="ana"))
+        assert unknown == generation.UNSEEN
+        for other in ("Where do I work at the harbour?", "Giraffes?"):
+            told = chat._unknown(memory.search(other, user_id="ana"))
+            assert told == generation.NOTHING_FOUND
 
 
 # -- looks ---------------------------------------------------------------------------------------
