@@ -400,7 +400,7 @@ class _Script:
         self._engine, self._stages = engine, stages
         self.n_ctx = n_ctx
         self.name, self.n_params = engine.name, engine.n_params
-        self.has_chat_template = True
+        self.has_chat_template, self.sees = True, False
         self.prompt: Any = []
         self.answer = self.wants = ""
 

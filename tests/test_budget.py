@@ -250,7 +250,7 @@ def test_memory_that_cannot_fit_is_not_opened(model, tmp_path):
 
 
 def test_a_given_engine_is_counted_and_left_alone(model):
-    given = SimpleNamespace(path=model, n_ctx=2048, memory=lambda: {"adapters": 0})
+    given = SimpleNamespace(path=model, mmproj=None, n_ctx=2048, memory=lambda: {"adapters": 0})
     with quick(engine=given, memory_limit_bytes=needed(model, 2048)) as memory:
         assert memory.plan.turned_down == ()
     with pytest.raises(MemoryBudgetExceeded):

@@ -473,7 +473,7 @@ def test_the_server_takes_openais_parts_and_gives_images_back() -> None:
         assert status in (400, 422) and "give a data URI" in str(body)
         path = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
         for changed, told in (
-            ({"user": None}, "this one cannot see"),
+            ({"user": None}, "give user to have it remembered"),
             ({"messages": [{"role": "user", "content": [path]}]}, "no data URI"),
         ):
             status, _, body = server.call("POST", "/v1/chat/completions", {**asked, **changed})

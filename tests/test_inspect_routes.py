@@ -52,6 +52,7 @@ def test_the_pages_files_are_all_given_without_the_token_and_forbid_what_is_fore
         assert policy.pop("base-uri") == policy.pop("form-action") == "'none'"
         assert policy.pop("trusted-types") == "'none'"
         assert policy.pop("require-trusted-types-for") == "'script'"
+        assert policy.pop("img-src") == "'self' blob:"  # images are fetched with the token
         assert set(policy.values()) == {"'self'"}
         assert headers["x-frame-options"] == "DENY" and headers["cache-control"] == "no-store"
         assert headers["cross-origin-opener-policy"] == "same-origin"

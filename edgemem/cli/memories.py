@@ -45,7 +45,7 @@ from edgemem.cli.output import (
     yes_option,
 )
 from edgemem.errors import InputError, StoreLocked
-from edgemem.pipeline import importers, upkeep
+from edgemem.pipeline import importers
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -298,6 +298,8 @@ def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
 
     def write(to: Path | TextIO) -> int:
         if shape == "pgvector":
+            from edgemem.pipeline import upkeep
+
             return upkeep.export_pgvector(memory.store, to)
         return memory.export_jsonl(to, sealed=sealed)
 
