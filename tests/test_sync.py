@@ -19,15 +19,15 @@ from storekit import ADA, DIM, T1, T2, add, child, memory, turn, unit
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
 from edgemem.results import Entity, Picture
 from edgemem.store import NewRelation, Store, images
-from edgemem.store.changesets import Version, unpack
+from edgemem.store.changesets import Version, pack, unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
-from edgemem.store.sync import begin, digest
+from edgemem.store.sync import begin, digest, take_in, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
 from edgemem.sync.exchange import Directory, Synced, exchange
-from edgemem.sync.pairing import code_of, new_secret, secret_of, unseal
+from edgemem.sync.pairing import MAGIC, code_of, new_secret, secret_of, unseal
 
 ROOT = Path(__file__).parent.parent
 SECRET = new_secret()
@@ -232,6 +232,23 @@ def test_an_erase_takes_the_turn_that_only_another_device_knows_and_no_more(pair
     assert set(a.turns(["t0", "t1", "t2"])) == {"t1"}
 
 
+def test_a_history_that_comes_before_its_memory_waits_and_is_erased_with_it(
+    pair, tmp_path: Path
+) -> None:
+    a, b, folder = pair
+    add(a, turn("t1"), memory("m1", "ZANZIBAR", sources=("t1",)))
+    with a.snapshot() as connection:
+        early = pack(v for v in versions(connection, "1") if v.kind == "history" and "m1" in v.id)
+    with b.transaction() as tx:
+        assert take_in(tx, [early], "there", {}).waiting == 1
+    assert b.history("m1") == []
+    a.erase(["m1"])
+    converge(folder, a, b)
+    assert b.history("m1") == []
+    b.close()
+    assert b"ZANZIBAR" not in bytes_beside(tmp_path / "b.db")
+
+
 def test_turns_that_may_quote_what_is_erased_go_where_they_were_said(pair) -> None:
     a, b, folder = pair
     add(b, turn("answer", "as you said: old", role="assistant"))
@@ -278,6 +295,19 @@ def test_a_file_that_suffers_is_written_again(pair, harm: str) -> None:
     assert "m1" not in b.get(["m1"])
     converge(folder, a, b)
     assert "m1" in b.get(["m1"])
+
+
+def test_a_damaged_name_of_the_key_is_not_taken_for_another_code(tmp_path: Path) -> None:
+    with Store.open(":memory:") as a, Store.open(":memory:") as b:
+        for store in (a, b):
+            begin(store, SECRET)
+        sync(a, tmp_path)
+        (head,) = tmp_path.rglob("head")
+        data = bytearray(head.read_bytes())
+        data[len(MAGIC)] ^= 1
+        head.write_bytes(data)
+        assert sync(b, tmp_path).late == (head.parent.name,)
+        converge(tmp_path, a, b)
 
 
 def test_an_exchange_that_is_killed_anywhere_is_made_good_by_the_next(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgemem.store.changesets import Version, Versions, merge, pack, unpack
-from edgemem.store.database import meta
+from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.images import export_image
 from edgemem.store.relations import import_relation
 from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json
@@ -246,6 +246,8 @@ def take_in(
         erased = _erase(tx, connection, new, link, seq, device)
         gone = {row[0] for row in connection.execute(_ERASED)}
         erasing = ("erased", "root")
+        if any(not gone.isdisjoint(row[1].split(_BETWEEN)) for row in waited):
+            tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # words of what is erased waited here
         new = [v for v in new if v.kind not in erasing and gone.isdisjoint(v.id.split(_BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
@@ -467,6 +469,8 @@ class _Taking:
 
     def history(self, version: Version) -> str | None:
         memory_id, _sep, id = version.id.partition(_BETWEEN)
+        if _rowid(self.connection, "memories", memory_id) is None:
+            return None  # alone it would outlive the erase of its memory
         if self.connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
             self.tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
         return "taken"

@@ -163,7 +163,7 @@ def exchange(
     head, sent = _publish(store, place, me, link, own, here.get(me.device, {}), others)
     if taken.erased:
         before_erase()
-        store.scrub()
+    store.scrub()
     unconfirmed = [
         device
         for device, other in others.heads.items()

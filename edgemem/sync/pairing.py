@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import hmac
 import os
+import zlib
 from functools import lru_cache
 
 from edgemem.config import require
@@ -23,7 +24,7 @@ __all__ = ["OtherCode", "code_of", "new_secret", "paired", "proof", "seal", "sec
 
 MAGIC = b"EDGESYN1"
 SECRET_BYTES = 14
-_ID_BYTES = 4  # of the key's name, in each file
+_ID_BYTES = 4  # of the key's name, in each file; its checksum has as many
 
 
 class OtherCode(Exception):
@@ -77,22 +78,29 @@ def _key(secret: bytes) -> Vault:
 
 
 def seal(secret: bytes, data: bytes, name: str) -> bytes:
-    """A file of that name: MAGIC, four bytes that name the key, and the sealed data."""
+    """A file of that name: MAGIC, the key's name with its checksum, and the sealed data."""
     key = _key(secret)
-    return MAGIC + bytes.fromhex(key.id)[:_ID_BYTES] + key.seal(data, name)
+    return MAGIC + _named(bytes.fromhex(key.id)[:_ID_BYTES]) + key.seal(data, name)
 
 
 def unseal(secret: bytes, data: bytes | None, name: str) -> bytes | None:
     """What a file holds; None if it is not whole, or another file. Raises OtherCode."""
-    key, start = _key(secret), len(MAGIC) + _ID_BYTES
+    key, start = _key(secret), len(MAGIC) + 2 * _ID_BYTES
     if data is None or len(data) <= start or not data.startswith(MAGIC):
         return None
-    if data[len(MAGIC) : start] != bytes.fromhex(key.id)[:_ID_BYTES]:
+    id = data[len(MAGIC) : start - _ID_BYTES]
+    if data[len(MAGIC) : start] != _named(id):
+        return None
+    if id != bytes.fromhex(key.id)[:_ID_BYTES]:
         raise OtherCode
     try:
         return key.unseal(data[start:], name)
     except StoreCorrupt:
         return None
+
+
+def _named(id: bytes) -> bytes:
+    return id + zlib.crc32(id).to_bytes(_ID_BYTES, "big")
 
 
 def proof(secret: bytes, *said: bytes) -> str:
