@@ -18,6 +18,7 @@ from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.store import Store
 from edgemem.store.erasures import erasures, verify
+from edgemem.sync import sync
 
 
 @pytest.fixture
@@ -153,6 +154,25 @@ def test_a_reset_has_a_receipt_and_older_rows_are_told(store: Store) -> None:
 
 @pytest.mark.models
 @pytest.mark.usefixtures("home")
+def test_a_vault_is_looked_through_and_the_ways_to_its_key_may_be_older(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db", passphrase="correct horse") as memory:
+        id = memory.add("hello", infer=False)[0].id
+        long_ago = 1_000_000_000
+        os.utime(tmp_path / "a.db.vault", (long_ago, long_ago))
+        memory.erase(id)
+        found = memory.doctor(erased=True)["erased"]
+        assert (found["receipts"], found["problems"]) == (1, [])
+        assert "a.db.vault" in found["looked_in"]
+
+
+def test_ids_that_tell_other_devices_of_an_erase_are_no_remains(tmp_path: Path) -> None:
+    with quick(tmp_path / "a.db") as memory:
+        id = memory.add("hello", infer=False)[0].id
+        sync(memory, tmp_path / "folder")
+        memory.erase(id)
+        assert memory.doctor(erased=True)["erased"]["problems"] == []
+
+
 def test_the_command_prints_the_receipt_and_doctor_checks_it(run: Run, tmp_path: Path) -> None:
     with Memory() as opened:
         id = opened.add("I live in Oslo.", infer=False)[0].id
