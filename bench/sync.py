@@ -79,10 +79,14 @@ class Shelf:
 class Device:
     """A store, what it sees of the shared folder, and how far its clock is ahead."""
 
-    def __init__(self, shelf: Shelf, secret: bytes, skew: int) -> None:
+    def __init__(self, shelf: Shelf, secret: bytes, random: Random) -> None:
         self.store = Store.open(":memory:")
-        self.shelf, self.skew = shelf, skew
+        self.shelf, self.skew = shelf, random.randrange(6) * HOUR
         begin(self.store, secret)
+        with self.store.transaction() as tx, tx.step() as connection:
+            # The later of two versions at one time is told by these: a seed must give the same.
+            id = f"{random.getrandbits(64):016x}"
+            connection.execute("UPDATE sync_self SET device = ?", (id,))
 
     @property
     def id(self) -> str:
@@ -108,8 +112,7 @@ class World:
         self.secret = new_secret()
         shared = Shelf()
         self.devices = [
-            Device(shared if one_folder else Shelf(), self.secret, random.randrange(6) * HOUR)
-            for _ in range(devices)
+            Device(shared if one_folder else Shelf(), self.secret, random) for _ in range(devices)
         ]
         self.one_folder = one_folder
         self.count = 0
