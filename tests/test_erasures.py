@@ -173,6 +173,7 @@ def test_ids_that_tell_other_devices_of_an_erase_are_no_remains(tmp_path: Path) 
         assert memory.doctor(erased=True)["erased"]["problems"] == []
 
 
+@pytest.mark.usefixtures("home")
 def test_the_command_prints_the_receipt_and_doctor_checks_it(run: Run, tmp_path: Path) -> None:
     with Memory() as opened:
         id = opened.add("I live in Oslo.", infer=False)[0].id
