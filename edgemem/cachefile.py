@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "contents",
     "discard",
     "publish",
     "read_stamp",
@@ -142,17 +143,21 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
     return stamp
 
 
+def contents(path: Path, vault: Vault | None = None) -> bytes:
+    """A cache's data. vault: what it was sealed with. Raises OSError, or StoreCorrupt if it is not
+    its seal."""
+    data = path.read_bytes()
+    return data if vault is None else vault.unseal(data, _PURPOSE)
+
+
 @contextmanager
 def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
-    """The name of a file that holds a cache's data, for as long as the block runs.
-
-    vault: what it was sealed with. Raises OSError, or StoreCorrupt if it is not its seal.
-    """
+    """The name of a file with a cache's `contents`, for as long as the block runs."""
     if vault is None:
         yield str(path)
         return
     with _in_memory() as name:
-        _fill(name, vault.unseal(path.read_bytes(), _PURPOSE))
+        _fill(name, contents(path, vault))
         yield name
 
 

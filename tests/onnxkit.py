@@ -67,28 +67,14 @@ def _mean(axes: Sequence[int], source: bytes, out: bytes) -> bytes:
     return field(1, source) + field(2, out) + field(4, b"ReduceMean") + attributes
 
 
-def write_image_embedder(folder: Path, colours: Mapping[str, Sequence[float]]) -> Path:
-    """A CLIP in a folder of its own: an image's vector is its mean colour, from -1 to 1, a text's
-    that of the colours that it names."""
+def write_image_embedder(folder: Path) -> Path:
+    """The image half of a CLIP in a folder of its own: a vector is the mean colour, -1 to 1."""
     folder.mkdir()
     graph = field(1, _mean((2, 3), b"pixel_values", b"image_embeds")) + field(2, b"g")
     graph += field(11, _value(b"pixel_values", _FLOAT, (b"batch", 3, 8, 8)))
     graph += field(12, _value(b"image_embeds", _FLOAT, (b"batch", 3)))
-    head, end = field(1, 8), field(8, field(2, 17))
-    (folder / "vision_model.onnx").write_bytes(head + field(7, graph) + end)
-    table = np.array([[0.1] * 3, *colours.values()], "<f4")
-    weights = b"".join(field(1, n) for n in table.shape)
-    weights += field(2, _FLOAT) + field(8, b"table") + field(9, table.tobytes())
-    look_up = field(1, b"table") + field(1, b"input_ids") + field(2, b"rows") + field(4, b"Gather")
-    graph = field(1, look_up) + field(1, _mean((1,), b"rows", b"text_embeds")) + field(2, b"g")
-    graph += field(5, weights)
-    graph += field(11, _value(b"input_ids", _INT64, (b"batch", b"tokens")))
-    graph += field(12, _value(b"text_embeds", _FLOAT, (b"batch", 3)))
-    (folder / "text_model.onnx").write_bytes(head + field(7, graph) + end)
-    vocabulary = {word: i for i, word in enumerate(("[UNK]", *colours))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    model = field(1, 8) + field(7, graph) + field(8, field(2, 17))
+    (folder / "vision_model.onnx").write_bytes(model)
     given = {
         "do_center_crop": True,
         "crop_size": {"height": 8, "width": 8},

@@ -219,11 +219,11 @@ def test_copies_of_an_image_are_found_and_others_are_not() -> None:
 
 
 def test_with_an_image_embedder_what_looks_alike_is_found(tmp_path: Path) -> None:
-    folder = write_image_embedder(tmp_path / "clip", {"red": (1, -1, -1), "blue": (-1, -1, 1)})
+    folder = write_image_embedder(tmp_path / "clip")
     plain = {name: saved(Image.new("RGB", (60, 40), name)) for name in ("red", "blue", "#e02010")}
-    pair = ImageEmbedder.load(folder)
-    red = pair.embed(np.full((8, 8, 3), (255, 0, 0), np.uint8))
-    assert pair.dim == 3 and np.allclose(red, pair.embed_text("red"), atol=1e-5)
+    clip = ImageEmbedder.load(folder)
+    red = clip.embed(np.full((8, 8, 3), (255, 0, 0), np.uint8))
+    assert clip.dim == 3 and np.allclose(red, np.array([1, -1, -1]) / np.sqrt(3), atol=1e-5)
     with quiet(image_embedder=str(folder)) as memory:
         memory.add(images=[plain["red"], plain["blue"]], infer=False)
         noise = saved(drawn(seed=5).resize((60, 40)))
@@ -237,7 +237,7 @@ def test_with_an_image_embedder_what_looks_alike_is_found(tmp_path: Path) -> Non
 def test_a_folder_that_is_no_image_embedder_is_refused_with_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"there is no vision_model\.onnx"):
         ImageEmbedder.load(tmp_path)
-    folder = write_image_embedder(tmp_path / "clip", {"red": (1, -1, -1)})
+    folder = write_image_embedder(tmp_path / "clip")
     (folder / "preprocessor_config.json").write_text("{}")
     with pytest.raises(ModelError, match="does not say how an image"):
         ImageEmbedder.load(folder)

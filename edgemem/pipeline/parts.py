@@ -228,7 +228,7 @@ class Parts:
         give_back()
 
     def image_embedder(self) -> ImageEmbedder | None:
-        """The CLIP or SigLIP pair of the settings, or None. Raises ModelNotFound, ModelError."""
+        """The CLIP or SigLIP model of the settings, or None. Raises ModelNotFound, ModelError."""
         with self._lock:
             self.require_open()
             s = self.settings

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import StoreError
+from edgemem.images import picture
 from edgemem.inputs import NO_WORDS
 from edgemem.language import day_text
 from edgemem.pipeline.ingest import added
-from edgemem.results import Change, Message, Picture, utc_now
+from edgemem.results import Change, MemoryItem, Message, Picture, utc_now
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.store import NewMemory, StoredTurn, Transaction, images
 
@@ -94,8 +95,6 @@ def photos(
     found = []
     for (message, recalled), turn in zip(checked, turns, strict=True):
         for part in message.images:
-            from edgemem.images import picture
-
             seen = picture.read(part.source, place=memory.settings.image_place == "keep")
             caption, by = part.caption, turn.name or turn.role
             if caption is None and turn.content != NO_WORDS and not recalled:
@@ -142,47 +141,50 @@ def set_read(
     items = held.get([each.memory_id for each in shown])
     made = []
     for each in shown if text else ():
-        item = items[each.memory_id]
-        turns = list(held.turns(item.sources).values())
-        when = item.valid_from or item.created_at
         known = replace(seen, caption=each.caption, caption_by=each.caption_by, ocr_text=text)
-        words = described(known, when)
-        speaker = turns[0].name if turns else None
-        made.append((item.id, words, search_text(words, speaker=speaker, when=when)))
-    vectors = embedder.embed_chunks([embedded_text(indexed) for _, _, indexed in made])
+        made.append(_Words.of(memory, items[each.memory_id], known))
     with memory._writing(embedder) as tx:
         tx.set_ocr(id, state, text, boxes)
-        for (memory_id, words, indexed), chunks in zip(made, vectors, strict=True):
-            tx.update_memory(
-                memory_id,
-                memory=words,
-                search_text=indexed,
-                vectors=chunks,
-                updated_at=utc_now(),
-            )
+        for words in made:
+            words.write(tx)
 
 
 def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
     """Let a memory call its image so. An empty caption says that none was found, and is shown
     nowhere. Raises StoreError if the memory is not there any more."""
-    held, embedder = memory.store, memory.embedder
+    held = memory.store
     item = held.get([memory_id]).get(memory_id)
     seen = None if item is None or item.image is None else images.image(held, item.image.id)
     if item is None or seen is None:
         raise StoreError(f"there is no image of the memory {memory_id!r:.80}; it may be erased")
     caption = caption[:MAX_CAPTION_CHARS]
-    speaker = next((turn.name for turn in held.turns(item.sources).values()), None)
-    when = item.valid_from or item.created_at
-    words = described(replace(seen, caption=caption, caption_by=by), when)
-    indexed = search_text(words, speaker=speaker, when=when)
-    vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
-    with memory._writing(embedder) as tx:
+    words = _Words.of(memory, item, replace(seen, caption=caption, caption_by=by))
+    with memory._writing(memory.embedder) as tx:
         tx.set_caption(memory_id, caption, by)
         if caption:
-            tx.update_memory(
-                memory_id,
-                memory=words,
-                search_text=indexed,
-                vectors=vectors,
-                updated_at=utc_now(),
-            )
+            words.write(tx)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a memory says of its image by now, with its vectors."""
+
+    memory_id: str
+    text: str
+    indexed: str
+    vectors: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, memory: Memory, item: MemoryItem, known: Picture) -> _Words:
+        when = item.valid_from or item.created_at
+        text = described(known, when)
+        speaker = next((turn.name for turn in memory.store.turns(item.sources).values()), None)
+        indexed = search_text(text, speaker=speaker, when=when)
+        vectors = memory.embedder.embed_chunks([embedded_text(indexed)])[0]
+        return cls(item.id, text, indexed, vectors)
+
+    def write(self, tx: Transaction) -> None:
+        tx.update_memory(
+            self.memory_id, memory=self.text, search_text=self.indexed, vectors=self.vectors,
+            updated_at=utc_now(),
+        )  # fmt: skip

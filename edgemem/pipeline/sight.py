@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgemem.errors import ContextOverflow, InputError, StoreError
+from edgemem.images import picture
+from edgemem.pipeline import pictures
 from edgemem.results import Hit
 from edgemem.runtime.engine import Engine, Stream
 from edgemem.runtime.vocabulary import Pixels
@@ -32,9 +34,6 @@ def caption(memory: Memory, limit: int | None = None) -> int:
     None where the language model sees no images, which is not loaded to find that out. An image
     that it cannot read gets an empty caption, and is not tried again. Raises ModelError.
     """
-    from edgemem.images import picture
-    from edgemem.pipeline import pictures
-
     held, done = memory.store, 0
     if not memory._parts.sees:
         return 0
@@ -62,16 +61,12 @@ def waits(memory: Memory) -> bool:
 
 def given(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
     """The pixels of images as `Memory.add` takes them. Raises InputError, ConfigError."""
-    from edgemem.images import picture
-
     return tuple(picture.pixels(picture.read(source).data, vision.LONGEST) for source in sources)
 
 
 def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
     """The images that a question may be about, and the memories that led to them: of the turns that
     the first memories are from, where the best one's came with an image."""
-    from edgemem.images import picture
-
     first = hits[:_FIRST]
     came = images.of_turns(memory.store, [turn for hit in first for turn in hit.sources])
     shown = tuple(hit for hit in first if came.keys() & {*hit.sources})

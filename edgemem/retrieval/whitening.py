@@ -267,8 +267,7 @@ def load(
     if any(found.get(name) != value for name, value in wanted.items()):
         return False
     try:
-        with cachefile.readable(path, vault) as name:
-            held = _unpacked(Path(name).read_bytes(), vectors, stamp.dim)
+        held = _unpacked(cachefile.contents(path, vault), vectors, stamp.dim)
     except Exception:
         log.warning("the metric file %s was refused", path, exc_info=True)
         return False

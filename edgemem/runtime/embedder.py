@@ -29,7 +29,6 @@ __all__ = [
     "embedder_bytes",
     "file_tokenizer",
     "open_session",
-    "read_tokenizer",
     "split_windows",
     "unit",
 ]
@@ -307,7 +306,7 @@ def _bundled_tokenizer(name: str) -> Path:
 
 
 def _load_tokenizer(file: Path) -> Any:
-    tokenizer = read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
+    tokenizer = _read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
     if len(tokenizer.encode("").ids) != 2:
         raise ModelError(
             f"The tokenizer {file} does not put one token before and one after a text, as BERT's "
@@ -404,7 +403,7 @@ def file_tokenizer(
     Special tokens are not added. Raises ModelNotFound or ModelError; the function InputError on
     half of a surrogate pair.
     """
-    tokenizer = read_tokenizer(file)
+    tokenizer = _read_tokenizer(file)
 
     def offsets(text: str) -> NDArray[np.int64]:
         utf8(text)
@@ -414,7 +413,7 @@ def file_tokenizer(
     return offsets
 
 
-def read_tokenizer(file: str | os.PathLike[str]) -> Any:
+def _read_tokenizer(file: str | os.PathLike[str]) -> Any:
     """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelNotFound, ModelError."""
     from tokenizers import Tokenizer
 
