@@ -137,7 +137,9 @@ def _called(module: Any, found: dict[tuple[str, int], str]) -> Iterator[str]:
         code = f"re.compile({ast.unparse(node.args[0])}, {ast.unparse(flags[0]) if flags else 0})"
         try:
             made = eval(code, {}, _Names(vars(module)))
-            found.setdefault((made.pattern, made.flags), where)
+            text = made.pattern
+            text = text if isinstance(text, str) else text.decode("latin-1")
+            found.setdefault((text, made.flags), where)
         except Exception as exc:
             yield f"{where} {exc!r:.80}"
 
