@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_engine import FakeEngine
@@ -19,7 +20,8 @@ from edgemem.cloud import redact as redacting
 from edgemem.cloud.never import matches
 from edgemem.cloud.redact import find, redact
 from edgemem.compression import layout
-from edgemem.language import en_dates, undisguised
+from edgemem.images import picture
+from edgemem.language import en_dates, en_facts, undisguised
 from edgemem.runtime import generation
 
 KILLS = int(os.environ.get("EDGEMEM_ATTACKS", "3"))  # of each of eight operations
@@ -139,11 +141,14 @@ def test_what_a_model_repeats_from_a_memory_is_no_command(tmp_path: Path) -> Non
         *((form, "finditer", "Aastraße 1 A-1A" + " " * 100_000) for form in redacting._ADDRESSES),
         *((form, "finditer", "A-" * 50_000) for form in redacting._ADDRESSES),
         *((form, "finditer", "A-" * 50_000) for form in redacting._MAYBE),
+        *((form, "finditer", "with" + " " * 100_000) for form in redacting._MAYBE),
         (redacting._RUN, "finditer", "1-" * 50_000),
+        (en_facts._CALLED, "finditer", "A" * 100_000),
+        (picture._JPEG_MARKER, "search", b"\xff" * 100_000),
     ],
 )
 def test_a_pattern_that_took_the_square_of_a_texts_length(
-    pattern: re.Pattern[str], use: str, text: str
+    pattern: re.Pattern[Any], use: str, text: str | bytes
 ) -> None:
     started = time.thread_time()
     found = getattr(pattern, use)(text)

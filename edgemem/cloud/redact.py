@@ -518,7 +518,7 @@ _AND = re.compile(rf"\b({_FULL})\s*(?:,|and|&|or)\s+(?:and\s+)?({_FULL})")
 _MAYBE = (
     re.compile(rf"\b({_FULL})\s+{_SAID_OF}\b"),
     re.compile(rf"\b({_FULL})['’]s\s+[a-z]"),
-    re.compile(rf"\b{_SAID_TO}\s*,?\s+({_FULL})\b"),
+    re.compile(rf"\b{_SAID_TO}(?:\s{{0,9}},)?\s{{1,9}}({_FULL})\b"),
     re.compile(
         rf"\b(?:how|when|because|if|that|while|why|before|after|until|where|since)\s+({_FULL})\s+[a-z]"
     ),

@@ -364,7 +364,7 @@ def _orientation(turn: int) -> bytes:
 
 # Of an application's segments: the density, the colour profile, the colour transform.
 _JPEG_KEPT = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
-_JPEG_MARKER = re.compile(rb"\xff+[^\x00\xff\xd0-\xd7]")
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
 def _stripped_jpeg(data: bytes, turn: int | None) -> bytes:

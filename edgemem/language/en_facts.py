@@ -59,11 +59,12 @@ _SAME_KIN = tuple(
 )  # fmt: skip
 
 
+_ONE_NAME = rf"(?<![\w-]){CAPITAL}[\w-]{{0,40}}+"
 _CALLED = re.compile(
-    rf"(?P<name>{CAPITAL}[\w-]*),? (?:who is |is )?(?:(?:better|also) )?(?:known as|nicknamed|"
-    rf"goes by) (?P<also>{CAPITAL}[\w-]*)|"
-    rf"(?P<whose>(?:{CAPITAL}[\w-]*['’]s? [a-z]+(?: [a-z]+)?)) (?:is|are) (?:called|named) "
-    rf"(?P<called>{CAPITAL}[\w-]*)"
+    rf"(?P<name>{_ONE_NAME}),? (?:who is |is )?(?:(?:better|also) )?(?:known as|nicknamed|goes by) "
+    rf"(?P<also>{_ONE_NAME})|"
+    rf"(?P<whose>{_ONE_NAME}['’]s? [a-z]{{1,20}}(?: [a-z]{{1,20}})?) (?:is|are) (?:called|named) "
+    rf"(?P<called>{_ONE_NAME})"
 )
 
 
