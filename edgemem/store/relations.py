@@ -59,7 +59,7 @@ def write_relations(
 ) -> None:
     """What a fact says, in place of what it was read to say before. memory: its rowid.
 
-    version: of the rules that read it. A fact that is over gives relations that are over.
+    version: of the reader. A fact that is over gives relations that are over.
     """
     connection.execute("DELETE FROM relations WHERE memory = ?", (memory,))
     connection.execute("DELETE FROM aliases WHERE memory = ?", (memory,))

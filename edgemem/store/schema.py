@@ -167,7 +167,7 @@ _STATEMENTS_TOKENS = (
 )
 
 # An entity is one name of one type to one user. Who another name is, a fact tells, and its alias
-# goes with it. graphed: the version of the rules that read a fact; whoever edits it need not know.
+# goes with it. graphed: the version of the reader of a fact; whoever edits it need not know.
 _STATEMENTS_GRAPH = (
     """CREATE TABLE entities (
         id INTEGER PRIMARY KEY AUTOINCREMENT,

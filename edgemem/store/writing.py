@@ -213,13 +213,13 @@ class Transaction:
     def set_relations(self, id: str, new: Iterable[NewRelation], version: int) -> None:
         """Store what a fact says, in place of what it was read to say before.
 
-        version: of the rules that read it; see `relations.unread_facts`.
+        version: of the reader; see `relations.unread_facts`.
         """
         with self.step() as connection:
             relations.write_relations(connection, self._memory(id)[0], new, version)
 
     def unread(self, version: int, ids: Iterable[str]) -> set[str]:
-        """Those of the facts that these rules have still not read."""
+        """Those of the facts that this reader has still not read."""
         with self.step() as connection:
             rows = connection.execute(
                 f"SELECT id FROM memories WHERE id {LISTED} AND deleted_at IS NULL AND graphed < ?",

@@ -156,8 +156,8 @@ def exchange(
     others = _Others(store, place, me, link, sorted(here.keys() - {me.device}))
     if others.foreign and not others.heads and not store.select("SELECT 1 FROM sync_links"):
         raise InputError(
-            "the files at this place were sealed with another pairing code; `edgemem sync --code` "
-            "shows it on one of their devices: give it here with --code"
+            "the files at this place were sealed with another pairing code; `edgemem sync "
+            "--show-code` shows it on one of their devices: give it here with --code"
         )
     taken = others.take_in(store, vectors_for, before_erase, on_replaced)
     head, sent = _publish(store, place, me, link, own, here.get(me.device, {}), others)
