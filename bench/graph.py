@@ -13,10 +13,9 @@ because of what they show.
 
 --lives: files of invented lives, "## NAME", then "DATE | FACT" lines, then "? QUESTION | ANSWER /
 ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
-alone: of whom it names, or of the user, the relation whose words are nearest to it by the embedder,
-the newest where there can be one. Beside it: whether the best fact of `search(at=)`, one of its
-best three, and the best one of a search without `at` has the answer. No model says which fact ends
-which.
+alone: of whom it names, or of the user, the relation that is worth most to it as in evidence, the
+newest where there can be one. Beside it: whether the best fact of `search(at=)`, one of its best
+three, and the best one of a search without `at` has the answer. Facts go through the update stage.
 
 --evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. Of these, how
 many are among the best ten memories of a search, and among the sources of `evidence` in 250 tokens.
@@ -34,7 +33,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,10 +44,15 @@ from rich.progress import Progress
 from bench import report
 from edgemem import Memory
 from edgemem.graph import facts
+from edgemem.graph.evidence import prize
+from edgemem.graph.questions import asked
 from edgemem.graph.reader import triples
 from edgemem.language import asked_day, words
-from edgemem.results import Entity, Scope, Triple, to_utc
+from edgemem.pipeline import ingest
+from edgemem.results import Entity, Message, Scope, Triple, to_utc
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import Encoder
+from edgemem.stages.extraction import Fact
 from edgemem.store import NewMemory, NewRelation, Store
 from edgemem.store.relations import relations, relations_of
 
@@ -166,36 +169,32 @@ def read_lives(file: Path) -> list[Life]:
     return lives
 
 
-def told_of(life: Life, reader: facts.FactReader) -> Store:
-    """A store of a life's facts and what they say."""
-    store = Store.open(":memory:")
-    with store.transaction() as tx:
-        for number, (when, fact) in enumerate(life.facts):
-            tx.add_memory(_fact(str(number), fact, when))
-            tx.set_relations(str(number), reader.read(fact, when), reader.version)
-    return store
+def remembered(life: Life, embedder: Embedder) -> Memory:
+    """A Memory of a life's facts, each concluded from a turn that says it, as a chat's are."""
+    memory = Memory(":memory:", embedder=embedder)
+    for when, fact in life.facts:
+        turn = ingest.stored_turn(Message("user", fact, when), Scope("ana"), when)
+        with memory._writing(embedder) as tx:
+            tx.add_turn(turn)
+            tx.add_pending(ingest.EXTRACT, ingest.payload([turn.id], {}, None), turn.scope)
+        (piece,) = memory.pending()
+        ingest.conclude(memory, piece, [], [turn], [Fact(fact, 0, when)])
+    return memory
 
 
-def _fact(id: str, text: str, when: str) -> NewMemory:
-    none = np.empty((0, 0), np.float32)
-    return NewMemory(
-        id=id, kind="fact", memory=text, search_text=text, scope=Scope("ana"), created_at=when,
-        vectors=none, valid_from=when,
-    )  # fmt: skip
-
-
-def answered(store: Store, question: str, asked_at: str, embedder: Embedder) -> list[str]:
-    """What the graph answers: of whom the question names, or of the user, the relation nearest to
-    it by the embedder, with its other ends; where there can be one, the newest."""
+def answered(memory: Memory, question: str, asked_at: str) -> list[str]:
+    """What the graph answers: of whom the question names, or of the user, the relation that is
+    worth most to it, with its other ends; where there can be one, the newest."""
     day = asked_day(question, asked_at)
-    told = relations(store, Scope(), at=asked_at if day is None else f"{day}T12:00:00.000+00:00")
+    at = asked_at if day is None else f"{day}T12:00:00.000+00:00"
+    told = list(memory.relations(at=at))
     said = words(question)
     named = {each.source for each in told if {*words(each.source)} <= {*said}}
     told = [each for each in told if each.source in (named or {facts.USER})]
     if not told:
         return []
-    lines = [f"{r.source} {r.relationship.replace('_', ' ')} {r.destination}" for r in told]
-    best = told[int(np.argmax(embedder.embed(lines) @ embedder.embed_query(question)))]
+    chances = asked(question, memory.encoder)
+    best = max(told, key=lambda each: prize(question, each, chances))
     same = [r for r in told if (r.source, r.relationship) == (best.source, best.relationship)]
     if best.relationship in facts.FUNCTIONAL:
         return [max(same, key=lambda each: each.valid_from or "").destination]
@@ -218,19 +217,8 @@ def found_facts(lives: Sequence[Life], embedder: Embedder) -> dict[str, float]:
                 found["fact_without_at"] += any(
                     _plain(a) in _plain(hit.memory) for hit in plain for a in answers
                 )
-    asked = sum(len(life.questions) for life in lives)
-    return {name: round(count / asked, 3) for name, count in found.items()}
-
-
-def remembered(life: Life, embedder: Embedder) -> Memory:
-    """A Memory of a life's facts and what they say."""
-    memory = Memory(":memory:", embedder=embedder)
-    reader = memory.fact_reader
-    with memory._writing(embedder) as tx:
-        for number, (when, fact) in enumerate(life.facts):
-            tx.add_memory(replace(_fact(str(number), fact, when), vectors=embedder.embed([fact])))
-            tx.set_relations(str(number), reader.read(fact, when), reader.version)
-    return memory
+    questions = sum(len(life.questions) for life in lives)
+    return {name: round(count / questions, 3) for name, count in found.items()}
 
 
 def _asked_at(life: Life) -> str:
@@ -239,25 +227,24 @@ def _asked_at(life: Life) -> str:
 
 def score_lives(file: Path, embedder: Embedder) -> dict[str, Any]:
     """How many questions the graph answers, how many it says nothing to, what a search finds."""
-    reader = facts.FactReader(embedder)
-    right = silent = asked = 0
+    right = silent = questions = 0
     for life in read_lives(file):
-        with told_of(life, reader) as store:
+        with remembered(life, embedder) as memory:
             for question, answers, _ in life.questions:
-                found = answered(store, question, _asked_at(life), embedder)
-                asked += 1
+                found = answered(memory, question, _asked_at(life))
+                questions += 1
                 silent += not found
                 right += any(
                     _plain(a) in _plain(f) or _plain(f) in _plain(a) for f in found for a in answers
                 )
-    low, high = report.wilson(right, asked)
+    low, high = report.wilson(right, questions)
     searched = found_facts(read_lives(file), embedder)
     return {
         "file": file.name,
-        "questions": asked,
+        "questions": questions,
         "right": right,
         "silent": silent,
-        "share": round(right / asked, 3),
+        "share": round(right / questions, 3),
         "wilson_95": [round(low, 3), round(high, 3)],
         **searched,
     }
@@ -269,12 +256,12 @@ def score_evidence(file: Path, embedder: Embedder) -> dict[str, Any]:
     for life in read_lives(file):
         with remembered(life, embedder) as memory:
             for question, _, needs in life.questions:
-                gold = set(map(str, needs))
+                gold = {life.facts[n][1] for n in needs}
                 hits = memory.search(question, top_k=10)
                 found = memory.evidence(question, budget=250)
                 needed += len(gold)
-                by_search += len(gold & {hit.id for hit in hits})
-                by_evidence += len(gold & set(found.sources))
+                by_search += len(gold & {hit.memory for hit in hits})
+                by_evidence += len(gold & {memory.get(id).memory for id in found.sources})
                 tokens += found.tokens
                 of_search += sum(embedder.count_tokens(hit.memory) for hit in hits)
     return {
@@ -287,6 +274,14 @@ def score_evidence(file: Path, embedder: Embedder) -> dict[str, Any]:
 # -- what it costs -----------------------------------------------------------------------------
 
 _TO_A_FACT = 100
+
+
+def _fact(id: str, text: str, when: str) -> NewMemory:
+    none = np.empty((0, 0), np.float32)
+    return NewMemory(
+        id=id, kind="fact", memory=text, search_text=text, scope=Scope("ana"), created_at=when,
+        vectors=none, valid_from=when,
+    )  # fmt: skip
 
 
 def one_hop(edges: int, names: int = 500) -> dict[str, Any]:
@@ -365,14 +360,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--other", action="store_true", help="count the label `other`, too")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
-    embedder = Embedder.load()
+    embedder, encoder = Embedder.load(), Encoder.load()
     with Progress(console=_console) as bar:
         for file in options.files:
             told = read_triples(file)
-            triples("User lives in Oslo.", embedder)  # loads the weights
+            triples("User lives in Oslo.", encoder)  # loads the weights
             started = time.perf_counter()
             each = bar.track([fact for fact, _ in told], description=file.name)
-            found = [labelled(triples(fact, embedder)) for fact in each]
+            found = [labelled(triples(fact, encoder)) for fact in each]
             each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(told))
             wanted = [labelled(of_fact) for _, of_fact in told]
             counted = figures(wanted, found, other=options.other)
@@ -384,7 +379,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows.append(one_hop(options.edges))
     if options.memories:
         rows.append(told_beside(options.memories))
-    report.write(options.json, {"reader": facts.FactReader(embedder).version}, rows)
+    report.write(options.json, {"reader": facts.FactReader(encoder).version}, rows)
     for row in rows:
         _console.print({key: value for key, value in row.items() if key != "labels"})
 

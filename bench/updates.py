@@ -25,18 +25,19 @@ from corpus.readers import read_pairs
 from edgemem.config import load_settings
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
 from edgemem.stages import update
 
 _console = Console(stderr=True)
 
 
-def judged(engine: Engine, embedder: Embedder, situation: Situation) -> str:
+def judged(engine: Engine, embedder: Embedder, encoder: Encoder, situation: Situation) -> str:
     """What the stage makes of a fact beside its memory."""
     (memory,) = situation.memories
     old, new = embedder.embed([memory, situation.fact])
     near = [update.Candidate("old", memory, float(old @ new))]
-    (op,) = update.decide(engine, [situation.fact], [near])
+    (op,) = update.decide(engine, [situation.fact], [near], encoder)
     return op.event
 
 
@@ -70,19 +71,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = load_settings()
     chosen = options.experts or settings.experts
     rows = []
-    embedder = Embedder.load(settings.embedder)
+    embedder, encoder = Embedder.load(settings.embedder), Encoder.load()
     with Engine.load(options.model or settings.model) as engine, Progress(console=_console) as bar:
         experts.load_chosen(engine, chosen)
         for file in options.files:
             situations = read_pairs(file)
             started = time.perf_counter()
-            found = [
-                judged(engine, embedder, s) for s in bar.track(situations, description=file.name)
-            ]
+            each = bar.track(situations, description=file.name)
+            found = [judged(engine, embedder, encoder, s) for s in each]
             each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(situations))
             counted = figures([s.event for s in situations], found)
             rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 1)})
-        summary = {"model": engine.name, "experts": chosen, "sure": update.SURE}
+        by = "model" if engine.expert("update") else "encoder"
+        summary = {"model": engine.name, "experts": chosen, "by": by}
     report.write(options.json, summary, rows)
     for row in rows:
         _console.print(row)

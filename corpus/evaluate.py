@@ -40,7 +40,6 @@ from edgemem.pipeline.importers import batches
 from edgemem.pipeline.recall import recall
 from edgemem.results import Evidence
 from edgemem.runtime import experts
-from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Prompt
 from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages import extraction, update
@@ -139,7 +138,7 @@ def stages_alone(
                         {"of": of, **row}
                         for of, some in (("phrases", updates), ("written", written))
                         if some
-                        for row in update_rows(reader, memory.embedder, some, tracked)
+                        for row in update_rows(reader, memory, some, tracked)
                     ),
                     *generation_rows(engine, asked, contexts, tracked, way=way),
                 ]
@@ -319,12 +318,20 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
     }
 
 
+def _meant(op: update.Op, situation: Situation) -> str:
+    """The right operation on the wrong memory is not right."""
+    right = op.event == "ADD" or op.target == str(situation.number)
+    return op.event if right else "wrong memory"
+
+
 def update_rows(
-    reader: Reader, embedder: Embedder, operations: Sequence[Situation], track: Track[Situation]
+    reader: Reader, memory: Memory, operations: Sequence[Situation], track: Track[Situation]
 ) -> list[dict[str, Any]]:
     """Operations of known truth: the model's about the memory that is meant (of an ADD: the one
-    most like the fact), and the stage's among all memories, rules and all."""
+    most like the fact), and the stage's among all memories, rules and all, with the model as its
+    expert and with the encoder's."""
     alone: list[tuple[str, str]] = []
+    encoder: list[tuple[str, str]] = []
     stage: dict[str, list[tuple[str, str]]] = {"rule": [], "model": []}
     for situation in track(operations, "update"):
         (example,) = update_examples([situation], "")
@@ -332,22 +339,23 @@ def update_rows(
             example.prompt, max_tokens=32, schema=update.EXPERT_SCHEMA, stage="update"
         )
         alone.append((situation.event, json.loads(answer.text)["event"]))
-        vectors = embedder.embed([situation.fact, *situation.memories])
+        vectors = memory.embedder.embed([situation.fact, *situation.memories])
         near = [
             update.Candidate(str(n), text, float(vectors[0] @ vectors[n + 1]))
             for n, text in enumerate(situation.memories)
         ]
         near.sort(key=lambda c: -c.similarity)
-        op = update.decide(reader, [situation.fact], [near])[0]  # type: ignore[arg-type]
-        # The right operation on the wrong memory is not right.
-        right = op.event == "ADD" or op.target == str(situation.number)
-        stage[op.by].append((situation.event, op.event if right else "wrong memory"))
+        (op,) = update.decide(reader, [situation.fact], [near])  # type: ignore[arg-type]
+        stage[op.by].append((situation.event, _meant(op, situation)))
+        (op,) = update.decide(None, [situation.fact], [near], memory.encoder)
+        encoder.append((situation.event, _meant(op, situation)))
     whole = stage["rule"] + stage["model"]
     return [
         {"stage": "update", "by": by, **_operations(found)}
         for by, found in (
             ("model alone", alone),
             ("rules and model", whole),
+            ("rules and encoder", encoder),
             ("rules' part", stage["rule"]),
             ("model's part", stage["model"]),
         )

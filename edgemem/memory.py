@@ -24,6 +24,7 @@ from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
 from edgemem.graph import facts as graph
 from edgemem.graph.evidence import around, subgraph
+from edgemem.graph.questions import asked
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -59,6 +60,7 @@ from edgemem.retrieval import search
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import Memories
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import PendingItem, Store, StoredTurn
@@ -141,9 +143,9 @@ class Memory:
         return self._parts.embedder()
 
     @property
-    def fact_reader(self) -> graph.FactReader:
-        """What reads facts as relations. Raises ModelError."""
-        return self._parts.fact_reader()
+    def encoder(self) -> Encoder | None:
+        """What reads facts; None where the bundled embedder is not installed. Raises ModelError."""
+        return self._parts.encoder()
 
     @property
     def token_embedder(self) -> TokenEmbedder | None:
@@ -290,7 +292,7 @@ class Memory:
             changes = ingest.work_off_all(self, pieces)
             sight.caption(self, None if limit is None else limit - len(pieces))
             if limit is None:
-                upkeep.read_relations(self.store, self.fact_reader, on_progress)
+                upkeep.read_relations(self.store, self.encoder, on_progress)
                 self.read_images(on_progress=on_progress)
                 if (tokens := self.token_embedder) is not None:
                     upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
@@ -329,7 +331,7 @@ class Memory:
         indexed = search_text(text, speaker=speaker, when=old.valid_from)
         vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
         now = utc_now()
-        reader = self.fact_reader
+        reader = graph.FactReader(self.encoder)
         told = reader.read(text, old.valid_from or old.created_at) if old.kind == "fact" else []
         with self._writing(embedder) as tx:
             previous = tx.update_memory(
@@ -391,7 +393,7 @@ class Memory:
             raise StoreError(_unknown(missing[0]))
         with self._index_dropped():
             gone = self.store.erase(wanted)
-            upkeep.read_relations(self.store, self.fact_reader, limit=upkeep.BATCH)
+            upkeep.read_relations(self.store, self.encoder, limit=upkeep.BATCH)
         return with_receipt(self.store, gone)
 
     def reset(self) -> None:
@@ -503,13 +505,12 @@ class Memory:
         at: datetime | str | float | None = None,
     ) -> Subgraph:
         """The connected relations that bear most on a query, as text of at most `budget` tokens of
-        the embedder; see `graph.evidence`. Nothing, where nothing fits. Raises as `search`.
-        """
+        the embedder; see `graph.evidence`. Nothing, where nothing fits. Raises as `search`."""
         budget = count_of(budget, "budget")
         ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
         found = self.search(query, **ids, top_k=_EVIDENCE_HITS, at=at).relations
         told = around(self.store, Scope(**ids), query, found, time_of(at, "at"))
-        return subgraph(told, query, self._parts.any_embedder().count_tokens, budget)
+        return subgraph(told, query, asked(query, self.encoder), self.embedder.count_tokens, budget)
 
     def conflicts(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,11 @@ from edgemem.runtime.prefixes import Prefixes
 
 if TYPE_CHECKING:
     from serverkit import Running
+
+if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
+    # Workers whose threads share cores wait for each other, so each has a core of its own.
+    usable = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {usable[int(worker.removeprefix("gw")) % len(usable)]})
 
 
 @pytest.fixture(scope="session", autouse=True)

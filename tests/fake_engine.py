@@ -19,7 +19,7 @@ class FakeEngine:
 
     facts: sentence to fact, in which {} stands for the speaker. ends: new fact to the old one that
     it ends; wants: what a message wants, "tell" if it is none of these. There is an expert for
-    updates, and for intents, where it is given. between: called between two pieces.
+    updates, and one for intents where `wants` is given. between: called between two pieces.
     prompts: what was asked, by stage. within: the texts that the last answer had to quote.
     """
 
@@ -53,7 +53,7 @@ class FakeEngine:
         return {"weights": 90_000_000, "kv": 47_000_000, "adapters": 0}
 
     def expert(self, stage: str) -> bool:
-        return bool({"update": self.ends, "intent": self.wants}.get(stage))
+        return stage == "update" or (stage == "intent" and bool(self.wants))
 
     def warm(self, stage: str, beginning: Any, *, folder: Path | None = None) -> int:
         return self.count_tokens(beginning)

@@ -17,7 +17,7 @@ import numpy as np
 import edgemem
 from edgemem.graph.facts import FactReader
 from edgemem.results import Entity, Label, Scope
-from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import Encoder
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.writing import Transaction
 
@@ -32,9 +32,9 @@ ROOT = Path(edgemem.__file__).parent.parent
 
 
 @cache
-def fact_reader() -> FactReader:
-    """What reads facts as relations, with the bundled embedder."""
-    return FactReader(Embedder.load())
+def encoder() -> Encoder:
+    """What reads facts."""
+    return Encoder.load()
 
 
 _TYPES = {"lives_in": "place", "works_at": "organisation"}
@@ -47,7 +47,7 @@ def relate(tx: Transaction, id: str, *said: str) -> None:
         source, label, target = re.split(rf" ({'|'.join(get_args(Label))}) ", line)
         kind = _TYPES.get(label, "person" if label.endswith("_of") else "thing")
         new.append(NewRelation(_entity(source, "person"), label, _entity(target, kind)))
-    tx.set_relations(id, new, fact_reader().version)
+    tx.set_relations(id, new, FactReader(encoder()).version)
 
 
 def _entity(said: str, kind: str) -> Entity:

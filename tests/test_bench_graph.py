@@ -4,9 +4,9 @@ import json
 
 import pytest
 from memorykit import BagOfWords
-from storekit import fact_reader
 
 from bench import graph
+from edgemem.runtime.embedder import Embedder
 
 LABELLED = """\
 # a remark
@@ -54,7 +54,7 @@ LIVES = """\
 def test_questions_about_a_day_are_answered_from_what_held_then(tmp_path):
     file = tmp_path / "lives.txt"
     file.write_text(LIVES)
-    row = graph.score_lives(file, fact_reader().embedder)
+    row = graph.score_lives(file, Embedder.load())
     assert (row["questions"], row["right"], row["silent"]) == (3, 2, 0)
     searched = graph.found_facts(graph.read_lives(file), BagOfWords())
     assert searched["fact_at_3"] == pytest.approx(2 / 3, abs=1e-3)
@@ -72,7 +72,7 @@ def test_what_it_costs_is_measured_on_a_store_of_that_size(tmp_path):
 @pytest.mark.models
 def test_the_facts_that_evidence_has_are_counted_beside_a_searchs(tmp_path):
     file, out = tmp_path / "lives.txt", tmp_path / "out.json"
-    text = LIVES.split("?")[0] + "? Where did I live before Rome? | Oslo | needs: 1, 2\n"
+    text = LIVES.split("?")[0] + "? Where do I live, and what do I like? | Rome | needs: 2, 3\n"
     file.write_text(text)
     graph.main(["--evidence", str(file), "--json", str(out)])
     (row,) = json.loads(out.read_text())["rows"]

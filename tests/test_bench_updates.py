@@ -23,10 +23,12 @@ def test_endings_found_and_others_ended_are_counted_apart():
 
 
 @pytest.mark.models
-def test_without_experts_nothing_is_ended(tmp_path, capsys):
+def test_without_a_set_the_encoder_compares(tmp_path, capsys):
     file, out = tmp_path / "pairs.txt", tmp_path / "out.json"
     file.write_text(PAIRS)
     updates.main([str(file), "--experts", "none", "--json", str(out)])
-    (row,) = json.loads(out.read_text())["rows"]
+    made = json.loads(out.read_text())
+    assert made["summary"]["by"] == "encoder"
+    (row,) = made["rows"]
     assert row["file"] == "pairs.txt" and row["right_NONE"] == "1 of 1"
-    assert row["endings_found"] == row["others_ended"] == 0
+    assert row["endings_found"] == 1 and row["others_ended"] == 0

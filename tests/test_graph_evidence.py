@@ -111,9 +111,9 @@ def test_a_circle_ends() -> None:
 
 
 def test_no_relation_that_fits_gives_nothing() -> None:
-    found = subgraph([relation("a", "b")], "a", lambda text: len(text.split()), 3)
+    found = subgraph([relation("a", "b")], "a", {}, lambda text: len(text.split()), 3)
     assert found.edges == () and found.text == "" and found.tokens == 0
-    assert subgraph([], "a", len, 100).to_dict()["nodes"] == []
+    assert subgraph([], "a", {}, len, 100).to_dict()["nodes"] == []
 
 
 def test_evidence_is_written_as_the_paper_does_and_every_line_is_stored(memory: Memory) -> None:

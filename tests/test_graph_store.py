@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storekit import child, fact_reader, memory, relate, turn, vectors_by_length
+from storekit import child, encoder, memory, relate, turn, vectors_by_length
 
 from edgemem.errors import StoreError
 from edgemem.graph import facts
@@ -83,7 +83,7 @@ def test_an_alias_is_the_same_entity_and_goes_with_its_fact(store: Store) -> Non
     assert store.check() == []
     store.erase(["a"])
     assert "Katarzyna" not in entity_names(store, ["person"])
-    read_relations(store, fact_reader())  # the name went with its fact, so the other is read anew
+    read_relations(store, encoder())  # the name went with its fact, so the other is read anew
     assert said(store) == ["Kasia likes cheese"]
     assert rows(store, "aliases") == 0
 
@@ -181,7 +181,7 @@ def test_edges_and_orphans_go_with_a_fact_that_is_deleted_edited_or_erased(store
         text = "Ana lives in Bergen."
         tx.update_memory("b", memory=text, search_text=text, vectors=None, updated_at=NOW)
     assert said(store) == []
-    read_relations(store, fact_reader())
+    read_relations(store, encoder())
     assert said(store) == ["Ana lives_in Bergen"]
     store.erase(["b"])
     assert rows(store, "relations") == rows(store, "entities") == 0
@@ -210,17 +210,17 @@ def test_facts_of_an_older_store_are_read_once(store: Store) -> None:
         tx.add_memory(memory("b", "User lives in Rome.", kind="fact", sources=("t",)))  # not said
         tx.add_memory(memory("c", "User lives in Paris.", kind="turn"))
     seen: list[tuple[int, int]] = []
-    read_relations(store, fact_reader(), lambda done, of: seen.append((done, of)))
+    read_relations(store, encoder(), lambda done, of: seen.append((done, of)))
     assert said(store, Scope()) == ["User lives_in Oslo"] and seen == [(2, 2)]
     generation = store.generation()
-    read_relations(store, fact_reader())
+    read_relations(store, encoder())
     assert store.generation() == generation
 
 
 def test_the_kept_file_of_schema_1_gets_its_relations_with_their_ends(tmp_path: Path) -> None:
     kept = Path(__file__).parent / "fixtures" / "store-v1.db"
     with Store.open(shutil.copy(kept, tmp_path / "store.db")) as store:
-        read_relations(store, fact_reader())
+        read_relations(store, encoder())
         told = relations(store, Scope(), include_invalid=True)
         assert [(r.source, r.relationship, r.destination, r.valid_to) for r in told][:2] == [
             ("Ada", "lives_in", "Oslo", None),
@@ -241,7 +241,7 @@ def test_an_export_carries_relations_their_ends_and_aliases(store: Store) -> Non
         )
         assert said(other, ANA, "kasia") == ["User sibling_of Katarzyna"]
         generation = other.generation()
-        read_relations(other, fact_reader())  # nothing is left to read
+        read_relations(other, encoder())  # nothing is left to read
         assert other.generation() == generation
         assert import_rows(other.transaction, exported, vectors_by_length)["relation"] == 0
 

@@ -295,7 +295,7 @@ def test_closed_twice_is_closed_and_every_method_says_so(tmp_path: Path, path: s
     assert memory.closed
     before = sorted(tmp_path.iterdir())
     public = {n for n in dir(Memory) if not n.startswith("_")}
-    parts = ("engine", "embedder", "fact_reader", "token_embedder", "index", "judge")
+    parts = ("engine", "embedder", "encoder", "token_embedder", "index", "judge")
     assert public - {"close", "closed", "plan", *parts} == set(CALLS)
     for name in CALLS:
         with pytest.raises(StoreError, match="closed"):

@@ -178,8 +178,8 @@ def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
         assert item is not None and item.valid_to == "2024-06-01T10:00:00.000+00:00"
 
 
-def test_without_an_expert_both_facts_stay_and_the_older_comes_first(embedder: Embedder) -> None:
-    """No rule takes a fact out of answers: who is right is told by the days."""
+def test_no_rule_takes_a_fact_out_of_answers_and_the_older_comes_first(embedder: Embedder) -> None:
+    """Where no expert ends a fact, who is right is told by the days."""
     with Memory(":memory:", engine=FakeEngine(facts=MOVED), embedder=embedder) as memory:
         for said, when in zip(MOVED, ("2024-06-01T10:00Z", "2025-01-01T10:00Z"), strict=True):
             added = [c for c in memory.add(said, timestamp=when) if c.kind == "fact"]

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from storekit import fact_reader
+from storekit import encoder
 
 from edgemem.graph.facts import FactReader
 from edgemem.graph.reader import triples as read
@@ -65,9 +65,7 @@ NOT_SAID = (
 
 
 def triples(fact: str) -> list[Triple]:
-    embedder = fact_reader().embedder
-    assert embedder is not None
-    return read(fact, embedder)
+    return read(fact, encoder())
 
 
 def said(fact: str) -> set[str]:
@@ -111,8 +109,6 @@ def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
                 assert word in whole
 
 
-def test_a_long_text_has_no_layers_and_without_an_embedder_nothing_is_read() -> None:
-    embedder = fact_reader().embedder
-    assert embedder is not None and embedder.layers("word " * 300) is None
+def test_without_an_encoder_nothing_is_read() -> None:
     reader = FactReader(None)
     assert (reader.version, reader.read("User lives in Oslo.", "")) == (0, [])

@@ -308,21 +308,6 @@ def test_where_nothing_is_to_be_compared_no_expert_is_asked():
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "event"),
-    [
-        ("User lives in Porto.", "User has settled in Ghent.", "DELETE"),
-        ("User's knee hurts.", "User's knee has healed.", "DELETE"),
-        ("User's beagle Sarge naps by the coop.", "User buried Sarge in September.", "DELETE"),
-        ("User plays the violin.", "User plays the piano.", "ADD"),
-        ("Ana is very fond of onion soup", "Ana moved to Toulouse", "ADD"),
-    ],
-)
-def test_the_expert_that_ships_knows_changes_told_in_other_words(shipped, old, new, event):
-    (op,) = update.decide(shipped, [new], [[update.Candidate("m0", old, 0.46)]])
-    assert (op.event, op.by) == (event, "model")
-
-
 def test_a_bench_asks_for_an_event_as_the_stage_does():
     """It once asked a second time for whatever had no schema."""
     engine = Expert("N")

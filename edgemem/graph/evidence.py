@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from edgemem.language import content_words, same_word, words
-from edgemem.results import Relation, Scope, Subgraph
+from edgemem.results import Label, Relation, Scope, Subgraph
 from edgemem.store import Store
 from edgemem.store.relations import relations
 
@@ -55,28 +55,32 @@ def around(
     return [*found, *(r for r in beside if (r.source, r.relationship, r.destination) not in known)]
 
 
-def prize(question: str, relation: Relation) -> float:
-    """What a relation is worth to a question, in [0, 1]: the mean of its memory's score and of the
-    share of the question's words that it has."""
+def prize(question: str, relation: Relation, chances: Mapping[Label, float]) -> float:
+    """What a relation is worth to a question, in [0, 1]: the mean of its memory's score, of the
+    share of the question's words that it has, and of the chance that its label is asked for.
+
+    chances: by `questions.asked`.
+    """
     asked = content_words(question)
     said = words(
         f"{relation.source} {relation.relationship.replace('_', ' ')} {relation.destination}"
     )
     share = sum(same_word(word, said) for word in asked) / max(1, len(asked))
-    return ((relation.score or 0.0) + share) / 2
+    return ((relation.score or 0.0) + share + chances.get(relation.relationship, 0.0)) / 3
 
 
 def subgraph(
     told: Sequence[Relation],
     question: str,
+    chances: Mapping[Label, float],
     count_tokens: Callable[[str], int],
     budget: int,
 ) -> Subgraph:
     """The connected relations that are worth most to a question within a budget of tokens.
 
-    budget: for the whole text. Nothing, if no relation fits.
+    chances: by `questions.asked`. budget: for the whole text. Nothing, if no relation fits.
     """
-    prizes = [prize(question, relation) for relation in told]
+    prizes = [prize(question, relation, chances) for relation in told]
     least = _FAR * max(prizes, default=0.0)
     prizes = [prize if prize >= least else 0.0 for prize in prizes]
     lines = [_line(relation) for relation in told]

@@ -5,9 +5,10 @@ Knows the reader's triples and the language's dates; writes nothing.
 
 from __future__ import annotations
 
-from edgemem.graph.reader import Layers, triples
+from edgemem.graph.reader import triples
 from edgemem.language import content_words, held_since, same_word, words
 from edgemem.results import Entity, Label, Scope, to_utc
+from edgemem.runtime.encoder import Encoder
 from edgemem.store import NewRelation, Store
 from edgemem.store.relations import entity_ids, normalised
 
@@ -16,7 +17,7 @@ __all__ = ["FUNCTIONAL", "USER", "FactReader", "names"]
 USER = "User"
 """How facts name the user who gave no name."""
 
-_VERSION = 2
+_VERSION = 3
 """Of the fitted weights. A higher one has every fact read again (`upkeep.read_relations`)."""
 
 FUNCTIONAL: frozenset[Label] = frozenset((
@@ -38,13 +39,13 @@ _KIN: frozenset[Label] = frozenset((
 class FactReader:
     """Reads facts as relations.
 
-    embedder: the bundled one, on which the reader was fitted; with None nothing is read. version:
-    to be stored with what was read; 0 where nothing is, so that a later reader reads it.
+    encoder: with None nothing is read. version: to be stored with what was read; 0 where nothing
+    is, so that a later reader reads it.
     """
 
-    def __init__(self, embedder: Layers | None) -> None:
-        self.embedder = embedder
-        self.version = 0 if embedder is None else _VERSION
+    def __init__(self, encoder: Encoder | None) -> None:
+        self.encoder = encoder
+        self.version = 0 if encoder is None else _VERSION
 
     def read(self, fact: str, valid_from: str, said: str | None = None) -> list[NewRelation]:
         """The relations of a fact.
@@ -52,11 +53,11 @@ class FactReader:
         valid_from: when it was told or began, ISO-8601 UTC. said: the words of its turns; a
         relation to something that is not among them is left out.
         """
-        if self.embedder is None:
+        if self.encoder is None:
             return []
         in_turns = None if said is None else set(words(said))
         found = []
-        for triple in triples(fact, self.embedder):
+        for triple in triples(fact, self.encoder):
             if in_turns is not None and not _was_said(triple.target, in_turns):
                 continue
             since = None

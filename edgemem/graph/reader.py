@@ -1,9 +1,9 @@
-"""Reads a fact as triples with a fitted model over the embedder's inner layers.
+"""Reads a fact as triples with an expert of the encoder.
 
 A word is the mean of its tokens' states. Each run of a few words is scored as an entity of a type,
-and each two of the likeliest runs as a label or none. Both are small feed-forward nets, fitted by
-`python -m bench.fit_relations` and kept in edgemem/data/relations.npz.
-Source: the span-based reading of SpERT (Eberts and Ulges 2020), with the encoder left as it is.
+and each two of the likeliest runs as a label or none. Both are small feed-forward nets. They and
+the expert are fitted by `python -m bench.fit_relations` and kept in edgemem/data/relations.npz.
+Source: the span-based reading of SpERT (Eberts and Ulges 2020), with LoRA instead of a whole model.
 
 Knows one fact as text; knows no store.
 """
@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import permutations
-from typing import NamedTuple, Protocol, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.language import asks, content_words, denied, nicknames, without_pronoun, word_spans
 from edgemem.results import Entity, EntityType, Label, Triple
+from edgemem.runtime.encoder import Encoder
 
-__all__ = ["DISTANCES", "LABELS", "LONGEST", "TYPES", "Layers", "Read", "ends", "runs", "shapes"]
-__all__ += ["states", "triples"]
+__all__ = ["DISTANCES", "LABELS", "LAYERS", "LONGEST", "TYPES", "Read", "ends", "pooling", "runs"]
+__all__ += ["shapes", "triples"]
 
 Floats = NDArray[np.float32]
 Run = tuple[int, int]
@@ -31,6 +32,8 @@ Run = tuple[int, int]
 
 TYPES: tuple[EntityType, ...] = get_args(EntityType)
 LABELS: tuple[Label, ...] = get_args(Label)
+LAYERS = [1, 3, 5]
+"""Of the encoder's, those whose states are read."""
 LONGEST = 8
 """Words of a run."""
 DISTANCES = 20
@@ -40,15 +43,6 @@ _WORDS = 160  # of a fact; the work grows with their number
 _RUN = 0.12  # probability from which a run may be an end of a relation
 _RUNS = 14  # at most, since each two are looked at
 _SURE = 0.45  # probability from which a relation is told; a missing one is still read in its fact
-
-
-class Layers(Protocol):
-    """An embedder that shows its inner layers."""
-
-    model_id: str
-
-    def layers(self, text: str) -> tuple[list[tuple[int, int]], Floats] | None:
-        """The characters of each token, and (t, k) states; None of a text that is too long."""
 
 
 class Read(NamedTuple):
@@ -67,17 +61,17 @@ def _weights() -> dict[str, Floats]:
         return {name: w.astype(np.float32) for name, w in np.load(file).items()}
 
 
-def triples(fact: str, embedder: Layers) -> list[Triple]:
+def triples(fact: str, encoder: Encoder) -> list[Triple]:
     """What a fact says, in its order. A question and a long text say nothing, what is denied is
     only disliked, and "her aunt" is left out unless it was read whose she is.
-
-    embedder: the one that the weights were fitted on.
     """
     words = word_spans(fact)
     if asks(fact) or not 1 < len(words) <= _WORDS:
         return []
-    if (seen := states(fact, words, embedder)) is None:
+    if (read := encoder.read(_weights(), fact)) is None:
         return []
+    seen = pooling(words, read.offsets) @ np.concatenate(read.layers[LAYERS], axis=-1)
+    seen = np.concatenate([seen, shapes(fact, words)], axis=1)
     kept = _without_clashes(_likely(seen, runs(fact, words)))
 
     def said(run: Run) -> str:
@@ -111,18 +105,14 @@ def triples(fact: str, embedder: Layers) -> list[Triple]:
 # -- the features ------------------------------------------------------------------------------
 
 
-def states(fact: str, words: Sequence[tuple[int, int]], embedder: Layers) -> Floats | None:
-    """(n, k + 8): of each word the mean of its tokens' states, and its shape."""
-    read = embedder.layers(fact)
-    if read is None:
-        return None
-    tokens, hidden = read
-    rows = np.zeros((len(words), hidden.shape[1]), np.float32)
-    for row, (start, end) in zip(rows, words, strict=True):
-        of_word = [i for i, (first, last) in enumerate(tokens) if first < end and last > start]
-        if of_word:
-            row[:] = hidden[of_word].mean(axis=0)
-    return np.concatenate([rows, shapes(fact, words)], axis=1)
+def pooling(words: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]]) -> Floats:
+    """(n, t): of each word the shares of the tokens in it, from their [start, end) characters."""
+    within = np.array(
+        [[first < end and last > start for first, last in offsets] for start, end in words],
+        np.float32,
+    )
+    shares: Floats = within / np.maximum(within.sum(axis=1, keepdims=True), 1)
+    return shares
 
 
 def shapes(fact: str, words: Sequence[tuple[int, int]]) -> Floats:

@@ -40,7 +40,7 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_NEAREST)
     rowids, cosines = index.nearest(query, vector)
     items = store.by_rowids(rowids.tolist())
-    new, said = memory.fact_reader.read(statement, utc_now()), Statement.of(statement)
+    new, said = graph.FactReader(memory.encoder).read(statement, utc_now()), Statement.of(statement)
     found = []
     for rowid, cosine in zip(rowids.tolist(), cosines.tolist(), strict=True):
         if (item := items.get(rowid)) is None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXTRACT",
     "added",
+    "conclude",
     "is_searchable",
     "leave_unread",
     "pairs_to_extract",
@@ -212,7 +213,22 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         context=[_message(t) for t in context],
         reader=way,
     )
-    embedder, reader = memory.embedder, memory.fact_reader
+    return conclude(memory, item, context, turns, found)
+
+
+def conclude(
+    memory: Memory,
+    item: PendingItem,
+    context: Sequence[StoredTurn],
+    turns: Sequence[StoredTurn],
+    found: Sequence[extraction.Fact],
+) -> list[Change]:
+    """Update the memories by the facts of pending turns, and finish the piece; what changed.
+
+    context: the turns before, of which a fact may have words.
+    """
+    embedder, encoder = memory.embedder, memory.encoder
+    reader = graph.FactReader(encoder)
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
     cited = [[said[len(context) + i] for i in (f.source, *f.also)] for f in found]
@@ -232,6 +248,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         memory.engine,
         [f.fact.text for f in facts],
         [[update.Candidate(m.id, m.memory, s) for m, s in found_near] for found_near in near],
+        encoder,
     )
     known = {m.id: m for found_near in near for m, _ in found_near}
     changes: list[Change] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import warnings
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,6 @@ from edgemem.errors import (
     StoreError,
     StoreFull,
 )
-from edgemem.graph.facts import FactReader
 from edgemem.images.ocr import OCR_BYTES, Ocr
 from edgemem.language import is_other_language, is_other_script
 from edgemem.pipeline import admission
@@ -34,6 +32,7 @@ from edgemem.retrieval.matching import QueryTokens
 from edgemem.retrieval.search import Memories, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.runtime.image_embedder import ImageEmbedder
 from edgemem.runtime.machine import give_back
@@ -50,14 +49,6 @@ _ENGLISH_ALONE = (
     "(`edgemem config set embedder FILE`) and run `edgemem reindex`"
 )
 _JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
-
-
-@cache
-def _bundled_embedder() -> Embedder | None:
-    """One for all of a process; None where it is not installed."""
-    with suppress(ModelNotFound):
-        return Embedder.load()
-    return None
 
 
 class Parts:
@@ -80,6 +71,7 @@ class Parts:
         self._engine, self._own_engine = engine, engine is None
         self._judge: Engine | None = None
         self._embedder = embedder
+        self._encoder: Encoder | None = None
         self._token_embedder = token_embedder
         self._ocr: Ocr | None = None
         self._image_embedder: ImageEmbedder | None = None
@@ -181,13 +173,17 @@ class Parts:
         self.check_embedder(embedder)
         return embedder
 
-    def fact_reader(self) -> FactReader:
-        """What reads facts as relations, with the bundled embedder: beside another it is loaded
-        for this, unless there is a memory limit. Raises ModelError."""
-        embedder = self.any_embedder()
-        if embedder.model_id.startswith(f"{DEFAULT_EMBEDDER}@"):
-            return FactReader(embedder)
-        return FactReader(_bundled_embedder() if self.plan is None else None)
+    def encoder(self) -> Encoder | None:
+        """What reads facts, whatever the embedder is; None where the bundled one is not installed.
+
+        Raises ModelError if its file is damaged.
+        """
+        with self._lock:
+            self.require_open()
+            if self._encoder is None:
+                with suppress(ModelNotFound):
+                    self._encoder = Encoder.load()
+            return self._encoder
 
     def token_embedder(self) -> TokenEmbedder | None:
         """The model of careful retrieval; None where the settings or a memory limit leave it out,

@@ -28,6 +28,7 @@ from edgemem.results import Aligned, to_utc
 from edgemem.retrieval import alignment as alignments
 from edgemem.retrieval.lexical import embedded_text
 from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.tokens import TokenEmbedder
 from edgemem.store import Store, images, pgvector
 from edgemem.store.erasures import verify
@@ -404,7 +405,7 @@ def embed_tokens(
 
 def read_relations(
     store: Store,
-    reader: FactReader,
+    encoder: Encoder | None,
     on_progress: Callable[[int, int], None] | None = None,
     *,
     limit: int | None = None,
@@ -414,6 +415,7 @@ def read_relations(
 
     limit: at most so many facts, the oldest.
     """
+    reader = FactReader(encoder)
     facts = unread_facts(store, reader.version, limit)
     for start in range(0, len(facts), BATCH):
         batch = facts[start : start + BATCH]

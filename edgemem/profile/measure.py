@@ -237,11 +237,10 @@ def _stages(run: _Run, memory: Memory) -> None:
     message = Message("user", "I moved to Oslo last month and I work at the harbour.", now)
     run.timed("extract", lambda: extraction.extract(engine, [message]), run.rounds)
     # Of one person, and no repetition: an expert is asked.
+    encoder = memory.encoder
     near = [update.Candidate("1", "Ana plays chess with her brother on Sundays", 0.7)]
     fact = "Ana plays chess in a club on Tuesdays"
-    note = "" if engine.expert("update") else "no expert: added"
-    run.timed("update", lambda: update.decide(engine, [fact], [near]), run.rounds)
-    run.stages[-1] = replace(run.stages[-1], note=note)
+    run.timed("update", lambda: update.decide(engine, [fact], [near], encoder), run.rounds)
     chat, times, generations = Chat(memory, user_id=run.user), [], []
     for i in range(run.rounds + 1):
         began = time.perf_counter()

@@ -24,8 +24,11 @@ from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
 __all__ = [
+    "MAX_TOKENS",
     "SESSION_BYTES",
     "Embedder",
+    "bundled_file",
+    "bundled_tokenizer",
     "embedder_bytes",
     "file_tokenizer",
     "open_session",
@@ -42,7 +45,6 @@ _MAX_THREADS = 4
 # onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
 # beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
 _UNPACKED, SESSION_BYTES = 2, 20_000_000
-_INNER = ("layer_norm_4", "layer_norm_8")  # what MiniLM's second and fourth layer give, in its file
 _PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
@@ -90,11 +92,11 @@ class Embedder:
         known = models.manifest().get(os.fspath(name))
         if known is not None:
             _check_digest(known, model_file, digest)
-            tokenizer_file = _bundled_tokenizer(known.tokenizer or DEFAULT_TOKENIZER)
+            tokenizer_file = bundled_file(known.tokenizer or DEFAULT_TOKENIZER)
         else:
             tokenizer_file = model_file.parent / "tokenizer.json"
             if not tokenizer_file.is_file():
-                tokenizer_file = _bundled_tokenizer(DEFAULT_TOKENIZER)
+                tokenizer_file = bundled_file(DEFAULT_TOKENIZER)
         tokenizer = _load_tokenizer(tokenizer_file)
         session = _load_session(model_file, n_threads)
         label = known.name if known is not None else model_file.stem
@@ -150,20 +152,6 @@ class Embedder:
             row = np.array([marked], np.int64)
             yield marked, self._finite(unit(self._hidden(row, np.ones_like(row))[0]))
 
-    def layers(self, text: str) -> tuple[list[tuple[int, int]], Vectors] | None:
-        """Of each token of a text its [start, end) characters, and (t, 3 * dim) float32: what the
-        second, the fourth and the last layer make of it.
-
-        None of a text longer than `max_tokens`, and of a model that is not the bundled one. Errors
-        as `embed`.
-        """
-        encoding = self._encode(text)
-        if len(encoding.ids) > self.max_tokens - 2 or not {*_INNER} <= {*self._outputs}:
-            return None
-        row = np.array([[self._cls, *encoding.ids, self._sep]], np.int64)
-        seen = self._run_session(row, np.ones_like(row), [*_INNER, self._outputs[0]])
-        return encoding.offsets, self._finite(np.concatenate(seen, axis=-1)[0, 1:-1])
-
     def token_ids(self, text: str) -> list[int]:
         """The ids of a text's tokens, without [CLS] and [SEP]. Errors as `embed`."""
         ids: list[int] = self._encode(text).ids
@@ -202,19 +190,15 @@ class Embedder:
         return self._finite(unit(pooled.astype(np.float32, copy=False)))
 
     def _hidden(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> Vectors:
-        """(n, t, dim), the last hidden states of n sequences of t tokens."""
-        return self._run_session(ids, mask, self._outputs[:1])[0]
-
-    def _run_session(
-        self, ids: NDArray[np.int64], mask: NDArray[np.int64], outputs: list[str]
-    ) -> list[Vectors]:
-        """Each output (n, t, dim) of n sequences of t tokens. Raises ModelError."""
+        """(n, t, dim), the last hidden states of n sequences of t tokens. Raises ModelError."""
         values = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         try:
-            made: list[Vectors] = self._session.run(outputs, {n: values[n] for n in self._inputs})
+            made: list[Vectors] = self._session.run(
+                self._outputs[:1], {n: values[n] for n in self._inputs}
+            )
         except Exception as exc:  # onnxruntime's errors share no base class of their own
             raise ModelError(f"The embedding model {self.model_id} failed: {exc}") from exc
-        return made
+        return made[0]
 
     def _finite(self, vectors: Vectors) -> Vectors:
         if not np.isfinite(vectors).all():
@@ -299,7 +283,13 @@ def _check_digest(known: models.ModelEntry, file: Path, digest: str) -> None:
         )
 
 
-def _bundled_tokenizer(name: str) -> Path:
+def bundled_tokenizer() -> Any:
+    """MiniLM's, a `tokenizers.Tokenizer` that neither cuts nor pads. Raises as `Embedder.load`."""
+    return _read_tokenizer(bundled_file(DEFAULT_TOKENIZER))
+
+
+def bundled_file(name: str) -> Path:
+    """A file of the manifest, whole. Raises ModelNotFound, ModelError if it is damaged."""
     file = models.find(name)
     _check_digest(models.entry(name), file, models.sha256_of(file))
     return file
@@ -376,7 +366,7 @@ def _small_session(file: Path, options: Any) -> Any:
     """
     onnxruntime = _library()
     with suppress(Exception):
-        model = rewritten(file, _INNER)
+        model = rewritten(file)
         if model is not None:
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(file.parent)

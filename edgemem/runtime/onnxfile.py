@@ -1,4 +1,5 @@
-"""An ONNX file with int8 weights, rewritten so that loading it takes a third of the memory.
+"""An ONNX file with int8 weights: rewritten so that loading it takes a third of the memory, and its
+weights by name.
 
 Knows protobuf's wire format and ONNX's field numbers. Runs no model and imports no onnxruntime.
 
@@ -13,21 +14,38 @@ graph gives the same numbers, bit for bit:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["rewritten"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Matrix", "parameters", "rewritten"]
 
 # Fields of ONNX's messages: onnx/onnx.proto3.
 _MODEL_GRAPH = 7
-_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_OUTPUT = 1, 5, 12
+_GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_INPUT, _NODE_OUTPUT, _NODE_OP, _NODE_ATTRIBUTE = 1, 2, 4, 5
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
 _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _FLOAT, _INT8 = 1, 3  # TensorProto.DataType
 _INT = 2  # AttributeProto.AttributeType
 _IN_FILE = 1  # TensorProto.DataLocation.EXTERNAL
+_Number = TypeVar("_Number", np.int8, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A weight: int8 (n, d), mapped from its file, times scale, (n, 1) of a lookup or (1, d)."""
+
+    int8: NDArray[np.int8]
+    scale: NDArray[np.float32]
+
+    def times(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(m, d) of (m, n). The scale must be of columns."""
+        return (x @ self.int8.astype(np.float32)) * self.scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +80,71 @@ class _Tensor:
     whole: bytes
 
 
-def rewritten(file: Path, also: Collection[str] = ()) -> bytes | None:
+def rewritten(file: Path) -> bytes | None:
     """The model of an ONNX file without its int8 weights, which it finds in that file.
 
-    The folder of `file` is to be given to onnxruntime as the one of external data. also: values
-    within the graph that become outputs, where it has them. None if no weight is of this form.
-    Raises ValueError or IndexError on what is no ONNX file, OSError if it cannot be read.
+    The folder of `file` is to be given to onnxruntime as the one of external data. None if no
+    weight is of this form. Raises ValueError or IndexError on what is no ONNX file, OSError if it
+    cannot be read.
     """
     data = memoryview(file.read_bytes())
-    model = list(_fields(data, 0, len(data)))
-    graph = next((f for f in model if f.tag == _MODEL_GRAPH), None)
-    if graph is None:
+    nodes, tensors, rest = _graph(data)
+    changed = _changed(nodes, tensors, data)
+    if changed is None:
         return None
+    rest += [
+        _outside(t, file.name) if t.dtype == _INT8 and t.end else t.whole for t in tensors.values()
+    ]
+    model = _fields(data, 0, len(data))
+    others = [bytes(f.whole) for f in model if f.tag != _MODEL_GRAPH]
+    return b"".join(others) + _bytes(_MODEL_GRAPH, b"".join(changed + rest))
+
+
+def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
+    """The weights of such a file by the names of BERT's parameters.
+
+    A matrix that has none is called like the bias that is added to its product. Raises as
+    `rewritten`.
+    """
+    data = memoryview(np.memmap(file, np.uint8, "r").data)
+    nodes, tensors, _ = _graph(data)
+    made = {node.outputs[0]: node for node in nodes if node.outputs}
+    found: dict[str, Matrix | NDArray[np.float32]] = {}
+
+    def keep(name: bytes, value: Matrix | NDArray[np.float32]) -> None:
+        found[name.decode().removeprefix("inner.")] = value
+
+    for tensor in tensors.values():
+        if tensor.dtype == _FLOAT and tensor.end:
+            keep(tensor.name, np.array(_values(data, tensor, np.float32)))
+    for node in nodes:
+        pairs = [(name, name) for name in node.inputs[:1]] if node.op == b"Gather" else []
+        if node.op == b"Add":
+            for product, bias in (node.inputs, node.inputs[::-1]):
+                of = made.get(product)
+                if of is not None and of.op == b"MatMul" and bias in tensors:
+                    pairs.append((of.inputs[1], bias.replace(b".bias", b".weight")))
+        for weight, name in pairs:
+            if (parts := _int8_weight(weight, made, tensors)) is not None:
+                keep(name, _matrix(data, *parts))
+    return found
+
+
+def _matrix(data: memoryview, q: _Tensor, scale: _Tensor) -> Matrix:
+    return Matrix(_values(data, q, np.int8), np.array(_values(data, scale, np.float32)))
+
+
+def _values(data: memoryview, tensor: _Tensor, dtype: type[_Number]) -> NDArray[_Number]:
+    return np.frombuffer(data[tensor.start : tensor.end], dtype).reshape(tensor.shape)
+
+
+def _graph(data: memoryview) -> tuple[list[_Node], dict[bytes, _Tensor], list[bytes]]:
+    """The nodes of a file's graph, its initializers by name, and the rest of its parts."""
     nodes: list[_Node] = []
     tensors: dict[bytes, _Tensor] = {}
     rest: list[bytes] = []
-    for part in _fields(data, graph.start, graph.end):
+    graph = next((f for f in _fields(data, 0, len(data)) if f.tag == _MODEL_GRAPH), None)
+    for part in _fields(data, graph.start, graph.end) if graph is not None else ():
         if part.tag == _GRAPH_NODE:
             nodes.append(_node(data, part))
         elif part.tag == _GRAPH_INITIALIZER:
@@ -85,16 +152,21 @@ def rewritten(file: Path, also: Collection[str] = ()) -> bytes | None:
             tensors[tensor.name] = tensor
         else:
             rest.append(bytes(part.whole))
-    changed = _changed(nodes, tensors, data)
-    if changed is None:
+    return nodes, tensors, rest
+
+
+def _int8_weight(
+    name: bytes, made: Mapping[bytes, _Node], tensors: Mapping[bytes, _Tensor]
+) -> tuple[_Tensor, _Tensor] | None:
+    """The int8 tensor (n, d) and the scale of a weight, if it is Cast(int8) * scale."""
+    mul = made.get(name)
+    cast = made.get(mul.inputs[0]) if mul is not None and mul.op == b"Mul" else None
+    if mul is None or cast is None or cast.op != b"Cast":
         return None
-    rest += [
-        _outside(t, file.name) if t.dtype == _INT8 and t.end else t.whole for t in tensors.values()
-    ]
-    made = {name.decode() for node in nodes for name in node.outputs}
-    rest += [_bytes(_GRAPH_OUTPUT, _bytes(1, name.encode())) for name in also if name in made]
-    others = [bytes(f.whole) for f in model if f.tag != _MODEL_GRAPH]
-    return b"".join(others) + _bytes(_MODEL_GRAPH, b"".join(changed + rest))
+    q, scale = tensors.get(cast.inputs[0]), tensors.get(mul.inputs[1])
+    if q is None or scale is None or (q.dtype, scale.dtype) != (_INT8, _FLOAT):
+        return None
+    return (q, scale) if q.end and scale.end and len(q.shape) == 2 else None
 
 
 def _changed(
@@ -110,24 +182,13 @@ def _changed(
         for name in node.inputs:
             readers[name] = readers.get(name, 0) + 1
 
-    def parts(name: bytes) -> tuple[_Tensor, _Tensor] | None:
-        """The int8 tensor (n, d) and the scale of a weight, if it is Cast(int8) * scale."""
-        mul = made.get(name)
-        cast = made.get(mul.inputs[0]) if mul is not None and mul.op == b"Mul" else None
-        if mul is None or cast is None or cast.op != b"Cast":
-            return None
-        q, scale = tensors.get(cast.inputs[0]), tensors.get(mul.inputs[1])
-        if q is None or scale is None or (q.dtype, scale.dtype) != (_INT8, _FLOAT):
-            return None
-        alone = readers[name] == readers[mul.inputs[0]] == 1
-        return (q, scale) if alone and q.end and scale.end and len(q.shape) == 2 else None
-
     new: dict[bytes, bytes] = {}  # what a node's first output is made by now
     for node in nodes:
         if node.op not in (b"Gather", b"MatMul") or len(node.inputs) < 2:
             continue
         weight = node.inputs[node.op == b"MatMul"]
-        if (found := parts(weight)) is None:
+        found = _int8_weight(weight, made, tensors)
+        if found is None or not readers[weight] == readers[made[weight].inputs[0]] == 1:
             continue
         q, scale = found
         out = node.outputs[0]

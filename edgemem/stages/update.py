@@ -3,9 +3,8 @@
 ADD, UPDATE, DELETE or NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule says NONE of the same
 words, and ADD where nothing is to be compared. All else is an expert's word; it is shown each near
 memory of the same person by itself. Rules may veto it: a NONE or UPDATE drops no name, number, date
-or "not". Without an expert a fact is added beside what it contradicts, and both stay: instruct
-models of 0.5 and 1.5 B parameters were asked, and took too many true facts out of answers
-(bench/LOG.md, 2026-11-24).
+or "not". The expert is the language model's, where the loaded set has one, and else the encoder's
+(edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), whichever model talks.
 Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the
 old memory out of answers (it is invalidated, not erased) *and* the new fact is added.
 
@@ -17,17 +16,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow
 from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
 
 __all__ = [
+    "EVENTS",
     "EXPERT_SCHEMA",
     "Candidate",
     "Op",
+    "chances",
     "decide",
     "expert_prompt",
     "expert_target",
@@ -40,15 +47,16 @@ EXPERT_PROMPT = (
     '{"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
 )
 _TO_EVENT = '{"event": "'  # as `expert_target` begins
-_EVENTS = get_args(Event)
+EVENTS: tuple[Event, ...] = get_args(Event)
 EXPERT_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"event": {"enum": list(_EVENTS)}},
+    "properties": {"event": {"enum": list(EVENTS)}},
     "required": ["event"],
 }
 
 COMPARED = 0.4  # cosine from which an expert is asked; it knows changes that share no word
 SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
+READ_SURE = 0.92  # the same of the encoder's expert (bench/LOG.md, 2026-11-26)
 _SHOWN = 4  # of a fact's memories, nearest first
 
 
@@ -75,12 +83,15 @@ class Op:
 
 
 def decide(
-    engine: Engine | None, facts: Sequence[str], candidates: Sequence[Sequence[Candidate]]
+    engine: Engine | None,
+    facts: Sequence[str],
+    candidates: Sequence[Sequence[Candidate]],
+    encoder: Encoder | None = None,
 ) -> list[Op]:
     """One operation for each fact, in order.
 
     candidates: for each fact its nearest memories (s = 10 in Mem0). What the rule leaves open is
-    added if there is no expert, or if the two do not fit its window.
+    added if there is neither an expert nor an encoder, or if the two do not fit its window.
     """
     ops = []
     for i, (fact, near) in enumerate(zip(facts, candidates, strict=True)):
@@ -88,6 +99,8 @@ def decide(
         op = rule(fact, near, i)
         if op is None and engine is not None:
             op = _ask(engine, fact, near, i)
+        if op is None and encoder is not None:
+            op = _read(encoder, fact, near, i)
         ops.append(op or Op("ADD", i, None, "rule"))
     return ops
 
@@ -156,7 +169,46 @@ def _ask(engine: Engine, fact: str, candidates: Sequence[Candidate], number: int
         except ContextOverflow:
             continue
         begun = answer.text or "ADD"
-        event: Event = next((e for e in _EVENTS if e.startswith(begun)), "ADD")
+        event: Event = next((e for e in EVENTS if e.startswith(begun)), "ADD")
         if event != "ADD" and _keeps(event, old, new):
             return Op(event, number, candidate.id, "model")
+    return Op("ADD", number, None, "model")
+
+
+# -- the encoder's expert --------------------------------------------------------------------
+
+
+@cache
+def _weights() -> dict[str, NDArray[np.float32]]:
+    with files("edgemem").joinpath("data/updates.npz").open("rb") as file:
+        return {name: w.astype(np.float32) for name, w in np.load(file).items()}
+
+
+def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
+    """How probable it is that a fact is each of the four beside a memory; ADD for sure where the
+    two have more than 256 tokens.
+
+    A net reads the last state of the first mark and the means over either text.
+    """
+    read = encoder.read(_weights(), memory, fact)
+    if read is None:
+        return {"ADD": 1.0, "UPDATE": 0.0, "DELETE": 0.0, "NONE": 0.0}
+    last, w = read.layers[-1], _weights()
+    means = [last[read.text == which].mean(axis=0) for which in (0, 1)]
+    hidden = np.concatenate([last[0], *means]) @ w["hidden.w"] + w["hidden.b"]
+    logits = np.maximum(hidden, 0) @ w["event.w"] + w["event.b"]
+    shares = np.exp(logits - logits.max())
+    return dict(zip(EVENTS, (shares / shares.sum()).tolist(), strict=True))
+
+
+def _read(encoder: Encoder, fact: str, candidates: Sequence[Candidate], number: int) -> Op:
+    """Compare a fact with its memories one by one, nearest first."""
+    new = Statement.of(fact)
+    for candidate, old in _comparable(new, candidates):
+        found = chances(encoder, candidate.text, fact)
+        event = max(EVENTS, key=lambda e: found[e])
+        if found["DELETE"] >= READ_SURE or event in ("NONE", "UPDATE"):
+            event = "DELETE" if found["DELETE"] >= READ_SURE else event
+            if _keeps(event, old, new):
+                return Op(event, number, candidate.id, "model")
     return Op("ADD", number, None, "model")

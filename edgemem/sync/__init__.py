@@ -60,7 +60,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         if done.erased:
             memory._parts.drop_prompts()
             # Of facts whose people were named by what went; there are few.
-            read_relations(memory.store, memory.fact_reader, limit=BATCH)
+            read_relations(memory.store, memory.encoder, limit=BATCH)
     return done
 
 

@@ -1,0 +1,190 @@
+"""Sets the weights by which a new fact is compared with an old one (edgemem/data/updates.npz).
+
+    python -m bench.fit_updates --json OUT [--write] [--on]
+
+The pairs of models/pairs are learned by an expert of the encoder and a small net over its last
+states (edgemem/stages/update.py). harmless.txt, and of each other file a twentieth of its memories,
+are kept apart: printed is how many of their endings are found at several probabilities, and how
+many other facts are taken for one. held-out files are not read (bench.updates counts them).
+--write stores the weights, --on goes on from those that are stored, for one epoch. 13 minutes an
+epoch on two cores. Needs the extra `train`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bench import report
+from bench.lora import Encoder, batches, half, optimizer, padded
+from corpus.readers import read_pairs
+from edgemem.runtime import encoder as runtime
+from edgemem.stages.update import EVENTS
+
+PAIRS = Path(__file__).resolve().parent.parent / "models" / "pairs"
+WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "updates.npz"
+FOR_CHOICE = "harmless"
+APART = 500  # learned of the pairs of apart.txt, which nobody read one by one
+WIDTH, DROPOUT, SMOOTHING = 128, 0.1, 0.02
+EPOCHS, BATCH, LR, LR_ON = 3, 24, 1e-3, 5e-4
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+_console = Console(stderr=True)
+
+Pair = tuple[str, str, int]
+"""An old memory, a new fact, and the number of its event."""
+
+
+class Net(nn.Module):
+    """A pair's logits, as edgemem/stages/update.py computes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Encoder()
+        self.hidden, self.event = nn.Linear(3 * 384, WIDTH), nn.Linear(WIDTH, len(EVENTS))
+        self.drop = nn.Dropout(DROPOUT)
+
+    def forward(self, tokens: Sequence[Any]) -> Tensor:
+        ids, types, real = padded(tokens)
+        x = self.encoder(ids, types, real)[-1]
+        marks = nn.utils.rnn.pad_sequence(
+            [torch.tensor(t.special_tokens_mask) for t in tokens], batch_first=True
+        )
+        said = real & (marks == 0)
+        means = [_mean(x, said & (types == which)) for which in (0, 1)]
+        seen = torch.cat([x[:, 0], *means], -1)
+        logits: Tensor = self.event(self.drop(torch.relu(self.hidden(self.drop(seen)))))
+        return logits
+
+    def exported(self) -> dict[str, NDArray[np.float16]]:
+        return {
+            **self.encoder.exported(),
+            "hidden.w": half(self.hidden.weight.T),
+            "hidden.b": half(self.hidden.bias),
+            "event.w": half(self.event.weight.T),
+            "event.b": half(self.event.bias),
+        }
+
+    def resume(self, kept: Mapping[str, NDArray[np.float16]]) -> None:
+        """Take the weights of `exported`."""
+
+        def take(parameter: Tensor, name: str) -> None:
+            parameter.copy_(torch.from_numpy(kept[name].astype(np.float32)))
+
+        with torch.no_grad():
+            for name, product in self.encoder.products.items():
+                for side in "ab":
+                    take(getattr(product, side), f"{name.replace('_', '.')}.{side}")
+            for name, layer in (("hidden", self.hidden), ("event", self.event)):
+                take(layer.weight.T, f"{name}.w")
+                take(layer.bias, f"{name}.b")
+
+
+def _mean(x: Tensor, where: Tensor) -> Tensor:
+    weight = where[..., None].float()
+    return (x * weight).sum(1) / weight.sum(1).clamp(min=1)
+
+
+def pairs(file: Path) -> list[Pair]:
+    return [(s.memories[0], s.fact, EVENTS.index(s.event)) for s in read_pairs(file)]
+
+
+def split(seed: int = 0) -> tuple[list[Pair], dict[str, list[Pair]]]:
+    """The pairs to learn, and by file those that are kept apart."""
+    draw = random.Random(seed)
+    learned: list[Pair] = []
+    apart: dict[str, list[Pair]] = {}
+    for file in sorted(PAIRS.glob("*.txt")):
+        if file.stem.startswith("held-out"):
+            continue
+        found = pairs(file)
+        if file.stem == FOR_CHOICE:
+            apart[file.stem] = found
+        elif file.stem == "apart":
+            learned += draw.sample(found, APART)
+        else:
+            for pair in found:
+                kept = zlib.crc32(pair[0].encode()) % 20 == 0  # whatever other files there are
+                (apart.setdefault(file.stem, []) if kept else learned).append(pair)
+    return learned, apart
+
+
+def fit(
+    net: Net, learned: Sequence[Pair], encoder: runtime.Encoder, epochs: int, lr: float
+) -> None:
+    draw = random.Random(0)
+    net.train()
+    tokens = [encoder.encode(memory, fact) for memory, fact, _ in learned]
+    lengths = [len(t.ids) for t in tokens]
+    steps = epochs * -(-len(learned) // BATCH)
+    optimize, schedule = optimizer([(net, lr)], steps)
+    order = (batch for _ in range(epochs) for batch in batches(lengths, BATCH, draw))
+    for batch in track(order, "fitting", total=steps, console=_console):
+        wanted = torch.tensor([learned[i][2] for i in batch])
+        logits = net([tokens[i] for i in batch])
+        loss = F.cross_entropy(logits, wanted, label_smoothing=SMOOTHING)
+        optimize.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimize.step()
+        schedule.step()
+    net.eval()
+
+
+def counted(net: Net, kept: Sequence[Pair], encoder: runtime.Encoder) -> dict[str, Any]:
+    """Endings found, and others taken for one, at each threshold."""
+    with torch.no_grad():
+        ending = np.array(
+            [
+                float(net([encoder.encode(memory, fact)]).softmax(-1)[0, EVENTS.index("DELETE")])
+                for memory, fact, _ in kept
+            ]
+        )
+    is_end = np.array([event == EVENTS.index("DELETE") for _, _, event in kept])
+    return {
+        "endings": int(is_end.sum()),
+        "others": int((~is_end).sum()),
+        "found; wrong": {
+            str(t): [int((ending[is_end] >= t).sum()), int((ending[~is_end] >= t).sum())]
+            for t in THRESHOLDS
+        },
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.fit_updates", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser.add_argument("--write", action="store_true", help="store the weights in the package")
+    parser.add_argument("--on", action="store_true", help="go on from the stored weights")
+    options = parser.parse_args(argv)
+    encoder = runtime.Encoder.load()
+    learned, apart = split()
+    torch.manual_seed(0)
+    net = Net()
+    if options.on:
+        net.resume(np.load(WEIGHTS))
+    fit(net, learned, encoder, 1 if options.on else EPOCHS, LR_ON if options.on else LR)
+    rows = [{"file": name, **counted(net, kept, encoder)} for name, kept in apart.items()]
+    for row in rows:
+        print(row)
+    if options.write:
+        with WEIGHTS.open("wb") as file:
+            np.savez_compressed(file, **net.exported())
+    report.write(options.json, {"learned": len(learned), "on": options.on}, rows)
+
+
+if __name__ == "__main__":
+    main()

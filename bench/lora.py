@@ -1,0 +1,157 @@
+"""The encoder's layers in torch, with an expert of low rank to be fitted.
+
+Computes what edgemem/runtime/encoder.py does, over a batch, with drop-out while it learns. Only the
+expert's A and B are learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from edgemem.runtime import models
+from edgemem.runtime.encoder import HEADS, LAYERS, PRODUCTS
+from edgemem.runtime.onnxfile import Matrix, parameters
+
+RANK, DROPOUT = 16, 0.1
+DECAY = 0.01
+
+
+class _Product(nn.Module):
+    """x W + b + (x A) B, of which A and B are learned."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        inputs, outputs = weight.shape
+        self.register_buffer("weight", weight.T.contiguous())
+        self.register_buffer("bias", bias)
+        self.a = nn.Parameter(torch.randn(inputs, RANK) / math.sqrt(inputs))
+        self.b = nn.Parameter(torch.zeros(RANK, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias) + x @ self.a @ self.b  # type: ignore[arg-type]
+
+
+class Encoder(nn.Module):
+    """Token ids to the states of each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        file = models.find(models.DEFAULT_EMBEDDER)
+        of = {name: _tensor(value) for name, value in parameters(file).items()}
+        self._words = of["embeddings.word_embeddings.weight"]
+        self._places = of["embeddings.position_embeddings.weight"]
+        self._types = of["embeddings.token_type_embeddings.weight"]
+
+        def norm(name: str) -> tuple[Tensor, Tensor]:
+            return of[f"{name}.weight"], of[f"{name}.bias"]
+
+        self._first = norm("embeddings.LayerNorm")
+        self._norms = [
+            (norm(f"{name}.attention.output.LayerNorm"), norm(f"{name}.output.LayerNorm"))
+            for name in (f"encoder.layer.{number}" for number in range(LAYERS))
+        ]
+        self.products = nn.ModuleDict(
+            {
+                f"{number}_{short}": _Product(
+                    of[f"encoder.layer.{number}.{name}.weight"],
+                    of[f"encoder.layer.{number}.{name}.bias"],
+                )
+                for number in range(LAYERS)
+                for short, name in PRODUCTS.items()
+            }
+        )
+
+    def forward(self, ids: Tensor, types: Tensor, real: Tensor) -> list[Tensor]:
+        """ids, types, real: (n, t); real tells tokens from padding. Six of (n, t, dim)."""
+        x = self._words[ids] + self._places[: ids.shape[1]] + self._types[types]
+        x = self._norm(x, self._first)
+        seen = []
+        for number, (after_attention, after) in enumerate(self._norms):
+            x = self._norm(x + self._attended(x, real, number), after_attention)
+            inner = F.gelu(self.products[f"{number}_up"](x), approximate="tanh")
+            x = self._norm(x + self._dropped(self.products[f"{number}_down"](inner)), after)
+            seen.append(x)
+        return seen
+
+    def _attended(self, x: Tensor, real: Tensor, number: int) -> Tensor:
+        n, t, dim = x.shape
+        q, k, v = (
+            self.products[f"{number}_{short}"](x).view(n, t, HEADS, -1).transpose(1, 2)
+            for short in "qkv"
+        )
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=real[:, None, None, :])
+        joined = seen.transpose(1, 2).reshape(n, t, dim)
+        return self._dropped(self.products[f"{number}_o"](joined))
+
+    def _dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, DROPOUT, self.training)
+
+    def _norm(self, x: Tensor, of: tuple[Tensor, Tensor]) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], *of, 1e-12)
+
+    def exported(self) -> dict[str, NDArray[np.float16]]:
+        """The expert as edgemem/runtime/encoder.py takes it."""
+        return {
+            f"{name.replace('_', '.')}.{side}": half(getattr(product, side))
+            for name, product in self.products.items()
+            for side in "ab"
+        }
+
+
+def half(x: Tensor) -> NDArray[np.float16]:
+    """As it is stored."""
+    made: NDArray[np.float16] = x.detach().numpy().astype(np.float16)
+    return made
+
+
+def padded(tokens: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """A batch of `tokenizers.Encoding` as `Encoder` takes it."""
+    ids, types, real = (
+        nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+        for rows in (
+            [t.ids for t in tokens],
+            [t.type_ids for t in tokens],
+            [t.attention_mask for t in tokens],
+        )
+    )
+    return ids, types, real.bool()
+
+
+def batches(lengths: Sequence[int], size: int, draw: Any) -> Iterator[list[int]]:
+    """The places of all, each once, in batches of like lengths in random order."""
+    order = list(range(len(lengths)))
+    draw.shuffle(order)
+    near = 20 * size
+    made = []
+    for start in range(0, len(order), near):
+        some = sorted(order[start : start + near], key=lengths.__getitem__)
+        made += [some[i : i + size] for i in range(0, len(some), size)]
+    draw.shuffle(made)
+    yield from made
+
+
+def optimizer(
+    groups: Sequence[tuple[nn.Module, float]], steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """AdamW over modules with a learning rate each, which rises for a tenth of the steps and then
+    falls."""
+    made = torch.optim.AdamW(
+        [{"params": list(module.parameters()), "lr": lr} for module, lr in groups],
+        weight_decay=DECAY,
+    )
+    rates = [lr for _, lr in groups]
+    return made, torch.optim.lr_scheduler.OneCycleLR(made, rates, steps, pct_start=0.1)
+
+
+def _tensor(value: Matrix | NDArray[np.float32]) -> Tensor:
+    if isinstance(value, Matrix):
+        value = value.int8.astype(np.float32) * value.scale
+    return torch.from_numpy(value)

@@ -1,0 +1,144 @@
+"""The bundled embedder's layers, with an expert of low rank added to each of their products.
+
+One encoder reads facts for several jobs, as one language model does with several adapters: a
+product x W becomes x W + (x A) B (LoRA, Hu et al. 2021), where A and B are the expert's. The int8
+weights W stay in the embedder's file, mapped, and become floats at each use: a fact has some tens
+of tokens, and kept as floats they would take 42 MB.
+The layers are BERT's (Devlin et al. 2019), with GELU in its tanh form, which the experts learned.
+
+Knows texts and their tokens; what is made of the states is a job's (graph/reader.py,
+stages/update.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemem.inputs import utf8
+from edgemem.kernels import one_blas_thread
+from edgemem.runtime import models
+from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
+from edgemem.runtime.onnxfile import Matrix, parameters
+
+__all__ = ["HEADS", "LAYERS", "PRODUCTS", "Encoder", "Expert", "States"]
+
+Floats = NDArray[np.float32]
+Expert = Mapping[str, Floats]
+"""`0.q.a` is (dim, r) and `0.q.b` (r, n): what is added to the first layer's queries."""
+
+LAYERS, HEADS = 6, 12
+PRODUCTS = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+}
+"""The products of a layer, as experts and as the embedder's file name them."""
+_EPS = 1e-12
+
+
+class States(NamedTuple):
+    """offsets: each token's [start, end) characters in its text, (0, 0) for marks. text: (t,) 0 for
+    tokens of the first text, 1 of the second, -1 for marks. layers: (6, t, dim)."""
+
+    offsets: list[tuple[int, int]]
+    text: NDArray[np.int64]
+    layers: Floats
+
+
+class Encoder:
+    """The layers. Safe to use from several threads at once."""
+
+    def __init__(self, weights: Mapping[str, Matrix | Floats], tokenizer: Any) -> None:
+        self._weights = weights
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def load(cls) -> Encoder:
+        """Raises ModelNotFound if the bundled embedder is not installed, ModelError if its file is
+        damaged."""
+        weights = parameters(bundled_file(models.DEFAULT_EMBEDDER))
+        return cls(weights, bundled_tokenizer())
+
+    def encode(self, text: str, second: str | None = None) -> Any:
+        """The tokens, a `tokenizers.Encoding`. Raises InputError on broken characters."""
+        for given in (text, second or ""):
+            utf8(given)
+        return self._tokenizer.encode(text, second)
+
+    def read(self, expert: Expert, text: str, second: str | None = None) -> States | None:
+        """What each layer makes of a text, or of two with a mark between them.
+
+        None if they have more than 256 tokens. Errors as `encode`.
+        """
+        encoding = self.encode(text, second)
+        if len(encoding.ids) > MAX_TOKENS:
+            return None
+        types = np.array(encoding.type_ids)
+        x = self._rows("embeddings.word_embeddings", np.array(encoding.ids))
+        x += self._rows("embeddings.position_embeddings", np.arange(len(types)))
+        x += self._floats("embeddings.token_type_embeddings.weight")[types]
+        x = self._norm(x, "embeddings.LayerNorm")
+        layers = []
+        with one_blas_thread():
+            for number in range(LAYERS):
+                x = self._layer(x, number, expert)
+                layers.append(x)
+        marks = np.array(encoding.special_tokens_mask, bool)
+        return States(encoding.offsets, np.where(marks, -1, types), np.stack(layers))
+
+    def _layer(self, x: Floats, number: int, expert: Expert) -> Floats:
+        def product(y: Floats, short: str) -> Floats:
+            name = f"encoder.layer.{number}.{PRODUCTS[short]}"
+            out = self._matrix(name).times(y) + self._floats(f"{name}.bias")
+            if f"{number}.{short}.a" in expert:
+                out += y @ expert[f"{number}.{short}.a"] @ expert[f"{number}.{short}.b"]
+            return out
+
+        def heads(short: str) -> Floats:
+            return product(x, short).reshape(len(x), HEADS, -1).transpose(1, 0, 2)
+
+        q, k, v = map(heads, "qkv")
+        seen = _softmax(q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(q.shape[-1]))) @ v
+        attended = product(seen.transpose(1, 0, 2).reshape(x.shape), "o")
+        name = f"encoder.layer.{number}"
+        x = self._norm(x + attended, f"{name}.attention.output.LayerNorm")
+        return self._norm(x + product(_gelu(product(x, "up")), "down"), f"{name}.output.LayerNorm")
+
+    def _rows(self, name: str, rows: NDArray[np.int64]) -> Floats:
+        matrix = self._matrix(name)
+        found: Floats = matrix.int8[rows] * matrix.scale[rows]
+        return found
+
+    def _norm(self, x: Floats, name: str) -> Floats:
+        x = x - x.mean(axis=-1, keepdims=True)
+        x /= np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float32(_EPS))
+        return x * self._floats(f"{name}.weight") + self._floats(f"{name}.bias")
+
+    def _matrix(self, name: str) -> Matrix:
+        found = self._weights[f"{name}.weight"]
+        assert isinstance(found, Matrix)
+        return found
+
+    def _floats(self, name: str) -> Floats:
+        found = self._weights[name]
+        assert not isinstance(found, Matrix)
+        return found
+
+
+def _gelu(x: Floats) -> Floats:
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+    out: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return out
+
+
+def _softmax(x: Floats) -> Floats:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    out: Floats = e / e.sum(axis=-1, keepdims=True)
+    return out
