@@ -13,7 +13,7 @@ because of what they show.
 
 --lives: files of invented lives, "## NAME", then "DATE | FACT" lines, then "? QUESTION | ANSWER /
 ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
-alone: of whom it names, or of the user, the relation that is worth most to it as in evidence, the
+alone: the one that is asked for likeliest, of whom it names or of the user (see `answered`), the
 newest where there can be one. Beside it: whether the best fact of `search(at=)`, one of its best
 three, and the best one of a search without `at` has the answer. Facts go through the update stage.
 
@@ -44,7 +44,6 @@ from rich.progress import Progress
 from bench import report
 from edgemem import Memory
 from edgemem.graph import facts
-from edgemem.graph.evidence import prize
 from edgemem.graph.questions import asked
 from edgemem.graph.reader import triples
 from edgemem.language import asked_day, words
@@ -183,18 +182,21 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
 
 
 def answered(memory: Memory, question: str, asked_at: str) -> list[str]:
-    """What the graph answers: of whom the question names, or of the user, the relation that is
-    worth most to it, with its other ends; where there can be one, the newest."""
+    """What the graph answers: the relation that is asked for likeliest, of whom the question names
+    or of the user, or of somebody whose relation to the user is asked for; its other ends, and
+    where there can be one, the newest."""
     day = asked_day(question, asked_at)
     at = asked_at if day is None else f"{day}T12:00:00.000+00:00"
     told = list(memory.relations(at=at))
-    said = words(question)
-    named = {each.source for each in told if {*words(each.source)} <= {*said}}
-    told = [each for each in told if each.source in (named or {facts.USER})]
     if not told:
         return []
-    chances = asked(question, memory.encoder)
-    best = max(told, key=lambda each: prize(question, each, chances))
+    chances, said = asked(question, memory.encoder), {*words(question)}
+    named = {each.source for each in told if {*words(each.source)} <= said}
+    about = dict.fromkeys(named or {facts.USER}, 1.0)
+    for each in told:
+        if each.source == facts.USER:
+            about.setdefault(each.destination, chances[each.relationship])
+    best = max(told, key=lambda each: chances[each.relationship] * about.get(each.source, 0.0))
     same = [r for r in told if (r.source, r.relationship) == (best.source, best.relationship)]
     if best.relationship in facts.FUNCTIONAL:
         return [max(same, key=lambda each: each.valid_from or "").destination]

@@ -10,7 +10,7 @@ PAIRS = """\
 : User works at Shell.
 NONE User works at Shell.
 ADD User's brother has sold a boat.
-DELETE User left Shell in May and drives a taxi.
+DELETE User no longer works at Shell.
 """
 
 

@@ -19,11 +19,7 @@ SAID = {
         "Bartek lives_in Bergen",
     },
     "User's sister got the job.": {"User sibling_of User's sister"},
-    "Ana lives with her father in Pécs.": {
-        "Ana child_of Ana's father",
-        "Ana's father lives_in Pécs",
-        "Ana lives_in Pécs",
-    },
+    "Ana lives with her father in Pécs.": {"Ana child_of Ana's father"},
     "User has a younger sister named Bea who studies medicine in Lund.": {
         "User sibling_of Bea",
         "Bea studies medicine",
@@ -52,7 +48,7 @@ NOT_SAID = (
     "If User had a garden, they would keep bees.",
     "User has no pets.",
     "User's ex-husband called.",
-    "User studied history at Durham.",
+    "User studied law in Lund.",
     "User made a mistake.",
     "User's dentist was late.",
     "Does User live in Oslo?",

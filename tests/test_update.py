@@ -295,7 +295,7 @@ def test_harmless_words_of_change_take_nothing_out_of_answers(embedder, old, new
         ("Ana drives a blue Volvo", "Ana sold the Volvo"),
         ("User has a dog called Rex", "Rex, User's dog, died in spring"),
         ("User is engaged to Tom", "User and Tom broke up"),
-        ("Ana is a vegetarian", "Ana eats meat again"),
+        ("Ana is a vegetarian.", "Ana eats meat again."),
         ("User lives in Porto.", "User has settled in Ghent."),
         ("User's knee hurts.", "User's knee has healed."),
         ("User's beagle Sarge naps by the coop.", "User buried Sarge in September."),

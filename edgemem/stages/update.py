@@ -56,7 +56,7 @@ EXPERT_SCHEMA: dict[str, Any] = {
 
 COMPARED = 0.4  # cosine from which an expert is asked; it knows changes that share no word
 SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
-READ_SURE = 0.92  # the same of the encoder's expert (bench/LOG.md, 2026-11-26)
+READ_SURE = 0.9  # the same of the encoder's expert (bench/LOG.md, 2026-11-26)
 _SHOWN = 4  # of a fact's memories, nearest first
 
 
