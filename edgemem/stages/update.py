@@ -207,8 +207,8 @@ def _read(encoder: Encoder, fact: str, candidates: Sequence[Candidate], number: 
     for candidate, old in _comparable(new, candidates):
         found = chances(encoder, candidate.text, fact)
         event = max(EVENTS, key=lambda e: found[e])
-        if found["DELETE"] >= READ_SURE or event in ("NONE", "UPDATE"):
-            event = "DELETE" if found["DELETE"] >= READ_SURE else event
-            if _keeps(event, old, new):
-                return Op(event, number, candidate.id, "model")
+        if event == "ADD" or (event == "DELETE" and found[event] < READ_SURE):
+            continue
+        if _keeps(event, old, new):
+            return Op(event, number, candidate.id, "model")
     return Op("ADD", number, None, "model")
