@@ -8,6 +8,7 @@ import pytest
 from edgemem.runtime.encoder import Encoder
 from edgemem.stages import update
 
+pytest.importorskip("torch", reason="needs edgemem-runtime[train]")
 pytestmark = pytest.mark.train
 PAIRS = [
     ("Ana lives in Oslo.", "Ana moved to Bergen."),

@@ -150,7 +150,7 @@ def test_the_timeline_shows_from_when_until_when_and_what_came_after(
 
 def test_a_name_shows_its_picture_and_what_is_told_of_it_and_leads_on(page: Page) -> None:
     page.one("nav a[href='#/graph']").click()
-    page.told("5 names.")
+    page.told("6 names.")  # Ana, Oslo, Bergen, the harbour, Tom, and what Tom is
     page.tab_to("a.card", "Ana")
     page.press(Keys.ENTER)
     page.until(lambda: page.one("#detail h2").text == "Ana")

@@ -17,6 +17,7 @@ from edgemem.errors import ModelNotFound
 from edgemem.retrieval.index import CROSSOVER
 from edgemem.runtime import experts, models, tune
 from edgemem.runtime.embedder import embedder_bytes
+from edgemem.runtime.encoder import encoder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
 from edgemem.runtime.image_embedder import image_embedder_bytes
 from edgemem.runtime.tokens import MODEL, token_embedder_bytes
@@ -61,7 +62,7 @@ def predict(
 ) -> Callable[[Choice], dict[str, int]]:
     """Bytes of each part under a choice; as `plan`. A model that is not there takes nothing."""
     of_engine: Callable[[Choice], dict[str, int]] = lambda choice: {}  # noqa: E731
-    adapters = embedder = tokens = looks = 0
+    adapters = embedder = encoder = tokens = looks = 0
     with suppress(ModelNotFound):
         if engine is not None:
             loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
@@ -77,6 +78,8 @@ def predict(
             adapters = _adapter_bytes(settings.experts, file)
     with suppress(ModelNotFound):
         embedder = embedder_bytes(models.find(settings.embedder))
+        if settings.embedder == models.DEFAULT_EMBEDDER:
+            encoder = encoder_bytes(models.find(settings.embedder))
     with suppress(ModelNotFound):
         if settings.image_embedder != NO_MODEL:
             looks = image_embedder_bytes(settings.image_embedder)
@@ -89,6 +92,7 @@ def predict(
             **of_engine(choice),
             "adapters": adapters,
             "embedder": embedder,
+            "encoder": encoder,
             "token_embedder": tokens if choice.careful else 0,
             "image_embedder": looks,
             "index": index_bytes(counts["vectors"], dim or DIM, choice.vectors),

@@ -174,13 +174,13 @@ class Parts:
         return embedder
 
     def encoder(self) -> Encoder | None:
-        """What reads facts, whatever the embedder is; None where the bundled one is not installed.
-
-        Raises ModelError if its file is damaged.
+        """What reads facts, whatever the embedder is; None where the bundled one is not installed,
+        and beside another under a memory limit. Raises ModelError if its file is damaged.
         """
         with self._lock:
             self.require_open()
-            if self._encoder is None:
+            admitted = self.plan is None or self.plan.parts_bytes["encoder"]
+            if self._encoder is None and admitted:
                 with suppress(ModelNotFound):
                     self._encoder = Encoder.load()
             return self._encoder

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +91,14 @@ class Embedder:
         model_file = models.find(name)
         digest = models.sha256_of(model_file)
         known = models.manifest().get(os.fspath(name))
+        own_tokenizer = model_file.parent / "tokenizer.json"
         if known is not None:
             _check_digest(known, model_file, digest)
-            tokenizer_file = bundled_file(known.tokenizer or DEFAULT_TOKENIZER)
+            tokenizer = bundled_tokenizer(known.tokenizer or DEFAULT_TOKENIZER)
+        elif own_tokenizer.is_file():
+            tokenizer = _load_tokenizer(own_tokenizer)
         else:
-            tokenizer_file = model_file.parent / "tokenizer.json"
-            if not tokenizer_file.is_file():
-                tokenizer_file = bundled_file(DEFAULT_TOKENIZER)
-        tokenizer = _load_tokenizer(tokenizer_file)
+            tokenizer = bundled_tokenizer()
         session = _load_session(model_file, n_threads)
         label = known.name if known is not None else model_file.stem
         give_back()
@@ -283,9 +284,11 @@ def _check_digest(known: models.ModelEntry, file: Path, digest: str) -> None:
         )
 
 
-def bundled_tokenizer() -> Any:
-    """MiniLM's, a `tokenizers.Tokenizer` that neither cuts nor pads. Raises as `Embedder.load`."""
-    return _read_tokenizer(bundled_file(DEFAULT_TOKENIZER))
+@cache
+def bundled_tokenizer(name: str = DEFAULT_TOKENIZER) -> Any:
+    """One of the manifest, a `tokenizers.Tokenizer` that neither cuts nor pads; kept for the
+    process, for it takes 12 MB. Raises as `Embedder.load`."""
+    return _load_tokenizer(bundled_file(name))
 
 
 def bundled_file(name: str) -> Path:

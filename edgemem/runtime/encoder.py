@@ -13,6 +13,7 @@ stages/update.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from edgemem.runtime import models
 from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
 from edgemem.runtime.onnxfile import Matrix, parameters
 
-__all__ = ["HEADS", "LAYERS", "PRODUCTS", "Encoder", "Expert", "States"]
+__all__ = ["HEADS", "LAYERS", "PRODUCTS", "Encoder", "Expert", "States", "encoder_bytes"]
 
 Floats = NDArray[np.float32]
 Expert = Mapping[str, Floats]
@@ -40,6 +41,7 @@ PRODUCTS = {
     "down": "output.dense",
 }
 """The products of a layer, as experts and as the embedder's file name them."""
+EXPERTS_BYTES = 10_000_000
 _EPS = 1e-12
 
 
@@ -130,6 +132,11 @@ class Encoder:
         found = self._weights[name]
         assert not isinstance(found, Matrix)
         return found
+
+
+def encoder_bytes(file: Path) -> int:
+    """Of the embedder's mapped file, once more, and the experts as floats."""
+    return file.stat().st_size + EXPERTS_BYTES
 
 
 def _gelu(x: Floats) -> Floats:
