@@ -106,6 +106,20 @@ class Encoder(nn.Module):
         }
 
 
+def learn(
+    model: nn.Module,
+    loss: Tensor,
+    optimize: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LRScheduler,
+) -> None:
+    """One step against a batch's loss."""
+    optimize.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimize.step()
+    schedule.step()
+
+
 def half(x: Tensor) -> NDArray[np.float16]:
     """As it is stored."""
     made: NDArray[np.float16] = x.detach().numpy().astype(np.float16)

@@ -50,7 +50,7 @@ def test_a_pair_is_judged_as_it_was_learned(monkeypatch):
     net, encoder = Net().eval(), Encoder.load()
     rounded(net)
     kept = {name: x.astype(np.float32) for name, x in net.exported().items()}
-    monkeypatch.setattr(update, "_weights", lambda: kept)
+    monkeypatch.setattr(update, "expert", lambda _: kept)
     with torch.no_grad():
         wanted = net([encoder.encode(*pair) for pair in PAIRS]).softmax(-1).numpy()
     for pair, chances in zip(PAIRS, wanted, strict=True):

@@ -116,6 +116,16 @@ def test_no_relation_that_fits_gives_nothing() -> None:
     assert subgraph([], "a", {}, len, 100).to_dict()["nodes"] == []
 
 
+def test_where_one_fits_it_is_the_relation_that_is_asked_for() -> None:
+    told = [relation("a", "b"), relation("c", "d", "works_at"), relation("e", "f")]
+
+    def count(text: str) -> int:
+        return len(text.split())
+
+    found = subgraph(told, "Who is paid where?", {"works_at": 0.9}, count, 14)
+    assert found.edges == (told[1],)
+
+
 def test_evidence_is_written_as_the_paper_does_and_every_line_is_stored(memory: Memory) -> None:
     found = memory.evidence("Where does my brother live?", user_id="ana", budget=60)
     assert found.text.splitlines()[:3] == ["[EVIDENCE_SUBGRAPH]", "<NODES>", "N1: User"]

@@ -9,15 +9,11 @@ Knows a question as text; knows no relations.
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
-
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemem.graph.reader import LABELS
 from edgemem.results import Label
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.encoder import Encoder, expert
 
 __all__ = ["asked"]
 
@@ -25,14 +21,9 @@ __all__ = ["asked"]
 def asked(question: str, encoder: Encoder | None) -> dict[Label, float]:
     """How probable it is that a question asks for relations of each label; nothing of a question of
     more than 256 tokens, and without an encoder."""
-    read = None if encoder is None else encoder.read(_weights(), question)
+    weights = expert("questions")
+    read = None if encoder is None else encoder.read(weights, question)
     if read is None:
         return {}
-    logits = read.layers[-1].mean(axis=0) @ _weights()["label.w"] + _weights()["label.b"]
+    logits = read.layers[-1].mean(axis=0) @ weights["label.w"] + weights["label.b"]
     return dict(zip(LABELS, (1 / (1 + np.exp(-logits))).tolist(), strict=True))
-
-
-@cache
-def _weights() -> dict[str, NDArray[np.float32]]:
-    with files("edgemem").joinpath("data/questions.npz").open("rb") as file:
-        return {name: w.astype(np.float32) for name, w in np.load(file).items()}

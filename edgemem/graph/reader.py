@@ -11,8 +11,6 @@ Knows one fact as text; knows no store.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from itertools import permutations
 from typing import NamedTuple, get_args
 
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgemem.language import asks, content_words, denied, nicknames, without_pronoun, word_spans
 from edgemem.results import Entity, EntityType, Label, Triple
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.encoder import Encoder, expert
 
 __all__ = ["DISTANCES", "LABELS", "LAYERS", "LONGEST", "TYPES", "Read", "ends", "pooling", "runs"]
 __all__ += ["shapes", "triples"]
@@ -55,12 +53,6 @@ class Read(NamedTuple):
     sure: float
 
 
-@cache
-def _weights() -> dict[str, Floats]:
-    with files("edgemem").joinpath("data/relations.npz").open("rb") as file:
-        return {name: w.astype(np.float32) for name, w in np.load(file).items()}
-
-
 def triples(fact: str, encoder: Encoder) -> list[Triple]:
     """What a fact says, in its order. A question and a long text say nothing, what is denied is
     only disliked, and "her aunt" is left out unless it was read whose she is.
@@ -68,7 +60,7 @@ def triples(fact: str, encoder: Encoder) -> list[Triple]:
     words = word_spans(fact)
     if asks(fact) or not 1 < len(words) <= _WORDS:
         return []
-    if (read := encoder.read(_weights(), fact)) is None:
+    if (read := encoder.read(expert("relations"), fact)) is None:
         return []
     seen = pooling(words, read.offsets) @ np.concatenate(read.layers[LAYERS], axis=-1)
     seen = np.concatenate([seen, shapes(fact, words)], axis=1)
@@ -156,7 +148,7 @@ def ends(sources: Sequence[Run], targets: Sequence[Run]) -> tuple[NDArray[np.int
 
 def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
     """The relations that are likelier than not to be told, the likeliest first."""
-    w = _weights()
+    w = expert("relations")
     x = seen @ w["in.w"] + w["in.b"]
     x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
     x = x * w["norm.w"] + w["norm.b"]

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
@@ -76,10 +76,8 @@ def one_blas_thread() -> Iterator[None]:
     same work took ten times the processor time with them. Safe from several threads: the last one
     to leave puts back what there was.
     """
-    from threadpoolctl import threadpool_limits  # late: few processes need it
-
     with _limiting:
-        limit = _limits[0] if _limits else threadpool_limits(limits=1, user_api="blas")
+        limit = _limits[0] if _limits else _blas().limit(limits=1, user_api="blas")
         _limits.append(limit)
     try:
         yield
@@ -88,6 +86,14 @@ def one_blas_thread() -> Iterator[None]:
             last = _limits.pop()
             if not _limits:
                 last.restore_original_limits()
+
+
+@cache
+def _blas() -> Any:
+    """The libraries whose threads can be limited; to look for them takes 1 ms."""
+    from threadpoolctl import ThreadpoolController  # late: few processes need it
+
+    return ThreadpoolController()
 
 
 _limiting = threading.Lock()

@@ -13,6 +13,8 @@ stages/update.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +27,12 @@ from edgemem.runtime import models
 from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
 from edgemem.runtime.onnxfile import Matrix, parameters
 
-__all__ = ["HEADS", "LAYERS", "PRODUCTS", "Encoder", "Expert", "States", "encoder_bytes"]
+__all__ = ["HEADS", "LAYERS", "PRODUCTS", "Encoder", "Expert", "States", "encoder_bytes", "expert"]
 
 Floats = NDArray[np.float32]
 Expert = Mapping[str, Floats]
-"""`0.q.a` is (dim, r) and `0.q.b` (r, n): what is added to the first layer's queries."""
+"""`0.q.a` is (dim, r) and `0.q.b` (r, n): what is added to the first layer's queries. Beside them
+the weights of the nets over the states, which the job names."""
 
 LAYERS, HEADS = 6, 12
 PRODUCTS = {
@@ -132,6 +135,13 @@ class Encoder:
         found = self._weights[name]
         assert not isinstance(found, Matrix)
         return found
+
+
+@cache
+def expert(name: str) -> Expert:
+    """One that ships, of edgemem/data."""
+    with files("edgemem").joinpath(f"data/{name}.npz").open("rb") as file:
+        return {key: w.astype(np.float32) for key, w in np.load(file).items()}
 
 
 def encoder_bytes(file: Path) -> int:

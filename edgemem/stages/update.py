@@ -14,19 +14,17 @@ Knows facts and memories as text and similarity; knows nothing of the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemem.errors import ContextOverflow
 from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.encoder import Encoder, expert
 from edgemem.runtime.engine import Engine
 
 __all__ = [
@@ -58,6 +56,8 @@ COMPARED = 0.4  # cosine from which an expert is asked; it knows changes that sh
 SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
 READ_SURE = 0.9  # the same of the encoder's expert (bench/LOG.md, 2026-11-26)
 _SHOWN = 4  # of a fact's memories, nearest first
+
+_Judge = Callable[[str, str], Event]  # of a memory and a fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,13 @@ def decide(
     candidates: for each fact its nearest memories (s = 10 in Mem0). What the rule leaves open is
     added if there is neither an expert nor an encoder, or if the two do not fit its window.
     """
+    judge = _judge(engine, encoder)
     ops = []
     for i, (fact, near) in enumerate(zip(facts, candidates, strict=True)):
         near = sorted(near, key=lambda c: -c.similarity)
         op = rule(fact, near, i)
-        if op is None and engine is not None:
-            op = _ask(engine, fact, near, i)
-        if op is None and encoder is not None:
-            op = _read(encoder, fact, near, i)
+        if op is None and judge is not None:
+            op = _compared(judge, fact, near, i)
         ops.append(op or Op("ADD", i, None, "rule"))
     return ops
 
@@ -148,40 +147,46 @@ def _keeps(event: Event, old: Statement, new: Statement) -> bool:
     return True
 
 
-# -- the expert ------------------------------------------------------------------------------
+# -- the experts -----------------------------------------------------------------------------
 
 
-def _ask(engine: Engine, fact: str, candidates: Sequence[Candidate], number: int) -> Op | None:
-    """Let an expert compare a fact with its memories one by one, nearest first.
-
-    None without an expert. It is shown its answer up to the event, whose first token tells it:
-    six steps fewer than an answer forced into its schema.
-    """
-    if not engine.expert("update"):
-        return None
+def _compared(judge: _Judge, fact: str, candidates: Sequence[Candidate], number: int) -> Op:
+    """Compare a fact with its memories one by one, nearest first."""
     new = Statement.of(fact)
     for candidate, old in _comparable(new, candidates):
-        prompt = expert_prompt(fact, candidate.text) + _TO_EVENT
-        try:
-            answer = engine.generate(
-                prompt, max_tokens=1, fork=("DELETE", "ADD", SURE), stage="update"
-            )
-        except ContextOverflow:
-            continue
-        begun = answer.text or "ADD"
-        event: Event = next((e for e in EVENTS if e.startswith(begun)), "ADD")
+        event = judge(candidate.text, fact)
         if event != "ADD" and _keeps(event, old, new):
             return Op(event, number, candidate.id, "model")
     return Op("ADD", number, None, "model")
 
 
-# -- the encoder's expert --------------------------------------------------------------------
+def _judge(engine: Engine | None, encoder: Encoder | None) -> _Judge | None:
+    """The expert that is asked: the language model's, the encoder's, or none."""
+    if engine is not None and engine.expert("update"):
+        return partial(_asked, engine)
+    return None if encoder is None else partial(_read, encoder)
 
 
-@cache
-def _weights() -> dict[str, NDArray[np.float32]]:
-    with files("edgemem").joinpath("data/updates.npz").open("rb") as file:
-        return {name: w.astype(np.float32) for name, w in np.load(file).items()}
+def _asked(engine: Engine, memory: str, fact: str) -> Event:
+    """The language model's answer; ADD if the two do not fit its window.
+
+    It is shown its answer up to the event, whose first token tells it: six steps fewer than an
+    answer forced into its schema.
+    """
+    prompt = expert_prompt(fact, memory) + _TO_EVENT
+    try:
+        answer = engine.generate(prompt, max_tokens=1, fork=("DELETE", "ADD", SURE), stage="update")
+    except ContextOverflow:
+        return "ADD"
+    begun = answer.text or "ADD"
+    return next((e for e in EVENTS if e.startswith(begun)), "ADD")
+
+
+def _read(encoder: Encoder, memory: str, fact: str) -> Event:
+    """The encoder's likeliest event, of which a DELETE must be sure."""
+    found = chances(encoder, memory, fact)
+    event = max(EVENTS, key=lambda e: found[e])
+    return "ADD" if event == "DELETE" and found[event] < READ_SURE else event
 
 
 def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
@@ -190,25 +195,13 @@ def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
 
     A net reads the last state of the first mark and the means over either text.
     """
-    read = encoder.read(_weights(), memory, fact)
+    w = expert("updates")
+    read = encoder.read(w, memory, fact)
     if read is None:
         return {"ADD": 1.0, "UPDATE": 0.0, "DELETE": 0.0, "NONE": 0.0}
-    last, w = read.layers[-1], _weights()
+    last = read.layers[-1]
     means = [last[read.text == which].mean(axis=0) for which in (0, 1)]
     hidden = np.concatenate([last[0], *means]) @ w["hidden.w"] + w["hidden.b"]
     logits = np.maximum(hidden, 0) @ w["event.w"] + w["event.b"]
     shares = np.exp(logits - logits.max())
     return dict(zip(EVENTS, (shares / shares.sum()).tolist(), strict=True))
-
-
-def _read(encoder: Encoder, fact: str, candidates: Sequence[Candidate], number: int) -> Op:
-    """Compare a fact with its memories one by one, nearest first."""
-    new = Statement.of(fact)
-    for candidate, old in _comparable(new, candidates):
-        found = chances(encoder, candidate.text, fact)
-        event = max(EVENTS, key=lambda e: found[e])
-        if event == "ADD" or (event == "DELETE" and found[event] < READ_SURE):
-            continue
-        if _keeps(event, old, new):
-            return Op(event, number, candidate.id, "model")
-    return Op("ADD", number, None, "model")
