@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, get_args
 
@@ -56,6 +57,7 @@ __all__ = [
 
 _MAX_ANSWER_WORDS = 20  # a longer one explains itself
 _GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
+_UNDATED, _LATEST_DAYS = 0.3, 60  # of the questions; how long after the conversation
 _SHOWN = (3, 7)  # turns that a question is shown
 _WRITES_ALL = 4_000_000_000  # parameters of a model whose answers stand alone
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
@@ -204,9 +206,19 @@ def _generation(memory: Memory, talk: Annotated, rng: random.Random) -> Iterator
         if question.answer is not None and len(question.answer.split()) > _MAX_ANSWER_WORDS:
             continue
         shown = _shown(memory, talk.id, question, rng)
-        prompt = generation.expert_prompt(question.text, shown, "User")
+        asked_at = _asked_at(talk, rng)
+        prompt = generation.expert_prompt(question.text, shown, "User", asked_at=asked_at)
         target = generation.expert_target(question.answer)
         yield Example("generation", prompt, target, talk.id, question.category)
+
+
+def _asked_at(talk: Annotated, rng: random.Random) -> str | None:
+    """A time after the conversation; of some questions none."""
+    last = talk.messages[-1].get("timestamp") if talk.messages else None
+    if last is None or rng.random() < _UNDATED:
+        return None
+    asked = datetime.fromisoformat(str(last)) + timedelta(days=rng.randint(1, _LATEST_DAYS))
+    return asked.isoformat()
 
 
 def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) -> Example:

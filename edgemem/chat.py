@@ -222,7 +222,7 @@ class Chat:
             wanted = replace(wanted, wants="recall")
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
-        refused = not pixels and self._refused(text, hits, wanted, way)
+        refused = not pixels and self._refused(text, said_at, hits, wanted, way)
         evidence = () if refused or pixels else self._evidence(text, hits, wanted, way)
         context = shown or sources(evidence)
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
@@ -379,7 +379,9 @@ class Chat:
             return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
-    def _refused(self, text: str, hits: SearchResults, wanted: Intent, way: Way) -> bool:
+    def _refused(
+        self, text: str, said_at: str, hits: SearchResults, wanted: Intent, way: Way
+    ) -> bool:
         """Whether a question is about what neither a memory nor this conversation tells.
 
         A model that talks well may still answer such a question with whatever it is shown, so an
@@ -392,7 +394,7 @@ class Chat:
         try:
             if (judge := self._answers()) is None:
                 return False
-            answer = "".join(self._short_answer(judge, text, self._told(text, hits)))
+            answer = "".join(self._short_answer(judge, text, said_at, self._told(text, hits)))
         except ModelError:
             return False
         return answer == generation.NOTHING_FOUND
@@ -430,6 +432,7 @@ class Chat:
         self,
         engine: Engine,
         text: str,
+        said_at: str,
         evidence: Sequence[Evidence],
         unknown: str = generation.NOTHING_FOUND,
     ) -> Stream:
@@ -438,8 +441,9 @@ class Chat:
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
         return generation.answer(
-            engine, text, evidence, speaker="User", before=before, unknown=unknown
-        )
+            engine, text, evidence, speaker="User", before=before, asked_at=said_at,
+            unknown=unknown,
+        )  # fmt: skip
 
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
@@ -450,7 +454,10 @@ class Chat:
         if asked.intent.wants == "recall":
             reads = self._answers() if asked.way == "answer" else None
             reader = reads or self.engine
-            return self._short_answer(reader, asked.text, asked.evidence, asked.unknown), turn
+            stream = self._short_answer(
+                reader, asked.text, asked.said_at, asked.evidence, asked.unknown
+            )
+            return stream, turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
         return small_talk(self.engine, asked.text, past), turn
 

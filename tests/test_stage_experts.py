@@ -318,10 +318,10 @@ def test_a_bench_asks_for_an_event_as_the_stage_does():
 # -- answers -------------------------------------------------------------------------------------
 
 
-def answer(*pieces, question="Who barks?"):
+def answer(*pieces, question="Who barks?", **said):
     engine = Expert(*pieces)
     memories = [Evidence("I adopted Rex yesterday.", MAY_8, "Ana")]
-    return engine, generation.answer(engine, question, memories, speaker="Tom")
+    return engine, generation.answer(engine, question, memories, speaker="Tom", **said)
 
 
 def test_an_expert_is_shown_the_instruction_the_memories_and_the_question():
@@ -338,6 +338,13 @@ def test_an_expert_is_shown_the_instruction_the_memories_and_the_question():
     assert options["fork"] == (f" {NOT_KNOWN}", " Yes", generation.SURE)
     # What is kept in a file for other processes holds nothing that somebody said.
     assert engine.warmed == [("generation", f"{generation.EXPERT_PROMPT}\n\n")]
+
+
+def test_an_expert_is_shown_the_day_of_a_question():
+    """ "How long have I had him?" has no answer without it."""
+    engine, stream = answer(" Two days", asked_at="2023-05-09T08:00:00+00:00")
+    assert "".join(stream) == " Two days"
+    assert engine.calls[0][0].endswith("\nOn 9 May 2023, Tom asks: Who barks?\nAnswer:")
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_a_short_answer_is_learned_with_what_was_said_before_it(
     assert (first.stage, first.target, second.target) == ("generation", " nuts", f" {NOT_KNOWN}")
     assert 'User said: "I am allergic to nuts."' in first.prompt
     assert first.prompt.count("User asks") == 1
-    assert second.prompt.endswith("Answer: nuts\nUser asks: and joel\nAnswer:")
+    assert second.prompt.endswith("Answer: nuts\nOn 1 June 2024, User asks: and joel\nAnswer:")
 
 
 @pytest.mark.models

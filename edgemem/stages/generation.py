@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from edgemem.config import cache_dir
-from edgemem.language import same_word, words
+from edgemem.language import on_day, same_word, words
 from edgemem.results import Evidence
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import Options
@@ -84,17 +84,18 @@ def answer(
     *,
     speaker: str,
     before: tuple[str, str] | None = None,
+    asked_at: str | None = None,
     unknown: str = NOTHING_FOUND,
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
-    speaker: who asks. before: what was said before it in a conversation, and answered; an expert
-    is shown that. unknown: the answer where an expert finds that they do not tell. Memories that do
-    not fit the context window beside more relevant ones are left out. Raises ContextOverflow when
-    the question alone does not fit.
+    speaker: who asks. before: what was said before it in a conversation, and answered; asked_at:
+    ISO time of the question; an expert is shown both. unknown: the answer where an expert finds
+    that they do not tell. Memories that do not fit the context window beside more relevant ones are
+    left out. Raises ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
-    write = partial(expert_prompt, before=before) if expert else _prompt
+    write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     shown: list[Evidence] = []
     for memory in reversed(memories):
         prompt = write(question, [memory, *shown], speaker)
@@ -180,17 +181,20 @@ def expert_prompt(
     memories: Sequence[Evidence],
     speaker: str,
     before: tuple[str, str] | None = None,
+    asked_at: str | None = None,
 ) -> str:
     """What an expert reads. memories: the most relevant last; speaker: who asks. before: what was
-    said before in this conversation, and the answer: "and when?" asks about that."""
+    said before in this conversation, and the answer: "and when?" asks about that. asked_at: ISO
+    time of the question: "how long have I been here?" asks up to that day."""
     lines = "".join(f"{line(m)}\n" for m in memories)
     earlier = ""
     if before:
-        asked, answered = (" ".join(text.split()) for text in before)
+        said, answered = (" ".join(text.split()) for text in before)
         answered = answered[:_EARLIER_CHARS]
-        earlier = f"{speaker} asks: {asked[-_EARLIER_CHARS:]}\nAnswer: {answered}\n"
+        earlier = f"{speaker} asks: {said[-_EARLIER_CHARS:]}\nAnswer: {answered}\n"
     question = " ".join(question.split())
-    return f"{EXPERT_PROMPT}\n\n{lines}\n{earlier}{speaker} asks: {question}\nAnswer:"
+    asked = f"{on_day(asked_at)}{speaker} asks: {question}"
+    return f"{EXPERT_PROMPT}\n\n{lines}\n{earlier}{asked}\nAnswer:"
 
 
 def expert_target(answer: str | None) -> str:
