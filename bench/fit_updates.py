@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench import report
-from bench.lora import Encoder, batches, half, learn, optimizer, padded
+from bench.lora import Encoder, batches, half, learn, optimizer, padded, rectangle
 from corpus.readers import read_pairs
 from edgemem.runtime import encoder as runtime
 from edgemem.stages.update import EVENTS
@@ -58,9 +58,7 @@ class Net(nn.Module):
     def forward(self, tokens: Sequence[Any]) -> Tensor:
         ids, types, real = padded(tokens)
         x = self.encoder(ids, types, real)[-1]
-        marks = nn.utils.rnn.pad_sequence(
-            [torch.tensor(t.special_tokens_mask) for t in tokens], batch_first=True
-        )
+        marks = rectangle([t.special_tokens_mask for t in tokens])
         said = real & (marks == 0)
         means = [_mean(x, said & (types == which)) for which in (0, 1)]
         seen = torch.cat([x[:, 0], *means], -1)
@@ -80,7 +78,7 @@ class Net(nn.Module):
         """Take the weights of `exported`."""
 
         def take(parameter: Tensor, name: str) -> None:
-            parameter.copy_(torch.from_numpy(kept[name].astype(np.float32)))
+            parameter.copy_(torch.tensor(kept[name].astype(np.float32)))
 
         with torch.no_grad():
             for name, product in self.encoder.products.items():

@@ -23,6 +23,8 @@ from edgemem.runtime.onnxfile import Matrix, parameters
 RANK, DROPOUT = 16, 0.1
 DECAY = 0.01
 
+torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
+
 
 class _Product(nn.Module):
     """x W + b + (x A) B, of which A and B are learned."""
@@ -122,21 +124,25 @@ def learn(
 
 def half(x: Tensor) -> NDArray[np.float16]:
     """As it is stored."""
-    made: NDArray[np.float16] = x.detach().numpy().astype(np.float16)
+    made: NDArray[np.float16] = x.detach().cpu().numpy().astype(np.float16)
     return made
 
 
 def padded(tokens: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
     """A batch of `tokenizers.Encoding` as `Encoder` takes it."""
     ids, types, real = (
-        nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-        for rows in (
-            [t.ids for t in tokens],
-            [t.type_ids for t in tokens],
-            [t.attention_mask for t in tokens],
-        )
+        rectangle([getattr(t, name) for t in tokens])
+        for name in ("ids", "type_ids", "attention_mask")
     )
     return ids, types, real.bool()
+
+
+def rectangle(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Rows of unequal length, with zeros behind the shorter ones."""
+    made = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for row, to in zip(rows, made, strict=True):
+        to[: len(row)] = row
+    return torch.tensor(made)
 
 
 def batches(lengths: Sequence[int], size: int, draw: Any) -> Iterator[list[int]]:
@@ -168,4 +174,4 @@ def optimizer(
 def _tensor(value: Matrix | NDArray[np.float32]) -> Tensor:
     if isinstance(value, Matrix):
         value = value.int8.astype(np.float32) * value.scale
-    return torch.from_numpy(value)
+    return torch.tensor(value)
