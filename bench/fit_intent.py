@@ -43,7 +43,7 @@ EXTRA = 500
 FOLDS = 5
 EPOCHS, LR, WEIGHT_DECAY, BATCH = 60, 3e-3, 1e-2, 256
 WITHOUT_VECTOR = 0.2  # of the examples
-THRESHOLDS = (0.02, 0.03, 0.05, 0.1)
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2)
 _OF_KIND: dict[str, Want] = {
     "advice": "task",
     "write": "task",

@@ -51,7 +51,7 @@ WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 """The regression's classes. None: the message only tells something."""
 
 _TELLING = (None, "task")  # a task says what it is for, which may be news
-MAY_TELL = 0.03
+MAY_TELL = 0.1
 """How probable it must be that a message tells something for it to be remembered (bench/LOG.md)."""
 
 EXPERT_PROMPT = (
