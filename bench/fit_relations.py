@@ -142,7 +142,9 @@ def example(fact: str, triples: Sequence[Triple], encoder: runtime.Encoder) -> E
             pairs[a, b] = 1 + LABELS.index(t.label)
     others = [run for run in reader.runs(fact, words) if run not in entities]
     pooling, shapes = reader.pooling(words, tokens.offsets), reader.shapes(fact, words)
-    return Example(tokens, torch.tensor(pooling), torch.tensor(shapes), entities, pairs, others)
+    return Example(
+        tokens, torch.from_numpy(pooling), torch.from_numpy(shapes), entities, pairs, others
+    )
 
 
 def _places(fact: str, words: Sequence[tuple[int, int]], name: str) -> list[Run]:
@@ -206,7 +208,7 @@ class Nets(nn.Module):
         whole = _largest(x, real)
         hidden = (
             self.source(run)[a] + self.target(run)[b] + self.middle(middle)
-            + self.whole(whole)[fact] + self.apart(torch.tensor(apart))
+            + self.whole(whole)[fact] + self.apart(torch.from_numpy(apart))
         )  # fmt: skip
         logits: Tensor = self.label(self.drop(torch.relu(hidden)))
         return logits

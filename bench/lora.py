@@ -23,8 +23,6 @@ from edgemem.runtime.onnxfile import Matrix, parameters
 RANK, DROPOUT = 16, 0.1
 DECAY = 0.01
 
-torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
-
 
 class _Product(nn.Module):
     """x W + b + (x A) B, of which A and B are learned."""
@@ -106,6 +104,11 @@ class Encoder(nn.Module):
             for name, product in self.products.items()
             for side in "ab"
         }
+
+
+def use_gpu() -> None:
+    """Make every tensor of this process on a GPU, where there is one."""
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def learn(
