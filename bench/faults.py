@@ -38,6 +38,7 @@ import numpy as np
 
 from edgemem import Memory
 from edgemem.errors import EdgememError
+from edgemem.sync import pairing_code, sync
 
 SOURCE = Path(__file__).with_name("faults.c")
 OLD_STORE = Path(__file__).parent.parent / "tests" / "fixtures" / "store-v3.db"
@@ -88,6 +89,21 @@ def fill(folder: Path) -> None:
     with opened(folder / "other") as other:
         other.add([f"boat {number}" for number in range(60)], infer=False)
         other.export_jsonl(folder / "in.jsonl")
+    shutil.rmtree(folder / "other")
+
+
+def fill_synced(folder: Path) -> None:
+    """The same, and a folder in which another device has left news: an erase, an edit, more."""
+    fill(folder)
+    with opened(folder) as memory, opened(folder / "other") as other:
+        sync(memory, folder / "shared")
+        sync(other, folder / "shared", pairing_code(memory))
+        other.erase(_ids(other, f"{SECRET}0")[0])
+        other.update(_ids(other, "tea")[0], "coffee instead")
+        other.add([f"boat {number}" for number in range(6)], infer=False)
+        sync(other, folder / "shared")
+        memory.add("not yet told", infer=False)
+        _index(memory)
     shutil.rmtree(folder / "other")
 
 
@@ -148,6 +164,12 @@ def _migrate(folder: Path, ack: Ack) -> None:
     ack()
 
 
+def _sync(folder: Path, ack: Ack) -> None:
+    with opened(folder) as memory:
+        sync(memory, folder / "shared")
+        ack()
+
+
 def _save(folder: Path, ack: Ack) -> None:
     with opened(folder) as memory:
         memory.add("one more", infer=False)
@@ -157,7 +179,7 @@ def _save(folder: Path, ack: Ack) -> None:
 
 OPERATIONS: dict[str, Callable[[Path, Ack], None]] = {
     "add": _add, "update": _update, "delete": _delete, "erase": _erase, "import": _import,
-    "reindex": _reindex, "migrate": _migrate, "index save": _save,
+    "reindex": _reindex, "migrate": _migrate, "sync": _sync, "index save": _save,
 }  # fmt: skip
 
 
@@ -237,7 +259,7 @@ class Lab:
         if operation == "migrate":
             shutil.copy(OLD_STORE, before / "a.db")
         else:
-            fill(before)
+            (fill_synced if operation == "sync" else fill)(before)
         self.before[operation] = before
         states: list[Any] = []
         self.fresh(operation)
@@ -269,24 +291,24 @@ class Lab:
     def wrong(self, operation: str, acks: int) -> str | None:
         """What is wrong with the folder after so many acknowledged steps; None if nothing is."""
         states = self.states[operation]
-        if operation == "erase" and acks and (left := secrets(self.work, acks)):
+        erases = operation in ("erase", "sync")
+        if erases and acks and (left := secrets(self.work, acks)):
             return f"{left} in a file before it is opened"
         embedder = Words()
         with Memory(self.work / "a.db", embedder=embedder) as memory:  # type: ignore[arg-type]
-            if problems := memory.doctor(erased=operation == "erase")["problems"]:
+            if problems := memory.doctor(erased=erases)["problems"]:
                 return f"problems: {problems}"
             if operation == "reindex" and memory.store.meta("embedder_model") == "words@2":
                 embedder.__init__(16, "words@2")  # type: ignore[misc]
             if operation != "migrate" and not memory.search("tea"):
                 return "a search finds nothing"
         found = state(self.work)
-        if operation == "import" and found not in states:
-            with opened(self.work) as memory:
-                memory.import_jsonl(self.work / "in.jsonl")
+        if operation in ("import", "sync") and found not in states:  # they go on where they were
+            OPERATIONS[operation](self.work, lambda: None)
             found = state(self.work)
         if found not in states[acks : acks + 2]:
             return f"after {acks} acknowledged steps: {found}"
-        if operation == "erase" and (left := secrets(self.work, states.index(found))):
+        if erases and (left := secrets(self.work, states.index(found))):
             return f"{left} in a file"
         return None
 
@@ -451,7 +473,8 @@ def after_cut(
     before: Path, records: Sequence[tuple[str, str, int, bytes]], into: Path, rng: random.Random
 ) -> int:
     """Write the files that a power cut after these records may leave; the acknowledged steps."""
-    disk = {f"/{f.name}": _File(bytearray(f.read_bytes())) for f in before.iterdir()}
+    files = [file for file in before.rglob("*") if file.is_file()]
+    disk = {f"/{f.relative_to(before)}": _File(bytearray(f.read_bytes())) for f in files}
     names = dict(disk)  # as the running system sees them; `disk`: those that a cut leaves
     moves: list[tuple[str, str, _File | None]] = []
     acks = 0
@@ -472,10 +495,10 @@ def after_cut(
     for kind, path, offset, data in records:
         if kind == "a":
             acks += 1
-        elif kind == "s" and path == "":
-            settle(len(moves))
         elif kind == "s" and path in names:
             names[path].sync()
+        elif kind == "s" and (path == "" or any(name.startswith(f"{path}/") for name in names)):
+            settle(len(moves))  # a folder: the file system's journal keeps the order
         elif kind == "c" or (kind in "wt" and path not in names):
             move(path, _File())
         if kind == "r":
@@ -494,6 +517,7 @@ def after_cut(
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir()
     for path, file in disk.items():
+        (into / path[1:]).parent.mkdir(parents=True, exist_ok=True)
         (into / path[1:]).write_bytes(file.cut(rng))
     return acks
 
