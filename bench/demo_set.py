@@ -1,14 +1,16 @@
 """How many questions about invented conversations does the whole product answer right?
 
-    python -m bench.demo_set [FILE …] [--json OUT]
+    python -m bench.demo_set [FILE …] [--vault] [--json OUT]
 
 Plays each file (default: the demo's own and those in bench/conversations) as `edgemem demo` does:
 every pair through `Memory.add`, then the questions from a new process. One row for each file.
+--vault: the stores are encrypted.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -20,8 +22,11 @@ from rich.console import Console
 
 import edgemem
 from bench import report
+from bench.vault import PASSPHRASE
+from edgemem import Memory
 from edgemem.cli import demo
 from edgemem.pipeline.importers import read_demo
+from edgemem.vault import PASSPHRASE_VARIABLE, is_vault
 
 DEFAULT = [
     Path(edgemem.__file__).parent / "data" / "demo.json",
@@ -29,17 +34,22 @@ DEFAULT = [
 ]
 
 
-def play(file: Path, console: Console) -> dict[str, Any]:
+def play(file: Path, console: Console, *, vault: bool = False) -> dict[str, Any]:
     """The row of one conversation."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         store = str(Path(scratch) / "demo.db")
+        if vault:
+            os.environ[PASSPHRASE_VARIABLE] = PASSPHRASE  # for the process that answers
+            Memory(store, passphrase=PASSPHRASE).close()
         demo.play(read_demo(file), store, console)
         played = time.perf_counter()
         answers, answering = demo.answer_questions(str(file), store, console)
+        encrypted = is_vault(Path(store))
     ended = time.perf_counter()
     return {
         "file": file.name,
+        "vault": encrypted,
         "right": sum(a["right"] for a in answers),
         "of": len(answers),
         "seconds": round(ended - started, 1),
@@ -58,11 +68,13 @@ def _whole(megabytes: float | None) -> int | None:
     return None if megabytes is None else round(megabytes)
 
 
-def run(files: Sequence[Path], console: Console) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run(
+    files: Sequence[Path], console: Console, *, vault: bool = False
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows."""
     rows = []
     for file in files:
-        rows.append(play(file, console))
+        rows.append(play(file, console, vault=vault))
         row = rows[-1]
         sys.stderr.write(f"{file.name}: {row['right']} of {row['of']}, {row['seconds']} s\n")
     peaks = [
@@ -85,11 +97,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m bench.demo_set", description=__doc__.splitlines()[0]
     )
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="conversations")
+    parser.add_argument("--vault", action="store_true", help="encrypted stores")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     parser.add_argument("--show", action="store_true", help="show the conversations on stderr")
     options = parser.parse_args(argv)
     console = Console(stderr=True, quiet=not options.show, highlight=False, soft_wrap=True)
-    report.write(options.json, *run(options.files or DEFAULT, console))
+    report.write(options.json, *run(options.files or DEFAULT, console, vault=options.vault))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How often does a search find the turn that holds the answer? LoCoMo, no language model.
 
     python -m bench.locomo --data DIR --json OUT [--k 1 5 10 20] [--leave-one-out] [--ablation]
-        [--vectors float32|int8] [--retrieval fast|careful]
+        [--vectors float32|int8] [--retrieval fast|careful] [--vault]
     python -m bench.locomo --data DIR --json OUT --answer [--source turns|memories]
         [--experts NAME] [--sample N]
     … [--apart] [--ray ADDRESS]
@@ -10,7 +10,7 @@ Every turn of every conversation in DIR is stored as it is (`infer=False`), each
 its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
 evidence turn is among the first k; Recall@k: the share of evidence turns that are. Categories 1 to
 4 (multi-hop, temporal, open domain, single-hop); questions without usable evidence are left out and
-counted.
+counted. --vault: the store is encrypted.
 
 The weights of the product were set on LoCoMo's shared conversations among others. --leave-one-out
 also says what is found when each conversation's weights come from all the other ones, as
@@ -40,6 +40,7 @@ from rich.progress import track
 from bench import report
 from bench.fit_fusion import gather, hits, leave_one_out, remembering, without
 from bench.questions import CATEGORIES, evidence, ingest
+from bench.vault import PASSPHRASE
 from corpus.evaluate import together, together_summary
 from corpus.readers import read_locomo as read_annotated
 from edgemem import kernels
@@ -107,7 +108,9 @@ def score(part: dict[str, Any]) -> dict[str, Any]:
         files = [read_locomo(path) for path in paths]
         how = {key: part[key] for key in ("vectors", "retrieval")}
         settings = replace(load_settings(), **how)
-        with Memory(Path(scratch) / "locomo.db", settings=settings) as memory:
+        passphrase = PASSPHRASE if part["vault"] else None
+        store = Path(scratch) / "locomo.db"
+        with Memory(store, settings=settings, passphrase=passphrase) as memory:
             found: dict[str, Any] = {"seconds": ingest(memory, files), "rows": [], "left_out": 0}
             found["turns"] = memory.store.counts()["turns"]
             found["careful"] = memory.token_embedder is not None
@@ -137,6 +140,7 @@ def run(
     *,
     vectors: Dtype = "float32",
     retrieval: Literal["fast", "careful"] = "fast",
+    vault: bool = False,
     loo: bool = False,
     ablation: bool = False,
     apart: bool = False,
@@ -148,7 +152,7 @@ def run(
     if not paths:
         raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
     how: dict[str, Any] = {"vectors": vectors, "retrieval": retrieval}
-    parts = scored(paths, kept, apart=apart, ray=ray, ks=list(ks), **how)
+    parts = scored(paths, kept, apart=apart, ray=ray, ks=list(ks), vault=vault, **how)
     answers = [row for part in parts for row in part["rows"]]
     turns = sum(part["turns"] for part in parts)
     careful = parts[0]["careful"]
@@ -170,6 +174,7 @@ def run(
         "peak_rss_mb": max(part["peak_rss_mb"] for part in parts),
         "backend": kernels.backend,
         "vectors": vectors,
+        "vault": vault,
         "retrieval": "careful" if careful else "fast",
         "stores": len(parts),
     }
@@ -210,6 +215,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         default="fast",
         help="careful needs the extra colbert (%(default)s)",
     )
+    parser.add_argument("--vault", action="store_true", help="an encrypted store")
     parser.add_argument("--leave-one-out", action="store_true", help="weights from the others")
     parser.add_argument("--ablation", action="store_true", help="also without each feature")
     parser.add_argument("--answer", action="store_true", help="answer the questions, with a model")
@@ -241,6 +247,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ks,
         vectors=options.vectors,
         retrieval=options.retrieval,
+        vault=options.vault,
         loo=options.leave_one_out,
         ablation=options.ablation,
         kept=kept,
