@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from clikit import Run, invoke
+from familykit import write_family
 
 from edgemem import Memory, config
 from edgemem.pipeline import looking
@@ -80,6 +81,14 @@ def shipped() -> Iterator[Engine]:
 def small() -> Iterator[Engine]:
     """The same with the smallest window."""
     with Engine.load(n_ctx=256) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="session")
+def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A tiny Llama of random weights, for prompts of several batches."""
+    file = write_family(tmp_path_factory.mktemp("llama"), "llama")
+    with Engine.load(file, n_threads=1) as loaded:
         yield loaded
 
 

@@ -15,7 +15,7 @@ from edgemem.runtime.engine import Adapter, Engine
 pytestmark = pytest.mark.models
 
 STORY = "Once upon a time"
-LONG = "The Lisbon office opens at nine. " * 6
+LONG = "The Lisbon office opens at nine. " * 3
 
 
 @pytest.fixture(scope="module")
@@ -232,12 +232,12 @@ def test_interleaved_stages_adapters_and_prompts_give_cold_logits_to_the_bit(
     for name in ("two", "all"):
         engine.load_adapter(name, files[name])
     sets = [{}, {"one": 1.0}, {"one": 0.5}, {"two": 1.0}, {"one": 1.0, "two": 0.5}, {"all": 1.0}]
-    prompts = [LONG + "Ana", LONG + "Tom: yes", STORY, LONG[:90] + "Then", "1 2"]
+    prompts = [LONG + "Ana", LONG[:60] + "Then", STORY, "1 2"]
     cold = all_cold(engine, logits_seen, sets, prompts)
     assert len(set(cold.values())) == len(cold)
     chance = random.Random(5)
     bound, cached = dict.fromkeys(("a", "b", "c"), 0), 0
-    for _ in range(60):
+    for _ in range(40):
         stage, prompt = chance.choice("abc"), chance.choice(prompts)
         if chance.random() < 0.3:
             bound[stage] = chance.randrange(len(sets))
@@ -307,7 +307,7 @@ def test_activated_adapters_interleave_with_others_to_the_bit(
     for i, scales in enumerate(sets):
         engine.bind(str(i), scales)
     chance = random.Random(3)
-    for _ in range(40):
+    for _ in range(20):
         i, prompt = chance.randrange(len(sets)), chance.choice(prompts)
         assert first_logits(engine, logits_seen, str(i), prompt)[0] == cold[i, prompt]
 

@@ -24,7 +24,7 @@ from edgemem.images import picture
 from edgemem.language import en_dates, en_facts, undisguised
 from edgemem.runtime import generation
 
-KILLS = int(os.environ.get("EDGEMEM_ATTACKS", "3"))  # of each of eight operations
+KILLS = int(os.environ.get("EDGEMEM_ATTACKS", "23"))  # of each of nine operations
 needs_shim = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None,
     reason="the file layer that fails needs Linux and a C compiler",
@@ -39,19 +39,19 @@ def unhurt(rows: attacks.Rows) -> int:
 
 @needs_shim
 def test_killed_at_any_change_of_a_file_nothing_acknowledged_is_lost() -> None:
-    assert unhurt(faults.kills(KILLS)) == 8 * KILLS
+    assert unhurt(faults.kills(KILLS)) == 9 * KILLS
 
 
 @needs_shim
 def test_a_power_cut_leaves_what_was_acknowledged_and_no_byte_of_what_was_erased() -> None:
     """Backups and index files that an erase had removed came back: the folder was not synced."""
-    assert unhurt(faults.power(4 * KILLS, ("erase", "add"))) == 8 * KILLS
+    assert unhurt(faults.power(12, ("erase", "add"))) == 24
 
 
 @needs_shim
 def test_a_disk_that_fails_is_an_error_of_ours() -> None:
     """A migration's backup raised OSError where not even its rest could be removed."""
-    assert unhurt(faults.errors(2 * KILLS, ("migrate",))) == 3 * 2 * KILLS
+    assert unhurt(faults.errors(6, ("migrate",))) == 18
 
 
 def test_the_replay_of_a_log_ends_with_the_files_that_were_there(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def one_less(name):
 WRONG = {
     "no keys": replaced(keys=None),
     "keys that are no JSON": replaced(keys=np.frombuffer(b"[", np.uint8)),
-    "a key too many": replaced(keys=np.frombuffer(b'["ann", "bob"]', np.uint8)),
+    "a key too many": replaced(keys=np.frombuffer(b'["ann", "bob", "cid"]', np.uint8)),
     "a mean cut short": one_less("mean_0"),
     "a metric cut short": one_less("A_0"),
     "a count below 0": replaced(count_0=np.array(-1)),

@@ -14,7 +14,7 @@ from edgemem.runtime.engine import Engine
 
 pytestmark = pytest.mark.models
 
-HEAD = "The Lisbon office opens at nine. " * 6
+HEAD = "The Lisbon office opens at nine. " * 3
 PROMPT = HEAD + "Who opens it? Ana"
 
 
@@ -70,7 +70,7 @@ def test_another_process_reads_what_one_has_computed_to_the_bit(
         assert decoded == []
         logits_seen.clear()
         done = engine.generate(PROMPT, max_tokens=3, stage="a")
-        assert logits_seen == expected and done.cached_tokens > 40
+        assert logits_seen == expected and done.cached_tokens > 20
     assert len(list(tmp_path.glob("*.kv"))) == 1
 
 
