@@ -24,7 +24,7 @@ from edgemem.images import picture
 from edgemem.language import en_dates, en_facts, undisguised
 from edgemem.runtime import generation
 
-KILLS = int(os.environ.get("EDGEMEM_ATTACKS", "23"))  # of each of nine operations
+KILLS = 23  # of each of nine operations
 needs_shim = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None,
     reason="the file layer that fails needs Linux and a C compiler",
