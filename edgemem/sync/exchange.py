@@ -30,11 +30,11 @@ from edgemem.sync.pairing import OtherCode, seal, unseal
 
 __all__ = ["Directory", "Place", "Synced", "exchange", "is_name"]
 
-HEAD = "head"
+HEAD_FILE = "head"
 CHUNK_BYTES = 1 << 20  # of a file before it is compressed: what an erase has to write again
 SMALL_FILES = 64  # so many files below a quarter of a chunk become one
 OUTDATED_ROWS = 1000  # so many outdated ones may lie in files, and as many as there are rows
-_DEVICE, _FILE = re.compile(r"[0-9a-f]{16}"), re.compile(rf"{HEAD}|\d{{10}}\.changes")
+_DEVICE, _FILE = re.compile(r"[0-9a-f]{16}"), re.compile(rf"{HEAD_FILE}|\d{{10}}\.changes")
 
 
 def is_name(device: str, name: str) -> bool:
@@ -181,7 +181,7 @@ def exchange(
 
 
 def _read_head(place: Place, secret: bytes, device: str) -> dict[str, Any] | None:
-    data = unseal(secret, place.read(device, HEAD), f"{device}/{HEAD}")
+    data = unseal(secret, place.read(device, HEAD_FILE), f"{device}/{HEAD_FILE}")
     head: dict[str, Any] | None = None if data is None else json.loads(data)
     return head
 
@@ -376,10 +376,10 @@ def _publish(
         head["content"] = head["counter"] if changed or own is None else own["content"]
         head["erased"] = head["content"] if erased else (own or {"erased": 0})["erased"]
         text = json.dumps(head).encode()
-        place.write(me.device, HEAD, seal(me.secret, text, f"{me.device}/{HEAD}"))
+        place.write(me.device, HEAD_FILE, seal(me.secret, text, f"{me.device}/{HEAD_FILE}"))
         written = sum(kept[f"{number:010d}.changes"][0] for number in numbers)
         sent = {"sent": len(new), "sent_bytes": written + len(text)}
-    for name in here.keys() - head["files"].keys() - {HEAD}:
+    for name in here.keys() - head["files"].keys() - {HEAD_FILE}:
         place.delete(me.device, name)
     return head, sent
 
