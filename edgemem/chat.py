@@ -44,7 +44,7 @@ from edgemem.runtime.generation import Options
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
 from edgemem.stages.intent import Intent, intent
-from edgemem.stages.reply import converse, fitting, small_talk, system_text, turn_text
+from edgemem.stages.reply import acknowledge, converse, fitting, small_talk, system_text, turn_text
 
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
@@ -66,7 +66,7 @@ _OWN_WORDS_PARAMS = 1_000_000_000
 _HEEDS_PARAMS = 4_000_000_000
 """Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
-_TOLD = 0.1  # score from which a memory answers what may be a question of the world
+_TOLD = 0.05  # score from which a memory answers what may be a question of the world
 _CANDIDATES = 16
 _PAST_TURNS = 4
 _LEADING_CHARS = 400  # of what was said before, that a message is searched together with
@@ -458,6 +458,8 @@ class Chat:
                 reader, asked.text, asked.said_at, asked.evidence, asked.unknown
             )
             return stream, turn
+        if asked.intent.wants is None:
+            return acknowledge(self.engine, asked.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
         return small_talk(self.engine, asked.text, past), turn
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +21,13 @@ from edgemem.cloud import redact as redacting
 from edgemem.cloud.never import matches
 from edgemem.cloud.redact import find, redact
 from edgemem.compression import layout
+from edgemem.errors import InputError, StoreCorrupt
 from edgemem.images import picture
 from edgemem.language import en_dates, en_facts, undisguised
 from edgemem.runtime import generation
+from edgemem.runtime.gguf import check_header, read_header
+from edgemem.store.changes import _postings
+from edgemem.store.filters import compile_filters
 
 KILLS = 23  # of each of nine operations
 needs_shim = pytest.mark.skipif(
@@ -79,6 +85,30 @@ def test_the_replay_of_a_log_ends_with_the_files_that_were_there(tmp_path: Path)
 def test_damaged_files_and_calls_are_answered_or_refused() -> None:
     assert unhurt(attacks.files(10)) == 70
     assert unhurt(attacks.calls(15)) >= 30
+
+
+def test_a_header_with_a_text_beyond_any_file_is_damaged(tmp_path: Path) -> None:
+    """struct raised OverflowError (56 of 100,000 headers)."""
+    key = struct.pack("<Q1sIIQQ", 1, b"k", 9, 8, 1, 2**64 - 1)  # an array with a text of 2^64 - 1
+    file = tmp_path / "a.gguf"
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + key + b"\0" * 64)
+    check_header(file)  # llama.cpp refuses it itself
+    with pytest.raises(ValueError, match="ends in its header"):
+        read_header(file.read_bytes())
+
+
+@pytest.mark.parametrize("rowids", [[None], [1, 9, 4], [2, 2], ["x"]])
+def test_a_full_text_index_with_rowids_that_are_none_is_damaged(rowids: list[Any]) -> None:
+    """TypeError and IndexError (2 of 100,000 stores)."""
+    connection: Any = SimpleNamespace(execute=lambda _: [(rowid,) for rowid in rowids])
+    with pytest.raises(StoreCorrupt, match="full-text index"):
+        _postings(connection)
+
+
+def test_the_refusal_of_a_filter_can_be_printed() -> None:
+    with pytest.raises(InputError) as caught:
+        compile_filters({"t": {"\ud800": 1}})
+    assert str(caught.value).encode()
 
 
 def test_memories_make_nothing_leave_that_may_not() -> None:

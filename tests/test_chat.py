@@ -176,11 +176,11 @@ def test_remember_false_stores_nothing(chat, memory):
 
 def test_remember_false_still_goes_on_with_the_talk(chat, fake):
     say(chat, "My dog is called Rex.", remember=False)
-    say(chat, "He is asleep now.", remember=False)
+    say(chat, "What is the capital of Portugal?", remember=False)
     _, messages = fake.prompts[-1]
     said = [(m["role"], m["content"]) for m in messages if m["role"] != "system"]
     assert said == [
-        ("user", "My dog is called Rex."), ("assistant", ANSWER), ("user", "He is asleep now.")
+        ("user", "My dog is called Rex."), ("assistant", ANSWER), ("user", "What is the capital of Portugal?")
     ]  # fmt: skip
 
 
@@ -257,8 +257,11 @@ def test_stored_first_a_message_stays_when_the_answer_is_stopped_or_fails(chat, 
 
 def test_a_chat_may_go_on_from_what_was_said_elsewhere(memory, fake):
     said = Message("user", "I am tired.", "2024-05-01T10:00:00.000+00:00")
-    say(Chat(memory, turns=[said]), "Good night.")
-    assert [m["content"] for m in fake.prompts[0][1]][1:] == ["I am tired.", "Good night."]
+    say(Chat(memory, turns=[said]), "What is the capital of Portugal?")
+    assert [m["content"] for m in fake.prompts[0][1]][1:] == [
+        "I am tired.",
+        "What is the capital of Portugal?",
+    ]
 
 
 def test_a_question_about_a_month_is_answered_from_what_held_then(embedder):

@@ -92,7 +92,7 @@ def test_an_empty_list_says_whose_it_is(home: Path) -> None:
 
 def test_an_answer_cannot_steer_the_terminal(engine: FakeEngine) -> None:
     engine.pieces = ("\x1b[2J", "one\ttwo\nthree\x07")
-    assert chat(CHITCHAT).stdout == "\ufffd[2Jone\ttwo\nthree\ufffd\n"
+    assert chat("What is the capital of Portugal?").stdout == "\ufffd[2Jone\ttwo\nthree\ufffd\n"
 
 
 def test_why_shows_the_memories_of_the_last_answer_with_their_scores(home: Path) -> None:
@@ -159,11 +159,11 @@ def test_forget_shows_all_that_goes_asks_and_erases(home: Path) -> None:
 
 def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngine) -> None:
     lines = ("The password is xyzzy.", "I like the sea.", "/forget password", "1", "y")
-    result = chat("What is the password?", *lines, "/why", "Good evening to you!")
+    result = chat("What is the password?", *lines, "/why", "What is the capital of Portugal?")
     assert "Nothing has been answered yet." in result.stderr
     shown = [str(prompt) for stage, prompt in engine.prompts if stage == "reply"]
-    assert len(shown) == 1 and "I like the sea." in shown[0]
-    assert "password" not in shown[0] and "xyzzy" not in shown[0]
+    assert "I like the sea." in shown[-1]
+    assert not any("password" in each or "xyzzy" in each for each in shown)
 
 
 def test_numbers_of_a_list_count_no_more_after_an_erase(home: Path) -> None:

@@ -166,11 +166,11 @@ def test_ctrl_c_leaves_at_the_prompt_even_where_its_signal_is_ignored() -> None:
 def test_a_smaller_window_keeps_the_prompt_and_what_fits_of_the_status(home: Path) -> None:
     with Terminal(CHILD, "chat", EDGEMEM_MEMORY_LIMIT="1GB") as terminal:
         at_the_prompt(terminal, "0 memories | memory limit 1000 MB")
-        terminal.type("half a mess")
-        terminal.wait_until(lambda: terminal.current == f"{PROMPT}half a mess")
+        terminal.type("Our cat is bl")
+        terminal.wait_until(lambda: terminal.current == f"{PROMPT}Our cat is bl")
         terminal.resize(24, 8)
         terminal.wait_until(lambda: "0 memories" in terminal.lines)
-        terminal.type("age\r")
+        terminal.type("ack\r")
         terminal.wait_for("It is Tom.")
         terminal.wait_until(lambda: terminal.lines[-1] == "1 memory | 50 tokens/s")
         leave(terminal)

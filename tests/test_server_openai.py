@@ -77,7 +77,7 @@ def test_with_user_the_message_is_remembered_and_recalled_in_that_scope_alone(
 def test_what_was_said_before_in_the_request_is_shown_with_memory_too(
     server: Running, fake: FakeEngine
 ) -> None:
-    said = ["I am tired.", "Sleep well.", "Thank you."]
+    said = ["I am tired.", "Sleep well.", "What is the capital of Portugal?"]
     roles = ("user", "assistant", "user")
     messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
     ask(server, messages=messages, user="ana")

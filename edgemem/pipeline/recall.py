@@ -33,6 +33,7 @@ from edgemem.language import (
 )
 from edgemem.results import Evidence, Hit, Message, Query, Scope
 from edgemem.retrieval.search import RELEVANT, refresh
+from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
 
 if TYPE_CHECKING:
@@ -189,8 +190,11 @@ def known(
 
 
 def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidence, ...]:
-    """At most `most` turns of what a search finds, oldest first, but for what fits far less."""
-    return _oldest_first(evidence_of(memory, None, _within(hits, _OF_THE_BEST), most=most))
+    """At most `most` turns of what a search finds, oldest first, but for what fits far less, and
+    for what was asked for: a task is remembered for what it may tell."""
+    near = _within(hits, _OF_THE_BEST)
+    told = [h for h in near if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
+    return _oldest_first(evidence_of(memory, None, told, most=most))
 
 
 def bearing(

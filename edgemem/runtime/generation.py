@@ -152,7 +152,7 @@ class Request:
 class Stream:
     """The pieces of one answer as they are made; `.result` is set when they end."""
 
-    def __init__(self, pieces: Generator[str, None, Generation]) -> None:
+    def __init__(self, pieces: Generator[str, None, Generation | None]) -> None:
         self._pieces = pieces
         self.result: Generation | None = None
 

@@ -195,7 +195,7 @@ def _unpack(layout: str, data: Buffer, at: _Cursor) -> tuple[int, ...]:
     layout = "<" + layout
     try:
         found = struct.unpack_from(layout, data, at.position)
-    except struct.error as exc:
+    except (struct.error, OverflowError) as exc:  # a position beyond any file's
         raise ValueError(f"the file ends in its header, at byte {at.position}") from exc
     at.position += struct.calcsize(layout)
     return found

@@ -169,7 +169,7 @@ def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
         Path(file),
         n_ctx=2 * _TRIED,
         n_threads=1,
-        n_threads_batch=1,
+        n_threads_batch=min(2, machine.cores()),
         n_gpu_layers=n_gpu_layers,
         extra_buffers=extra_buffers,
     )

@@ -38,6 +38,7 @@ __all__ = [
     "expert_target",
     "features",
     "intent",
+    "only_asks",
     "shipped",
 ]
 
@@ -129,6 +130,13 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
         doubtful = recalls and wants == "general"
         tells = tells or said.startswith(TELLS) or wants in _TELLING
     return Intent(wants, tells, doubtful)
+
+
+def only_asks(embedder: Embedder, text: str) -> bool:
+    """Whether a message asks for something and by the regression hardly tells anything."""
+    logits = _logits(shipped(), embedder, text)
+    wants, _ = decided(logits[None])
+    return bool(WANTS[wants[0]] is not None and 1 / (1 + np.exp(-logits[-1])) < MAY_TELL)
 
 
 def decided(

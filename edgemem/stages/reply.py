@@ -11,17 +11,25 @@ A model that follows no instructions makes small talk here, without memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from datetime import date
 from itertools import groupby
 
-from edgemem.language import day_text
+from edgemem.language import day_text, sentence_starts
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
-from edgemem.runtime.generation import Options
+from edgemem.runtime.generation import Generation, Options
 from edgemem.stages.evidence import day_of, quotation
 
-__all__ = ["MAX_TOKENS", "converse", "fitting", "small_talk", "system_text", "turn_text"]
+__all__ = [
+    "MAX_TOKENS",
+    "acknowledge",
+    "converse",
+    "fitting",
+    "small_talk",
+    "system_text",
+    "turn_text",
+]
 
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
@@ -126,6 +134,29 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
     if isinstance(prompt, str):
         return engine.stream(prompt, max_tokens=_SMALL_TALK_TOKENS, stop=("\n",), stage="reply")
     return engine.stream(prompt, max_tokens=_SMALL_TALK_TOKENS, repeat_penalty=1.1, stage="reply")
+
+
+def acknowledge(engine: Engine, text: str) -> Stream:
+    """Reply to what is told, in a sentence. Raises ContextOverflow when `text` does not fit.
+
+    A small model invents from its second sentence on, and repeats what it said before.
+    """
+    return Stream(_first_sentence(small_talk(engine, text, ())))
+
+
+def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:
+    said = ""
+    try:
+        for piece in answer:
+            before, said = len(said), said + piece
+            if starts := sentence_starts(said.lstrip()):
+                end = len(said) - len(said.lstrip()) + starts[0]
+                yield said[before:end].rstrip()
+                break
+            yield piece
+    finally:
+        answer.close()
+    return answer.result
 
 
 def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:

@@ -277,9 +277,14 @@ def stored_postings(connection: sqlite3.Connection) -> StoredPostings:
 
 def _postings(connection: sqlite3.Connection) -> StoredPostings:
     rows = connection.execute("SELECT id FROM memories_fts_docsize ORDER BY id")
-    rowids = np.fromiter((row[0] for row in rows), np.int64)
+    try:
+        rowids = np.fromiter((row[0] for row in rows), np.int64)
+    except (TypeError, ValueError) as exc:
+        raise damaged("its full-text index has rowids that are no numbers") from exc
     if len(rowids) and not 0 < rowids[0] <= rowids[-1] <= MAX_ROWID:
         raise damaged(f"its full-text index has the rowids {rowids[0]} to {rowids[-1]}")
+    if (np.diff(rowids) <= 0).any():
+        raise damaged("its full-text index has rowids in no order")
     place = np.zeros(rowids[-1] + 1 if len(rowids) else 1, np.int32)  # from 1 on; 0: no memory
     place[rowids] = np.arange(1, len(rowids) + 1)
     terms: list[str] = []

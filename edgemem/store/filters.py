@@ -135,7 +135,7 @@ def _field(key: str, value: object) -> tuple[Where, int]:
             raise InputError(
                 f"filter {key!r} has the unknown operator {_show(operator)}; allowed are "
                 f"{', '.join(OPERATORS)} (and for nested metadata a dotted key, "
-                f"'{key}.{operator}')"
+                f"{f'{key}.{operator}'!r})"
             )
         if operator in ("in", "nin") and not _is_list(operand):
             raise _wrong(key, operator, operand, "a list")
