@@ -92,8 +92,9 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it at the door.
 
-    refused: a judge said that no memory tells it. unknown: what is said then. pixels: images that
-    it is about, for a model that sees them.
+    ended: the evidence with what no longer holds, where that is more. refused: a judge said that no
+    memory tells it. unknown: what is said then. pixels: images that it is about, for a model that
+    sees them.
     """
 
     text: str
@@ -101,6 +102,7 @@ class _Asked:
     way: Way
     intent: Intent
     evidence: tuple[Evidence, ...]
+    ended: tuple[Evidence, ...]
     options: Options
     refused: bool = False
     unknown: str = generation.NOTHING_FOUND
@@ -224,6 +226,8 @@ class Chat:
         shown, pixels = self._looked_at(images, hits, wanted)
         refused = not pixels and self._refused(text, said_at, hits, wanted, way)
         evidence = () if refused or pixels else self._evidence(text, hits, wanted, way)
+        short = evidence and way == "answer" and wanted.wants == "recall"
+        ended = self._told(text, hits, ended=True) if short else ()
         context = shown or sources(evidence)
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
@@ -232,7 +236,7 @@ class Chat:
             reply.changes = self._add(said, said_at, infer="later", images=images)
         unknown = self._unknown(hits)
         asked = _Asked(
-            text, said_at, way, wanted, evidence, options or {}, refused, unknown, pixels
+            text, said_at, way, wanted, evidence, ended, options or {}, refused, unknown, pixels
         )
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
@@ -316,7 +320,7 @@ class Chat:
                 pieces.append(fixed)
                 yield fixed
                 return
-            stream, turn = self._stream(asked, turn)
+            stream, turn = self._stream(reply, asked, turn)
             try:
                 for piece in stream:
                     piece = piece if pieces else piece.lstrip()
@@ -418,15 +422,34 @@ class Chat:
             return (), sight.given(images)
         return sight.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
-    def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
+    def _told(self, text: str, hits: SearchResults, *, ended: bool = False) -> tuple[Evidence, ...]:
         """What an expert answers from: what a search found, and what this conversation said that
-        memory does not hold."""
-        found = recall(self.memory, text, hits, most=self._shown or SHOWN_TURNS, whole=True)
+        memory does not hold. ended: also what no longer holds."""
+        most = self._shown or SHOWN_TURNS
+        found = recall(self.memory, text, hits, most=most, whole=True, ended=ended)
         said = [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
         known = {evidence.text for evidence in found}  # an app may have stored it
         # Before what a search found, for where the window is small the first are left out.
         told = [evidence for evidence in telling(said) if evidence.text not in known]
         return (*told[-SHOWN_TURNS:], *found)
+
+    def _from_memory(
+        self, reader: Engine, reply: Reply, asked: _Asked
+    ) -> Generator[str, None, Generation | None]:
+        """A short answer from what holds; where that does not tell it, from what held before, too:
+        "The technician Karim comes at 8" is over, and says who Karim is."""
+        text, said_at, unknown = asked.text, asked.said_at, asked.unknown
+        stream = self._short_answer(reader, text, said_at, asked.evidence, unknown)
+        if {e.text for e in asked.ended} <= {e.text for e in asked.evidence}:
+            yield from stream
+            return stream.result
+        answer = "".join(stream)
+        if answer == unknown:
+            reply.context = sources(asked.ended)
+            stream = self._short_answer(reader, text, said_at, asked.ended, unknown)
+            answer = "".join(stream)
+        yield answer
+        return stream.result
 
     def _short_answer(
         self,
@@ -445,7 +468,7 @@ class Chat:
             unknown=unknown,
         )  # fmt: skip
 
-    def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
+    def _stream(self, reply: Reply, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
         if asked.pixels:
             return sight.answer(self.engine, asked.text, asked.pixels), turn
@@ -454,10 +477,7 @@ class Chat:
         if asked.intent.wants == "recall":
             reads = self._answers() if asked.way == "answer" else None
             reader = reads or self.engine
-            stream = self._short_answer(
-                reader, asked.text, asked.said_at, asked.evidence, asked.unknown
-            )
-            return stream, turn
+            return Stream(self._from_memory(reader, reply, asked)), turn
         if asked.intent.wants is None:
             return acknowledge(self.engine, asked.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]

@@ -9,7 +9,7 @@ from memorykit import texts
 from edgemem.chat import Chat
 from edgemem.errors import InputError, ModelError
 from edgemem.memory import Memory
-from edgemem.results import Message, Scope
+from edgemem.results import Message, Scope, utc_now
 from edgemem.stages.generation import NOTHING_FOUND
 
 pytestmark = pytest.mark.models
@@ -174,13 +174,49 @@ def test_remember_false_stores_nothing(chat, memory):
     assert memory.store.counts() == before
 
 
+def test_what_is_told_is_acknowledged_in_a_sentence(chat, fake):
+    """A small model went on with what nobody had said."""
+    fake.pieces = ("Good", " for you!", " I like", " it too.")
+    assert say(chat, "My dog is called Rex.").text == "Good for you!"
+    fake.pieces = ("Good for you", "!")
+    reply = say(chat, "He is asleep now.")
+    assert reply.text == "Good for you!" and reply.generation is not None
+
+
+class Reads(FakeEngine):
+    """An expert for short answers that knows who Karim is where it is shown."""
+
+    def expert(self, stage):
+        return stage in ("generation", "update")
+
+    def stream(self, prompt, **how):
+        self.pieces = (" the technician",) if "technician Karim" in prompt else (" Not known",)
+        return super().stream(prompt, **how)
+
+
+def test_what_no_longer_holds_answers_what_nothing_else_tells(embedder):
+    """The oven is fixed, so "the technician Karim comes" was over, and nobody knew Karim."""
+    comes, fixed = "The technician Karim comes at eight.", "Karim fixed the oven."
+    engine = Reads(facts={comes: "the technician Karim comes at eight"})
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        said = [{"role": "user", "content": text} for text in (comes, fixed)]
+        changes = memory.add(said, user_id="default")
+        (fact,) = [change.id for change in changes if change.kind == "fact"]
+        with memory.store.transaction() as tx:
+            tx.invalidate(fact, utc_now())
+        reply = say(Chat(memory), "Who is Karim?")
+        assert reply.text == "the technician"
+        assert any("technician" in hit.memory for hit in reply.context)
+
+
 def test_remember_false_still_goes_on_with_the_talk(chat, fake):
     say(chat, "My dog is called Rex.", remember=False)
     say(chat, "What is the capital of Portugal?", remember=False)
     _, messages = fake.prompts[-1]
     said = [(m["role"], m["content"]) for m in messages if m["role"] != "system"]
     assert said == [
-        ("user", "My dog is called Rex."), ("assistant", ANSWER), ("user", "What is the capital of Portugal?")
+        ("user", "My dog is called Rex."), ("assistant", ANSWER),
+        ("user", "What is the capital of Portugal?"),
     ]  # fmt: skip
 
 

@@ -210,3 +210,11 @@ def test_the_sentences_near_to_the_question_are_shown(memory, said, most, expect
     if said is not None:
         tell(memory, said)
     assert sentences(shown(memory, "What is my cat called?", most=most)) == expected
+
+
+def test_an_overview_leaves_out_what_was_only_asked_for(memory):
+    for text in ("Our cat is called Wim.", "Write a short birthday invitation for Wim."):
+        tell(memory, text)
+    hits = memory.search("What do you know about Wim?", user_id="ana")
+    assert len(hits) == 2
+    assert sentences(overview(memory, hits, most=4)) == ["Our cat is called Wim."]

@@ -80,17 +80,23 @@ def asked_at(question: str, said_at: str) -> str | None:
 
 
 def recall(
-    memory: Memory, question: str, hits: Sequence[Hit], *, most: int, whole: bool = False
+    memory: Memory,
+    question: str,
+    hits: Sequence[Hit],
+    *,
+    most: int,
+    whole: bool = False,
+    ended: bool = False,
 ) -> tuple[Evidence, ...]:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. whole: whole turns, in the hits' order, relevant or not: an
     expert reads them, and says itself that they do not tell. Of an assistant's turn, which is long,
     the sentences nearest to the question. Left out: what only asks, and what has been contradicted
-    since (unless the question is about the past). The nearest sentence comes last, or the newest
-    when the question asks for now.
+    since (unless `ended`, or the question is about the past). The nearest sentence comes last, or
+    the newest when the question asks for now.
     """
-    found = evidence_of(memory, question, hits, assistants=True)
+    found = evidence_of(memory, None if ended else question, hits, assistants=True)
     if whole:
         found = [_shortened(memory, question, evidence) for evidence in found[:most]]
     else:
