@@ -92,9 +92,8 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it at the door.
 
-    ended: the evidence with what no longer holds, where that is more. refused: a judge said that no
-    memory tells it. unknown: what is said then. pixels: images that it is about, for a model that
-    sees them.
+    readings: of a short answer (`_readings`). refused: a judge said that no memory tells it.
+    unknown: what is said then. pixels: images that it is about, for a model that sees them.
     """
 
     text: str
@@ -102,7 +101,7 @@ class _Asked:
     way: Way
     intent: Intent
     evidence: tuple[Evidence, ...]
-    ended: tuple[Evidence, ...]
+    readings: Sequence[tuple[Evidence, ...]]
     options: Options
     refused: bool = False
     unknown: str = generation.NOTHING_FOUND
@@ -227,7 +226,7 @@ class Chat:
         refused = not pixels and self._refused(text, said_at, hits, wanted, way)
         evidence = () if refused or pixels else self._evidence(text, hits, wanted, way)
         short = evidence and way == "answer" and wanted.wants == "recall"
-        ended = self._told(text, hits, ended=True) if short else ()
+        readings = self._readings(text, hits) if short else [evidence]
         context = shown or sources(evidence)
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
@@ -236,7 +235,7 @@ class Chat:
             reply.changes = self._add(said, said_at, infer="later", images=images)
         unknown = self._unknown(hits)
         asked = _Asked(
-            text, said_at, way, wanted, evidence, ended, options or {}, refused, unknown, pixels
+            text, said_at, way, wanted, evidence, readings, options or {}, refused, unknown, pixels
         )
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
@@ -398,10 +397,13 @@ class Chat:
         try:
             if (judge := self._answers()) is None:
                 return False
-            answer = "".join(self._short_answer(judge, text, said_at, self._told(text, hits)))
+            answers = (
+                "".join(self._short_answer(judge, text, said_at, evidence))
+                for evidence in self._readings(text, hits)
+            )
+            return all(answer == generation.NOTHING_FOUND for answer in answers)
         except ModelError:
             return False
-        return answer == generation.NOTHING_FOUND
 
     def _unknown(self, hits: SearchResults) -> str:
         """What is said where no memory tells: if an image, or what was said with one, fits best,
@@ -433,22 +435,26 @@ class Chat:
         told = [evidence for evidence in telling(said) if evidence.text not in known]
         return (*told[-SHOWN_TURNS:], *found)
 
+    def _readings(self, text: str, hits: SearchResults) -> list[tuple[Evidence, ...]]:
+        """What a short answer is read from: what holds, and then also what is over, if there is
+        such: "the technician Karim comes at 8" is over, and says who Karim is."""
+        held, all_ = self._told(text, hits), self._told(text, hits, ended=True)
+        return [held, all_] if {e.text for e in all_} - {e.text for e in held} else [held]
+
     def _from_memory(
         self, reader: Engine, reply: Reply, asked: _Asked
     ) -> Generator[str, None, Generation | None]:
-        """A short answer from what holds; where that does not tell it, from what held before, too:
-        "The technician Karim comes at 8" is over, and says who Karim is."""
-        text, said_at, unknown = asked.text, asked.said_at, asked.unknown
-        stream = self._short_answer(reader, text, said_at, asked.evidence, unknown)
-        if {e.text for e in asked.ended} <= {e.text for e in asked.evidence}:
-            yield from stream
-            return stream.result
-        answer = "".join(stream)
-        if answer == unknown:
-            reply.context = sources(asked.ended)
-            stream = self._short_answer(reader, text, said_at, asked.ended, unknown)
-            answer = "".join(stream)
-        yield answer
+        """A short answer from the first reading that tells it."""
+        answer = partial(self._short_answer, reader, asked.text, asked.said_at)
+        *others, last = asked.readings
+        for evidence in others:
+            stream = answer(evidence, asked.unknown)
+            if (said := "".join(stream)) != asked.unknown:
+                yield said
+                return stream.result
+            reply.context = sources(last)
+        stream = answer(last, asked.unknown)
+        yield from stream
         return stream.result
 
     def _short_answer(
