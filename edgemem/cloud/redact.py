@@ -339,7 +339,7 @@ _LABEL = (
 _ASSIGNED = re.compile(
     rf"(?<![^\W_])(?P<label>{_LABEL})(?:[\"'\])]|"
     r"\s{1,9}+(?:for|of|to|on|at)\s{1,9}+[^\n:=.,;?!]{1,40}?)?"
-    r"(?!\B\w)\s{0,9}"
+    r"(?<!\s)(?!\B\w)\s{0,50}+"
     r"(?P<link>:=|=>|[:=]|\bis still\b|\bis now\b|\bis\b|\bwas\b|['’]s\b|\bused to be\b|"
     r"\bchanged to\b|\b(?:set|reset) to\b|\bare\b|->|–|-(?=\s))\s{0,9}(?:called\s{1,9})?"
     r"(?P<value>\"[^\"\n]{2,80}\"|'[^'\n]{2,80}'|“[^”\n]{2,80}”|`[^`\n]{2,80}`|[^\s,;]{2,200})",
