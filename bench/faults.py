@@ -57,7 +57,7 @@ class Words:
     def embed_query(self, text: str) -> Any:
         vector = np.full(self.dim, 1e-3, np.float32)
         for word in text.split():
-            vector[crc32(word.encode()) % self.dim] += 1
+            vector[crc32(word.encode("utf-8", "surrogatepass")) % self.dim] += 1
         return vector / np.linalg.norm(vector)
 
     def embed_chunks(self, texts: Sequence[str]) -> list[Any]:

@@ -109,6 +109,11 @@ def test_the_refusal_of_a_filter_can_be_printed() -> None:
     with pytest.raises(InputError) as caught:
         compile_filters({"t": {"\ud800": 1}})
     assert str(caught.value).encode()
+    deep: Any = 1
+    for _ in range(50_000):
+        deep = [deep]
+    with pytest.raises(InputError, match="too many others"):
+        compile_filters({"t": {"eq": deep}})
 
 
 def test_memories_make_nothing_leave_that_may_not() -> None:

@@ -325,5 +325,8 @@ def _wrong(key: str, operator: str, operand: object, allowed: str) -> InputError
 
 
 def _show(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} in which too many others lie"
     return text if len(text) <= 80 else text[:77] + "..."
