@@ -92,20 +92,24 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it at the door.
 
-    readings: of a short answer (`_readings`). refused: a judge said that no memory tells it.
-    unknown: what is said then. pixels: images that it is about, for a model that sees them.
+    readings: the memories that it is answered with; a short answer has a second try with others.
+    refused: a judge said that no memory tells it. unknown: what is said then. pixels: images that
+    it is about, for a model that sees them.
     """
 
     text: str
     said_at: str
     way: Way
     intent: Intent
-    evidence: tuple[Evidence, ...]
     readings: Sequence[tuple[Evidence, ...]]
     options: Options
     refused: bool = False
     unknown: str = generation.NOTHING_FOUND
     pixels: tuple[Pixels, ...] = ()
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        return self.readings[0]
 
     @property
     def nothing_known(self) -> bool:
@@ -224,10 +228,8 @@ class Chat:
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         refused = not pixels and self._refused(text, said_at, hits, wanted, way)
-        evidence = () if refused or pixels else self._evidence(text, hits, wanted, way)
-        short = evidence and way == "answer" and wanted.wants == "recall"
-        readings = self._readings(text, hits) if short else [evidence]
-        context = shown or sources(evidence)
+        readings = [()] if refused or pixels else self._readings(text, hits, wanted, way)
+        context = shown or sources(readings[0])
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
@@ -235,7 +237,7 @@ class Chat:
             reply.changes = self._add(said, said_at, infer="later", images=images)
         unknown = self._unknown(hits)
         asked = _Asked(
-            text, said_at, way, wanted, evidence, readings, options or {}, refused, unknown, pixels
+            text, said_at, way, wanted, readings, options or {}, refused, unknown, pixels
         )
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
@@ -360,10 +362,17 @@ class Chat:
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
+    def _readings(
+        self, text: str, hits: SearchResults, wanted: Intent, way: Way
+    ) -> list[tuple[Evidence, ...]]:
+        """The memories that a message is answered with, and what they are then tried with."""
+        if wanted.wants == "recall" and way == "answer":
+            return self._told(text, hits)
+        return [self._evidence(text, hits, wanted, way)]
+
     def _evidence(
         self, text: str, hits: SearchResults, wanted: Intent, way: Way
     ) -> tuple[Evidence, ...]:
-        """The memories that a message is answered with."""
         wants, memory = wanted.wants, self.memory
         if wants == "overview":
             return overview(memory, hits, most=TOLD_TURNS)
@@ -377,8 +386,6 @@ class Chat:
             most = self._shown or (SHOWN_NOTES if many else FEW_NOTES)
             return notes(memory, hits, most=most, seen=seen)
         if wants == "recall":
-            if way == "answer":
-                return self._told(text, hits)
             return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
@@ -399,7 +406,7 @@ class Chat:
                 return False
             answers = (
                 "".join(self._short_answer(judge, text, said_at, evidence))
-                for evidence in self._readings(text, hits)
+                for evidence in self._told(text, hits)
             )
             return all(answer == generation.NOTHING_FOUND for answer in answers)
         except ModelError:
@@ -424,22 +431,24 @@ class Chat:
             return (), sight.given(images)
         return sight.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
-    def _told(self, text: str, hits: SearchResults, *, ended: bool = False) -> tuple[Evidence, ...]:
-        """What an expert answers from: what a search found, and what this conversation said that
-        memory does not hold. ended: also what no longer holds."""
+    def _told(self, text: str, hits: SearchResults) -> list[tuple[Evidence, ...]]:
+        """What an expert answers from: what a search found that holds, and then also what is over,
+        if there is such ("the technician Karim comes at 8" says who Karim is); and what this
+        conversation said that memory does not hold."""
         most = self._shown or SHOWN_TURNS
-        found = recall(self.memory, text, hits, most=most, whole=True, ended=ended)
-        said = [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
-        known = {evidence.text for evidence in found}  # an app may have stored it
-        # Before what a search found, for where the window is small the first are left out.
-        told = [evidence for evidence in telling(said) if evidence.text not in known]
-        return (*told[-SHOWN_TURNS:], *found)
-
-    def _readings(self, text: str, hits: SearchResults) -> list[tuple[Evidence, ...]]:
-        """What a short answer is read from: what holds, and then also what is over, if there is
-        such: "the technician Karim comes at 8" is over, and says who Karim is."""
-        held, all_ = self._told(text, hits), self._told(text, hits, ended=True)
-        return [held, all_] if {e.text for e in all_} - {e.text for e in held} else [held]
+        said = telling(
+            [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
+        )
+        readings: list[tuple[Evidence, ...]] = []
+        for ended in (False, True):
+            found = recall(self.memory, text, hits, most=most, whole=True, ended=ended)
+            known = {evidence.text for evidence in found}  # an app may have stored it
+            # Before what a search found, for where the window is small the first are left out.
+            told = [evidence for evidence in said if evidence.text not in known]
+            readings.append((*told[-SHOWN_TURNS:], *found))
+        held, all_ = readings
+        more = {e.text for e in all_} - {e.text for e in held}
+        return [reading for reading in (held, all_) if reading] if more else [held]
 
     def _from_memory(
         self, reader: Engine, reply: Reply, asked: _Asked
