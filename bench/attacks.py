@@ -36,6 +36,7 @@ from edgemem.errors import EdgememError
 
 CASE_S = 5.0  # the longest that one case may take, of the processor's time
 CASE_MB = 512  # by how much the process may grow
+STORE_CASES = 5000  # that one store is asked, so that what they add does not slow the rest
 Rows = list[dict[str, Any]]
 
 # -- mutations -------------------------------------------------------------------------------------
@@ -234,37 +235,41 @@ _TOOLS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def calls(cases: int) -> Rows:
     """A row each for filters, HTTP and MCP. No call may delete what is stored."""
+    rng, rows = random.Random(4), [_row("filters"), _row("http"), _row("mcp")]
+    for done in range(0, cases, STORE_CASES):
+        with tempfile.TemporaryDirectory() as name:
+            faults.fill(Path(name))
+            with faults.opened(Path(name)) as memory, served(memory) as port:
+                _call(memory, port, min(STORE_CASES, cases - done), rng, rows)
+    return rows
+
+
+def _call(memory: Memory, port: int, cases: int, rng: random.Random, rows: Rows) -> None:
+    """The cases that one store is asked."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     from edgemem.server.mcp import mcp_server
 
-    rng = random.Random(4)
-    filters, http, mcp = _row("filters"), _row("http"), _row("mcp")
-    with tempfile.TemporaryDirectory() as name:
-        faults.fill(Path(name))
-        with faults.opened(Path(name)) as memory, served(memory) as port:
-            before, tools = {item.id for item in memory.get_all()}, mcp_server(memory)
-            for case in range(cases):
-                given = mangled(_FILTERS, rng)
-                _case(filters, _short(given), lambda given=given: memory.get_all(filters=given),
-                      (EdgememError, TypeError))  # type: ignore[misc]  # fmt: skip
-                path, body = rng.choice(_BODIES)
-                body = _encoded(mangled(body, rng))
-                if case % 3 == 0:
-                    body = mutated(body, rng)
-                _case(
-                    http, f"case {case} {path}", lambda a=path, b=body: _post(port, a, b), Refused
-                )  # type: ignore[misc]
-                tool, arguments = rng.choice(_TOOLS)
-                arguments = mangled(arguments, rng)
-                if isinstance(arguments, dict):
-                    _case(mcp, f"{tool} {_short(arguments)}", lambda t=tool, a=arguments:
-                          asyncio.run(tools.call_tool(t, a)), ToolError)  # type: ignore[misc]  # fmt: skip
-            if gone := before - {item.id for item in memory.get_all()}:
-                mcp["wrong"].append(f"memories were lost: {gone}")
-            if problems := memory.doctor()["problems"]:
-                mcp["wrong"].append(str(problems))
-    return [filters, http, mcp]
+    filters, http, mcp = rows
+    before, tools = {item.id for item in memory.get_all()}, mcp_server(memory)
+    for case in range(cases):
+        given = mangled(_FILTERS, rng)
+        _case(filters, _short(given), lambda given=given: memory.get_all(filters=given),
+              (EdgememError, TypeError))  # type: ignore[misc]  # fmt: skip
+        path, body = rng.choice(_BODIES)
+        body = _encoded(mangled(body, rng))
+        if case % 3 == 0:
+            body = mutated(body, rng)
+        _case(http, f"case {case} {path}", lambda a=path, b=body: _post(port, a, b), Refused)  # type: ignore[misc]
+        tool, arguments = rng.choice(_TOOLS)
+        arguments = mangled(arguments, rng)
+        if isinstance(arguments, dict):
+            _case(mcp, f"{tool} {_short(arguments)}", lambda t=tool, a=arguments:
+                  asyncio.run(tools.call_tool(t, a)), ToolError)  # type: ignore[misc]  # fmt: skip
+    if gone := before - {item.id for item in memory.get_all()}:
+        mcp["wrong"].append(f"memories were lost: {gone}")
+    if problems := memory.doctor()["problems"]:
+        mcp["wrong"].append(str(problems))
 
 
 # -- the server ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from familykit import write_family
 
 from edgemem import Memory, config
 from edgemem.pipeline import looking
-from edgemem.runtime import experts, generation, machine, tune
+from edgemem.runtime import experts, generation, machine, models, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.prefixes import Prefixes
@@ -55,9 +55,10 @@ def unasked() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def unprobed() -> Iterator[None]:
-    """No child process tries each tiny model out; test_machine.py does."""
+    """One child process tries the bundled model out, and none each tiny one."""
+    repacked = machine.extra_buffers(models.find(models.DEFAULT_LLM))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "extra_buffers", lambda *_: True)
+        patch.setattr(machine, "extra_buffers", lambda *_: repacked)
         patch.setattr(machine, "survives", lambda *_: None)
         yield
 

@@ -1,5 +1,7 @@
 """A model is tried out by a child process before it is loaded; children are killed on purpose."""
 
+import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -12,7 +14,7 @@ import pytest
 from clikit import Run
 
 from edgemem.errors import ModelError
-from edgemem.runtime import machine
+from edgemem.runtime import llama, machine
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.machine import extra_buffers, summary
 from edgemem.runtime.models import DEFAULT_LLM, find
@@ -31,6 +33,7 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(machine, "_known", {})
     monkeypatch.setattr(machine, "extra_buffers", extra_buffers)
+    monkeypatch.setattr(machine, "processor", lambda: ("Ryzen", "fpu avx2"))
     machine._machine.cache_clear()
     yield
     machine._machine.cache_clear()
@@ -133,7 +136,7 @@ def test_each_processor_library_and_form_is_tried(model, children, monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a b": 3}', "\x00"])
 def test_a_damaged_file_of_verdicts_is_written_anew(model, children, another_process, text):
-    file = Path(os.environ["EDGEMEM_HOME"]) / "processor.json"
+    file = Path(os.environ["EDGEMEM_HOME"]) / "processors.json"
     file.parent.mkdir()
     file.write_text(text)
     started = children(LIVE)
@@ -159,9 +162,40 @@ def test_threads_wait_for_one_child(model, children):
 
 def test_the_real_child_survives_the_bundled_model(monkeypatch):
     file = find(DEFAULT_LLM)
-    command = machine._child("llama", str(file), 0, True)
-    assert command is not None and subprocess.run(command, check=False).returncode == 0
-    assert extra_buffers(file) and summary() == "computes as llama.cpp was compiled"
+    ends = [
+        subprocess.run(machine._child("llama", str(file), 0, extra) or (), check=False).returncode
+        for extra in (True, False)
+    ]
+    repacked = ends[0] == 0  # not on AMX by GCC 12
+    assert ends[1] == 0 and extra_buffers(file) == repacked
+    assert ("computes as llama.cpp was compiled" in summary()) == repacked
+
+
+def test_the_child_computes_the_tokens_that_it_gives(random_llama, monkeypatch):
+    lib, decode, given = llama.library(), llama.library().llama_decode, []
+
+    def spy(context, batch):
+        gc.collect()
+        taken = [(ctypes.c_int32 * batch.n_tokens)(*[-1] * batch.n_tokens) for _ in range(99)]
+        given.append({batch.token[i] for i in range(batch.n_tokens)})
+        return decode(context, batch) if taken else 1
+
+    monkeypatch.setattr(lib, "llama_decode", spy)
+    llama.try_out(str(random_llama.path), 0, False)
+    assert given == [{0}, {0}]
+
+
+def test_a_child_that_computes_nothing_says_so(random_llama, monkeypatch):
+    monkeypatch.setattr(llama.library(), "llama_decode", lambda *_: -1)
+    with pytest.raises(ModelError, match="status -1"):
+        llama.try_out(str(random_llama.path), 0, False)
+
+
+@pytest.mark.parametrize("flags", ["fpu avx2", "fpu amx_tile avx2"])
+def test_without_a_child_a_model_is_repacked_but_on_amx(model, monkeypatch, flags):
+    monkeypatch.setattr(machine, "processor", lambda: ("Xeon", flags))
+    monkeypatch.setattr(sys, "executable", "/opt/app/notes")
+    assert extra_buffers(model) == ("amx" not in flags)
 
 
 def test_the_real_child_leaves_a_damaged_model_to_whoever_loads_it(model):

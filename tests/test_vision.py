@@ -354,7 +354,7 @@ def test_a_projector_that_kills_libmtmd_kills_a_child_and_not_this(
     with pytest.raises(ModelError, match=r"libmtmd dies \(SIG"):
         SURVIVES(model, file)
     SURVIVES(model, projector)
-    verdicts = machine.read_cached("processor.json")
+    verdicts = machine.read_cached("processors.json")
     assert list(verdicts.values()) == [True]
 
 

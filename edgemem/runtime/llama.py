@@ -159,7 +159,7 @@ def open_model(
 def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
     """Load a model, decode a batch and a token: what a child of machine.py does, and may die of.
 
-    Raises ModelError as `open_model` does.
+    Raises ModelError as `open_model` does, or if nothing was decoded.
     """
     with suppress(ImportError):  # Windows has none
         import resource
@@ -175,7 +175,9 @@ def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
     )
     lib = library()
     for n in (_TRIED, 1):
-        lib.llama_decode(context, lib.llama_batch_get_one((ctypes.c_int32 * n)(), n))
+        tokens = (ctypes.c_int32 * n)()  # a batch only points to them
+        if status := lib.llama_decode(context, lib.llama_batch_get_one(tokens, n)):
+            raise ModelError(f"{file} does not decode {n} tokens (llama.cpp's status {status})")
         lib.llama_synchronize(context)
 
 

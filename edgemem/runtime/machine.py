@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 TIMEOUT_S = 60.0
-_FILE = "processor.json"
+_FILE = "processors.json"
 _KEPT = 32  # verdicts, the newest
 _HEAD = 1 << 16  # bytes of a model that tell its form, beside its size
 _FATAL = {"SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP"}
@@ -99,8 +99,8 @@ def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
 def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
     """Whether a model may be loaded with extra buffers. Tries it out if that is not yet known.
 
-    Where no child can be started, or it takes longer than TIMEOUT_S, the answer is yes. Raises
-    ModelError if llama.cpp dies of the model either way.
+    Where no child could tell, the answer is yes, but for a processor with AMX. Raises ModelError if
+    llama.cpp dies of the model either way.
     """
     machine, form = _machine(), _form(file, n_gpu_layers)
     key = f"{machine} {form}"
@@ -110,7 +110,7 @@ def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
             if key not in kept:
                 found = _try(file, n_gpu_layers)
                 if found is None:
-                    return True  # nothing was learned; whoever loads the model sees what is wrong
+                    return not _has_amx()  # whoever loads the model sees what else is wrong
                 kept[key] = found
                 write_cached(_FILE, kept, _KEPT)
                 if not found:
@@ -122,12 +122,13 @@ def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
 def survives(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
     """Raise ModelError if libmtmd dies of a projector beside a model. Tries it out if that is not
     yet known."""
+    repacked = extra_buffers(file, n_gpu_layers)
     key = f"{_machine()} {_form(file, n_gpu_layers)}+{_form(mmproj, n_gpu_layers)}"
     with _lock:
         kept = _verdicts()
         if key in _known or key in kept:
             return
-        status = _status(_child("vision", str(file), str(mmproj), n_gpu_layers))
+        status = _status(_child("vision", str(file), str(mmproj), n_gpu_layers, repacked))
         if status is not None and (killer := _killer(status)) is not None:
             raise ModelError(
                 f"libmtmd dies ({killer}) of the projector {mmproj} beside {file}: it is damaged, "
@@ -231,12 +232,15 @@ def processor() -> tuple[str, str]:
 
 def _reinstall() -> str:
     """A line that compiles llama-cpp-python anew, for a Unix shell."""
-    amx = "amx_tile" in processor()[1].split()
     flags = "".join(f"-DCMAKE_{lang}_FLAGS='{_NO_AMX}' " for lang in ("C", "CXX")).strip()
-    return (f'CMAKE_ARGS="{flags}" ' if amx else "") + (
+    return (f'CMAKE_ARGS="{flags}" ' if _has_amx() else "") + (
         "pip install --force-reinstall --no-deps --no-cache-dir --no-binary llama-cpp-python "
         f"llama-cpp-python=={version('llama-cpp-python')}"
     )
+
+
+def _has_amx() -> bool:
+    return "amx_tile" in processor()[1].split()
 
 
 def _digest(parts: Iterable[object]) -> str:

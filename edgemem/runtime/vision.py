@@ -467,7 +467,7 @@ def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, i
     return {**parts, "projector": mmproj.stat().st_size + computed + KEPT_BYTES}
 
 
-def try_out(model_file: str, mmproj: str, n_gpu_layers: int) -> None:
+def try_out(model_file: str, mmproj: str, n_gpu_layers: int, extra_buffers: bool) -> None:
     """Load a model and its projector, encode and decode an image: what a child of machine.py does,
     and may die of. Raises ModelError as `Vision` does."""
     model, context = llama.open_model(
@@ -476,7 +476,7 @@ def try_out(model_file: str, mmproj: str, n_gpu_layers: int) -> None:
         n_threads=1,
         n_threads_batch=1,
         n_gpu_layers=n_gpu_layers,
-        extra_buffers=True,
+        extra_buffers=extra_buffers,
     )
     vision = Vision(model, context, Path(mmproj), n_threads=2, n_gpu_layers=n_gpu_layers)
     picture, position = vision.see(np.zeros((48, 64, 3), np.uint8), 256), 0
