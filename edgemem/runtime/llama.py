@@ -50,7 +50,7 @@ __all__ = [
 # Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache.
 N_BATCH = 256
 STAGES = 3  # with a long prompt of their own: extraction, update, generation or reply
-_TRIED = 32  # tokens of the batch that a child tries: a whole tile of each kind
+_TRIED = 4  # tokens of the batch that a child tries: as many as a repacked product takes at once
 _BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
 _F16, _F32 = 2, 4
 _TOKEN_BYTES, _MERGE_BYTES = 160, 170  # of llama.cpp's tables
