@@ -111,6 +111,24 @@ def test_what_has_no_one_day_is_left_as_it_is(text):
     assert absolute(text, MONDAY) == (text, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("He lands on the 21st of September and flies home exactly 3 weeks later.",
+         "He lands on 21 September 2026 and flies home on 12 October 2026."),
+        ("They married on 3 May 2020 and two weeks later he left.",
+         "They married on 3 May 2020 and in the week of 11 May 2020 he left."),
+        ("We start on Friday, and three days later we fly.",
+         "We start on Friday 19 June 2026, and on 22 June 2026 we fly."),
+        ("The exam has moved, it is exactly one week later.", None),  # than what?
+        ("It began 31 February 2020 and ended a day later.", None),
+        ("It ended a day later than on 3 May 2020.", None),
+    ],
+)  # fmt: skip
+def test_what_is_later_is_counted_from_the_day_before_it(text, expected):
+    assert absolute(text, "2026-06-13T10:00:00+00:00")[0] == (expected or text)
+
+
 def test_several_dates_are_all_written_out_and_the_first_counts():
     text, begins = absolute("Yesterday I slept; tomorrow I run, as two days ago.", MONDAY)
     assert text == "On 7 May 2023 I slept; on 9 May 2023 I run, as on 6 May 2023."

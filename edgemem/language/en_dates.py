@@ -12,7 +12,8 @@ day on which it was said, in the time zone of the given time. Knows dates and th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cache, partial
@@ -465,9 +466,15 @@ def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Fou
     return [(re.compile(pattern, re.IGNORECASE), rule) for pattern, rule in _RULES]
 
 
+# Counted from the date before it: "lands on 3 May and leaves exactly two weeks later".
+_LATER = re.compile(
+    rf"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?P<exactly>exactly )?{_COUNT} (day|week)s? later\b", re.I
+)
+_EXACT = re.compile(rf"on (?:(?:{'|'.join(_DAYS)}) )?\d")
+_WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(_MONTHS)}),? (\d{{4}})\b")
 # A word of each rule: most texts have none, and looking for all rules takes longer.
 _ANY = re.compile(
-    rf"\b(?:yesterday|tomorrow|today|tonight|ago|from|in|last|this|next|past|coming|{_ANY_DAY}|"
+    rf"\b(?:yesterday|tomorrow|today|tonight|ago|from|in|later|last|this|next|past|coming|{_ANY_DAY}|"
     r"on (?:mon|tues?|wed|thur?s?|fri|sat|sun)|\d{1,2}(?:st|nd|rd|th)?)\b",
     re.IGNORECASE,
 )
@@ -492,7 +499,22 @@ def moments(text: str, said_at: str) -> list[Moment]:
             if resolved is not None:
                 found.append(Moment(start, end, *resolved))
                 taken[start:end] = b"\1" * (end - start)
-    return sorted(found, key=lambda m: m.start)
+    return sorted([*found, *_later(text, found)], key=lambda m: m.start)
+
+
+def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
+    """What is counted from a day that the same text names before it."""
+    for match in _LATER.finditer(text):
+        days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)]
+        with suppress(OverflowError, ValueError):
+            for day in _WRITTEN_DAY.finditer(text, 0, match.start()):
+                number = 1 + _MONTHS.index(day[2])
+                days.append((day.end(), date(int(day[3]), number, int(day[1]))))
+            if before := [day for day in days if day[0] <= match.start()]:
+                n, unit = _count(match, 2), match[3].lower()
+                exactly = match["exactly"] and unit == "week"
+                n, unit = (7 * n, "day") if exactly else (n, unit)
+                yield Moment(*match.span(), *_shift(max(before)[1], n, unit))
 
 
 def absolute(text: str, said_at: str) -> tuple[str, str | None]:
