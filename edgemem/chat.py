@@ -36,7 +36,16 @@ from edgemem.pipeline.recall import (
     sources,
     telling,
 )
-from edgemem.results import AddResults, Evidence, Hit, Message, Scope, SearchResults, utc_now
+from edgemem.results import (
+    AddResults,
+    Evidence,
+    Hit,
+    Message,
+    Scope,
+    SearchResults,
+    local_time,
+    utc_now,
+)
 from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.experts import reader_of
@@ -500,7 +509,7 @@ class Chat:
 
     def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
         """An answer in a conversation, from as much beside the message as the window holds."""
-        engine, today = self.engine, date.fromisoformat(asked.said_at[:10])
+        engine, today = self.engine, date.fromisoformat(local_time(asked.said_at)[:10])
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )

@@ -2,7 +2,8 @@
 
 Knows no storage and no model. Frozen dataclasses that carry their own measurements; ``to_dict()``
 gives mem0's shapes, which is also what the command line's ``--json`` prints. Times are ISO-8601
-strings in UTC with milliseconds, so that they sort as text.
+strings in UTC with milliseconds, so that they sort as text. Days are those of this machine's time
+zone: `local_time`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ __all__ = [
     "SearchResults",
     "Subgraph",
     "Triple",
+    "at_day",
     "changed",
+    "local_time",
     "to_utc",
     "utc_now",
 ]
@@ -88,6 +91,19 @@ def to_utc(value: datetime | str | int | float) -> str:
         return value.astimezone(UTC).isoformat(timespec="milliseconds")
     except (OverflowError, OSError) as exc:
         raise ValueError(f"{value!r} lies outside the years 1 to 9999 in UTC") from exc
+
+
+def local_time(stored: str) -> str:
+    """A stored time in this machine's zone, in which people name days: ISO-8601."""
+    try:
+        return datetime.fromisoformat(stored).astimezone().isoformat(timespec="milliseconds")
+    except (OverflowError, OSError):
+        return stored  # at the edges of the years 1 and 9999
+
+
+def at_day(day: str, hour: int = 0) -> str:
+    """An ISO day of this machine's zone, at an hour, as stored text."""
+    return to_utc(f"{day}T{hour:02}:00:00")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ from edgemem.runtime.prefixes import Prefixes
 if TYPE_CHECKING:
     from serverkit import Running
 
+os.environ["TZ"] = "UTC"  # days are those of the machine's zone
+if hasattr(time, "tzset"):  # Windows has none
+    time.tzset()
 if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
     # Workers whose threads share cores wait for each other, so each has a core of its own.
     usable = sorted(os.sched_getaffinity(0))

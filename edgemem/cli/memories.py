@@ -25,6 +25,7 @@ from edgemem.cli.output import (
     json_option,
     licence_note,
     memory_option,
+    minute,
     no_memory,
     note,
     one_line,
@@ -126,7 +127,7 @@ def search(
 ) -> None:
     """Find the memories that fit QUERY best.
 
-    Prints id, score, time (UTC) and text, and with --explain the score's parts.
+    Prints id, score, time and text, and with --explain the score's parts.
     """
     top_k = memory.settings.top_k if top_k is None else top_k
     hits = memory.search(" ".join(query), top_k=top_k, **scope, **given)
@@ -149,7 +150,7 @@ def graph(
 ) -> None:
     """Show who is what to whom; with ENTITY, what is told of somebody or something.
 
-    Prints source, relation, target, and since and until when (UTC). The user is "User".
+    Prints source, relation, target, and since and until when. The user is "User".
     """
     told = memory.relations(entity, **scope, at=at, include_invalid=include_invalid)
     if told and not wants_json() and stdout_is_terminal():
@@ -174,7 +175,7 @@ def get(memory_id: str, memory: Memory) -> None:
         if value not in (None, {}, [])
     ]
     for turn in [] if wants_json() else memory.source_turns(memory_id):
-        said = f"{turn.timestamp[:16].replace('T', ' ')} {turn.name or turn.role}: {turn.content}"
+        said = f"{minute(turn.timestamp)} {turn.name or turn.role}: {turn.content}"
         lines.append(f"said\t{one_line(said)}")
     print_result({"results": [shown]}, lines)
 
@@ -186,7 +187,7 @@ def get(memory_id: str, memory: Memory) -> None:
 @memory_option
 @json_option
 def list_memories(memory: Memory, scope: dict[str, Any], **given: Any) -> None:
-    """List memories, oldest first: id, time (UTC), text."""
+    """List memories, oldest first: id, time, text."""
     items = memory.get_all(**scope, **given)
     print_result(items.to_dict(), map(item_line, items), f"No memories of {who(scope)}.")
 

@@ -21,7 +21,7 @@ import click
 
 from edgemem.config import Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
-from edgemem.results import Change, Hit, MemoryItem, Relation
+from edgemem.results import Change, Hit, MemoryItem, Relation, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -46,6 +46,7 @@ __all__ = [
     "json_option",
     "licence_note",
     "memory_option",
+    "minute",
     "mmproj_option",
     "model_option",
     "move_typed",
@@ -356,8 +357,13 @@ def one_line(text: str) -> str:
 
 
 def when(item: MemoryItem) -> str:
-    """Since when a memory holds, to the minute, in UTC."""
-    return (item.valid_from or item.created_at)[:16].replace("T", " ")
+    """Since when a memory holds, to the minute."""
+    return minute(item.valid_from or item.created_at)
+
+
+def minute(time: str) -> str:
+    """A stored time in this machine's zone, to the minute."""
+    return local_time(time)[:16].replace("T", " ")
 
 
 def text_of(item: MemoryItem) -> str:
@@ -379,7 +385,12 @@ def item_line(item: MemoryItem) -> str:
 def relation_line(told: Relation) -> str:
     """A relation as tab-separated source, relation, target, since and until when."""
     ends = [one_line(told.source), told.relationship, one_line(told.destination)]
-    return "\t".join([*ends, *((time or "")[:10] for time in (told.valid_from, told.valid_to))])
+    return "\t".join([*ends, *_days(told)])
+
+
+def _days(told: Relation) -> list[str]:
+    """Since and until when it holds; "" of what is not known."""
+    return [local_time(time)[:10] if time else "" for time in (told.valid_from, told.valid_to)]
 
 
 def draw_relations(told: Iterable[Relation], entity: str | None) -> None:
@@ -394,8 +405,7 @@ def draw_relations(told: Iterable[Relation], entity: str | None) -> None:
         back = entity is not None and ends[1].casefold() == entity.strip().casefold()
         root, leaf = ends[::-1] if back else ends
         line = Text(f"{'← ' if back else ''}{each.relationship} ", "bold").append(leaf, "not bold")
-        since = [(each.valid_from or "")[:10], (each.valid_to or "")[:10]]
-        line.append(f"  {' – '.join(filter(None, since))}", "dim")
+        line.append(f"  {' – '.join(filter(None, _days(each)))}", "dim")
         if each.valid_to is not None:
             line.stylize("dim strike")
         trees.setdefault(root, Tree(Text(root, "bold"))).add(line)

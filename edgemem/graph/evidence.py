@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from edgemem.language import content_words, same_word, words
-from edgemem.results import Label, Relation, Scope, Subgraph
+from edgemem.results import Label, Relation, Scope, Subgraph, local_time
 from edgemem.store import Store
 from edgemem.store.relations import relations
 
@@ -233,5 +233,6 @@ def _line(relation: Relation) -> str:
 
 
 def _time(relation: Relation) -> str:
-    since, until = ((time or "")[:10] for time in (relation.valid_from, relation.valid_to))
+    ends = relation.valid_from, relation.valid_to
+    since, until = (local_time(time)[:10] if time else "" for time in ends)
     return f" (since {since}, until {until})" if until else f" (since {since})" if since else ""

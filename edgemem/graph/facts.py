@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from edgemem.graph.reader import triples
 from edgemem.language import content_words, held_since, same_word, words
-from edgemem.results import Entity, Label, Scope, to_utc
+from edgemem.results import Entity, Label, Scope, at_day, local_time
 from edgemem.runtime.encoder import Encoder
 from edgemem.store import NewRelation, Store
 from edgemem.store.relations import entity_ids, normalised
@@ -62,8 +62,8 @@ class FactReader:
                 continue
             since = None
             if triple.label not in _OF_A_DAY | _KIN:
-                since = held_since(fact, triple.target.name, valid_from)
-            begins = to_utc(f"{since}T00:00:00+00:00") if since else None
+                since = held_since(fact, triple.target.name, local_time(valid_from))
+            begins = at_day(since) if since else None
             found.append(NewRelation(triple.source, triple.label, triple.target, begins))
         return found
 

@@ -102,13 +102,14 @@ class Moment:
     begins: date
 
 
-def day_text(day: date | str) -> str:
+def day_text(day: date | str, *, named: bool = False) -> str:
     """A day as people write it, the same on every platform: 7 May 2023.
 
-    day: a date or an ISO-8601 time. Raises ValueError on a text that is none.
+    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on a text that is
+    none.
     """
     day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    return f"{f'{_DAYS[day.weekday()]}, ' * named}{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
 def on_day(when: str | None) -> str:

@@ -20,7 +20,7 @@ from edgemem.images import picture
 from edgemem.inputs import NO_WORDS
 from edgemem.language import day_text
 from edgemem.pipeline.ingest import added
-from edgemem.results import Change, MemoryItem, Message, Picture, utc_now
+from edgemem.results import Change, MemoryItem, Message, Picture, local_time, utc_now
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.store import NewMemory, StoredTurn, Transaction, images
 
@@ -76,8 +76,8 @@ class Photo:
 def described(picture: Picture, sent_at: str) -> str:
     """What is known of an image, as a text: its day if it is not that of sending, its caption, and
     what was read in it."""
-    taken = picture.taken_at
-    day = f" taken on {day_text(taken)}" if taken and taken[:10] != sent_at[:10] else ""
+    taken = local_time(picture.taken_at) if picture.taken_at else ""
+    day = f" taken on {day_text(taken)}" if taken[:10] not in ("", local_time(sent_at)[:10]) else ""
     lines = [f"Photo{day}: {picture.caption}" if picture.caption else f"Photo{day}"]
     if picture.ocr_text:
         lines.append(f"Text in it: {picture.ocr_text}")

@@ -31,7 +31,7 @@ from edgemem.language import (
     sentences,
     words,
 )
-from edgemem.results import Evidence, Hit, Message, Query, Scope
+from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
 from edgemem.retrieval.search import RELEVANT, refresh
 from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
@@ -75,8 +75,8 @@ _LASTING = (  # what advice and letters need to know of anybody
 
 def asked_at(question: str, said_at: str) -> str | None:
     """The time that a question about the past asks of; None if it names none. ISO-8601 UTC."""
-    day = asked_day(question, said_at)
-    return None if day is None else f"{day}T12:00:00.000+00:00"
+    day = asked_day(question, local_time(said_at))
+    return None if day is None else at_day(day, hour=12)
 
 
 def recall(

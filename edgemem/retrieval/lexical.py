@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 
 import numpy as np
@@ -30,6 +30,7 @@ from edgemem.language import (
     grams,
     words,
 )
+from edgemem.results import local_time
 from edgemem.retrieval.vectors import Columns
 from edgemem.store.changes import StoredPostings, word_terms
 
@@ -64,7 +65,7 @@ def search_text(text: str, *, speaker: str | None = None, when: str | None = Non
     speaker and the month more often than any other word.
     """
     said = f"{speaker}: {text}" if speaker else text
-    return f"{said}\n{day_text(when)}" if when else said
+    return f"{said}\n{day_text(local_time(when))}" if when else said
 
 
 def embedded_text(search_text: str) -> str:
@@ -89,7 +90,7 @@ def query_terms(query: str, now: float) -> list[str]:
     now: Unix seconds. "last month" asks for the words of that month, which every memory of it has
     in its day.
     """
-    dated, _ = absolute(query, datetime.fromtimestamp(now, UTC).isoformat())
+    dated, _ = absolute(query, datetime.fromtimestamp(now).astimezone().isoformat())
     return word_terms(query_words(dated))
 
 

@@ -7,7 +7,7 @@ compression/layout.py recognises `head`, so the two change together.
 from __future__ import annotations
 
 from edgemem.language import absolute, day_text, on_day
-from edgemem.results import Evidence
+from edgemem.results import Evidence, local_time
 
 __all__ = ["day_of", "head", "line", "plain", "quotation", "shown_text"]
 
@@ -16,18 +16,18 @@ _NOTED = "it was noted"
 
 def day_of(evidence: Evidence) -> str:
     """Its day in words ("3 March 2024"); empty if it has none."""
-    return day_text(evidence.when) if evidence.when else ""
+    return day_text(local_time(evidence.when)) if evidence.when else ""
 
 
 def head(evidence: Evidence) -> str:
     """What stands before the text in a list: "On 3 March 2024, Ana: "."""
-    return f"{on_day(evidence.when)}{evidence.speaker or _NOTED}: "
+    return f"{_on_day(evidence)}{evidence.speaker or _NOTED}: "
 
 
 def line(evidence: Evidence) -> str:
     """One line of a prompt: `On 3 March 2024, Ana said: "I moved."`."""
     noted = "" if evidence.speaker else f"{_NOTED}: "
-    return f"{on_day(evidence.when)}{noted}{quotation(evidence)}"
+    return f"{_on_day(evidence)}{noted}{quotation(evidence)}"
 
 
 def quotation(evidence: Evidence) -> str:
@@ -44,4 +44,8 @@ def shown_text(evidence: Evidence) -> str:
 def plain(evidence: Evidence) -> str:
     """The text in one line, its relative dates written out."""
     text = " ".join(evidence.text.split())
-    return absolute(text, evidence.when)[0] if evidence.when else text
+    return absolute(text, local_time(evidence.when))[0] if evidence.when else text
+
+
+def _on_day(evidence: Evidence) -> str:
+    return on_day(local_time(evidence.when) if evidence.when else None)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgemem.language import absolute, content_words, moments, phrase, written
-from edgemem.results import Message, to_utc
+from edgemem.results import Message, at_day, local_time
 from edgemem.runtime.engine import Engine, Prompt
 from edgemem.runtime.experts import Reader, reader_of
 from edgemem.runtime.generation import close_json
@@ -240,8 +240,9 @@ def _prompt(before: str, speaker: str, sentence: str) -> str:
 
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     """Write the sentence's relative date into the fact; if the model left it out, at its end."""
-    resolved, begins = absolute(text, said_at)
-    found = moments(sentence, said_at)
+    local = local_time(said_at)
+    resolved, begins = absolute(text, local)
+    found = moments(sentence, local)
     if begins is None and len(found) == 1:
         moment = found[0]
         begins = moment.begins.isoformat()
@@ -253,7 +254,7 @@ def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
             resolved = written(text, [replace(moment, start=at, end=at + length)])
         else:
             resolved = f"{text.rstrip('.')} {phrase(sentence, moment)}"
-    return Fact(resolved, source, to_utc(f"{begins}T00:00:00+00:00") if begins else said_at)
+    return Fact(resolved, source, at_day(begins) if begins else said_at)
 
 
 def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:

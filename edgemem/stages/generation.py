@@ -20,7 +20,7 @@ from functools import partial
 
 from edgemem.config import cache_dir
 from edgemem.language import on_day, same_word, words
-from edgemem.results import Evidence
+from edgemem.results import Evidence, local_time
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import Options
 from edgemem.stages.evidence import day_of, line, shown_text
@@ -193,7 +193,7 @@ def expert_prompt(
         answered = answered[:_EARLIER_CHARS]
         earlier = f"{speaker} asks: {said[-_EARLIER_CHARS:]}\nAnswer: {answered}\n"
     question = " ".join(question.split())
-    asked = f"{on_day(asked_at)}{speaker} asks: {question}"
+    asked = f"{on_day(asked_at and local_time(asked_at))}{speaker} asks: {question}"
     return f"{EXPERT_PROMPT}\n\n{lines}\n{earlier}{asked}\nAnswer:"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from edgemem import language
-from edgemem.results import Message
+from edgemem.results import Message, local_time
 
 __all__ = [
     "CONTEXT",
@@ -121,7 +121,7 @@ def line(message: Message, names: Collection[str] = ()) -> str:
 
     A small model takes "Thanks, Ana!" for the beginning of something about Ana.
     """
-    text = " ".join(language.absolute(message.content, message.timestamp)[0].split())
+    text = " ".join(language.absolute(message.content, local_time(message.timestamp))[0].split())
     others = [name for name in names if name != label(message)]
     return language.without_vocatives(
         text, lambda called: any(n.startswith(called) for n in others)

@@ -59,7 +59,7 @@ def system_text(
 ) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own."""
     task = _EXPERT_SYSTEM if expert else _SYSTEM
-    parts = [task.format(today=f"{today:%A}, {day_text(today)}")]
+    parts = [task.format(today=day_text(today, named=True))]
     if instructions:
         parts.append(instructions)
     if known:

@@ -1,0 +1,97 @@
+"""Days are those of this machine's time zone, whatever lies in the store is UTC."""
+
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+from clikit import invoke
+
+from edgemem import Memory
+from edgemem.graph.facts import FactReader
+from edgemem.pipeline.pictures import described
+from edgemem.pipeline.recall import asked_at
+from edgemem.results import Evidence, Message, Triple, at_day, local_time
+from edgemem.retrieval.lexical import query_terms, search_text
+from edgemem.stages import evidence, extraction, generation, reading
+
+pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone cannot be set here")
+
+LATE = "2026-11-26T03:30:00.000+00:00"  # the evening of the 25th in Los Angeles
+ANGELES, AUCKLAND = "America/Los_Angeles", "Pacific/Auckland"
+
+
+@pytest.fixture(params=[ANGELES, AUCKLAND])
+def zone(request, monkeypatch):
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+def day(zone, west, east):
+    return west if zone == ANGELES else east
+
+
+def test_a_turn_is_shown_with_the_day_on_which_it_was_said(zone):
+    said = Evidence("I moved yesterday.", LATE, "User")
+    wanted = day(zone, ("25", "24"), ("26", "25"))
+    assert evidence.line(said) == (
+        f'On {wanted[0]} November 2026, User said: "I moved on {wanted[1]} November 2026."'
+    )
+    assert evidence.day_of(said) == f"{wanted[0]} November 2026"
+    assert f"On {wanted[0]} November 2026, User asks" in generation.expert_prompt(
+        "when?", [], "User", asked_at=LATE
+    )
+    assert wanted[1] in reading.line(Message("user", "I moved yesterday.", LATE))
+
+
+def test_a_fact_begins_at_the_midnight_of_its_day_here(zone):
+    text = "User moved yesterday."
+    fact = extraction._dated(text, text, 0, LATE)
+    begins = day(zone, "2026-11-24T08:00", "2026-11-24T11:00")
+    assert fact.valid_from.startswith(begins)
+    assert evidence.day_of(Evidence(fact.text, fact.valid_from)) in fact.text
+
+
+def test_what_is_indexed_and_asked_has_the_same_day(zone):
+    number = day(zone, "25", "26")
+    indexed = search_text("I moved.", when=LATE)
+    assert indexed.endswith(f"\n{number} November 2026")
+    now = 1795663800.0  # LATE
+    assert number in query_terms("What did I do today?", now)
+
+
+def test_a_question_about_a_day_means_it_here(zone):
+    at = asked_at("Where did I live on 3 March?", LATE)
+    assert at is not None and local_time(at).startswith("2026-03-03T12:00")
+
+
+def test_a_relation_holds_since_a_day_of_here(zone, monkeypatch):
+    from edgemem.graph import facts
+    from edgemem.results import Entity
+
+    triple = Triple(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
+    monkeypatch.setattr(facts, "triples", lambda *_: [triple])
+    (found,) = FactReader(object()).read("User has lived in Oslo for two days.", LATE)
+    assert found.valid_from == at_day(day(zone, "2026-11-23", "2026-11-24"))
+
+
+def test_a_photo_taken_on_the_day_of_its_message_has_no_day_of_its_own(zone):
+    same = day(zone, "2026-11-25T09:00:00.000+00:00", "2026-11-25T12:00:00.000+00:00")
+    picture = SimpleNamespace(taken_at=same, caption=None, ocr_text=None)
+    assert described(picture, LATE) == "Photo"
+
+
+def test_the_command_line_prints_the_time_of_here(zone, tmp_path):
+    file = str(tmp_path / "a.db")
+    with Memory(file) as memory:
+        memory.add("I moved.", user_id="default", infer=False, timestamp=LATE)
+    assert day(zone, "2026-11-25 19:30", "2026-11-26 16:30") in invoke("list", "--db", file).output
+
+
+@pytest.mark.parametrize("edge", ["0001-01-01T00:00:00.000+00:00", "9999-12-31T23:59:59.000+00:00"])
+def test_the_first_and_the_last_day_do_not_raise(zone, edge):
+    assert local_time(edge)
+    evidence.line(Evidence("I moved yesterday, and move tomorrow.", edge, "User"))
