@@ -29,6 +29,7 @@ from edgemem.pipeline import sight
 from edgemem.pipeline.recall import (
     asked_at,
     bearing,
+    clock,
     known,
     notes,
     overview,
@@ -237,7 +238,7 @@ class Chat:
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         refused = not pixels and self._refused(text, said_at, hits, wanted, way)
-        readings = [()] if refused or pixels else self._readings(text, hits, wanted, way)
+        readings = [()] if refused or pixels else self._readings(text, said_at, hits, wanted, way)
         context = shown or sources(readings[0])
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
@@ -372,12 +373,15 @@ class Chat:
             reply.cloud_error = str(exc)
 
     def _readings(
-        self, text: str, hits: SearchResults, wanted: Intent, way: Way
+        self, text: str, said_at: str, hits: SearchResults, wanted: Intent, way: Way
     ) -> list[tuple[Evidence, ...]]:
         """The memories that a message is answered with, and what they are then tried with."""
-        if wanted.wants == "recall" and way == "answer":
-            return self._told(text, hits)
-        return [self._evidence(text, hits, wanted, way)]
+        if wanted.wants != "recall":
+            return [self._evidence(text, hits, wanted, way)]
+        if way == "answer":
+            return self._told(text, said_at, hits)
+        now = clock(self.memory, text, said_at)
+        return [(*self._evidence(text, hits, wanted, way), *now)]
 
     def _evidence(
         self, text: str, hits: SearchResults, wanted: Intent, way: Way
@@ -415,7 +419,7 @@ class Chat:
                 return False
             answers = (
                 "".join(self._short_answer(judge, text, said_at, evidence))
-                for evidence in self._told(text, hits)
+                for evidence in self._told(text, said_at, hits)
             )
             return all(answer == generation.NOTHING_FOUND for answer in answers)
         except ModelError:
@@ -440,10 +444,11 @@ class Chat:
             return (), sight.given(images)
         return sight.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
-    def _told(self, text: str, hits: SearchResults) -> list[tuple[Evidence, ...]]:
+    def _told(self, text: str, said_at: str, hits: SearchResults) -> list[tuple[Evidence, ...]]:
         """What an expert answers from: what a search found that holds, and then also what is over,
-        if there is such ("the technician Karim comes at 8" says who Karim is); and what this
-        conversation said that memory does not hold."""
+        if there is such ("the technician Karim comes at 8" says who Karim is); what this
+        conversation said that memory does not hold; and the clock."""
+        now = clock(self.memory, text, said_at)
         most = self._shown or SHOWN_TURNS
         said = telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
@@ -454,7 +459,7 @@ class Chat:
             known = {evidence.text for evidence in found}  # an app may have stored it
             # Before what a search found, for where the window is small the first are left out.
             told = [evidence for evidence in said if evidence.text not in known]
-            readings.append((*told[-SHOWN_TURNS:], *found))
+            readings.append((*told[-SHOWN_TURNS:], *found, *now))
         held, all_ = readings
         more = {e.text for e in all_} - {e.text for e in held}
         return [reading for reading in (held, all_) if reading] if more else [held]

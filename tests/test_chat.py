@@ -61,6 +61,29 @@ def test_what_was_said_is_recalled_and_shown(chat, fake):
     assert reply.generation is not None
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("what day is it today", "Thursday"),
+        ("What's the date today?", "26 November 2026"),
+        ("what time is it", "14:05"),
+        ("When is my next check?", "4 December"),
+    ],
+)
+def test_the_day_and_the_time_are_the_clock_s(shipped, embedder, question, answer):
+    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
+        for text in ("My dentist is Dr Osei, next check on Friday 4 December.", CAT):
+            memory.add(text, user_id="default", infer=False, timestamp="2026-11-20T10:00:00+00:00")
+        reply = say(Chat(memory), question, timestamp="2026-11-26T14:05:00+00:00", remember=False)
+        assert answer in reply.text
+
+
+def test_another_question_is_not_shown_the_clock(chat, fake):
+    say(chat, CAT)
+    say(chat, QUESTION)
+    assert "Today is" not in fake.prompts[-1][1]
+
+
 def test_an_answer_from_memory_is_kept_as_a_turn_and_never_remembered(chat, memory, fake):
     """mem0's users found 97.8 % junk, much of it recalled memories that were extracted again."""
     memory.add(CAT, user_id="default")

@@ -25,6 +25,7 @@ from edgemem.language import (
     asks_for_past,
     asks_of_a_day,
     content_words,
+    day_text,
     is_question,
     leans_back,
     same_word,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "asked_at",
     "bearing",
+    "clock",
     "evidence_of",
     "known",
     "notes",
@@ -61,6 +63,7 @@ _FAR_LESS = 0.03  # of the best hit's score
 _OF_THE_BEST = 0.17  # the same, for an overview
 _NEWEST = 100  # facts; as many as the window could hold
 _NEAREST = 8  # memories of each thing that lasts
+_CLOCK = 0.5  # cosine from which a question is about the day or the time
 _LASTING = (  # what advice and letters need to know of anybody
     "User is allergic to it and must not eat it.",
     "User takes medicine because of an illness.",
@@ -103,6 +106,14 @@ def recall(
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
     return _oldest_first(best) if asks_for_now(question) else tuple(best)
+
+
+def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
+    """The day and the time, if a question is about these: no memory tells them."""
+    now = local_time(said_at)
+    today = f"Today is {day_text(now, named=True)}, and the time is {now[11:16]}."
+    asked, told = memory.embedder.embed([question, today])
+    return (Evidence(today),) if asked @ told >= _CLOCK else ()
 
 
 def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
