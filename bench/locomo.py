@@ -10,7 +10,8 @@ Every turn of every conversation in DIR is stored as it is (`infer=False`), each
 its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
 evidence turn is among the first k; Recall@k: the share of evidence turns that are. Categories 1 to
 4 (multi-hop, temporal, open domain, single-hop); questions without usable evidence are left out and
-counted. --vault: the store is encrypted.
+counted. A row of their own have those that a photo's caption answers: a word of the answer is in
+it, and not in what was said. --vault: the store is encrypted.
 
 The weights of the product were set on LoCoMo's shared conversations among others. --leave-one-out
 also says what is found when each conversation's weights come from all the other ones, as
@@ -45,6 +46,7 @@ from corpus.evaluate import together, together_summary
 from corpus.readers import read_locomo as read_annotated
 from edgemem import kernels
 from edgemem.config import load_settings
+from edgemem.language import content_words, same_word, words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval.matching import MATCHES
@@ -53,16 +55,17 @@ from edgemem.retrieval.vectors import Dtype
 from edgemem.training import fleet
 
 _console = Console(stderr=True)
+SHARES = "[shares a photo: "  # before a caption, as the importer writes it
 
 
 def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
     """One row for each question of a conversation, and how many had no usable evidence."""
-    known = {m["metadata"]["dia_id"] for m in file.messages}
+    said = {m["metadata"]["dia_id"]: str(m["content"]) for m in file.messages}
     rows, left_out = [], 0
     for question in file.qa:
         if question.get("category") not in CATEGORIES:
             continue
-        wanted = evidence(question, known)
+        wanted = evidence(question, set(said))
         if not wanted:
             left_out += 1
             continue
@@ -71,6 +74,7 @@ def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[
         row = {
             "conversation": file.sample_id,
             "category": CATEGORIES[question["category"]],
+            "photo": _in_caption(str(question["answer"]), [said[turn] for turn in wanted]),
             "embed_ms": hits.embed_ms,
             "search_ms": hits.search_ms,
         }
@@ -80,6 +84,13 @@ def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[
             row[f"recall_at_{k}"] = found / len(wanted)
         rows.append(row)
     return rows, left_out
+
+
+def _in_caption(answer: str, turns: Sequence[str]) -> bool:
+    """Whether a photo's caption has a word of the answer that nobody said."""
+    parts = [turn.partition(SHARES) for turn in turns]
+    told, shown = (set(words(" ".join(part[i] for part in parts))) for i in (0, 2))
+    return any(same_word(w, shown) and not same_word(w, told) for w in content_words(answer))
 
 
 def summarise(rows: Sequence[dict[str, Any]], ks: Sequence[int]) -> dict[str, Any]:
@@ -179,7 +190,7 @@ def run(
         "stores": len(parts),
     }
     rows = []
-    for key in ("category", "conversation"):
+    for key in ("category", "conversation", "photo"):
         groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for answer in answers:
             groups[answer[key]].append(answer)

@@ -434,18 +434,18 @@ class Memory:
     ) -> SearchResults:
         """The live memories that fit a query best, by vectors and words, best first.
 
-        image: its bytes, path or data URI, in place of a query: images that are copies of it or, by
-        the image embedder, look like it; their scores are of another kind (`looking.alike`).
-        filters: mem0's, on metadata and columns. threshold: leave out scores below it; scores lie
-        in [0, 1] and mean the same for every query. explain: with the parts of each score. at: what
-        was told by then and held then, in place of what holds now. An unknown scope finds nothing.
+        image: its bytes, path or data URI, in place of a query (`looking.found_alike`). filters:
+        mem0's, on metadata and columns. threshold: leave out scores below it; they lie in [0, 1]
+        and mean the same for every query. explain: with the parts of each score. at: what was told
+        by then and held then, in place of what holds now. An unknown scope finds nothing.
         Raises InputError on a bad query, filter, time or number.
         """
-        top_k = count_of(top_k, "top_k")
-        threshold = threshold_of(threshold)
+        top_k, threshold = count_of(top_k, "top_k"), threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
         then = time_of(at, "at")
-        if image is not None and query is None:
+        if image is not None:
+            if query is not None:
+                raise InputError("a query and an image were given; a search takes one of them")
             return looking.found_alike(self, image, scope, _where(filters), then, top_k, threshold)
         query = text_of(query, "query")
         held = None if then is None else unix_seconds(then)

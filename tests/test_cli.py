@@ -125,7 +125,7 @@ def test_an_error_is_one_line_on_stderr(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("search",), "Missing argument"),
+        (("search",), "Give a QUERY, or an --image"),
         (("delete",), "Give either IDs or --all"),
         (("delete", "x", "--all"), "Give either IDs or --all"),
         (("search", "x", "--filters", "{"), "Invalid value for '--filters': '{' is not JSON"),

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("PIL")
 
+from clikit import invoke
 from fake_engine import FakeEngine
 from imagekit import drawn, saved
 from memorykit import quick, texts
@@ -216,6 +217,18 @@ def test_copies_of_an_image_are_found_and_others_are_not() -> None:
             memory.search(image=b"hello")
         with pytest.raises(TypeError, match="query must be a string"):
             memory.search()
+        with pytest.raises(InputError, match="takes one of them"):
+            memory.search("a house", image=copies[0])
+
+
+def test_the_command_line_finds_a_copy(tmp_path: Path) -> None:
+    file, copy = tmp_path / "a.db", tmp_path / "copy.jpg"
+    copy.write_bytes(saved(drawn(), "JPEG", quality=40))
+    with Memory(file) as memory:
+        (own,) = memory.add(images=[saved(drawn())], user_id="default", infer=False)
+    assert invoke("search", "--image", str(copy), "--db", str(file)).output.startswith(own.id)
+    both = invoke("search", "house", "--image", str(copy), "--db", str(file), code=1)
+    assert "takes one of them" in both.stderr
 
 
 def test_with_an_image_embedder_what_looks_alike_is_found(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from edgemem.cli.output import (
+    FILE,
     JSON,
     ask_passphrase,
     change_line,
@@ -64,8 +65,7 @@ id_argument = click.argument("memory_id", metavar="ID")
     "--image",
     "images",
     multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
+    type=FILE,
     help="A photo or screenshot; TEXT, if given, says what it is.",
 )
 @click.option("--role", default="user", show_default=True, help="Who says it.")
@@ -110,7 +110,8 @@ def add(
 
 
 @cli.command()
-@click.argument("query", nargs=-1, required=True)
+@click.argument("query", nargs=-1)
+@click.option("--image", type=FILE, help="Find images that look like this one, without a QUERY.")
 @click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: setting `top_k`]")
 @click.option("--threshold", type=float, help="Leave out lower scores.")
 @click.option("--filters", type=JSON, help="""Such as '{"city": {"in": ["Oslo"]}}'.""")
@@ -120,6 +121,7 @@ def add(
 @json_option
 def search(
     query: tuple[str, ...],
+    image: str | None,
     top_k: int | None,
     memory: Memory,
     scope: dict[str, Any],
@@ -130,7 +132,10 @@ def search(
     Prints id, score, time and text, and with --explain the score's parts.
     """
     top_k = memory.settings.top_k if top_k is None else top_k
-    hits = memory.search(" ".join(query), top_k=top_k, **scope, **given)
+    if not query and image is None:
+        raise click.UsageError("Give a QUERY, or an --image.")
+    asked = " ".join(query) if query else None
+    hits = memory.search(asked, image=image, top_k=top_k, **scope, **given)
     print_result(hits.to_dict(), map(item_line, hits), f"Nothing found for {who(scope)}.")
 
 
