@@ -103,7 +103,10 @@ def local_time(stored: str) -> str:
 
 def at_day(day: str, hour: int = 0) -> str:
     """An ISO day of this machine's zone, at an hour, as stored text."""
-    return to_utc(f"{day}T{hour:02}:00:00")
+    try:
+        return to_utc(f"{day}T{hour:02}:00:00")
+    except ValueError:  # there too
+        return to_utc(f"{day}T{hour:02}:00:00+00:00")
 
 
 @dataclass(frozen=True, slots=True)

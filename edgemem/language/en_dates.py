@@ -12,6 +12,7 @@ day on which it was said, in the time zone of the given time. Knows dates and th
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -505,17 +506,21 @@ def moments(text: str, said_at: str) -> list[Moment]:
 
 def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
     """What is counted from a day that the same text names before it."""
-    for match in _LATER.finditer(text):
-        days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)]
+    matches = list(_LATER.finditer(text))
+    days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)] if matches else []
+    for day in _WRITTEN_DAY.finditer(text) if matches else ():
+        with suppress(ValueError):  # "31 February"
+            written = date(int(day[3]), 1 + _MONTHS.index(day[2]), int(day[1]))
+            days.append((day.end(), written))
+    days.sort()
+    for match in matches:
+        before = bisect_right(days, match.start(), key=lambda day: day[0])
+        n, unit = _count(match, 2), match[3].lower()
+        if unit == "week" and match["exactly"]:
+            n, unit = 7 * n, "day"
         with suppress(OverflowError, ValueError):
-            for day in _WRITTEN_DAY.finditer(text, 0, match.start()):
-                number = 1 + _MONTHS.index(day[2])
-                days.append((day.end(), date(int(day[3]), number, int(day[1]))))
-            if before := [day for day in days if day[0] <= match.start()]:
-                n, unit = _count(match, 2), match[3].lower()
-                exactly = match["exactly"] and unit == "week"
-                n, unit = (7 * n, "day") if exactly else (n, unit)
-                yield Moment(*match.span(), *_shift(max(before)[1], n, unit))
+            if before:
+                yield Moment(*match.span(), *_shift(days[before - 1][1], n, unit))
 
 
 def absolute(text: str, said_at: str) -> tuple[str, str | None]:
