@@ -169,6 +169,7 @@ _NO_YEAR = (
     rf"{_WHOLE}(?!,? (?:of |in )?(?:\d{{1,4}}(?![:\w])(?! ?[ap]\.?m)|last\b|next\b|this\b)"
     r"|[.:/]\d| ?['’]\d)"
 )
+_NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
 # After what stands alone a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|and|but|so|if|"
@@ -453,7 +454,10 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         rf"\b(?:on )?(?:{_WEEKDAY},? )?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
         _day_and_month,
     ),
-    (rf"\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}", _day_and_month),
+    (
+        rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
+        _day_and_month,
+    ),
     (rf"\b(?:on )?{_WEEKDAY},? the {_NTH}{_NO_NOUN}", _day_of_month),
     (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
