@@ -1,5 +1,7 @@
 """What of the hits the model is shown: whose words, which sentences, in which order."""
 
+from dataclasses import replace
+
 import pytest
 from fake_engine import FakeEngine
 from memorykit import quick
@@ -141,6 +143,19 @@ def test_of_an_assistants_long_turn_an_expert_reads_the_nearest_sentences(memory
     tell(memory, " ".join(["I like my bread.", *talk]))
     found = recall(memory, question, memory.search(question, user_id="ana"), most=6, whole=True)
     assert max(len(sentences_of(e.text)) for e in found if e.speaker == "User") == 7
+
+
+def test_an_expert_is_shown_nothing_far_less_probable_than_the_best_that_may_be_shown(memory):
+    with_a_contradiction(memory)
+    tell(memory, "My cat is called Tom.")
+    question = "What do I drink every morning?"
+    hits = memory.search(question, user_id="ana")
+    for cat, wanted in ((0.001, {NEW}), (0.01, {NEW, "My cat is called Tom."})):
+        scores = {OLD: 0.99, NEW: 0.04, "My cat is called Tom.": cat}
+        scored = [replace(hit, score=scores.get(hit.memory, 0.0)) for hit in hits]
+        assert set(sentences(recall(memory, question, scored, most=6, whole=True))) == wanted
+    ended = recall(memory, question, scored, most=6, whole=True, ended=True)
+    assert sentences(ended) == [OLD]
 
 
 def test_what_an_assistant_answered_to_what_is_over_is_over_too(memory):

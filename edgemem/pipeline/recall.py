@@ -60,6 +60,7 @@ _ASSISTANT = "Assistant"  # who said a turn of a model, which has no name
 _FAR = 0.3  # of the best sentence's score; what lies below would only distract
 _LEAST = 0.0055  # the score of a note; below it, what is known of everything must do
 _FAR_LESS = 0.03  # of the best hit's score
+_FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview
 _NEWEST = 100  # facts; as many as the window could hold
 _NEAREST = 8  # memories of each thing that lasts
@@ -95,12 +96,15 @@ def recall(
 
     hits: of a search, best first. whole: whole turns, in the hits' order, relevant or not: an
     expert reads them, and says itself that they do not tell. Of an assistant's turn, which is long,
-    the sentences nearest to the question. Left out: what only asks, and what has been contradicted
-    since (unless `ended`, or the question is about the past). The nearest sentence comes last, or
-    the newest when the question asks for now.
+    the sentences nearest to the question. Left out: what only asks, what has been contradicted
+    since (unless `ended`, or the question is about the past), and of whole turns those that are far
+    less probable than the best one. The nearest sentence comes last, or the newest when the
+    question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     if whole:
+        near = {hit.id for hit in _within(sources(found), _FAR_FROM_BEST)}
+        found = [e for e in found if e.source is not None and e.source.id in near]
         found = [_shortened(memory, question, evidence) for evidence in found[:most]]
     else:
         found = _nearest_sentences(memory, question, found)
