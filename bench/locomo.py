@@ -74,7 +74,7 @@ def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[
         row = {
             "conversation": file.sample_id,
             "category": CATEGORIES[question["category"]],
-            "photo": _in_caption(str(question["answer"]), [said[turn] for turn in wanted]),
+            "photo": _in_caption(str(question.get("answer", "")), [said[turn] for turn in wanted]),
             "embed_ms": hits.embed_ms,
             "search_ms": hits.search_ms,
         }
