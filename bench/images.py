@@ -4,7 +4,7 @@
         [--store FILE]
 
 200 signs, receipts, notes and screenshots are drawn from bench/pictures.txt, each with another
-font, colours, a turn of a few degrees, noise and JPEG's losses, always the same.
+font, colours, a turn of a few degrees, noise and JPEG's losses; the same where the fonts are.
 
 reading: all are remembered as images of one user and then read. Word error rate (words that were
 replaced, left out or put in, by the words that are there; case and punctuation count); seconds a
