@@ -48,14 +48,13 @@ from edgemem import kernels
 from edgemem.config import load_settings
 from edgemem.language import content_words, same_word, words
 from edgemem.memory import Memory
-from edgemem.pipeline.importers import LocomoFile, read_locomo
+from edgemem.pipeline.importers import SHARES, LocomoFile, read_locomo
 from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES
 from edgemem.retrieval.vectors import Dtype
 from edgemem.training import fleet
 
 _console = Console(stderr=True)
-SHARES = "[shares a photo: "  # before a caption, as the importer writes it
 
 
 def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[str, Any]], int]:

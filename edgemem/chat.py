@@ -237,8 +237,9 @@ class Chat:
             wanted = replace(wanted, wants="recall")
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
-        refused = not pixels and self._refused(text, said_at, hits, wanted, way)
-        readings = [()] if refused or pixels else self._readings(text, said_at, hits, wanted, way)
+        now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
+        refused = not pixels and self._refused(text, said_at, now, hits, wanted, way)
+        readings = [()] if refused or pixels else self._readings(text, now, hits, wanted, way)
         context = shown or sources(readings[0])
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
@@ -373,14 +374,11 @@ class Chat:
             reply.cloud_error = str(exc)
 
     def _readings(
-        self, text: str, said_at: str, hits: SearchResults, wanted: Intent, way: Way
+        self, text: str, now: tuple[Evidence, ...], hits: SearchResults, wanted: Intent, way: Way
     ) -> list[tuple[Evidence, ...]]:
         """The memories that a message is answered with, and what they are then tried with."""
-        if wanted.wants != "recall":
-            return [self._evidence(text, hits, wanted, way)]
-        if way == "answer":
-            return self._told(text, said_at, hits)
-        now = clock(self.memory, text, said_at)
+        if wanted.wants == "recall" and way == "answer":
+            return self._told(text, now, hits)
         return [(*self._evidence(text, hits, wanted, way), *now)]
 
     def _evidence(
@@ -403,7 +401,13 @@ class Chat:
         return ()
 
     def _refused(
-        self, text: str, said_at: str, hits: SearchResults, wanted: Intent, way: Way
+        self,
+        text: str,
+        said_at: str,
+        now: tuple[Evidence, ...],
+        hits: SearchResults,
+        wanted: Intent,
+        way: Way,
     ) -> bool:
         """Whether a question is about what neither a memory nor this conversation tells.
 
@@ -419,7 +423,7 @@ class Chat:
                 return False
             answers = (
                 "".join(self._short_answer(judge, text, said_at, evidence))
-                for evidence in self._told(text, said_at, hits)
+                for evidence in self._told(text, now, hits)
             )
             return all(answer == generation.NOTHING_FOUND for answer in answers)
         except ModelError:
@@ -444,11 +448,12 @@ class Chat:
             return (), sight.given(images)
         return sight.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
-    def _told(self, text: str, said_at: str, hits: SearchResults) -> list[tuple[Evidence, ...]]:
+    def _told(
+        self, text: str, now: tuple[Evidence, ...], hits: SearchResults
+    ) -> list[tuple[Evidence, ...]]:
         """What an expert answers from: what a search found that holds, and then also what is over,
         if there is such ("the technician Karim comes at 8" says who Karim is); what this
-        conversation said that memory does not hold; and the clock."""
-        now = clock(self.memory, text, said_at)
+        conversation said that memory does not hold; and the clock, if it tells (`now`)."""
         most = self._shown or SHOWN_TURNS
         said = telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]

@@ -25,6 +25,7 @@ from edgemem.results import to_utc
 
 __all__ = [
     "BATCH_TURNS",
+    "SHARES",
     "ChatLog",
     "Demo",
     "DemoSession",
@@ -43,6 +44,9 @@ __all__ = [
 Format = Literal["edgemem", "locomo", "mem-gallery", "chat", "memories"]
 BATCH_TURNS = 64
 """Turns stored in one transaction when no facts are taken from them."""
+
+SHARES = "[shares a photo: "
+"""What stands between a turn of LoCoMo and the caption of its photo."""
 
 SECONDS_PER_TURN = 5
 """Turns of a session that has one date only are set this far apart, so that their order holds."""
@@ -255,7 +259,7 @@ def _locomo_turn(
         )
     caption = turn.get("blip_caption")
     if caption:
-        text = f"{text} [shares a photo: {caption}]".strip()
+        text = f"{text} {SHARES}{caption}]".strip()
     return {
         "role": "user",
         "name": speaker,

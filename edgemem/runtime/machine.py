@@ -99,8 +99,8 @@ def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
 def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
     """Whether a model may be loaded with extra buffers. Tries it out if that is not yet known.
 
-    Where no child could tell, the answer is yes, but for a processor with AMX. Raises ModelError if
-    llama.cpp dies of the model either way.
+    Of a child that takes longer than TIMEOUT_S the answer is yes; where none could tell, it is yes
+    but for a processor with AMX. Raises ModelError if llama.cpp dies of the model either way.
     """
     machine, form = _machine(), _form(file, n_gpu_layers)
     key = f"{machine} {form}"
