@@ -3,7 +3,9 @@
     python -m bench.fit_fusion --data DIR --json OUT [--write]
 
 The features are those that a search computes, in three corpora that SHARES weighs: LoCoMo's
-conversations, those of models/conversations, and parts of these, of a few turns each. Two sets of
+conversations, those of models/conversations, and parts of these, of a few turns each. The encoders
+have learned ours, so each half of ours is scored by those that learned the other half
+(models/halves, made by bench.fit_retrieval). Two sets of
 weights: "metric" where conversations lie beside each other in a store, "cosine" where each is the
 only one of a store too small for a metric (of LoCoMo's a session each); and of each one for a fast
 search and one for a careful one, which needs the extra `colbert`. One loss for two ends:
@@ -22,13 +24,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +39,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from bench.questions import Question, ask, by_session, by_turns
+from bench.questions import Question, ask, by_session, by_turns, half_of
 from corpus import readers
 from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
@@ -44,11 +47,12 @@ from edgemem.memory import Memory
 from edgemem.retrieval.matching import MATCHES
 from edgemem.retrieval.search import FEATURES, RELEVANT, Weights, probability
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.tokens import TokenEmbedder
+from edgemem.runtime.tokens import MODEL, TokenEmbedder
 
 KINDS = ("metric", "cosine")
 ROOT = Path(__file__).resolve().parent.parent
 CONVERSATIONS = ROOT / "models" / "conversations"
+HALVES = ROOT / "models" / "halves"
 WEIGHTS = ROOT / "edgemem" / "data" / "fusion.json"
 KS = (1, 5, 10, 20)
 THRESHOLDS = (0.003, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.3, 0.5)
@@ -57,40 +61,77 @@ RIDGE = 1e-3  # on weights of features of variance 1
 CALIBRATION = 0.1  # of 0.1 to 5: bench/LOG.md
 SHARES = {"locomo": 0.5, "written": 0.3, "parts": 0.2}
 PARTS = (3, 9)  # turns
+GROUPS = 5  # of our files
 EVERY_PART, EVERY_OTHER = 2, 4  # conversations cut into parts, questions asked of another one
 _console = Console(stderr=True)
 
 
-def families(kind: str, files: Sequence[Path]) -> Iterator[tuple[str, list[tuple[str, Annotated]]]]:
-    """The corpus of conversations that are asked each other's questions, and their groups."""
+class Encoders(NamedTuple):
+    """What a search of one corpus embeds with. tokens: None for fast searches."""
+
+    embedder: Embedder
+    tokens: TokenEmbedder | None
+
+    @classmethod
+    def load(cls, careful: bool, half: int | None = None) -> Encoders:
+        """Those that ship, or that learned one half of our conversations. They keep what they have
+        embedded: the same texts lie in many stores here."""
+        n_threads = load_settings().n_threads
+        experts: dict[str, bytes | None] = dict.fromkeys(("minilm", "colbert", "tokens"))
+        if half is not None:
+            experts = {n: (HALVES / str(half) / f"{n}.npz").read_bytes() for n in experts}
+        embedder = Embedder.load(n_threads=n_threads, expert=experts["minilm"])
+        one = cache(lambda text: embedder_chunks([text])[0])
+        embedder_chunks = embedder.embed_chunks
+        embedder.embed_chunks = lambda texts: [one(t) for t in texts]  # type: ignore[method-assign]
+        if not careful:
+            return cls(embedder, None)
+        if half is None:
+            tokens = TokenEmbedder.load(n_threads=n_threads)
+        else:
+            model = Embedder.load(MODEL, n_threads=n_threads, expert=experts["colbert"])
+            tokens = TokenEmbedder(model, experts["tokens"] or b"")
+        tokens.embed = cache(tokens.embed)  # type: ignore[method-assign]
+        tokens.embed_query = cache(tokens.embed_query)  # type: ignore[method-assign]
+        return cls(embedder, tokens)
+
+
+def families(
+    kind: str, files: Sequence[Path]
+) -> Iterator[tuple[str, int | None, list[tuple[str, Annotated]]]]:
+    """The corpus of conversations that are asked each other's questions, the half of ours whose
+    encoders score them, and the conversations with their groups."""
     talks = [readers.read_locomo(path) for path in files]
     if kind == "metric":
-        yield "locomo", [(talk.id, talk) for talk in talks]
+        yield "locomo", None, [(talk.id, talk) for talk in talks]
     else:
-        yield "locomo", [(talk.id, part) for talk in talks for part in by_session(talk)]
+        yield "locomo", None, [(talk.id, part) for talk in talks for part in by_session(talk)]
     for path in sorted(CONVERSATIONS.glob("*.txt")):
-        talks = readers.read_written(path)
-        yield "written", [(path.stem, talk) for talk in talks]
-        for turns in PARTS:
-            parts = [part for talk in talks[::EVERY_PART] for part in by_turns(talk, turns)]
-            yield "parts", [(path.stem, part) for part in parts]
+        group = f"ours {zlib.crc32(path.stem.encode()) % GROUPS}"
+        for half in (0, 1):
+            talks = [t for t in readers.read_written(path) if (half_of(t.id) or 0) != half]
+            if talks:
+                yield "written", half, [(group, talk) for talk in talks]
+                for turns in PARTS:
+                    parts = [part for talk in talks[::EVERY_PART] for part in by_turns(talk, turns)]
+                    yield "parts", half, [(group, part) for part in parts]
 
 
-def gather(
-    kind: str, files: Sequence[Path], embedder: Embedder, tokens: TokenEmbedder | None = None
-) -> list[Question]:
-    """The questions of all corpora. files: LoCoMo's. tokens: None for fast searches."""
+def gather(kind: str, files: Sequence[Path], *, careful: bool) -> list[Question]:
+    """The questions of all corpora. files: LoCoMo's."""
     found: list[Question] = []
-    for corpus, family in families(kind, files):
-        half = len(family) // 2
+    encoders = {half: Encoders.load(careful, half) for half in (None, 0, 1)}
+    for corpus, half, family in families(kind, files):
+        middle = len(family) // 2
         stores = [range(len(family))] if kind == "metric" else [[i] for i in range(len(family))]
-        for members in track(stores, f"{kind}: {corpus}, {family[0][0]}", console=_console):
+        embedder, tokens = encoders[half]
+        for members in track(stores, f"{kind}: {corpus}, {family[0][1].id}", console=_console):
             with Memory(":memory:", embedder=embedder, token_embedder=tokens) as memory:
                 for i in members:
                     store(memory, family[i][1])
                 for i in members:
                     group, talk = family[i]
-                    other = family[(i + half) % len(family)][1]
+                    other = family[(i + middle) % len(family)][1]
                     others = [q for q in other.questions if q.answer is not None][::EVERY_OTHER]
                     found += ask(memory, talk, others, corpus=corpus, group=group)
     return found
@@ -164,13 +205,6 @@ def fit(asked: Sequence[Question]) -> Weights:
     weights *= scale
     weights[-1] += shift
     return Weights(float(weights[-1]), (weights[:-1] / deviation).astype(np.float32))
-
-
-def remembering(embedder: TokenEmbedder) -> TokenEmbedder:
-    """It keeps what it has embedded: the same texts lie in many stores here."""
-    embedder.embed = cache(embedder.embed)  # type: ignore[method-assign]
-    embedder.embed_query = cache(embedder.embed_query)  # type: ignore[method-assign]
-    return embedder
 
 
 def fast(asked: Sequence[Question]) -> list[Question]:
@@ -276,15 +310,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     options = parser.parse_args(argv)
     files = sorted(options.data.glob("*.json"))
-    settings = load_settings()
-    embedder = Embedder.load(settings.embedder, n_threads=settings.n_threads)
-    tokens = remembering(TokenEmbedder.load(n_threads=settings.n_threads))
     summary: dict[str, Any] = {"relevant": RELEVANT}
     rows: list[dict[str, Any]] = []
     stored: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
     reliable: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
     for kind in KINDS:
-        careful = gather(kind, files, embedder, tokens)
+        careful = gather(kind, files, careful=True)
         for retrieval, asked in (("fast", fast(careful)), ("careful", careful)):
             for corpus in SHARES:
                 held_out = leave_one_out(asked, corpus)

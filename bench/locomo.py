@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.progress import track
 
 from bench import report
-from bench.fit_fusion import gather, hits, leave_one_out, remembering, without
+from bench.fit_fusion import gather, hits, leave_one_out, without
 from bench.questions import CATEGORIES, evidence, ingest
 from bench.vault import PASSPHRASE
 from corpus.evaluate import together, together_summary
@@ -166,13 +166,7 @@ def run(
     answers = [row for part in parts for row in part["rows"]]
     turns = sum(part["turns"] for part in parts)
     careful = parts[0]["careful"]
-    asked, tokens = [], None
-    if loo or ablation:
-        with Memory(":memory:", settings=replace(load_settings(), **how)) as memory:
-            tokens = memory.token_embedder
-            if tokens is not None:
-                remembering(tokens)
-            asked = gather("metric", paths, memory.embedder, tokens)
+    asked = gather("metric", paths, careful=careful) if loo or ablation else []
     summary = {
         **summarise(answers, ks),
         "left_out": sum(part["left_out"] for part in parts),
@@ -199,7 +193,7 @@ def run(
         summary |= {f"leave_one_out_{name}": value for name, value in fitted.items()}
     if ablation:
         for feature in track(
-            FEATURES + MATCHES * bool(tokens), "leaving features out", console=_console
+            FEATURES + MATCHES * careful, "leaving features out", console=_console
         ):
             fitted = hits(leave_one_out(without(asked, feature), "locomo"), ks)
             rows.append({"without": feature, **fitted})

@@ -1,4 +1,4 @@
-"""The encoder's layers in torch, with an expert of low rank to be fitted.
+"""The layers of encoders of BERT's kind in torch, with an expert of low rank to be fitted.
 
 Computes what edgemem/runtime/encoder.py does, over a batch, with drop-out while it learns. Only the
 expert's A and B are learned.
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from edgemem.runtime import models
-from edgemem.runtime.encoder import HEADS, LAYERS, PRODUCTS
+from edgemem.runtime.encoder import HEADS
+from edgemem.runtime.lora import PRODUCTS
 from edgemem.runtime.onnxfile import Matrix, parameters
 
 RANK, DROPOUT = 16, 0.1
@@ -42,10 +43,13 @@ class _Product(nn.Module):
 class Encoder(nn.Module):
     """Token ids to the states of each layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = models.DEFAULT_EMBEDDER) -> None:
+        """model: a name of the manifest."""
         super().__init__()
-        file = models.find(models.DEFAULT_EMBEDDER)
-        of = {name: _tensor(value) for name, value in parameters(file).items()}
+        of = {name: _tensor(value) for name, value in parameters(models.find(model)).items()}
+        layers = sum(name.endswith("query.weight") for name in of)
+        # The bundled model has GELU in its tanh form, others the exact one.
+        self._gelu = "tanh" if model == models.DEFAULT_EMBEDDER else "none"
         self._words = of["embeddings.word_embeddings.weight"]
         self._places = of["embeddings.position_embeddings.weight"]
         self._types = of["embeddings.token_type_embeddings.weight"]
@@ -56,7 +60,7 @@ class Encoder(nn.Module):
         self._first = norm("embeddings.LayerNorm")
         self._norms = [
             (norm(f"{name}.attention.output.LayerNorm"), norm(f"{name}.output.LayerNorm"))
-            for name in (f"encoder.layer.{number}" for number in range(LAYERS))
+            for name in (f"encoder.layer.{number}" for number in range(layers))
         ]
         self.products = nn.ModuleDict(
             {
@@ -64,19 +68,19 @@ class Encoder(nn.Module):
                     of[f"encoder.layer.{number}.{name}.weight"],
                     of[f"encoder.layer.{number}.{name}.bias"],
                 )
-                for number in range(LAYERS)
+                for number in range(layers)
                 for short, name in PRODUCTS.items()
             }
         )
 
     def forward(self, ids: Tensor, types: Tensor, real: Tensor) -> list[Tensor]:
-        """ids, types, real: (n, t); real tells tokens from padding. Six of (n, t, dim)."""
+        """ids, types, real: (n, t); real tells tokens from padding. Of each layer (n, t, dim)."""
         x = self._words[ids] + self._places[: ids.shape[1]] + self._types[types]
         x = self._norm(x, self._first)
         seen = []
         for number, (after_attention, after) in enumerate(self._norms):
             x = self._norm(x + self._attended(x, real, number), after_attention)
-            inner = F.gelu(self.products[f"{number}_up"](x), approximate="tanh")
+            inner = F.gelu(self.products[f"{number}_up"](x), approximate=self._gelu)
             x = self._norm(x + self._dropped(self.products[f"{number}_down"](inner)), after)
             seen.append(x)
         return seen

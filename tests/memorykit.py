@@ -115,3 +115,9 @@ def texts(results: object) -> list[str]:
 def bytes_beside(path: Path) -> bytes:
     """The bytes of all files in the store's folder."""
     return b"\0".join(file.read_bytes() for file in path.parent.rglob("*") if file.is_file())
+
+
+def crowd(memory: Memory, user_id: str = "ana") -> None:
+    """Other memories that share no word with anything: where there are few, each may answer."""
+    said = [{"role": "user", "content": f"Lorem {n} ipsum {n}."} for n in range(20)]
+    memory.add(said, user_id=user_id, infer=False)

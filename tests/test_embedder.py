@@ -1,5 +1,6 @@
 """Embedding text: one text one vector, nothing cut, bad files named."""
 
+import hashlib
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from onnxkit import field
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.runtime import models
+from edgemem.runtime import lora, models
 from edgemem.runtime.embedder import Embedder, _batches, _load_tokenizer, split_windows
 
 TEXTS = [
@@ -54,7 +55,8 @@ def test_like_texts_are_nearer_than_unlike_ones(embedder):
 @pytest.mark.models
 def test_the_model_id_is_the_name_and_the_digest_and_batches_agree(embedder):
     digest = models.entry(models.DEFAULT_EMBEDDER).sha256
-    assert embedder.model_id == f"minilm-l6-v2-int8@{digest[:12]}"
+    expert = hashlib.sha256(lora.expert_file("minilm")).hexdigest()
+    assert embedder.model_id == f"minilm-l6-v2-int8@{digest[:12]}+{expert[:8]}"
     assert embedder._batch_tokens > 1
 
 
@@ -245,10 +247,13 @@ def test_a_named_model_with_a_changed_byte_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.models
 def test_a_model_given_by_its_path_uses_the_bundled_tokenizer(embedder):
-    by_path = Embedder.load(models.find(models.DEFAULT_EMBEDDER))
+    file, expert = models.find(models.DEFAULT_EMBEDDER), lora.expert_file("minilm")
+    by_path = Embedder.load(file, expert=expert)
     assert by_path.model_id.startswith("model@")
     text = TEXTS[2]
     np.testing.assert_array_equal(by_path.embed_query(text), embedder.embed_query(text))
+    plain = Embedder.load(file)  # a model of the user's own has no expert of ours
+    assert plain.embed_query(text) @ embedder.embed_query(text) < 0.9
 
 
 def test_an_onnx_model_of_another_kind(tmp_path):

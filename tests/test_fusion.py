@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from edgemem.retrieval.search import (
     FEATURES,
+    FEW,
     RELEVANT,
+    Feature,
     Weights,
     parts_of,
     probability,
@@ -52,7 +54,8 @@ def test_weights_without_a_feature_are_refused_by_its_name():
 @pytest.mark.parametrize("retrieval", RELEVANT)
 def test_what_has_nothing_in_common_with_a_query_is_not_relevant(name, retrieval):
     held = shipped(retrieval == "careful")[name]
-    assert probability(np.array([held.bias]))[0] < RELEVANT[retrieval]
+    among = held.weights[Feature.AMONG] * np.log(FEW)  # the only feature that is never 0
+    assert probability(np.array([held.bias + among]))[0] < RELEVANT[retrieval]
 
 
 @pytest.mark.parametrize("retrieval", RELEVANT)

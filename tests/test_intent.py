@@ -11,6 +11,7 @@ import pytest
 from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
+from memorykit import crowd
 
 from corpus import annotated, readers
 from edgemem.chat import Chat, Reply
@@ -171,6 +172,7 @@ def test_a_message_is_kept_when_the_model_cannot_tell_what_it_wants(memory: Memo
 
 
 def test_what_is_not_known_is_said_not_to_be(memory: Memory) -> None:
+    crowd(memory)
     assert asked(memory, "what does zlatan's tortoise weigh").text == NOTHING_FOUND
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from edgemem.runtime import embedder, models
+from edgemem.runtime import embedder, lora, models
 from edgemem.runtime.onnxfile import rewritten
+from edgemem.runtime.tokens import MODEL
 
 TEXTS = ["Yes.", "She moved to Oslo in May 2023.", "harbour café, 3 days a week; " * 40]
 
@@ -19,12 +23,52 @@ def file() -> Path:
     return models.find(models.DEFAULT_EMBEDDER)
 
 
+def vectors(session: Any) -> list[NDArray[np.float32]]:
+    """The last states of each text."""
+    made = []
+    for text in TEXTS:
+        ids = np.array([embedder.bundled_tokenizer().encode(text).ids[:256]])
+        given = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        names = {i.name for i in session.get_inputs()}
+        if "token_type_ids" in names:
+            given["token_type_ids"] = np.zeros_like(ids)
+        made.append(session.run(None, given)[0][0])
+    return made
+
+
+def alike(one: list[NDArray[np.float32]], other: list[NDArray[np.float32]]) -> float:
+    """The least cosine of two states."""
+    pairs = zip(map(embedder.unit, one), map(embedder.unit, other), strict=True)
+    return min(float((x * y).sum(axis=-1).min()) for x, y in pairs)
+
+
 def test_the_vectors_are_those_of_the_file_as_it_is(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = embedder.Embedder.load(n_threads=1).embed(TEXTS)
+    small = vectors(embedder.open_session(file, 1))
     monkeypatch.setattr(embedder, "rewritten", lambda file: None)
-    assert np.array_equal(small, embedder.Embedder.load(n_threads=1).embed(TEXTS))
+    whole = vectors(embedder.open_session(file, 1))
+    assert all(np.array_equal(x, y) for x, y in zip(small, whole, strict=True))
+
+
+def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers() -> None:
+    file = models.find(MODEL)
+    nothing = io.BytesIO()
+    np.savez(nothing, **{k: v * (k[-1] != "b") for k, v in lora.expert("colbert").items()})
+    plain, same, tuned = (
+        vectors(embedder.open_session(file, 1, expert))[:2]
+        for expert in (None, nothing.getvalue(), lora.expert_file("colbert"))
+    )
+    assert alike(plain, same) > 0.97  # steps of seven bits by column, not of eight for the whole
+    assert alike(plain, tuned) < 0.9
+
+
+@pytest.mark.parametrize("shape", [(384, 385), (2, 384)])
+def test_what_does_not_fit_a_weight_is_refused(file: Path, shape: tuple[int, int]) -> None:
+    name = "encoder.layer.0.attention.self.query.weight"
+    for added in ({name: np.zeros(shape, np.float32)}, {"other": np.zeros((384, 384), np.float32)}):
+        with pytest.raises(ValueError, match="the file has no int8 weight"):
+            rewritten(file, added)
 
 
 def test_the_weights_stay_in_the_file(file: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from fake_engine import FakeEngine
-from memorykit import quick
+from memorykit import crowd, quick
 
 from edgemem.language import sentences as sentences_of
 from edgemem.memory import Memory
@@ -188,6 +188,7 @@ def test_the_hits_are_those_of_what_is_shown_the_most_telling_first(memory):
 
 def test_a_relevant_hit_that_may_not_be_shown_lets_nothing_else_through(memory):
     """Asked twice, a question finds itself; that is no reason to answer from the weather."""
+    crowd(memory)
     tell(memory, "It rained on the hill, the dog slept.")
     assert shown(memory, "What is my oldest sister's boat called?") == ()
     tell(memory, "What is my oldest sister's boat called?")
@@ -223,6 +224,7 @@ NEAR = f"The weather was fine. {TOM} A cat sleeps all day."
 )
 def test_the_sentences_near_to_the_question_are_shown(memory, said, most, expected):
     if said is not None:
+        crowd(memory)
         tell(memory, said)
     assert sentences(shown(memory, "What is my cat called?", most=most)) == expected
 

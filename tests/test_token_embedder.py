@@ -63,6 +63,7 @@ def test_the_text_that_answers_is_matched_best(tokens):
     assert scores.argmax() == 0
 
 
-def test_the_model_id_names_the_model_and_the_projection(tokens):
-    model, projection = tokens.model_id.split("+")
-    assert model == f"{MODEL}@{models.entry(MODEL).sha256[:12]}" and len(projection) == 12
+def test_the_model_id_names_the_model_its_expert_and_the_projection(tokens):
+    model, expert, projection = tokens.model_id.split("+")
+    assert model == f"{MODEL}@{models.entry(MODEL).sha256[:12]}"
+    assert len(expert) == 8 and len(projection) == 12

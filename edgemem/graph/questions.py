@@ -13,7 +13,8 @@ import numpy as np
 
 from edgemem.graph.reader import LABELS
 from edgemem.results import Label
-from edgemem.runtime.encoder import Encoder, expert
+from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.lora import expert
 
 __all__ = ["asked"]
 

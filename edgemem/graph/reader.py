@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from edgemem.language import asks, content_words, denied, nicknames, without_pronoun, word_spans
 from edgemem.results import Entity, EntityType, Label, Triple
-from edgemem.runtime.encoder import Encoder, expert
+from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.lora import expert
 
 __all__ = ["DISTANCES", "LABELS", "LAYERS", "LONGEST", "TYPES", "Read", "ends", "pooling", "runs"]
 __all__ += ["shapes", "triples"]

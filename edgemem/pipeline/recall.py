@@ -64,7 +64,7 @@ _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview
 _NEWEST = 100  # facts; as many as the window could hold
 _NEAREST = 8  # memories of each thing that lasts
-_CLOCK = 0.5  # cosine from which a question is about the day or the time
+_CLOCK = 0.42  # cosine from which a question is about the day or the time
 _LASTING = (  # what advice and letters need to know of anybody
     "User is allergic to it and must not eat it.",
     "User takes medicine because of an illness.",

@@ -8,6 +8,7 @@ tries it out on two texts (within 1e-5), and such a model is run one text at a t
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
-from edgemem.runtime import models
+from edgemem.runtime import lora, models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
@@ -76,13 +77,18 @@ class Embedder:
 
     @classmethod
     def load(
-        cls, name: str | os.PathLike[str] = models.DEFAULT_EMBEDDER, *, n_threads: int | None = None
+        cls,
+        name: str | os.PathLike[str] = models.DEFAULT_EMBEDDER,
+        *,
+        n_threads: int | None = None,
+        expert: bytes | None = None,
     ) -> Embedder:
         """Load a sentence-embedding model.
 
         name: a name of the manifest, or the path of an ONNX file with BERT's inputs and an output
         (batch, tokens, dim); the tokenizer is then the `tokenizer.json` beside it, or else
-        MiniLM's. n_threads: None means one per usable core, four at most.
+        MiniLM's. n_threads: None means one per usable core, four at most. expert: the file of one
+        instead of the one that ships for a model of the manifest.
         Raises ModelNotFound if a file is missing, ModelError if one is damaged or does not fit,
         ValueError if n_threads < 1.
         """
@@ -99,10 +105,14 @@ class Embedder:
             tokenizer = _load_tokenizer(own_tokenizer)
         else:
             tokenizer = bundled_tokenizer()
-        session = _load_session(model_file, n_threads)
-        label = known.name if known is not None else model_file.stem
+        if expert is None and known is not None and known.expert:
+            expert = lora.expert_file(known.expert)
+        model_id = f"{known.name if known is not None else model_file.stem}@{digest[:12]}"
+        if expert is not None:
+            model_id += f"+{hashlib.sha256(expert).hexdigest()[:8]}"
+        session = _load_session(model_file, n_threads, expert)
         give_back()
-        return cls(session, tokenizer, model_id=f"{label}@{digest[:12]}")
+        return cls(session, tokenizer, model_id=model_id)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector per text: (n, dim) float32, of length 1.
@@ -317,8 +327,8 @@ def _library() -> Any:
     return onnxruntime
 
 
-def open_session(file: Path, n_threads: int | None = None) -> Any:
-    """An onnxruntime session of a model's file.
+def open_session(file: Path, n_threads: int | None = None, expert: bytes | None = None) -> Any:
+    """An onnxruntime session of a model's file, with an expert's share in its weights.
 
     n_threads: None means one per usable core, four at most. Raises ModelNotFound, ModelError.
     """
@@ -332,6 +342,8 @@ def open_session(file: Path, n_threads: int | None = None) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # it would print errors that are raised as well
     try:
+        if expert is not None:
+            return _session_of(rewritten(file, lora.added(lora.read(expert))), file, options)
         return _small_session(file, options) or onnxruntime.InferenceSession(
             str(file), options, providers=_PROVIDERS
         )
@@ -344,8 +356,8 @@ def open_session(file: Path, n_threads: int | None = None) -> Any:
         ) from exc
 
 
-def _load_session(file: Path, n_threads: int | None) -> Any:
-    session = open_session(file, n_threads)
+def _load_session(file: Path, n_threads: int | None, expert: bytes | None) -> Any:
+    session = open_session(file, n_threads, expert)
     inputs = {i.name for i in session.get_inputs()}
     shape = session.get_outputs()[0].shape
     if not (
@@ -367,17 +379,19 @@ def _small_session(file: Path, options: Any) -> Any:
 
     Whatever goes wrong is left to loading the file as it is, which says what is wrong with it.
     """
-    onnxruntime = _library()
     with suppress(Exception):
         model = rewritten(file)
-        if model is not None:
-            options.add_session_config_entry(
-                "session.model_external_initializers_file_folder_path", str(file.parent)
-            )
-            # Or it would dequantise every matrix again at every run.
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
-            return onnxruntime.InferenceSession(model, options, providers=_PROVIDERS)
+        return None if model is None else _session_of(model, file, options)
     return None
+
+
+def _session_of(model: bytes | None, file: Path, options: Any) -> Any:
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(file.parent)
+    )
+    # Or it would dequantise every matrix again at every run.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return _library().InferenceSession(model, options, providers=_PROVIDERS)
 
 
 def embedder_bytes(file: Path) -> int:

@@ -1,9 +1,8 @@
 """The bundled embedder's layers, with an expert of low rank added to each of their products.
 
-One encoder reads facts for several jobs, as one language model does with several adapters: a
-product x W becomes x W + (x A) B (LoRA, Hu et al. 2021), where A and B are the expert's. The int8
-weights W stay in the embedder's file, mapped, and become floats at each use: a fact has some tens
-of tokens, and kept as floats they would take 42 MB.
+One encoder reads facts for several jobs, as one language model does with several adapters
+(lora.py). The int8 weights stay in the embedder's file, mapped, and become floats at each use: a
+fact has some tens of tokens, and kept as floats they would take 42 MB.
 The layers are BERT's (Devlin et al. 2019), with GELU in its tanh form, which the experts learned.
 
 Knows texts and their tokens; what is made of the states is a job's (graph/reader.py,
@@ -13,8 +12,6 @@ stages/update.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,25 +22,13 @@ from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
 from edgemem.runtime import models
 from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
+from edgemem.runtime.lora import PRODUCTS, Expert
 from edgemem.runtime.onnxfile import Matrix, parameters
 
-__all__ = ["HEADS", "LAYERS", "PRODUCTS", "Encoder", "Expert", "States", "encoder_bytes", "expert"]
+__all__ = ["HEADS", "LAYERS", "Encoder", "States", "encoder_bytes"]
 
 Floats = NDArray[np.float32]
-Expert = Mapping[str, Floats]
-"""`0.q.a` is (dim, r) and `0.q.b` (r, n): what is added to the first layer's queries. Beside them
-the weights of the nets over the states, which the job names."""
-
 LAYERS, HEADS = 6, 12
-PRODUCTS = {
-    "q": "attention.self.query",
-    "k": "attention.self.key",
-    "v": "attention.self.value",
-    "o": "attention.output.dense",
-    "up": "intermediate.dense",
-    "down": "output.dense",
-}
-"""The products of a layer, as experts and as the embedder's file name them."""
 EXPERTS_BYTES = 10_000_000
 _EPS = 1e-12
 
@@ -135,13 +120,6 @@ class Encoder:
         found = self._weights[name]
         assert not isinstance(found, Matrix)
         return found
-
-
-@cache
-def expert(name: str) -> Expert:
-    """One that ships, of edgemem/data."""
-    with files("edgemem").joinpath(f"data/{name}.npz").open("rb") as file:
-        return {key: w.astype(np.float32) for key, w in np.load(file).items()}
 
 
 def encoder_bytes(file: Path) -> int:

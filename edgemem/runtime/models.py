@@ -67,6 +67,7 @@ class ModelEntry:
     install: str = ""
     url: str = ""
     tokenizer: str = ""
+    expert: str = ""
 
 
 @dataclass(frozen=True, slots=True)

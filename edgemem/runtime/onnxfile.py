@@ -1,5 +1,5 @@
-"""An ONNX file with int8 weights: rewritten so that loading it takes a third of the memory, and its
-weights by name.
+"""An ONNX file with int8 weights: rewritten so that loading it takes a third of the memory, also
+with an expert's share in its weights; and its weights by name.
 
 Knows protobuf's wire format and ONNX's field numbers. Runs no model and imports no onnxruntime.
 
@@ -10,6 +10,9 @@ graph gives the same numbers, bit for bit:
 - a lookup gathers int8 rows and their scales first, and turns only those rows into floats;
 - a matrix is one DequantizeLinear, whose result onnxruntime packs and keeps;
 - int8 weights stay in the file, which onnxruntime maps, so a row that is never read takes nothing.
+
+A file of the other kind has products of whole numbers (MatMulInteger). Either kind takes what is to
+be added to a weight: the sum is rounded to int8 again, with a step for each column.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +31,14 @@ __all__ = ["Matrix", "parameters", "rewritten"]
 _MODEL_GRAPH = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _NODE_INPUT, _NODE_OUTPUT, _NODE_OP, _NODE_ATTRIBUTE = 1, 2, 4, 5
-_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_NAME, _TENSOR_RAW = 1, 2, 8, 9
+_TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_FLOATS, _TENSOR_INTS = 1, 2, 4, 5
+_TENSOR_NAME, _TENSOR_RAW = 8, 9
 _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _FLOAT, _INT8 = 1, 3  # TensorProto.DataType
 _INT = 2  # AttributeProto.AttributeType
 _IN_FILE = 1  # TensorProto.DataLocation.EXTERNAL
-_Number = TypeVar("_Number", np.int8, np.float32)
+_MOST, _MOST_INTEGER = 127, 63  # AVX2 adds two products of uint8 and int8 in 16 bits, saturated
+_Number = TypeVar("_Number", np.int8, np.uint8, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +75,45 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """An initializer. start, end: its values in the file; 0 and 0 where they are no raw bytes."""
+    """An initializer. raw: its values, empty where they are written in another form; start: where
+    they are in the file, or None."""
 
     name: bytes
     shape: list[int]
     dtype: int
-    start: int
-    end: int
+    raw: memoryview
+    start: int | None
     whole: bytes
 
 
-def rewritten(file: Path) -> bytes | None:
+class _Product(NamedTuple):
+    """A weight (n, m) by BERT's name of it: int8 times a scale. integer: of MatMulInteger."""
+
+    name: str
+    int8: _Tensor
+    scale: _Tensor
+    integer: bool
+
+
+def rewritten(file: Path, added: Mapping[str, NDArray[np.float32]] | None = None) -> bytes | None:
     """The model of an ONNX file without its int8 weights, which it finds in that file.
 
-    The folder of `file` is to be given to onnxruntime as the one of external data. None if no
-    weight is of this form. Raises ValueError or IndexError on what is no ONNX file, OSError if it
-    cannot be read.
+    The folder of `file` is to be given to onnxruntime as the one of external data. added: what is
+    added to weights (n, m), by BERT's names of them; these are within the model. None if no
+    weight is of this form. Raises ValueError or IndexError on what is no ONNX file, or if a weight
+    is not in it, OSError if it cannot be read.
     """
     data = memoryview(file.read_bytes())
     nodes, tensors, rest = _graph(data)
-    changed = _changed(nodes, tensors, data)
-    if changed is None:
+    if added:
+        _add(nodes, tensors, added)
+    changed = _changed(nodes, tensors)
+    if changed is None and not added:
         return None
+    changed = changed or [node.whole for node in nodes]
     rest += [
-        _outside(t, file.name) if t.dtype == _INT8 and t.end else t.whole for t in tensors.values()
+        _outside(t, file.name) if t.dtype == _INT8 and t.start is not None else t.whole
+        for t in tensors.values()
     ]
     model = _fields(data, 0, len(data))
     others = [bytes(f.whole) for f in model if f.tag != _MODEL_GRAPH]
@@ -110,32 +130,92 @@ def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
     nodes, tensors, _ = _graph(data)
     made = {node.outputs[0]: node for node in nodes if node.outputs}
     found: dict[str, Matrix | NDArray[np.float32]] = {}
-
-    def keep(name: bytes, value: Matrix | NDArray[np.float32]) -> None:
-        found[name.decode().removeprefix("inner.")] = value
-
     for tensor in tensors.values():
-        if tensor.dtype == _FLOAT and tensor.end:
-            keep(tensor.name, np.array(_values(data, tensor, np.float32)))
+        if tensor.dtype == _FLOAT and tensor.raw:
+            found[_short(tensor.name)] = np.array(_values(tensor, np.float32))
     for node in nodes:
-        pairs = [(name, name) for name in node.inputs[:1]] if node.op == b"Gather" else []
-        if node.op == b"Add":
-            for product, bias in (node.inputs, node.inputs[::-1]):
-                of = made.get(product)
-                if of is not None and of.op == b"MatMul" and bias in tensors:
-                    pairs.append((of.inputs[1], bias.replace(b".bias", b".weight")))
-        for weight, name in pairs:
-            if (parts := _int8_weight(weight, made, tensors)) is not None:
-                keep(name, _matrix(data, *parts))
+        of = _int8_weight(node.inputs[0], made, tensors) if node.op == b"Gather" else None
+        if of is not None:
+            found[_short(node.inputs[0])] = _matrix(*of)
+    for node in nodes:
+        if node.op == b"DequantizeLinear" and (rows := _rows(node, made, tensors)) is not None:
+            found[_short(made[node.inputs[0]].inputs[0]).removesuffix("_quantized")] = rows
+    for product in _products(nodes, tensors):
+        found[product.name] = _matrix(product.int8, product.scale)
     return found
 
 
-def _matrix(data: memoryview, q: _Tensor, scale: _Tensor) -> Matrix:
-    return Matrix(_values(data, q, np.int8), np.array(_values(data, scale, np.float32)))
+def _rows(
+    node: _Node, made: Mapping[bytes, _Node], tensors: Mapping[bytes, _Tensor]
+) -> NDArray[np.float32] | None:
+    """The whole table of a lookup in uint8, (q - zero) * scale."""
+    lookup = made.get(node.inputs[0])
+    if lookup is None or lookup.op != b"Gather":
+        return None
+    q, scale, zero = (tensors[name] for name in (lookup.inputs[0], *node.inputs[1:]))
+    number, _ = _varint(zero.raw, 0)
+    rows: NDArray[np.float32] = _values(q, np.uint8) - np.float32(number)
+    return rows * _values(scale, np.float32)
 
 
-def _values(data: memoryview, tensor: _Tensor, dtype: type[_Number]) -> NDArray[_Number]:
-    return np.frombuffer(data[tensor.start : tensor.end], dtype).reshape(tensor.shape)
+def _short(name: bytes) -> str:
+    return name.decode().removeprefix("inner.")
+
+
+def _matrix(q: _Tensor, scale: _Tensor) -> Matrix:
+    return Matrix(_values(q, np.int8), np.array(_values(scale, np.float32)))
+
+
+def _values(tensor: _Tensor, dtype: type[_Number]) -> NDArray[_Number]:
+    return np.frombuffer(tensor.raw, dtype).reshape(tensor.shape)
+
+
+def _products(nodes: list[_Node], tensors: Mapping[bytes, _Tensor]) -> Iterator[_Product]:
+    """The weights that a bias is added to the product of; they are called like it."""
+    made = {node.outputs[0]: node for node in nodes if node.outputs}
+    for node in nodes:
+        for sum_of, bias in (node.inputs, node.inputs[::-1]) if node.op == b"Add" else ():
+            of = made.get(sum_of)
+            if of is None or bias not in tensors:
+                continue
+            found, integer = None, of.op == b"Mul"
+            if of.op == b"MatMul":
+                found = _int8_weight(of.inputs[1], made, tensors)
+            elif integer:
+                found = _integer_weight(of, made, tensors)
+            if found is not None:
+                yield _Product(_short(bias.replace(b".bias", b".weight")), *found, integer)
+
+
+def _integer_weight(
+    node: _Node, made: Mapping[bytes, _Node], tensors: Mapping[bytes, _Tensor]
+) -> tuple[_Tensor, _Tensor] | None:
+    """The int8 tensor and the scale of MatMulInteger(x, int8) * (scale of x * scale)."""
+    before = {made[name].op: made[name] for name in node.inputs if name in made}
+    cast, scales = before.get(b"Cast"), before.get(b"Mul")
+    product = made.get(cast.inputs[0]) if cast is not None else None
+    if scales is None or product is None or product.op != b"MatMulInteger":
+        return None
+    q, scale = tensors.get(product.inputs[1]), tensors.get(scales.inputs[1])
+    if q is None or scale is None or (q.dtype, scale.dtype) != (_INT8, _FLOAT):
+        return None
+    return (q, scale) if q.raw and scale.raw else None
+
+
+def _add(
+    nodes: list[_Node], tensors: dict[bytes, _Tensor], added: Mapping[str, NDArray[np.float32]]
+) -> None:
+    """Put the sums in the place of weights. Raises ValueError if one is not in the file."""
+    of = {product.name: product for product in _products(nodes, tensors)}
+    for name, more in added.items():
+        if name not in of or of[name].int8.shape != list(more.shape):
+            raise ValueError(f"the file has no int8 weight {name} of the shape {more.shape}")
+        _, q, scale, integer = of[name]
+        weight = _values(q, np.int8) * _values(scale, np.float32) + more
+        largest = np.abs(weight).max(axis=0, keepdims=not integer)
+        steps = np.maximum(largest / (_MOST_INTEGER if integer else _MOST), np.float32(1e-12))
+        tensors[q.name] = _initializer(q.name, np.rint(weight / steps).astype(np.int8), _INT8)
+        tensors[scale.name] = _initializer(scale.name, steps.astype(np.float32), _FLOAT)
 
 
 def _graph(data: memoryview) -> tuple[list[_Node], dict[bytes, _Tensor], list[bytes]]:
@@ -166,12 +246,10 @@ def _int8_weight(
     q, scale = tensors.get(cast.inputs[0]), tensors.get(mul.inputs[1])
     if q is None or scale is None or (q.dtype, scale.dtype) != (_INT8, _FLOAT):
         return None
-    return (q, scale) if q.end and scale.end and len(q.shape) == 2 else None
+    return (q, scale) if q.raw and scale.raw and len(q.shape) == 2 else None
 
 
-def _changed(
-    nodes: list[_Node], tensors: dict[bytes, _Tensor], data: memoryview
-) -> list[bytes] | None:
+def _changed(nodes: list[_Node], tensors: dict[bytes, _Tensor]) -> list[bytes] | None:
     """The graph's nodes with lookups and matrices in their new form, None if there are none.
 
     Adds to `tensors` the scales of matrices, as DequantizeLinear wants them.
@@ -204,7 +282,7 @@ def _changed(
             )
         elif node.op == b"MatMul" and scale.shape == [1, q.shape[1]]:
             flat = scale.name + b".flat"
-            tensors[flat] = _floats(flat, bytes(data[scale.start : scale.end]))
+            tensors[flat] = _initializer(flat, _values(scale, np.float32).ravel(), _FLOAT)
             new[made[weight].inputs[0]] = b""
             new[weight] = _encoded(b"DequantizeLinear", [q.name, flat], weight, axis=1)
     if not new:
@@ -262,14 +340,14 @@ def _node(data: memoryview, part: _Field) -> _Node:
 
 
 def _tensor(data: memoryview, part: _Field) -> _Tensor:
-    name, shape, dtype, start, end = b"", [], 0, 0, 0
+    name, shape, dtype, start, raw = b"", [], 0, None, data[:0]
     for field in _fields(data, part.start, part.end):
         if field.tag == _TENSOR_NAME:
             name = bytes(data[field.start : field.end])
         elif field.tag == _TENSOR_TYPE:
             dtype = field.number
-        elif field.tag == _TENSOR_RAW:
-            start, end = field.start, field.end
+        elif field.tag in (_TENSOR_RAW, _TENSOR_FLOATS, _TENSOR_INTS):
+            start, raw = field.start, data[field.start : field.end]
         elif field.tag == _TENSOR_DIMS and field.whole[0] & 7 == 2:  # packed
             at = field.start
             while at < field.end:
@@ -277,8 +355,8 @@ def _tensor(data: memoryview, part: _Field) -> _Tensor:
                 shape.append(size)
         elif field.tag == _TENSOR_DIMS:
             shape.append(field.number)
-    inside = dtype != _INT8 or not end
-    return _Tensor(name, shape, dtype, start, end, bytes(part.whole) if inside else b"")
+    inside = dtype != _INT8 or start is None
+    return _Tensor(name, shape, dtype, raw, start, bytes(part.whole) if inside else b"")
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -310,16 +388,17 @@ def _encoded(op: bytes, inputs: list[bytes], output: bytes, **attributes: int) -
     return _bytes(_GRAPH_NODE, node)
 
 
-def _floats(name: bytes, raw: bytes) -> _Tensor:
-    """A new initializer, (n,) float32 little-endian."""
-    shape = [len(raw) // 4]
-    whole = _head(name, shape, _FLOAT) + _bytes(_TENSOR_RAW, raw)
-    return _Tensor(name, shape, _FLOAT, 0, 0, _bytes(_GRAPH_INITIALIZER, whole))
+def _initializer(name: bytes, values: NDArray[Any], dtype: int) -> _Tensor:
+    """A new one, little-endian."""
+    raw = values.tobytes()
+    whole = _head(name, list(values.shape), dtype) + _bytes(_TENSOR_RAW, raw)
+    whole = _bytes(_GRAPH_INITIALIZER, whole)
+    return _Tensor(name, list(values.shape), dtype, memoryview(raw), None, whole)
 
 
 def _outside(tensor: _Tensor, file: str) -> bytes:
     """An initializer whose values are looked up in a file."""
-    place = {"location": file, "offset": tensor.start, "length": tensor.end - tensor.start}
+    place = {"location": file, "offset": tensor.start, "length": len(tensor.raw)}
     whole = _head(tensor.name, tensor.shape, tensor.dtype)
     for key, value in place.items():
         pair = _bytes(1, key.encode()) + _bytes(2, str(value).encode())

@@ -1,7 +1,8 @@
 """Text to a vector for each of its tokens, for late interaction (ColBERT).
 
-Knows one model, answerai-colbert-small-v1, and the projection that is shipped for it
-(edgemem/data/tokens.npz, which `python -m bench.fit_tokens` sets). Knows no memories.
+Knows one model, answerai-colbert-small-v1 with an expert that learned conversations, and the
+projection that ships with it (edgemem/data/tokens.npz, set by `python -m bench.fit_retrieval`).
+Knows no memories.
 
 A token's vector is projected to fewer numbers, made one of length 1, and rounded to whole numbers,
 all with the same step: an inner product of two is exact in whole numbers, and `step`² times it is
@@ -25,6 +26,7 @@ from edgemem.runtime.embedder import SESSION_BYTES, Embedder, unit
 __all__ = [
     "MODEL",
     "QUERY_MARK",
+    "QUERY_TOKENS",
     "TEXT_MARK",
     "TokenEmbedder",
     "Tokens",
@@ -34,7 +36,7 @@ __all__ = [
 
 MODEL = "colbert-small-v1-int8"
 QUERY_MARK, TEXT_MARK = 1, 2  # [unused0] and [unused1], which ColBERT calls [Q] and [D]
-_QUERY_TOKENS = 64  # that count; a pasted page is no better asked with all of them
+QUERY_TOKENS = 64  # that count; a pasted page is no better asked with all of them
 
 Tokens = NDArray[np.int8]
 """(t, d) int8, the vectors of t tokens."""
@@ -72,7 +74,7 @@ class TokenEmbedder:
 
     def embed_query(self, text: str) -> Tokens:
         """The same of a query, at most 64 of them: ColBERT marks the two differently."""
-        return self._embed(text, QUERY_MARK)[:_QUERY_TOKENS]
+        return self._embed(text, QUERY_MARK)[:QUERY_TOKENS]
 
     def _embed(self, text: str, mark: int) -> Tokens:
         kept = [

@@ -24,8 +24,9 @@ import numpy as np
 from edgemem.errors import ContextOverflow
 from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
-from edgemem.runtime.encoder import Encoder, expert
+from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.lora import expert
 
 __all__ = [
     "EVENTS",
@@ -52,7 +53,7 @@ EXPERT_SCHEMA: dict[str, Any] = {
     "required": ["event"],
 }
 
-COMPARED = 0.4  # cosine from which an expert is asked; it knows changes that share no word
+COMPARED = 0.35  # cosine from which an expert is asked; it knows changes that share no word
 SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
 READ_SURE = 0.9  # the same of the encoder's expert (bench/LOG.md, 2026-11-26)
 _SHOWN = 4  # of a fact's memories, nearest first

@@ -1,0 +1,57 @@
+"""Experts of low rank for encoders of BERT's kind, which ship with the package (edgemem/data).
+
+A product x W becomes x W + (x A) B (LoRA, Hu et al. 2021), where A and B are the expert's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PRODUCTS", "Expert", "added", "expert", "expert_file", "read"]
+
+Expert = Mapping[str, NDArray[np.float32]]
+"""`0.q.a` is (dim, r) and `0.q.b` (r, n): what is added to the first layer's queries. Beside them
+the weights of a job's nets over the states, which the job names."""
+
+PRODUCTS = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+}
+"""The products of a layer, as experts and as files of models name them."""
+
+
+def expert_file(name: str) -> bytes:
+    """The file of one that ships."""
+    return (files("edgemem") / "data" / f"{name}.npz").read_bytes()
+
+
+@cache
+def expert(name: str) -> Expert:
+    """One that ships."""
+    return read(expert_file(name))
+
+
+def read(file: bytes) -> Expert:
+    with np.load(BytesIO(file)) as arrays:
+        return {key: arrays[key].astype(np.float32) for key in arrays.files}
+
+
+def added(of: Expert) -> dict[str, NDArray[np.float32]]:
+    """What an expert adds to each weight (n, m), by the names of BERT's parameters."""
+    found = {}
+    for key, a in of.items():
+        number, short, side = (*key.split("."), "")[:3]
+        if side == "a":
+            b = of[f"{number}.{short}.b"]
+            found[f"encoder.layer.{number}.{PRODUCTS[short]}.weight"] = a @ b
+    return found
