@@ -66,7 +66,9 @@ def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers
 @pytest.mark.parametrize("shape", [(384, 385), (2, 384)])
 def test_what_does_not_fit_a_weight_is_refused(file: Path, shape: tuple[int, int]) -> None:
     name = "encoder.layer.0.attention.self.query.weight"
-    for added in ({name: np.zeros(shape, np.float32)}, {"other": np.zeros((384, 384), np.float32)}):
+    n, m = shape
+    zeros = np.zeros((384, 2), np.float32), np.zeros((2, 384), np.float32)
+    for added in ({name: (np.ones((n, 2)), np.ones((2, m)))}, {"other": zeros}):
         with pytest.raises(ValueError, match="the file has no int8 weight"):
             rewritten(file, added)
 

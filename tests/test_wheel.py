@@ -81,6 +81,9 @@ def installed(tmp_path_factory, wheel):
     return empty_environment(tmp_path_factory.mktemp("environment") / "venv", wheel)
 
 
+TRAINING = ("chats", "conversations", "halves", "pairs")  # what only training reads
+
+
 def test_the_wheel_holds_what_the_package_needs(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -95,10 +98,9 @@ def test_the_wheel_holds_what_the_package_needs(wheel):
         for file in (ROOT / "models").rglob("*")
         if file.is_file()
         and (file.suffix not in weights or "adapters" in file.parts)
-        and not {"__pycache__", "chats", "conversations", "pairs"} & set(file.parts)  # for training
+        and not {"__pycache__", *TRAINING} & set(file.parts)
     }
-    training = ("/chats/", "/conversations/", "/pairs/")
-    assert not any(folder in name for name in names for folder in training)
+    assert not any(f"/{folder}/" in name for name in names for folder in TRAINING)
     assert in_package - names == set()
     assert models - names == set() and "edgemem/_models/minilm/tokenizer.json" in models
     assert "edgemem/py.typed" in names

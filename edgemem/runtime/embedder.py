@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
+from edgemem.kernels import one_blas_thread
 from edgemem.runtime import lora, models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
@@ -343,7 +344,9 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     options.log_severity_level = 4  # it would print errors that are raised as well
     try:
         if expert is not None:
-            return _session_of(rewritten(file, lora.added(lora.read(expert))), file, options)
+            with one_blas_thread():
+                model = rewritten(file, lora.added(lora.read(expert)))
+            return _session_of(model, file, options)
         return _small_session(file, options) or onnxruntime.InferenceSession(
             str(file), options, providers=_PROVIDERS
         )

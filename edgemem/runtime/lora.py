@@ -13,6 +13,8 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.runtime.onnxfile import Factors
+
 __all__ = ["PRODUCTS", "Expert", "added", "expert", "expert_file", "read"]
 
 Expert = Mapping[str, NDArray[np.float32]]
@@ -46,12 +48,12 @@ def read(file: bytes) -> Expert:
         return {key: arrays[key].astype(np.float32) for key in arrays.files}
 
 
-def added(of: Expert) -> dict[str, NDArray[np.float32]]:
-    """What an expert adds to each weight (n, m), by the names of BERT's parameters."""
+def added(of: Expert) -> dict[str, Factors]:
+    """What an expert adds to each weight, by the names of BERT's parameters."""
     found = {}
     for key, a in of.items():
         number, short, side = (*key.split("."), "")[:3]
         if side == "a":
-            b = of[f"{number}.{short}.b"]
-            found[f"encoder.layer.{number}.{PRODUCTS[short]}.weight"] = a @ b
+            name = f"encoder.layer.{number}.{PRODUCTS[short]}.weight"
+            found[name] = (a, of[f"{number}.{short}.b"])
     return found

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Matrix", "parameters", "rewritten"]
+__all__ = ["Factors", "Matrix", "parameters", "rewritten"]
 
 # Fields of ONNX's messages: onnx/onnx.proto3.
 _MODEL_GRAPH = 7
@@ -34,10 +34,12 @@ _NODE_INPUT, _NODE_OUTPUT, _NODE_OP, _NODE_ATTRIBUTE = 1, 2, 4, 5
 _TENSOR_DIMS, _TENSOR_TYPE, _TENSOR_FLOATS, _TENSOR_INTS = 1, 2, 4, 5
 _TENSOR_NAME, _TENSOR_RAW = 8, 9
 _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
-_FLOAT, _INT8 = 1, 3  # TensorProto.DataType
+_FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
 _INT = 2  # AttributeProto.AttributeType
 _IN_FILE = 1  # TensorProto.DataLocation.EXTERNAL
 _MOST, _MOST_INTEGER = 127, 63  # AVX2 adds two products of uint8 and int8 in 16 bits, saturated
+Factors = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""A (n, r) and B (r, m) of a product A B that is added to a weight (n, m)."""
 _Number = TypeVar("_Number", np.int8, np.uint8, np.float32)
 
 
@@ -76,7 +78,7 @@ class _Node:
 @dataclass(frozen=True, slots=True)
 class _Tensor:
     """An initializer. raw: its values, empty where they are written in another form; start: where
-    they are in the file, or None."""
+    they are in the file, or None; whole: all of it, empty where int8 or uint8 stay in the file."""
 
     name: bytes
     shape: list[int]
@@ -95,11 +97,11 @@ class _Product(NamedTuple):
     integer: bool
 
 
-def rewritten(file: Path, added: Mapping[str, NDArray[np.float32]] | None = None) -> bytes | None:
+def rewritten(file: Path, added: Mapping[str, Factors] | None = None) -> bytes | None:
     """The model of an ONNX file without its int8 weights, which it finds in that file.
 
-    The folder of `file` is to be given to onnxruntime as the one of external data. added: what is
-    added to weights (n, m), by BERT's names of them; these are within the model. None if no
+    The folder of `file` is to be given to onnxruntime as the one of external data. added: the
+    products added to weights, by BERT's names of them; these are within the model. None if no
     weight is of this form. Raises ValueError or IndexError on what is no ONNX file, or if a weight
     is not in it, OSError if it cannot be read.
     """
@@ -110,14 +112,11 @@ def rewritten(file: Path, added: Mapping[str, NDArray[np.float32]] | None = None
     changed = _changed(nodes, tensors)
     if changed is None and not added:
         return None
-    changed = changed or [node.whole for node in nodes]
-    rest += [
-        _outside(t, file.name) if t.dtype == _INT8 and t.start is not None else t.whole
-        for t in tensors.values()
-    ]
+    parts = [*(changed or [node.whole for node in nodes]), *rest]
+    parts += [t.whole or _outside(t, file.name) for t in tensors.values()]
     model = _fields(data, 0, len(data))
     others = [bytes(f.whole) for f in model if f.tag != _MODEL_GRAPH]
-    return b"".join(others) + _bytes(_MODEL_GRAPH, b"".join(changed + rest))
+    return b"".join([*others, _start(_MODEL_GRAPH, sum(map(len, parts))), *parts])
 
 
 def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
@@ -202,19 +201,23 @@ def _integer_weight(
     return (q, scale) if q.raw and scale.raw else None
 
 
-def _add(
-    nodes: list[_Node], tensors: dict[bytes, _Tensor], added: Mapping[str, NDArray[np.float32]]
-) -> None:
+def _add(nodes: list[_Node], tensors: dict[bytes, _Tensor], added: Mapping[str, Factors]) -> None:
     """Put the sums in the place of weights. Raises ValueError if one is not in the file."""
     of = {product.name: product for product in _products(nodes, tensors)}
-    for name, more in added.items():
-        if name not in of or of[name].int8.shape != list(more.shape):
-            raise ValueError(f"the file has no int8 weight {name} of the shape {more.shape}")
+    for name, (a, b) in added.items():
+        shape = [len(a), b.shape[1]]
+        if name not in of or of[name].int8.shape != shape:
+            raise ValueError(f"the file has no int8 weight {name} of the shape {shape}")
         _, q, scale, integer = of[name]
-        weight = _values(q, np.int8) * _values(scale, np.float32) + more
-        largest = np.abs(weight).max(axis=0, keepdims=not integer)
+        weight = _values(q, np.int8).astype(np.float32)
+        weight *= _values(scale, np.float32)
+        weight += a @ b
+        largest = np.maximum(weight.max(axis=0), -weight.min(axis=0))
         steps = np.maximum(largest / (_MOST_INTEGER if integer else _MOST), np.float32(1e-12))
-        tensors[q.name] = _initializer(q.name, np.rint(weight / steps).astype(np.int8), _INT8)
+        weight /= steps
+        np.rint(weight, out=weight)
+        tensors[q.name] = _initializer(q.name, weight.astype(np.int8), _INT8)
+        steps = steps if integer else steps[None]
         tensors[scale.name] = _initializer(scale.name, steps.astype(np.float32), _FLOAT)
 
 
@@ -355,7 +358,7 @@ def _tensor(data: memoryview, part: _Field) -> _Tensor:
                 shape.append(size)
         elif field.tag == _TENSOR_DIMS:
             shape.append(field.number)
-    inside = dtype != _INT8 or start is None
+    inside = dtype not in (_INT8, _UINT8) or not raw
     return _Tensor(name, shape, dtype, raw, start, bytes(part.whole) if inside else b"")
 
 
@@ -367,7 +370,12 @@ def _number(tag: int, number: int) -> bytes:
 
 
 def _bytes(tag: int, value: bytes) -> bytes:
-    return _base128(tag << 3 | 2) + _base128(len(value)) + value
+    return _start(tag, len(value)) + value
+
+
+def _start(tag: int, length: int) -> bytes:
+    """What comes before the bytes of a field."""
+    return _base128(tag << 3 | 2) + _base128(length)
 
 
 def _base128(number: int) -> bytes:
@@ -391,9 +399,9 @@ def _encoded(op: bytes, inputs: list[bytes], output: bytes, **attributes: int) -
 def _initializer(name: bytes, values: NDArray[Any], dtype: int) -> _Tensor:
     """A new one, little-endian."""
     raw = values.tobytes()
-    whole = _head(name, list(values.shape), dtype) + _bytes(_TENSOR_RAW, raw)
-    whole = _bytes(_GRAPH_INITIALIZER, whole)
-    return _Tensor(name, list(values.shape), dtype, memoryview(raw), None, whole)
+    head = _head(name, list(values.shape), dtype) + _start(_TENSOR_RAW, len(raw))
+    whole = b"".join([_start(_GRAPH_INITIALIZER, len(head) + len(raw)), head, raw])
+    return _Tensor(name, list(values.shape), dtype, memoryview(whole)[-len(raw) :], None, whole)
 
 
 def _outside(tensor: _Tensor, file: str) -> bytes:
