@@ -8,9 +8,9 @@ told, is to be nearer to what it needs than to all else of its conversation, and
 conversations of a batch, if their people have names: the soft-max over the scores times a learned
 scale, -log p of each turn that is needed (of several, the others left out). The embedder's score is
 the cosine of two means, the token embedder's the mean over a query's tokens of the largest cosine
-(MaxSim). A quarter of the conversations of a batch have turns joined, two to four, for messages are
-longer elsewhere; facts stand for the turns that tell them half of the time. No text of LoCoMo,
-LongMemEval or Mem-Gallery is among them, and no held-out file.
+(MaxSim). A quarter of the conversations of a batch have turns joined, up to four, for messages are
+longer elsewhere; the facts of a conversation are asked about in half of the epochs. No text of
+LoCoMo, LongMemEval or Mem-Gallery is among them, and no held-out file.
 
 One conversation in twenty is kept apart; printed is how often its questions find a turn that they
 need. --half learns from one half of the others: what bench.fit_fusion scores of ours must not have
@@ -50,7 +50,7 @@ DATA = ROOT / "edgemem" / "data"
 ENCODERS = {"minilm": models.DEFAULT_EMBEDDER, "colbert": MODEL}
 CUT_OFF = 1e-4
 EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # the last two of a batch
-SCALES = {"minilm": 20.0, "colbert": 40.0}
+SCALES = {"minilm": 30.0, "colbert": 45.0}
 JOINED, JOINED_MOST, AS_FACTS, TASKS = 0.25, 4, 0.5, 0.5
 MOST_TOKENS, MOST_NEEDED = 250, 6
 _console = Console(stderr=True)
@@ -59,9 +59,14 @@ Ids = list[int]
 
 @dataclass
 class Talk:
-    """Texts, and for each query which of them it needs. weight: of each query."""
+    """Texts, and for each query which of them it needs.
+
+    named: the people have names, so that texts of other conversations are wrong for sure. facts:
+    the texts are facts, not turns. weight: of each query.
+    """
 
     named: bool
+    facts: bool
     texts: list[Ids]
     queries: list[Ids] = field(default_factory=list)
     needed: list[list[int]] = field(default_factory=list)
@@ -97,6 +102,7 @@ def _turns(talk: Annotated, ids: Any) -> Talk:
     names = [m.get("name") for m in talk.messages]
     made = Talk(
         any(names),
+        False,
         [ids(search_text(text, speaker=name)) for text, name in zip(said, names, strict=True)],
     )
     for question in talk.questions:
@@ -115,7 +121,8 @@ def _facts(talk: Annotated, ids: Any) -> Talk:
         for pair in talk.pairs
         for fact, source in zip(pair.facts, pair.sources, strict=True)
     ]
-    made = Talk(any(m.get("name") for m in talk.messages), [ids(fact) for fact, _ in told])
+    named = any(m.get("name") for m in talk.messages)
+    made = Talk(named, True, [ids(fact) for fact, _ in told])
     for question in talk.questions:
         if question.answer is not None and len(question.evidence) == 1:
             turn = question.evidence[0].text
@@ -191,7 +198,9 @@ def batches(learned: Sequence[Talk], draw: np.random.Generator) -> Iterator[list
     batch: list[Talk] = []
     for i in draw.permutation(len(learned)):
         talk = learned[i]
-        batch.append(joined(talk, draw) if draw.random() < JOINED else talk)
+        if talk.facts and draw.random() >= AS_FACTS:
+            continue
+        batch.append(joined(talk, draw) if not talk.facts and draw.random() < JOINED else talk)
         if sum(len(talk.texts) for talk in batch) >= TURNS:
             yield batch
             batch = []
