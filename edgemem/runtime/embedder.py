@@ -398,8 +398,10 @@ def _session_of(model: bytes | None, file: Path, options: Any) -> Any:
 
 
 def embedder_bytes(file: Path) -> int:
-    """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one."""
-    return file.stat().st_size * _UNPACKED + SESSION_BYTES
+    """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one, with
+    the other half once more, to which an expert was added."""
+    size = file.stat().st_size
+    return size * _UNPACKED + size // 2 + SESSION_BYTES
 
 
 # -- tokens as another model counts them ---------------------------------------------------------
