@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -166,6 +167,7 @@ def test_a_contradiction_on_each_device_keeps_both_facts_with_their_times(pair) 
         with store.transaction() as tx:
             tx.invalidate("m0", at, at=at)
             tx.add_memory(memory(id, f"Ada lives in {id}", valid_from=at))
+        time.sleep(0.01)  # within one tick of the clock the device's id decides which is later
     write(a, "m0", "old, reworded")  # an edit here, and ends on both
     converge(folder, a, b)
     assert {(m.id, m.valid_from) for m in b.list(ADA)} == {("oslo", T1), ("rome", T2)}
