@@ -4,20 +4,21 @@
 
 The features are those that a search computes, in three corpora that SHARES weighs: LoCoMo's
 conversations, those of models/conversations, and parts of these, of a few turns each. The encoders
-have learned ours, so each half of ours is scored by those that learned the other half
-(models/halves, made by bench.fit_retrieval). Two sets of
-weights: "metric" where conversations lie beside each other in a store, "cosine" where each is the
-only one of a store too small for a metric (of LoCoMo's a session each); and of each one for a fast
-search and one for a careful one, which needs the extra `colbert`. One loss for two ends:
-minus the log likelihood of the evidence among the candidates of its question (soft-max over these,
-the evidence's probabilities added up), which is about the order, plus CALIBRATION times that of
-each candidate alone, evidence or not (logistic; also of questions that no memory answers). Then the
-sum is scaled and shifted (Platt 1999), which leaves the order and makes the score a probability.
+have learned ours, so each half of ours is scored by those that learned the other half alone
+(models/halves, made by bench.fit_retrieval). Two sets of weights: "metric" where conversations lie
+beside each other in a store, "cosine" where each is the only one of a store too small for a metric
+(of LoCoMo's a session each); and of each one for a fast search and one for a careful one, which
+needs the extra `colbert`. One loss for two ends: minus the log likelihood of the evidence among the
+candidates of its question (soft-max over these, the evidence's probabilities added up), which is
+about the order, plus CALIBRATION times that of each candidate alone, evidence or not (logistic;
+also of questions that no memory answers). Then the sum is scaled and shifted (Platt 1999), which
+leaves the order and makes the score a probability.
 
-Prints what is found when each file's weights come from the others, how many memories of a score are
-evidence, and what a threshold means: of the questions that a conversation answers ("own"), that
-another one answers ("other"), and that none does ("unknown"), how many find a memory of at least
-that score. --write stores the weights of all of them. About an hour.
+Prints what is found when the weights of a conversation of LoCoMo, or of a fifth of our files, come
+from the others, how many memories of a score are evidence, and what a threshold means: of the
+questions that a conversation answers ("own"), that another one answers ("other"), and that none
+does ("unknown"), how many find a memory of at least that score. --write stores the weights of all
+of them. About an hour.
 """
 
 from __future__ import annotations
@@ -77,20 +78,16 @@ class Encoders(NamedTuple):
         """Those that ship, or that learned one half of our conversations. They keep what they have
         embedded: the same texts lie in many stores here."""
         n_threads = load_settings().n_threads
-        experts: dict[str, bytes | None] = dict.fromkeys(("minilm", "colbert", "tokens"))
-        if half is not None:
-            experts = {n: (HALVES / str(half) / f"{n}.npz").read_bytes() for n in experts}
+        folder = WEIGHTS.parent if half is None else HALVES / str(half)
+        experts = {n: (folder / f"{n}.npz").read_bytes() for n in ("minilm", "colbert", "tokens")}
         embedder = Embedder.load(n_threads=n_threads, expert=experts["minilm"])
-        one = cache(lambda text: embedder_chunks([text])[0])
-        embedder_chunks = embedder.embed_chunks
+        chunks = embedder.embed_chunks
+        one = cache(lambda text: chunks([text])[0])
         embedder.embed_chunks = lambda texts: [one(t) for t in texts]  # type: ignore[method-assign]
         if not careful:
             return cls(embedder, None)
-        if half is None:
-            tokens = TokenEmbedder.load(n_threads=n_threads)
-        else:
-            model = Embedder.load(MODEL, n_threads=n_threads, expert=experts["colbert"])
-            tokens = TokenEmbedder(model, experts["tokens"] or b"")
+        model = Embedder.load(MODEL, n_threads=n_threads, expert=experts["colbert"])
+        tokens = TokenEmbedder(model, experts["tokens"])
         tokens.embed = cache(tokens.embed)  # type: ignore[method-assign]
         tokens.embed_query = cache(tokens.embed_query)  # type: ignore[method-assign]
         return cls(embedder, tokens)
@@ -108,7 +105,7 @@ def families(
         yield "locomo", None, [(talk.id, part) for talk in talks for part in by_session(talk)]
     for path in sorted(CONVERSATIONS.glob("*.txt")):
         group = f"ours {zlib.crc32(path.stem.encode()) % GROUPS}"
-        for half in (0, 1):
+        for half in (0, 1):  # what neither has learned is scored by the second
             talks = [t for t in readers.read_written(path) if (half_of(t.id) or 0) != half]
             if talks:
                 yield "written", half, [(group, talk) for talk in talks]

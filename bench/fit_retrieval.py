@@ -14,7 +14,7 @@ LoCoMo, LongMemEval or Mem-Gallery is among them, and no held-out file.
 
 One conversation in twenty is kept apart; printed is how often its questions find a turn that they
 need. --half learns from one half of the others: what bench.fit_fusion scores of ours must not have
-been learned. Half an hour on two cores for an epoch, a quarter of a minute on a GPU; five are run.
+been learned. Wants a GPU, where each of five epochs takes some half a minute (bench/LOG.md).
 """
 
 from __future__ import annotations

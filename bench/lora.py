@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from edgemem.runtime import models
 from edgemem.runtime.encoder import HEADS
-from edgemem.runtime.lora import PRODUCTS
+from edgemem.runtime.lowrank import PRODUCTS
 from edgemem.runtime.onnxfile import Matrix, parameters
 
 RANK, DROPOUT = 16, 0.1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.runtime import encoder, lora, models
+from edgemem.runtime import encoder, lowrank, models
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import LAYERS, Encoder
 
@@ -21,7 +21,7 @@ def loaded() -> Encoder:
     return Encoder.load()
 
 
-def states(expert: lora.Expert, text: str, second: str | None = None) -> encoder.States:
+def states(expert: lowrank.Expert, text: str, second: str | None = None) -> encoder.States:
     read = loaded().read(expert, text, second)
     assert read is not None
     return read
@@ -30,7 +30,7 @@ def states(expert: lora.Expert, text: str, second: str | None = None) -> encoder
 def test_with_the_same_expert_a_text_has_the_embedders_vector() -> None:
     """Their GELUs differ by a thousandth, and the embedder's weights are rounded once more."""
     plain = Embedder.load(models.find(models.DEFAULT_EMBEDDER))
-    for embedder, expert in ((plain, {}), (Embedder.load(), lora.expert("minilm"))):
+    for embedder, expert in ((plain, {}), (Embedder.load(), lowrank.expert("minilm"))):
         vector = states(expert, TEXT).layers[-1].mean(axis=0)
         assert vector @ embedder.embed_query(TEXT) / np.linalg.norm(vector) > 0.9995
 

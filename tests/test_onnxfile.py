@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgemem.runtime import embedder, lora, models
+from edgemem.runtime import embedder, lowrank, models
 from edgemem.runtime.onnxfile import rewritten
 from edgemem.runtime.tokens import MODEL
 
@@ -54,10 +54,10 @@ def test_the_vectors_are_those_of_the_file_as_it_is(
 def test_an_expert_that_adds_nothing_changes_little_in_products_of_whole_numbers() -> None:
     file = models.find(MODEL)
     nothing = io.BytesIO()
-    np.savez(nothing, **{k: v * (k[-1] != "b") for k, v in lora.expert("colbert").items()})
+    np.savez(nothing, **{k: v * (k[-1] != "b") for k, v in lowrank.expert("colbert").items()})
     plain, same, tuned = (
         vectors(embedder.open_session(file, 1, expert))[:2]
-        for expert in (None, nothing.getvalue(), lora.expert_file("colbert"))
+        for expert in (None, nothing.getvalue(), lowrank.expert_file("colbert"))
     )
     assert alike(plain, same) > 0.97  # steps of seven bits by column, not of eight for the whole
     assert alike(plain, tuned) < 0.9

@@ -14,7 +14,7 @@ import numpy as np
 from edgemem.graph.reader import LABELS
 from edgemem.results import Label
 from edgemem.runtime.encoder import Encoder
-from edgemem.runtime.lora import expert
+from edgemem.runtime.lowrank import expert
 
 __all__ = ["asked"]
 

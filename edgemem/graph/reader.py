@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgemem.language import asks, content_words, denied, nicknames, without_pronoun, word_spans
 from edgemem.results import Entity, EntityType, Label, Triple
 from edgemem.runtime.encoder import Encoder
-from edgemem.runtime.lora import expert
+from edgemem.runtime.lowrank import expert
 
 __all__ = ["DISTANCES", "LABELS", "LAYERS", "LONGEST", "TYPES", "Read", "ends", "pooling", "runs"]
 __all__ += ["shapes", "triples"]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, ModelNotFound
 from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
-from edgemem.runtime import lora, models
+from edgemem.runtime import lowrank, models
 from edgemem.runtime.machine import cores, give_back
 from edgemem.runtime.onnxfile import rewritten
 
@@ -107,7 +107,7 @@ class Embedder:
         else:
             tokenizer = bundled_tokenizer()
         if expert is None and known is not None and known.expert:
-            expert = lora.expert_file(known.expert)
+            expert = lowrank.expert_file(known.expert)
         model_id = f"{known.name if known is not None else model_file.stem}@{digest[:12]}"
         if expert is not None:
             model_id += f"+{hashlib.sha256(expert).hexdigest()[:8]}"
@@ -345,8 +345,8 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     try:
         if expert is not None:
             with one_blas_thread():
-                model = rewritten(file, lora.added(lora.read(expert)))
-            return _session_of(model, file, options)
+                model = rewritten(file, lowrank.added(lowrank.read(expert)))
+            return _session_of(model or str(file), file, options)
         return _small_session(file, options) or onnxruntime.InferenceSession(
             str(file), options, providers=_PROVIDERS
         )
@@ -388,7 +388,8 @@ def _small_session(file: Path, options: Any) -> Any:
     return None
 
 
-def _session_of(model: bytes | None, file: Path, options: Any) -> Any:
+def _session_of(model: bytes | str, file: Path, options: Any) -> Any:
+    """Of a model as it was rewritten, whose int8 weights are in `file`."""
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", str(file.parent)
     )

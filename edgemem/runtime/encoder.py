@@ -1,7 +1,7 @@
 """The bundled embedder's layers, with an expert of low rank added to each of their products.
 
 One encoder reads facts for several jobs, as one language model does with several adapters
-(lora.py). The int8 weights stay in the embedder's file, mapped, and become floats at each use: a
+(lowrank.py). The int8 weights stay in the embedder's file, mapped, and become floats at each use: a
 fact has some tens of tokens, and kept as floats they would take 42 MB.
 The layers are BERT's (Devlin et al. 2019), with GELU in its tanh form, which the experts learned.
 
@@ -22,7 +22,7 @@ from edgemem.inputs import utf8
 from edgemem.kernels import one_blas_thread
 from edgemem.runtime import models
 from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
-from edgemem.runtime.lora import PRODUCTS, Expert
+from edgemem.runtime.lowrank import PRODUCTS, Expert
 from edgemem.runtime.onnxfile import Matrix, parameters
 
 __all__ = ["HEADS", "LAYERS", "Encoder", "States", "encoder_bytes"]

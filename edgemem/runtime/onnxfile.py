@@ -77,8 +77,8 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """An initializer. raw: its values, empty where they are written in another form; start: where
-    they are in the file, or None; whole: all of it, empty where int8 or uint8 stay in the file."""
+    """An initializer. raw: its values, of whichever field; start: where raw bytes lie in the file,
+    else None; whole: all of it, empty where it stays in the file."""
 
     name: bytes
     shape: list[int]
@@ -349,8 +349,10 @@ def _tensor(data: memoryview, part: _Field) -> _Tensor:
             name = bytes(data[field.start : field.end])
         elif field.tag == _TENSOR_TYPE:
             dtype = field.number
-        elif field.tag in (_TENSOR_RAW, _TENSOR_FLOATS, _TENSOR_INTS):
+        elif field.tag == _TENSOR_RAW:
             start, raw = field.start, data[field.start : field.end]
+        elif field.tag in (_TENSOR_FLOATS, _TENSOR_INTS):
+            raw = data[field.start : field.end]
         elif field.tag == _TENSOR_DIMS and field.whole[0] & 7 == 2:  # packed
             at = field.start
             while at < field.end:
@@ -358,7 +360,7 @@ def _tensor(data: memoryview, part: _Field) -> _Tensor:
                 shape.append(size)
         elif field.tag == _TENSOR_DIMS:
             shape.append(field.number)
-    inside = dtype not in (_INT8, _UINT8) or not raw
+    inside = dtype not in (_INT8, _UINT8) or start is None
     return _Tensor(name, shape, dtype, raw, start, bytes(part.whole) if inside else b"")
 
 

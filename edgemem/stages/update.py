@@ -26,7 +26,7 @@ from edgemem.language import Statement, says_the_same
 from edgemem.results import Event
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.lora import expert
+from edgemem.runtime.lowrank import expert
 
 __all__ = [
     "EVENTS",
