@@ -275,7 +275,7 @@ LIMITED = """
 import json
 from edgemem import Chat, Memory
 from edgemem.profile import measure
-with Memory(":memory:", memory_limit_bytes=392_000_000) as memory:
+with Memory(":memory:", memory_limit_bytes=380_000_000) as memory:
     memory.add("I moved to Oslo and work at the harbour.", user_id="ana")
     answer = "".join(Chat(memory, user_id="ana").send("Where do I work?", remember=False))
     engine = memory.engine
@@ -302,7 +302,7 @@ def test_a_process_stays_within_its_limit_and_still_answers(tmp_path):
     if found["rss"] is None:
         pytest.skip("this system does not tell what a process takes")
     # The prefixes are counted at their most, so that what is foretold is the more.
-    assert 0.75 * found["foretold"] < found["rss"] <= 392_000_000
+    assert 0.75 * found["foretold"] < found["rss"] <= 380_000_000
 
 
 def test_memory_limit_beside_settings_is_the_one_that_counts(model, monkeypatch):

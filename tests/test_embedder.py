@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
@@ -58,6 +59,18 @@ def test_the_model_id_is_the_name_and_the_digest_and_batches_agree(embedder):
     expert = hashlib.sha256(lowrank.expert_file("minilm")).hexdigest()
     assert embedder.model_id == f"minilm-l6-v2-int8@{digest[:12]}+{expert[:8]}"
     assert embedder._batch_tokens > 1
+
+
+@pytest.mark.models
+def test_a_loaded_model_keeps_no_copy_of_its_rewritten_file():
+    tracemalloc.start()
+    try:
+        loaded = Embedder.load(n_threads=1)
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert loaded.dim == 384
+    assert held < 3_000_000 < 10_000_000 < most  # its int8 matrices with their expert have 10.6 MB
 
 
 @pytest.mark.models

@@ -395,14 +395,14 @@ def _session_of(model: bytes | str, file: Path, options: Any) -> Any:
     )
     # Or it would dequantise every matrix again at every run.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return _library().InferenceSession(model, options, providers=_PROVIDERS)
+    session = _library().InferenceSession(model, options, providers=_PROVIDERS)
+    session._model_bytes = None  # it would keep the bytes, to be made again with other providers
+    return session
 
 
 def embedder_bytes(file: Path) -> int:
-    """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one, with
-    the other half once more, to which an expert was added."""
-    size = file.stat().st_size
-    return size * _UNPACKED + size // 2 + SESSION_BYTES
+    """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one."""
+    return file.stat().st_size * _UNPACKED + SESSION_BYTES
 
 
 # -- tokens as another model counts them ---------------------------------------------------------

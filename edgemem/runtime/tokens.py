@@ -87,10 +87,8 @@ class TokenEmbedder:
 
 
 def token_embedder_bytes(file: Path) -> int:
-    """Of a loaded model: its int8 matrices stay int8, unlike the embedder's. Half of them are held
-    twice, for an expert was added."""
-    size = file.stat().st_size
-    return size + size // 2 + SESSION_BYTES
+    """Of a loaded model: its int8 matrices stay int8, unlike the embedder's."""
+    return file.stat().st_size + SESSION_BYTES
 
 
 def projected(vectors: NDArray[np.float32], projection: NDArray[Any]) -> NDArray[np.float32]:
