@@ -15,6 +15,7 @@ from edgemem.language import (
     held_since,
     moments,
     phrase,
+    spelled_days,
 )
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
@@ -454,6 +455,8 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
         ("Where did I live last March?", "2024-03-15"),
         ("Where did I work in December 2022?", "2022-12-15"),
         ("Where was I on 5 May 2023?", "2023-05-05"),
+        ("Where was I on 2023-05-15?", "2023-05-15"),
+        ("Where was I on 15/5/2023?", "2023-05-15"),
         ("What did I drive two years ago?", "2022-05-08"),
         ("Where did I live in 2019?", "2019-07-01"),
         ("Who was I dating last winter?", "2024-01-15"),
@@ -469,6 +472,29 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
 def test_the_day_that_a_question_asks_of(question: str, day: str | None) -> None:
     assert asked_day(question, "2024-05-08T10:00:00+00:00") == day
     assert asks_of_a_day(question) or day is None
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("on 2024-06-17", "on 17 June 2024"),
+        ("on 2024/6/7.", "on 7 June 2024."),
+        ("am 7.6.2024", "am 7 June 2024"),
+        ("17/06/2024 and 6/17/2024", "17 June 2024 and 17 June 2024"),
+        ("6/6/2024", "6 June 2024"),
+        ("6/7/2024", "6/7/2024"),  # June or July
+        ("31/2/2024 2024-13-01", "31/2/2024 2024-13-01"),
+        ("1.2.3.2024 12024-06-17 2024-06-17-a", "1.2.3.2024 12024-06-17 2024-06-17-a"),
+        ("192.168.1.2024", "192.168.1.2024"),
+    ],
+)
+def test_a_day_in_numbers_is_spelled_where_it_is_clear(text: str, spelled: str) -> None:
+    assert spelled_days(text) == spelled
+
+
+@given(st.text(max_size=40))
+def test_spelling_days_never_fails(text: str) -> None:
+    assert spelled_days(spelled_days(text)) == spelled_days(text)
 
 
 @pytest.mark.parametrize(

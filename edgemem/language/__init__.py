@@ -1,22 +1,24 @@
 """All that the product knows of languages: English, and how to find what is in another one.
 
 How English answers lies in `en` (words, sentences, names, persons, what a question asks for),
-`en_dates` with `en_tense` (relative dates) and `en_facts` (what a fact says). The names in their
-`__all__` are all that other rooms may ask. A second language is a file beside each of these with
-the same names, and the choice between them is made here. `other` tells whether a query is in
-another language, and cuts words into grams for it. Beside this room only `cloud/redact.py` reads
-English: what is private has forms of its own.
+`en_dates` with `en_tense` (relative dates), `en_when` (since when, on which day) and `en_facts`
+(what a fact says). The names in their `__all__` are all that other rooms may ask. A second language
+is a file beside each of these with the same names, and the choice between them is made here.
+`other` tells whether a query is in another language, and cuts words into grams for it. Beside this
+room only `cloud/redact.py` reads English: what is private has forms of its own.
 
 Knows texts and dates; no model, no store, no message.
 """
 
-from edgemem.language import en, en_dates, en_facts, other
+from edgemem.language import en, en_dates, en_facts, en_when, other
 from edgemem.language.en import *  # noqa: F403
 from edgemem.language.en_dates import *  # noqa: F403
 from edgemem.language.en_facts import *  # noqa: F403
+from edgemem.language.en_when import *  # noqa: F403
 from edgemem.language.other import *  # noqa: F403
 
 __all__ = [*en.__all__]
 __all__ += en_dates.__all__
 __all__ += en_facts.__all__
+__all__ += en_when.__all__
 __all__ += other.__all__

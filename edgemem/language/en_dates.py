@@ -28,34 +28,31 @@ __all__ = [
     "TIME_WORDS",
     "UNCUT",
     "absolute",
-    "asked_day",
-    "asks_of_a_day",
     "day_text",
-    "held_since",
     "moments",
     "on_day",
     "phrase",
     "written",
 ]
 
-_MONTHS = (
+MONTHS = (
     "January February March April May June July August September October November December".split()
 )
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-_WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(_DAYS)}
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(DAYS)}
 _NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}
 _NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
 
 # -- written dates ---------------------------------------------------------------------------
 
-_A_MONTH = (
+A_MONTH = (
     "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|"
     "Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?"
 )
 _A_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_SHORT_MONTH = "|".join(month[:3] for month in _MONTHS)
+_SHORT_MONTH = "|".join(month[:3] for month in MONTHS)
 WRITTEN_DATE = re.compile(
-    rf"\b(?:(?:on|in|the (?:week|weekend) of) ){{0,3}}(?:(?:{'|'.join(_DAYS)}) )?"
+    rf"\b(?:(?:on|in|the (?:week|weekend) of) ){{0,3}}(?:(?:{'|'.join(DAYS)}) )?"
     rf"(?:\d{{1,2}} (?:{_SHORT_MONTH})\w* \d{{4}}|(?:{_SHORT_MONTH})\w* \d{{4}}|"
     r"\d{4}-\d\d-\d\d|(?:19|20)\d\d)\b",
     re.I,
@@ -70,15 +67,15 @@ _MEASURE = (
 )
 UNCUT = (
     re.compile(  # dates with a month's name; a month alone is a word, or "may"
-        rf"(?=[\dJFMASOND])(?<!\w)(?:{_A_DAY}(?: of)? (?:{_A_MONTH})\b\.?(?:,? \d{{4}}\b)?"
-        rf"|(?:{_A_MONTH})\b\.? {_A_DAY}\b(?:,? \d{{4}}\b)?|(?:{_A_MONTH})\b\.?,? \d{{4}}\b)"
+        rf"(?=[\dJFMASOND])(?<!\w)(?:{_A_DAY}(?: of)? (?:{A_MONTH})\b\.?(?:,? \d{{4}}\b)?"
+        rf"|(?:{A_MONTH})\b\.? {_A_DAY}\b(?:,? \d{{4}}\b)?|(?:{A_MONTH})\b\.?,? \d{{4}}\b)"
     ),
     re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_MEASURE})+(?!\w)"),
 )
 """What is read as one: dates, and numbers with their units."""
 TIME_WORDS = (
     "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
-    f"{' '.join(_DAYS).lower()}"
+    f"{' '.join(DAYS).lower()}"
 ).split()
 """Words by which a text says when something was or will be."""
 DAY_TEXT = r"\d{1,2} [A-Z][a-z]+ \d{1,4}"
@@ -110,7 +107,7 @@ def day_text(day: date | str, *, named: bool = False) -> str:
     none.
     """
     day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
-    return f"{f'{_DAYS[day.weekday()]}, ' * named}{day.day} {_MONTHS[day.month - 1]} {day.year}"
+    return f"{f'{DAYS[day.weekday()]}, ' * named}{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def on_day(when: str | None) -> str:
@@ -119,10 +116,10 @@ def on_day(when: str | None) -> str:
 
 
 def _month_text(day: date) -> str:
-    return f"{_MONTHS[day.month - 1]} {day.year}"
+    return f"{MONTHS[day.month - 1]} {day.year}"
 
 
-def _add_months(day: date, n: int) -> date:
+def add_months(day: date, n: int) -> date:
     years, month = divmod(day.year * 12 + day.month - 1 + n, 12)
     return date(years, month + 1, 1)
 
@@ -139,7 +136,7 @@ def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
         to = day - timedelta(days=day.weekday()) + timedelta(weeks=n)
         return f"in the week of {day_text(to)}", to
     if unit == "month":
-        to = _add_months(day, n)
+        to = add_months(day, n)
         return f"in {_month_text(to)}", to
     to = date(day.year + n, 1, 1)
     return f"in {to.year}", to
@@ -153,17 +150,17 @@ _ALONE = r"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?<!\band )(?<!\bhalf )"
 _NOT_MINE = (
     "".join(rf"(?<!\b{word} )" for word in "the my your his its our their".split()) + r"(?<!['’]s )"
 )
-_COUNT = rf"(a couple of|a few|an?|{'|'.join(NUMBER_WORDS[:10])}|\d{{1,3}})"
-_UNIT = r"(day|week|month|year)s?"
-_WEEKDAY = rf"(?P<day>{'|'.join(_DAYS)})"
+COUNT = rf"(a couple of|a few|an?|{'|'.join(NUMBER_WORDS[:10])}|\d{{1,3}})"
+UNIT = r"(day|week|month|year)s?"
+_WEEKDAY = rf"(?P<day>{'|'.join(DAYS)})"
 _SHORT_WEEKDAY = r"(?P<day>mon|tues?|wed|thur?s?|fri|sat|sun)(?P<part>)(?!\w)"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
-_MONTH = rf"(?P<month>{_A_MONTH})"
+_MONTH = rf"(?P<month>{A_MONTH})"
 _NTH = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)"
 _NUMBER = rf"{_NTH}?"
 # Not "on Sundays", "Friday's child", "Friday-night".
 _WHOLE = r"(?![\w-]|['’]\w)"
-_NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")  # "may" and "march" are verbs
+_NAMED_MONTH = re.compile(rf"\b(?:{'|'.join(MONTHS)})\b")  # "may" and "march" are verbs
 # Not "8 June 2021" nor "June 8, 2021"; not "the 8th of June last year".
 _NO_YEAR = (
     rf"{_WHOLE}(?!,? (?:of |in )?(?:\d{{1,4}}(?![:\w])(?! ?[ap]\.?m)|last\b|next\b|this\b)"
@@ -198,14 +195,14 @@ _NO_DAY_AFTER = frozenset(
     "want need free busy on but except".split()
 )
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
-_ANY_DAY = rf"(?:{'|'.join(_DAYS)})s?"
+_ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"
 _DAY_BEFORE = re.compile(rf"{_ANY_DAY}(?:{_RANGE}|\s+)$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
 # What says of a clause by itself when it was: a day's name beside it may be counted from there.
 _DATED = re.compile(
     r"\b(?:yesterday|tomorrow|today|tonight|ago|\d{4}|last night|(?:last|this|next|past|coming) "
     rf"(?:week|weekend|month|year|day|{_ANY_DAY})|{_ANY_DAY}|"
-    rf"(?:in|from) {_COUNT} {_UNIT}|{_COUNT} {_UNIT} from)\b",
+    rf"(?:in|from) {COUNT} {UNIT}|{COUNT} {UNIT} from)\b",
     re.I,
 )
 # Days of the month that come again.
@@ -226,7 +223,7 @@ _WINDOW = 60  # characters: further away nothing makes a name or a range of a we
 _Found = tuple[str, date] | None
 
 
-def _count(match: re.Match[str], group: int | str = 1) -> int:
+def count(match: re.Match[str], group: int | str = 1) -> int:
     text = match[group].lower().removesuffix(" of")
     return int(text) if text.isdigit() else _NUMBERS[text.split()[-1]]
 
@@ -241,19 +238,19 @@ def _in_units(match: re.Match[str], said: date) -> _Found:
     first, _ = tense.clause(text, start, end)
     if _TAKING.search(text, first, start) or _RATE.search(text, first, start):
         return None
-    return None if _tense(match) == tense.PAST else _shift(said, _count(match), match[2].lower())
+    return None if _tense(match) == tense.PAST else _shift(said, count(match), match[2].lower())
 
 
 def _counted_from(match: re.Match[str], said: date) -> _Found:
     """three weeks from tomorrow, or from this coming Monday; a week on Monday"""
     unit = 7 if match[2].lower().startswith("week") else 1
     from_day = said + timedelta(days=1) if match["day"] is None else _nearest(match, said, 1)
-    return _to_weekday(match, from_day + timedelta(days=unit * _count(match)))
+    return _to_weekday(match, from_day + timedelta(days=unit * count(match)))
 
 
 def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
     """the second Saturday of September: the coming one, unless the text speaks of what was"""
-    month = next(n for n in range(12) if _MONTHS[n].lower().startswith(match["month"][:3].lower()))
+    month = next(n for n in range(12) if MONTHS[n].lower().startswith(match["month"][:3].lower()))
     past = _tense(match) == tense.PAST
     for year in (said.year, said.year - 1 if past else said.year + 1):
         first = date(year, month + 1, 1)
@@ -276,7 +273,7 @@ def _step(match: re.Match[str], said: date) -> _Found:
 
 
 def _to_weekday(match: re.Match[str], day: date) -> tuple[str, date]:
-    name, part = _DAYS[day.weekday()], match.groupdict().get("part")
+    name, part = DAYS[day.weekday()], match.groupdict().get("part")
     return f"on {f'the {part.lower()} of ' if part else ''}{name} {day_text(day)}", day
 
 
@@ -302,7 +299,7 @@ def _named_weekday(match: re.Match[str], said: date) -> _Found:
 def _weekday_of_week(match: re.Match[str], said: date) -> _Found:
     """Friday next week; in two weeks, on the Wednesday"""
     step = match.groupdict().get("step")
-    weeks = _STEP[step.lower()] if step else _count(match)
+    weeks = _STEP[step.lower()] if step else count(match)
     monday = said - timedelta(days=said.weekday())
     return _to_weekday(match, monday + timedelta(days=_number_of(match), weeks=weeks))
 
@@ -373,10 +370,10 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
     if direction == tense.UNKNOWN:
         return None
     for n in range(13):  # months
-        begin = _add_months(said, n * direction)
-        if month and not _MONTHS[begin.month - 1].lower().startswith(month[:3].lower()):
+        begin = add_months(said, n * direction)
+        if month and not MONTHS[begin.month - 1].lower().startswith(month[:3].lower()):
             continue
-        if not 1 <= number <= (_add_months(begin, 1) - begin).days:
+        if not 1 <= number <= (add_months(begin, 1) - begin).days:
             continue
         day = begin.replace(day=number)
         if day == said and not weekday:
@@ -389,7 +386,7 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
             if month or n > 2:
                 return None
             continue
-        return f"on {_DAYS[day.weekday()] + ' ' if weekday else ''}{day_text(day)}", day
+        return f"on {DAYS[day.weekday()] + ' ' if weekday else ''}{day_text(day)}", day
     return None
 
 
@@ -416,15 +413,15 @@ _NEAR_DAYS = (
 )
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
-        rf"{_ALONE}{_COUNT} (day|week)s? from (?:tomorrow|"
+        rf"{_ALONE}{COUNT} (day|week)s? from (?:tomorrow|"
         rf"(?:this |next |the )?(?:coming )?{_WEEKDAY})\b",
         _counted_from,
     ),
     *((rf"\b(?:{form})\b", partial(_days_away, n)) for n, form in _NEAR_DAYS),
-    (rf"{_ALONE}{_COUNT} {_UNIT} ago\b", lambda m, d: _shift(d, -_count(m), m[2].lower())),
+    (rf"{_ALONE}{COUNT} {UNIT} ago\b", lambda m, d: _shift(d, -count(m), m[2].lower())),
     (
-        rf"{_ALONE}{_COUNT} {_UNIT} from (?:now|today)\b",
-        lambda m, d: _shift(d, _count(m), m[2].lower()),
+        rf"{_ALONE}{COUNT} {UNIT} from (?:now|today)\b",
+        lambda m, d: _shift(d, count(m), m[2].lower()),
     ),
     (
         rf"(?<!days )(?<!times )(?<!once )(?<!twice )(?<!hours )(?<!work )\b(an?|one|two|three) "
@@ -432,7 +429,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         _counted_from,
     ),
     (
-        rf"\bin {_COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the "
+        rf"\bin {COUNT} weeks?(?: exactly)?(?:['’]? time)?,? (?:on )?the "
         rf"{_WEEKDAY}{_PART}{_WHOLE}",
         _weekday_of_week,
     ),
@@ -441,7 +438,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         rf"{_WEEKDAY}{_PART} (?:of|in) {_MONTH}{_NO_YEAR}",
         _weekday_of_month,
     ),
-    (rf"\bin {_COUNT} {_UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
+    (rf"\bin {COUNT} {UNIT}(?:['’]? time)?\b(?! (?:of|old|or)\b)(?!['’])", _in_units),
     (rf"\b(?:on )?{_WEEKDAY}{_PART} (?P<step>last|this|next) week\b", _weekday_of_week),
     (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
     (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
@@ -474,10 +471,10 @@ def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Fou
 
 # Counted from the date before it: "lands on 3 May and leaves exactly two weeks later".
 _LATER = re.compile(
-    rf"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?P<exactly>exactly )?{_COUNT} (day|week)s? later\b", re.I
+    rf"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?P<exactly>exactly )?{COUNT} (day|week)s? later\b", re.I
 )
-_EXACT = re.compile(rf"on (?:(?:{'|'.join(_DAYS)}) )?\d")
-_WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(_MONTHS)}),? (\d{{4}})\b")
+_EXACT = re.compile(rf"on (?:(?:{'|'.join(DAYS)}) )?\d")
+_WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),? (\d{{4}})\b")
 # A word of each rule: most texts have none, and looking for all rules takes longer.
 _ANY = re.compile(
     rf"\b(?:yesterday|tomorrow|today|tonight|ago|from|in|later|last|this|next|past|coming|{_ANY_DAY}|"
@@ -514,12 +511,12 @@ def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
     days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)] if matches else []
     for day in _WRITTEN_DAY.finditer(text) if matches else ():
         with suppress(ValueError):  # "31 February"
-            written = date(int(day[3]), 1 + _MONTHS.index(day[2]), int(day[1]))
+            written = date(int(day[3]), 1 + MONTHS.index(day[2]), int(day[1]))
             days.append((day.end(), written))
     days.sort()
     for match in matches:
         before = bisect_right(days, match.start(), key=lambda day: day[0])
-        n, unit = _count(match, 2), match[3].lower()
+        n, unit = count(match, 2), match[3].lower()
         if unit == "week" and match["exactly"]:
             n, unit = 7 * n, "day"
         with suppress(OverflowError, ValueError):
@@ -562,124 +559,3 @@ def _preposition(text: str, moment: Moment) -> str:
         return ""  # "the hill we went to on Friday"
     before = text[: moment.start].rstrip().lower().rsplit(" ", 1)[-1]
     return before if before in _PREPOSITIONS else ""
-
-
-# -- since when ------------------------------------------------------------------------------
-
-_LASTING = re.compile(
-    rf"\bfor (?:the (?:past|last) |about |over |almost |nearly )?{_COUNT} {_UNIT}", re.I
-)
-_SINCE_DATE = re.compile(
-    rf"\b(?:since|on|in|from) (?:the )?(?:week of |weekend of )?(?:(?:{'|'.join(_DAYS)}) )?"
-    rf"(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?(?:(?P<month>{_A_MONTH}) ?)?"
-    r"(?P<year>(?:19|20)\d\d)?(?![\w-])"
-)
-_CLAUSE_BREAK = re.compile(r"[,;]| (?:and|but|because|so|while) ")
-
-
-def held_since(fact: str, target: str, told_at: str) -> str | None:
-    """The ISO day since when a fact's clause about a target holds, if it says so.
-
-    "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
-    year is the last one. told_at: ISO-8601.
-
-    >>> held_since("Ana has lived in Oslo for two years.", "Oslo", "2024-05-08T10:00:00+00:00")
-    '2022-05-08'
-    """
-    start = fact.find(target)
-    if start < 0:
-        return None
-    end = start + len(target)
-    stop = _CLAUSE_BREAK.search(fact, end)
-    rest = fact[end : stop.start() if stop else len(fact)]
-    told = datetime.fromisoformat(told_at).date()
-    try:
-        if lasting := _LASTING.search(rest):
-            return _before(told, _count(lasting), lasting[2].lower()).isoformat()
-        for found in _SINCE_DATE.finditer(rest):
-            if found["month"] or found["year"]:
-                return _date_of(found, told).isoformat()
-    except ValueError:
-        return None  # "31 February"
-    return None
-
-
-def _before(day: date, n: int, unit: str) -> date:
-    if unit in ("day", "week"):
-        return day - timedelta(days=n * (7 if unit == "week" else 1))
-    first = _add_months(day, -n * (12 if unit == "year" else 1))
-    return first.replace(day=min(day.day, ((_add_months(first, 1)) - first).days))
-
-
-def _date_of(found: re.Match[str], told: date) -> date:
-    if not found["month"]:
-        return date(int(found["year"]), 1, 1)
-    month = 1 + next(i for i, m in enumerate(_MONTHS) if m.startswith(found["month"][:3]))
-    nth = int(found["nth"] or 1)
-    year = int(found["year"] or told.year)
-    day = date(year, month, nth)
-    return day if found["year"] or day <= told else date(year - 1, month, nth)
-
-
-# -- the day that a question is about ----------------------------------------------------------
-
-_SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
-_ASKED = re.compile(
-    rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
-    rf"(?:of )?(?P<month>{'|'.join(_MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
-    r"(?:,? (?P<year>\d{4}))?|"
-    r"(?P<whole>(?:19|20)\d\d))|"
-    rf"(?:last|in|during|in the) (?:the )?(?:last )?(?P<season>{'|'.join(_SEASONS)})"
-    r"(?: (?:of )?(?P<of>\d{4}))?|"
-    rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(_MONTHS)}))|"
-    rf"(?P<count>{_COUNT}) (?P<ago>day|week|month|year)s? ago)\b",
-    re.I,
-)
-_PAST_QUESTION = re.compile(
-    r"\b(?:did|was|were|had|used to|wasn['’]t|weren['’]t|didn['’]t)\b", re.I
-)
-
-
-def asks_of_a_day(question: str) -> bool:
-    """Whether a question asks how things were on a day, in a month or a year that it names."""
-    return _ASKED.search(question) is not None and _PAST_QUESTION.search(question) is not None
-
-
-def asked_day(question: str, now: str) -> str | None:
-    """The ISO day that a question about the past asks of: the middle of what it names.
-
-    A month or season without a year is the last one. now: ISO-8601.
-
-    >>> asked_day("Where did Ana live in March?", "2024-05-08T10:00:00+00:00")
-    '2024-03-15'
-    """
-    found = _ASKED.search(question)
-    if found is None or _PAST_QUESTION.search(question) is None:
-        return None
-    today = datetime.fromisoformat(now).date()
-    try:
-        return min(_amid(found, today), today).isoformat()
-    except (ValueError, OverflowError):
-        return None  # "31 February", "900 years ago"
-
-
-def _amid(found: re.Match[str], today: date) -> date:
-    if month := found["month"] or found["named"]:
-        number = 1 + next(i for i, m in enumerate(_MONTHS) if m.lower() == month.lower())
-        nth = int(found["nth"] or found["day"] or 15)
-        day = date(int(found["year"] or today.year), number, nth)
-        return day if found["year"] or day.replace(day=1) <= today else day.replace(today.year - 1)
-    if found["whole"]:
-        return date(int(found["whole"]), 7, 1)
-    if season := found["season"]:
-        day = date(int(found["of"] or today.year), _SEASONS[season.lower()], 15)
-        return day if found["of"] or day <= today else day.replace(today.year - 1)
-    if unit := found["unit"]:
-        if unit.lower() == "year":
-            return date(today.year - 1, 7, 1)
-        return (
-            _before(today, 1, unit.lower()).replace(day=15)
-            if unit.lower() == "month"
-            else (_before(today, 1, "week"))
-        )
-    return _before(today, _count(found, "count"), found["ago"].lower())

@@ -28,6 +28,7 @@ from edgemem.language import (
     content_words,
     day_text,
     grams,
+    spelled_days,
     words,
 )
 from edgemem.results import local_time
@@ -90,7 +91,7 @@ def query_terms(query: str, now: float) -> list[str]:
     now: Unix seconds. "last month" asks for the words of that month, which every memory of it has
     in its day.
     """
-    dated, _ = absolute(query, datetime.fromtimestamp(now).astimezone().isoformat())
+    dated, _ = absolute(spelled_days(query), datetime.fromtimestamp(now).astimezone().isoformat())
     return word_terms(query_words(dated))
 
 

@@ -1,0 +1,172 @@
+"""English: since when a fact holds, and which day a question is about.
+
+Either is an ISO day, counted from the day on which it was said. Knows dates as `en_dates` writes
+them; nothing else of a text.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime, timedelta
+
+from edgemem.language.en_dates import (
+    A_MONTH,
+    COUNT,
+    DAYS,
+    MONTHS,
+    UNIT,
+    add_months,
+    count,
+    day_text,
+)
+
+__all__ = ["asked_day", "asks_of_a_day", "held_since", "spelled_days"]
+
+# -- since when ------------------------------------------------------------------------------
+
+_LASTING = re.compile(
+    rf"\bfor (?:the (?:past|last) |about |over |almost |nearly )?{COUNT} {UNIT}", re.I
+)
+_SINCE_DATE = re.compile(
+    rf"\b(?:since|on|in|from) (?:the )?(?:week of |weekend of )?(?:(?:{'|'.join(DAYS)}) )?"
+    rf"(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?)?(?:(?P<month>{A_MONTH}) ?)?"
+    r"(?P<year>(?:19|20)\d\d)?(?![\w-])"
+)
+_CLAUSE_BREAK = re.compile(r"[,;]| (?:and|but|because|so|while) ")
+
+
+def held_since(fact: str, target: str, told_at: str) -> str | None:
+    """The ISO day since when a fact's clause about a target holds, if it says so.
+
+    "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
+    year is the last one. told_at: ISO-8601.
+
+    >>> held_since("Ana has lived in Oslo for two years.", "Oslo", "2024-05-08T10:00:00+00:00")
+    '2022-05-08'
+    """
+    start = fact.find(target)
+    if start < 0:
+        return None
+    end = start + len(target)
+    stop = _CLAUSE_BREAK.search(fact, end)
+    rest = fact[end : stop.start() if stop else len(fact)]
+    told = datetime.fromisoformat(told_at).date()
+    try:
+        if lasting := _LASTING.search(rest):
+            return _before(told, count(lasting), lasting[2].lower()).isoformat()
+        for found in _SINCE_DATE.finditer(rest):
+            if found["month"] or found["year"]:
+                return _date_of(found, told).isoformat()
+    except ValueError:
+        return None  # "31 February"
+    return None
+
+
+def _before(day: date, n: int, unit: str) -> date:
+    if unit in ("day", "week"):
+        return day - timedelta(days=n * (7 if unit == "week" else 1))
+    first = add_months(day, -n * (12 if unit == "year" else 1))
+    return first.replace(day=min(day.day, ((add_months(first, 1)) - first).days))
+
+
+def _date_of(found: re.Match[str], told: date) -> date:
+    if not found["month"]:
+        return date(int(found["year"]), 1, 1)
+    month = 1 + next(i for i, m in enumerate(MONTHS) if m.startswith(found["month"][:3]))
+    nth = int(found["nth"] or 1)
+    year = int(found["year"] or told.year)
+    day = date(year, month, nth)
+    return day if found["year"] or day <= told else date(year - 1, month, nth)
+
+
+# -- the day that a question is about ----------------------------------------------------------
+
+_IN_NUMBERS = re.compile(
+    r"(?<![\w./-])(?:(?P<year>\d{4})([-/.])(?P<month>\d\d?)\2(?P<nth>\d\d?)"
+    r"|(?P<one>\d\d?)(?P<mark>[-/.])(?P<other>\d\d?)(?P=mark)(?P<of>\d{4}))(?![\w/-]|\.\d)"
+)
+_SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
+_ASKED = re.compile(
+    rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
+    rf"(?:of )?(?P<month>{'|'.join(MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
+    r"(?:,? (?P<year>\d{4}))?|"
+    r"(?P<whole>(?:19|20)\d\d))|"
+    rf"(?:last|in|during|in the) (?:the )?(?:last )?(?P<season>{'|'.join(_SEASONS)})"
+    r"(?: (?:of )?(?P<of>\d{4}))?|"
+    rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(MONTHS)}))|"
+    rf"(?P<count>{COUNT}) (?P<ago>day|week|month|year)s? ago)\b",
+    re.I,
+)
+_PAST_QUESTION = re.compile(
+    r"\b(?:did|was|were|had|used to|wasn['’]t|weren['’]t|didn['’]t)\b", re.I
+)
+
+
+def spelled_days(text: str) -> str:
+    """A text with its days in numbers written out, but where either number may be the month.
+
+    >>> spelled_days("on 2024-06-17 or 3/4/2024")
+    'on 17 June 2024 or 3/4/2024'
+    """
+    return _IN_NUMBERS.sub(_spelled, text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    if found["year"]:
+        year, month, nth = map(int, found.group("year", "month", "nth"))
+    else:
+        nth, month, year = map(int, found.group("one", "other", "of"))
+        if month > 12:
+            nth, month = month, nth
+        elif found["mark"] != "." and nth <= 12 and nth != month:
+            return found[0]
+    try:
+        return day_text(date(year, month, nth))
+    except ValueError:
+        return found[0]  # no day of the calendar
+
+
+def asks_of_a_day(question: str) -> bool:
+    """Whether a question asks how things were on a day, in a month or a year that it names."""
+    question = spelled_days(question)
+    return _ASKED.search(question) is not None and _PAST_QUESTION.search(question) is not None
+
+
+def asked_day(question: str, now: str) -> str | None:
+    """The ISO day that a question about the past asks of: the middle of what it names.
+
+    A month or season without a year is the last one. now: ISO-8601.
+
+    >>> asked_day("Where did Ana live in March?", "2024-05-08T10:00:00+00:00")
+    '2024-03-15'
+    """
+    found = _ASKED.search(question := spelled_days(question))
+    if found is None or _PAST_QUESTION.search(question) is None:
+        return None
+    today = datetime.fromisoformat(now).date()
+    try:
+        return min(_amid(found, today), today).isoformat()
+    except (ValueError, OverflowError):
+        return None  # "31 February", "900 years ago"
+
+
+def _amid(found: re.Match[str], today: date) -> date:
+    if month := found["month"] or found["named"]:
+        number = 1 + next(i for i, m in enumerate(MONTHS) if m.lower() == month.lower())
+        nth = int(found["nth"] or found["day"] or 15)
+        day = date(int(found["year"] or today.year), number, nth)
+        return day if found["year"] or day.replace(day=1) <= today else day.replace(today.year - 1)
+    if found["whole"]:
+        return date(int(found["whole"]), 7, 1)
+    if season := found["season"]:
+        day = date(int(found["of"] or today.year), _SEASONS[season.lower()], 15)
+        return day if found["of"] or day <= today else day.replace(today.year - 1)
+    if unit := found["unit"]:
+        if unit.lower() == "year":
+            return date(today.year - 1, 7, 1)
+        return (
+            _before(today, 1, unit.lower()).replace(day=15)
+            if unit.lower() == "month"
+            else (_before(today, 1, "week"))
+        )
+    return _before(today, count(found, "count"), found["ago"].lower())
