@@ -43,11 +43,11 @@ from rich.progress import track
 
 from bench import report
 from bench.compressors import KINDS, METHODS, Job, with_feature
-from bench.contexts import Case, cases, hits, store
+from bench.contexts import Case, cases
 from bench.reading import Kept, draft, read, score
 from edgemem.language import content_words, words
-from edgemem.memory import Memory
 from edgemem.pipeline.importers import read_locomo
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
 DEFAULT = "question"
@@ -86,11 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kept = Kept(Path(f"{options.json}.parts"))
     started = time.perf_counter()
     with ExitStack() as stack:
-        memory = stack.enter_context(Memory(Path(f"{options.json}.db")))
-        if "lookup" in options.methods:
-            store(memory, files)
         reader = stack.enter_context(Engine.load(options.model, n_ctx=N_CTX))
-        jobs = _jobs(options, kept, drawn, reader, memory, stack)
+        jobs = _jobs(options, kept, drawn, reader, stack)
         fitted = {kind: _fit(jobs, kind, options.budgets) for kind in _kinds(options.methods)}
         jobs = [replace(job, weights={k: w[job.case.file.sample_id] for k, w in fitted.items()})
                 for job in jobs]  # fmt: skip
@@ -119,7 +116,6 @@ def _jobs(
     kept: Kept,
     drawn: Sequence[Case],
     reader: Engine,
-    memory: Memory,
     stack: ExitStack,
 ) -> list[Job]:
     """Each case with the scores that the methods take."""
@@ -128,7 +124,7 @@ def _jobs(
     drafter = reader
     if options.drafter and "draft" in needed:
         drafter = stack.enter_context(Engine.load(options.drafter, n_ctx=N_CTX))
-    embed = lru_cache(maxsize=None)(memory.embedder.embed)
+    embed = lru_cache(maxsize=None)(Embedder.load().embed)
     embedder: Any = SimpleNamespace(embed=lambda texts: embed(tuple(texts)))
     jobs = []
     for case in track(drawn, "scores", console=_console):
@@ -143,8 +139,6 @@ def _jobs(
                 tokens=reader.token_offsets(text),
                 tokenizer=reader.token_offsets,
                 embedder=embedder,
-                memory=memory,
-                hits=hits(memory, case) if "lookup" in options.methods else (),
                 scores={k: score(kept, engine, case, k, said.get(k, "")) for k in needed},
             )
         )

@@ -4,12 +4,12 @@ Each takes a Job and gives a text within the budget, counted as the reader count
 counts by itself. Heads of turns (date and speaker) go with what is kept of a turn.
 
 What ships: `question` is `compress_prompt`, `governor` is what the cloud's governor does before it
-sends, `lookup` is `condense`. The others ask whether something else would keep more.
+sends. The others ask whether something else would keep more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,9 +29,6 @@ from edgemem.compression.compress import (
     within,
 )
 from edgemem.compression.layout import Layout, estimated_tokens, lay_out
-from edgemem.memory import Memory
-from edgemem.pipeline.condense import condense
-from edgemem.results import Hit
 from edgemem.runtime.embedder import Embedder
 
 __all__ = ["KINDS", "METHODS", "Job"]
@@ -47,7 +44,7 @@ FloatArray = NDArray[np.float32]
 class Job:
     """One context to compress. tokens: of the whole text, as the reader counts. scores: Fisher
     scores of the text's tokens by KINDS, and "information": -log p of them. weights: of each kind
-    beside the question. memory: holds the turns; hits: the turns as a search found them.
+    beside the question.
     """
 
     case: Case
@@ -55,8 +52,6 @@ class Job:
     tokens: IntArray
     tokenizer: Callable[[str], IntArray]
     embedder: Embedder
-    memory: Memory
-    hits: Sequence[Hit]
     scores: Mapping[str, Scores] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
 
@@ -137,17 +132,6 @@ def question_draft(job: Job) -> str:
     return with_feature(job, "draft", job.weights["draft"])
 
 
-def lookup(job: Job) -> str:
-    """What ships for memories: what a search found, nothing computed."""
-    return condense(
-        job.memory,
-        job.case.question,
-        job.hits,
-        target_token=job.budget,
-        tokenizer=job.tokenizer,
-    ).context.compressed_prompt
-
-
 def governor(job: Job) -> str:
     """What the cloud's governor sends, were nothing private in it: the same share, by its own upper
     estimate of tokens."""
@@ -168,7 +152,6 @@ METHODS: dict[str, Callable[[Job], str]] = {
         question_question,
         question_draft,
         top_sentences,
-        lookup,
         governor,
     )
 }

@@ -1,8 +1,7 @@
-"""Contexts of LoCoMo's questions: what bench.compression compresses, and what a store knows of it.
+"""Contexts of LoCoMo's questions: what bench.compression compresses.
 
 A context is a question's evidence among random turns of the same conversation, in order of time, a
-line each: "[8 May 2023] Ana: words". Knows LoCoMo's files and a Memory that holds their turns; no
-method and no reader.
+line each: "[8 May 2023] Ana: words". Knows LoCoMo's files; no method and no reader.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
-from bench.questions import CATEGORIES, evidence, ingest
+from bench.questions import CATEGORIES, evidence
 from edgemem.language import day_text
-from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile
-from edgemem.results import Hit
 
-__all__ = ["Case", "cases", "hits", "store"]
+__all__ = ["Case", "cases"]
 
 CHARACTERS = 2200  # of what is said: about 600 tokens with the heads
 
@@ -81,20 +78,3 @@ def _cases(file: LocomoFile, n: int, seed: int) -> list[Case]:
         id = f"{file.sample_id}/{i}"
         found.append(Case(id, file, q["question"], str(q["answer"]), order, told))
     return found
-
-
-def store(memory: Memory, files: Sequence[LocomoFile]) -> None:
-    """Store the files' turns as they are, each file as one user, unless they are there already."""
-    for file in files:
-        known = memory.get_all(user_id=file.sample_id)
-        if len(known) != len(file.messages):
-            memory.erase([item.id for item in known])  # of a run that was stopped
-            ingest(memory, [file])
-
-
-def hits(memory: Memory, case: Case) -> list[Hit]:
-    """The case's turns with the scores that a search for its question gives them, best first."""
-    wanted = {case.file.messages[i]["metadata"]["dia_id"] for i in case.turns}
-    n = len(case.file.messages)
-    found = memory.search(case.question, user_id=case.file.sample_id, top_k=n)
-    return [hit for hit in found if hit.metadata["dia_id"] in wanted]

@@ -1,10 +1,10 @@
-"""Sets the weights that tell which relations a question asks for (edgemem/data/questions.npz).
+"""Sets the weights that tell which relations a question asks for (bench/relations/questions.npz).
 
     python -m bench.fit_questions --json OUT [--write]
 
 The questions of bench/relations/questions-*.txt, `LABEL … | QUESTION`, are learned by an expert of
 the encoder and a logistic regression for each label over the mean of its last states
-(edgemem/graph/questions.py). One in twenty is kept apart. Printed is the share of those whose
+(bench/asked.py). One in twenty is kept apart. Printed is the share of those whose
 likeliest label is one that is asked for, and of those that ask for none the share for which no
 label is likelier than not. --write stores the weights. 24 minutes beside another fit. Needs the
 extra `train`.
@@ -28,12 +28,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench import report
+from bench.asked import WEIGHTS
 from bench.lora import Encoder, batches, half, learn, optimizer, padded
 from edgemem.graph.reader import LABELS
 from edgemem.runtime import encoder as runtime
 
 HERE = Path(__file__).resolve().parent / "relations"
-WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "questions.npz"
 EPOCHS, BATCH, LR, LR_REGRESSION = 4, 32, 1e-3, 1e-2
 _console = Console(stderr=True)
 
@@ -42,7 +42,7 @@ Asked = tuple[str, list[float]]
 
 
 class Net(nn.Module):
-    """A question's logits, as edgemem/graph/questions.py computes them."""
+    """A question's logits, as bench/asked.py computes them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,7 @@
     python -m bench.graph FILE... --json OUT
     python -m bench.graph --lives FILE... --json OUT
     python -m bench.graph --evidence FILE... --json OUT
+    python -m bench.graph --turns DIR --json OUT
     python -m bench.graph --edges 1000000 --memories 5000 --json OUT
 
 A FILE holds facts and under each its relations: "> SOURCE:type | label | TARGET:type", or "> none";
@@ -18,7 +19,11 @@ newest where there can be one. Beside it: whether the best fact of `search(at=)`
 three, and the best one of a search without `at` has the answer. Facts go through the update stage.
 
 --evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. Of these, how
-many are among the best ten memories of a search, and among the sources of `evidence` in 250 tokens.
+many are among the best ten memories of a search, and among the nodes of `evidence` in 250 tokens.
+
+--turns: a folder of LoCoMo's files; of each question's evidence turns, how many are among the best
+ten of a search, and among the nodes of `evidence` in 250 tokens; the tokens of its text beside
+those of the ten turns alone, and beside those of the ten as a model is shown them.
 
 --edges: a store of so many relations, a hundred to a fact; of 500 names all that is told of each.
 --memories: a store of so many facts, and what telling relations adds to a search.
@@ -39,18 +44,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, track
 
 from bench import report
+from bench.asked import asked
+from corpus.annotated import store
+from corpus.readers import read_locomo
 from edgemem import Memory
 from edgemem.graph import facts
-from edgemem.graph.questions import asked
 from edgemem.graph.reader import triples
 from edgemem.language import asked_day, words
 from edgemem.pipeline import ingest
+from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Entity, Message, Scope, Triple, to_utc
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
+from edgemem.stages import evidence
 from edgemem.stages.extraction import Fact
 from edgemem.store import NewMemory, NewRelation, Store
 from edgemem.store.relations import relations, relations_of
@@ -273,6 +282,42 @@ def score_evidence(file: Path, embedder: Embedder) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def score_turns(folder: Path, embedder: Embedder) -> dict[str, Any]:
+    """Shares of LoCoMo's evidence turns that a search and the evidence have, tokens, milliseconds;
+    means over the questions."""
+    count, rows = embedder.count_tokens, []
+    for file in sorted(folder.glob("*.json")):
+        talk = read_locomo(file)
+        with Memory(":memory:", embedder=embedder) as memory:
+            store(memory, talk)
+            for question in track(talk.questions, talk.id, console=_console):
+                gold = {shown.text for shown in question.evidence}
+                if question.answer is None or not gold:
+                    continue
+                hits = memory.search(question.text, user_id=talk.id, top_k=10)
+                shown = evidence_of(memory, None, hits, most=10, assistants=True)
+                started = time.perf_counter()
+                found = memory.evidence(question.text, user_id=talk.id, budget=250)
+                rows.append(
+                    (
+                        len(gold & {hit.memory for hit in hits}) / len(gold),
+                        len(gold & {node.memory for node in found.nodes}) / len(gold),
+                        found.tokens,
+                        sum(count(hit.memory) for hit in hits),
+                        sum(count(evidence.line(each)) for each in shown),
+                        (time.perf_counter() - started) * 1e3,
+                    )
+                )
+    by_search, by_evidence, tokens, plain, as_shown, _ = np.mean(rows, axis=0).tolist()
+    return {
+        "bench": "turns", "questions": len(rows), "of_search": round(by_search, 4),
+        "of_evidence": round(by_evidence, 4), "share": round(by_evidence / by_search, 4),
+        "tokens": round(tokens, 1), "tokens_to_turns": round(tokens / plain, 3),
+        "tokens_to_shown": round(tokens / as_shown, 3),
+        "p50_ms": round(report.percentile([row[-1] for row in rows], 50), 1),
+    }  # fmt: skip
+
+
 # -- what it costs -----------------------------------------------------------------------------
 
 _TO_A_FACT = 100
@@ -357,6 +402,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
     parser.add_argument("--lives", nargs="+", type=Path, default=[], metavar="FILE")
     parser.add_argument("--evidence", nargs="+", type=Path, default=[], metavar="FILE")
+    parser.add_argument("--turns", type=Path, metavar="DIR", help="folder of LoCoMo JSON files")
     parser.add_argument("--edges", type=int, metavar="N", help="relations of a large store")
     parser.add_argument("--memories", type=int, metavar="N", help="facts of a store")
     parser.add_argument("--other", action="store_true", help="count the label `other`, too")
@@ -377,6 +423,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.lives or options.evidence:
         rows += [score_lives(file, embedder) for file in options.lives]
         rows += [score_evidence(file, embedder) for file in options.evidence]
+    if options.turns:
+        rows.append(score_turns(options.turns, embedder))
     if options.edges:
         rows.append(one_hop(options.edges))
     if options.memories:

@@ -23,8 +23,6 @@ from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
 from edgemem.graph import facts as graph
-from edgemem.graph.evidence import around, subgraph
-from edgemem.graph.questions import asked
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -38,6 +36,7 @@ from edgemem.inputs import (
 from edgemem.pipeline import ingest, looking, pictures, sight, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
+from edgemem.pipeline.subgraph import subgraph
 from edgemem.results import (
     AddResults,
     Aligned,
@@ -76,7 +75,6 @@ from edgemem.store.writing import Transaction
 __all__ = ["AsyncMemory", "Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
-_EVIDENCE_HITS = 20  # memories whose relations are weighed
 _RETRIES = 2  # older pieces that are due, which an `add` takes up beside its own
 
 
@@ -504,13 +502,10 @@ class Memory:
         run_id: str | None = None,
         at: datetime | str | float | None = None,
     ) -> Subgraph:
-        """The connected relations that bear most on a query, as text of at most `budget` tokens of
-        the embedder; see `graph.evidence`. Nothing, where nothing fits. Raises as `search`."""
-        budget = count_of(budget, "budget")
+        """The memories that answer a query, joined by what two of them name, as text of at most
+        `budget` tokens of the embedder; see `pipeline.subgraph`. Raises as `search`."""
         ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
-        found = self.search(query, **ids, top_k=_EVIDENCE_HITS, at=at).relations
-        told = around(self.store, Scope(**ids), query, found, time_of(at, "at"))
-        return subgraph(told, query, asked(query, self.encoder), self.embedder.count_tokens, budget)
+        return subgraph(self, query, count_of(budget, "budget"), **ids, at=at)
 
     def conflicts(
         self,

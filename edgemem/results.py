@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
@@ -23,6 +23,7 @@ __all__ = [
     "Aligned",
     "Change",
     "Conflict",
+    "Edge",
     "Entity",
     "EntityType",
     "Erased",
@@ -454,33 +455,38 @@ class Relations(Results[Relation]):
         return {"relations": [item.to_dict() for item in self.items]}
 
 
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Two nodes of a subgraph, by their places from 0, that name the same."""
+
+    source: int
+    target: int
+    name: str
+
+
 @dataclass(frozen=True)
 class Subgraph:
-    """Connected relations that bear on a question, within a budget.
+    """The memories that answer a question within a budget, oldest first, and what joins them.
 
     text: as MemAdapter writes a subgraph: nodes, edges, a confidence. tokens: of the text.
-    confidence: how probable it is that one of the memories behind them answers.
+    confidence: how probable it is that one of the memories answers.
     """
 
-    edges: tuple[Relation, ...] = ()
+    nodes: tuple[Hit, ...] = ()
+    edges: tuple[Edge, ...] = ()
     text: str = ""
     tokens: int = 0
     confidence: float = 0.0
 
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """The names of both ends, each once, in the edges' order."""
-        return tuple(dict.fromkeys(e for r in self.edges for e in (r.source, r.destination)))
-
-    @property
     def sources(self) -> tuple[str, ...]:
-        """The ids of the facts that tell the edges, each once."""
-        return tuple(dict.fromkeys(edge.memory_id for edge in self.edges))
+        """The ids of the memories, each once."""
+        return tuple(dict.fromkeys(node.id for node in self.nodes))
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "nodes": list(self.nodes),
-            "edges": [edge.to_dict() for edge in self.edges],
+            "nodes": [node.to_dict() for node in self.nodes],
+            "edges": [asdict(edge) for edge in self.edges],
             "sources": list(self.sources),
             "text": self.text,
             "tokens": self.tokens,

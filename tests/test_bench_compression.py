@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from memorykit import quick
+from memorykit import BagOfWords
 
 from bench.compression import WEIGHTS, _fit, _items, _rows
 from bench.compressors import KINDS, METHODS, Job
-from bench.contexts import CHARACTERS, Case, cases, hits, store
+from bench.contexts import CHARACTERS, Case, cases
 from bench.reading import Kept, score
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
-from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
@@ -56,14 +54,7 @@ def drawn() -> list[Case]:
     return cases([conversation()], 2, 0)
 
 
-@pytest.fixture
-def memory() -> Iterator[Memory]:
-    with quick() as opened:
-        store(opened, [conversation()])
-        yield opened
-
-
-def job_of(case: Case, memory: Memory, embedder: object, rate: float = 1.0) -> Job:
+def job_of(case: Case, embedder: object, rate: float = 1.0) -> Job:
     tokens, scores = estimated_tokens("\n".join(case.lines)), varied("\n".join(case.lines))
     return Job(
         case=case,
@@ -71,8 +62,6 @@ def job_of(case: Case, memory: Memory, embedder: object, rate: float = 1.0) -> J
         tokens=tokens,
         tokenizer=estimated_tokens,
         embedder=embedder,  # type: ignore[arg-type]
-        memory=memory,
-        hits=hits(memory, case),
         scores=dict.fromkeys((*KINDS, "information"), scores),
         weights=dict.fromkeys(KINDS, 0.1),
     )
@@ -118,62 +107,41 @@ def test_what_models_say_is_kept_of_one_context_and_not_of_a_question(
     assert len(asked) == 2
 
 
-def test_turns_are_stored_once_and_anew_after_a_stop(memory: Memory) -> None:
-    first = {item.id for item in memory.get_all()}
-    store(memory, [conversation()])
-    assert {item.id for item in memory.get_all()} == first
-    memory.delete(min(first))
-    store(memory, [conversation()])
-    assert len(memory.get_all(user_id="invented")) == 24
-
-
-def test_hits_are_the_turns_of_the_context_and_nothing_else(
-    drawn: list[Case], memory: Memory
-) -> None:
-    for case in drawn:
-        found = hits(memory, case)
-        told = [conversation().messages[i]["metadata"]["dia_id"] for i in case.turns]
-        assert sorted(hit.metadata["dia_id"] for hit in found) == sorted(told)
-        assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
-
-
 @pytest.mark.models
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rate", [0.5, 0.33])
 def test_methods_keep_the_budget(
-    drawn: list[Case], memory: Memory, embedder: Embedder, method: str, rate: float
+    drawn: list[Case], embedder: Embedder, method: str, rate: float
 ) -> None:
-    job = job_of(drawn[0], memory, embedder, rate)
+    job = job_of(drawn[0], embedder, rate)
     text = METHODS[method](job)
     assert 0.8 < len(estimated_tokens(text)) / job.budget <= 1
-    if method.startswith("question") or method in ("lookup", "governor"):
+    if method.startswith("question") or method == "governor":
         assert "trumpet" in text
 
 
 def test_the_weight_of_a_score_is_fitted_without_the_conversation_it_is_for(
-    drawn: list[Case], memory: Memory
+    drawn: list[Case],
 ) -> None:
     """The scores of one conversation point at its answers, those of the other one at nothing."""
     jobs = []
     for name in ("a", "b"):
         case = replace(drawn[0], file=replace(drawn[0].file, sample_id=name))
-        job = job_of(case, memory, memory.embedder)
+        job = job_of(case, BagOfWords())
         worth = np.array(["trumpet" in job.text[a - 60 : b + 60] for a, b in job.tokens.tolist()])
         right = Scores(job.tokens, (1 + 99 * worth).astype(np.float32), "made up")
-        jobs.append(replace(job, hits=(), scores={"draft": right if name == "a" else varied("")}))
+        jobs.append(replace(job, scores={"draft": right if name == "a" else varied("")}))
     found = _fit(jobs, "draft", [10])
     assert found["a"] == 0.0 and found["b"] in WEIGHTS
 
 
 @pytest.mark.models
 def test_what_is_measured_of_each_method_and_kept_for_the_next_run(
-    drawn: list[Case], memory: Memory, embedder: Embedder, engine: Engine, tmp_path: Path
+    drawn: list[Case], embedder: Embedder, engine: Engine, tmp_path: Path
 ) -> None:
     parts = tmp_path / "out.parts"
     options = SimpleNamespace(methods=["truncation", "question"], budgets=[50], read=1)
-    jobs = [
-        replace(job_of(case, memory, embedder), tokenizer=engine.token_offsets) for case in drawn
-    ]
+    jobs = [replace(job_of(case, embedder), tokenizer=engine.token_offsets) for case in drawn]
     items = _items(jobs, options, Kept(parts), engine)  # type: ignore[arg-type]
     asked = ["none 0", "full 100", "truncation 50", "question 50"]
     assert [" ".join(key) for key in items] == asked

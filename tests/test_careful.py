@@ -11,8 +11,9 @@ from memorykit import WordTokens, bytes_beside, quick, texts
 from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import ModelError, ModelNotFound, StoreCorrupt
-from edgemem.retrieval.matching import MATCHES
-from edgemem.retrieval.search import FEATURES
+from edgemem.results import Query, Scope
+from edgemem.retrieval.matching import MATCHES, match
+from edgemem.retrieval.search import FEATURES, refresh
 from edgemem.runtime.tokens import TokenEmbedder
 
 DIM = WordTokens.dim
@@ -147,6 +148,20 @@ def test_a_careful_search_explains_each_score_by_parts_that_add_up_to_it():
         for hit in hits:
             assert set(hit.parts) == {"base", *FEATURES, *MATCHES}
             assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-6)
+
+
+def test_a_match_is_told_of_a_turn_of_those_beside_it_and_of_all_three():
+    turns = [{"role": "user", "content": text} for text in ("a heron", "it ate", "the frog")]
+    with careful() as memory:
+        memory.add(turns, user_id="ana", infer=False)
+        asked = memory._parts.query_tokens("heron frog")
+        refresh(memory.store, memory.index)
+        vector = memory.embedder.embed_query("heron frog")
+        found = memory.index.candidates(Query("heron frog", Scope(user_id="ana")), vector)
+        own, around, before, after = match(memory.store, asked, found.around).T
+    assert before.tolist() == [0, *own[:2]] and after.tolist() == [*own[1:], 0]
+    assert around[1] == pytest.approx(1, abs=0.01)  # either word is beside "it ate"
+    assert own[1] < own[0] < 0.9 and own[1] < own[2] < 0.9
 
 
 def test_a_search_before_the_vectors_are_there_scores_as_a_fast_one():

@@ -1,4 +1,4 @@
-"""The part of the graph that answers a question, and what a statement contradicts."""
+"""The memories that answer a question within a budget, and what a statement contradicts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from itertools import combinations
 
 import pytest
 from fake_engine import FakeEngine
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from memorykit import quick, texts
 
 from edgemem import Memory
 from edgemem.errors import InputError
-from edgemem.graph.evidence import EXACT, connected, exactly, subgraph
-from edgemem.results import Relation
+from edgemem.pipeline.subgraph import best_subtree, tree
 
 FACTS = {
     "My brother Bartek plays the cello.": "{}'s brother Bartek plays the cello",
@@ -21,13 +20,6 @@ FACTS = {
     "I like opera.": "{} likes opera",
     "I live in Oslo.": "{} lives in Oslo",
 }
-
-
-def relation(source: str, target: str, label: str = "friend_of") -> Relation:
-    return Relation(
-        id=f"{source}{target}", source=source, relationship=label, destination=target,  # type: ignore[arg-type]
-        source_type="person", destination_type="person", memory_id=source + target, score=0.5,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -38,106 +30,76 @@ def memory() -> Memory:
     return made
 
 
-def is_connected(told: list[Relation], chosen: tuple[int, ...]) -> bool:
-    left, ends = set(chosen[1:]), {told[chosen[0]].source, told[chosen[0]].destination}
-    while reach := {i for i in left if ends & {told[i].source, told[i].destination}}:
-        left -= reach
-        ends |= {end for i in reach for end in (told[i].source, told[i].destination)}
-    return not left
-
-
-EDGE = st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")).filter(
-    lambda e: e[0] != e[1]
-)
-GRAPH = st.lists(
-    st.tuples(EDGE, st.integers(0, 5), st.integers(1, 5)),
-    max_size=8,
-    unique_by=lambda each: each[0],
+TREE = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5), st.integers(0, 9)), max_size=9).map(
+    lambda rows: [(w, c, None if above >= i else above) for i, (w, c, above) in enumerate(rows)]
 )
 
 
-@settings(deadline=None)
-@given(GRAPH, st.integers(0, 16))
-def test_few_relations_are_chosen_as_brute_force_does(
-    drawn: list[tuple[tuple[str, str], int, int]], room: int
+@given(TREE, st.integers(0, 25))
+def test_the_best_part_of_a_tree_is_what_brute_force_finds(
+    drawn: list[tuple[int, int, int | None]], room: int
 ) -> None:
-    told = [relation(*edge) for edge, _, _ in drawn]
-    prizes, costs = [p / 5 for _, p, _ in drawn], [c for _, _, c in drawn]
+    worth, costs, parents = ([row[k] for row in drawn] for k in range(3))
     best = max(
-        (
-            sum(prizes[i] for i in chosen)
-            for n in range(1, len(told) + 1)
-            for chosen in combinations(range(len(told)), n)
-            if sum(costs[i] for i in chosen) <= room and is_connected(told, chosen)
-        ),
-        default=0.0,
+        sum(worth[i] for i in chosen)
+        for n in range(len(drawn) + 1)
+        for chosen in combinations(range(len(drawn)), n)
+        if sum(costs[i] for i in chosen) <= room
+        and all(parents[i] is None or parents[i] in chosen for i in chosen)
     )
-    chosen = exactly(told, prizes, costs, room)
-    assert sum(prizes[i] for i in chosen) == pytest.approx(best)
+    chosen = best_subtree(worth, costs, parents, room)
+    assert sum(worth[i] for i in chosen) == best
     assert sum(costs[i] for i in chosen) <= room
-    assert not chosen or is_connected(told, chosen)
+    assert all(parents[i] is None or parents[i] in chosen for i in chosen)
 
 
-MANY = st.lists(
-    st.tuples(EDGE, st.integers(0, 5), st.integers(1, 5)),
-    min_size=EXACT + 1, max_size=25, unique_by=lambda each: each[0],
-)  # fmt: skip
+def test_what_names_the_same_as_a_better_one_hangs_on_it_and_is_worth_more() -> None:
+    pairs = {(0, 1): "bartek", (1, 0): "bartek", (1, 2): "bergen", (2, 1): "bergen"}
+    worth, parents = tree([0.5, 0.1, 0.01, 0.2], pairs)
+    assert parents == [None, 0, 1, None]
+    assert worth == pytest.approx([0.5, 0.25, 0.085, 0.2])
 
 
-@settings(deadline=None, max_examples=50)
-@given(MANY, st.integers(0, 30))
-def test_many_are_connected_within_the_room_and_always_the_same(
-    drawn: list[tuple[tuple[str, str], int, int]], room: int
-) -> None:
-    told = [relation(*edge) for edge, _, _ in drawn]
-    prizes, costs = [p / 5 for _, p, _ in drawn], [c for _, _, c in drawn]
-    chosen = connected(told, prizes, costs, room)
-    assert sum(costs[i] for i in chosen) <= room
-    assert not chosen or is_connected(told, chosen)
-    assert chosen == connected(told, prizes, costs, room)
-
-
-def test_a_way_over_what_is_worth_nothing_leads_to_a_prize() -> None:
-    told = [relation("a", "b"), relation("b", "c"), relation("c", "d")]
-    told += [relation("x", f"y{i}") for i in range(EXACT)]
-    prizes = [1.0, 0.0, 1.0, *[0.0] * EXACT]
-    assert connected(told, prizes, [1] * len(told), 3) == (0, 1, 2)
-    assert connected(told, prizes, [1] * len(told), 2) == (0,)
-
-
-def test_a_circle_ends() -> None:
-    told = [relation(a, b) for a in "abcd" for b in "abcd" if a != b]
-    assert len(connected(told, [0.5] * len(told), [1] * len(told), 5)) == 5
-
-
-def test_no_relation_that_fits_gives_nothing() -> None:
-    found = subgraph([relation("a", "b")], "a", {}, lambda text: len(text.split()), 3)
-    assert found.edges == () and found.text == "" and found.tokens == 0
-    assert subgraph([], "a", {}, len, 100).to_dict()["nodes"] == []
-
-
-def test_where_one_fits_it_is_the_relation_that_is_asked_for() -> None:
-    told = [relation("a", "b"), relation("c", "d", "works_at"), relation("e", "f")]
-
-    def count(text: str) -> int:
-        return len(text.split())
-
-    found = subgraph(told, "Who is paid where?", {"works_at": 0.9}, count, 14)
-    assert found.edges == (told[1],)
+def test_a_chain_is_followed_where_the_budget_does_not_hold_all() -> None:
+    told = [
+        "My sister Beatrix is married to Joachim.",
+        "The roof of the house is done.",
+        "Joachim is paid by Uhren Vogt.",
+    ]
+    memory = quick()
+    memory.add(told, user_id="ana", infer=False)
+    asked = "Who pays the husband of my sister Beatrix?"
+    assert texts(memory.search(asked, user_id="ana"))[1] == told[1]
+    found = memory.evidence(asked, user_id="ana", budget=40)
+    assert texts(found.nodes) == [told[0], told[2]]
+    assert [edge.name for edge in found.edges] == ["joachim"]
 
 
 def test_evidence_is_written_as_the_paper_does_and_every_line_is_stored(memory: Memory) -> None:
-    found = memory.evidence("Where does my brother live?", user_id="ana", budget=60)
-    assert found.text.splitlines()[:3] == ["[EVIDENCE_SUBGRAPH]", "<NODES>", "N1: User"]
-    stored = {(r.source, r.relationship, r.destination) for r in memory.relations(user_id="ana")}
-    assert {(r.source, r.relationship, r.destination) for r in found.edges} <= stored
-    assert "User" in found.nodes and "Bartek" in found.nodes
-    assert found.tokens <= 60 and 0 <= found.confidence <= 1
+    asked = "Where does my brother live?"
+    found = memory.evidence(asked, user_id="ana", budget=90)
+    lines = found.text.splitlines()
+    assert lines[:2] == ["[EVIDENCE_SUBGRAPH]", "<NODES>"]
+    assert lines[2].startswith("N1: 1 March 2024, User: ")
+    said = {line.split(": ", 2)[2] for line in lines[2 : lines.index("<EDGES>")]}
+    assert "Bartek lives in Bergen." in said <= set(FACTS)
+    assert found.tokens <= 90 and 0 < found.confidence <= 1
     assert set(found.sources) <= {item.id for item in memory.get_all(user_id="ana")}
-    assert found == memory.evidence("Where does my brother live?", user_id="ana", budget=60)
-    small = memory.evidence("Where does my brother live?", user_id="ana", budget=20)
-    assert small.tokens <= 20 and len(small.edges) <= len(found.edges)
-    assert memory.evidence("Where?", user_id="ben").edges == ()
+    assert found == memory.evidence(asked, user_id="ana", budget=90)
+    small = memory.evidence(asked, user_id="ana", budget=40)
+    assert small.tokens <= 40 and 0 < len(small.nodes) < len(found.nodes)
+    assert memory.evidence(asked, user_id="ana", budget=5).text == ""
+    assert memory.evidence("Where?", user_id="ben").nodes == ()
+
+
+def test_of_a_long_turn_what_bears_on_the_question_is_evidence_and_no_question_is() -> None:
+    memory = quick()
+    talk = " ".join(["We talked about the weather and the harbour all the evening."] * 9)
+    told = f"{talk} Bartek plays the cello. Did you hear?"
+    memory.add(told, user_id="ana", infer=False)
+    found = memory.evidence("Who plays the cello?", user_id="ana", budget=100)
+    (node,) = [line for line in found.text.splitlines() if line.startswith("N1")]
+    assert "Bartek plays the cello." in node and "hear?" not in node and len(node) < len(told) / 2
 
 
 def test_a_budget_that_is_none_is_named(memory: Memory) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from storekit import encoder
 
-from edgemem.graph.questions import asked
+from bench.asked import asked
 
 ASKED = {
     "Where did Ana live in March 2024?": {"lives_in"},

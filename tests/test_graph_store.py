@@ -56,7 +56,7 @@ def test_what_several_facts_tell_is_one_relation(store: Store) -> None:
         "Bartek drives van",
     ]
     assert said(store, ANA, "bergen") == ["Bartek lives_in Bergen"]
-    assert relations(store, ANA, limit=1)[0].to_dict()["destination"] == "Bartek"
+    assert relations(store, ANA)[0].to_dict()["destination"] == "Bartek"
 
 
 def test_two_users_with_one_name_stay_apart(store: Store) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "is_specific",
     "is_unresolved",
     "leans_back",
+    "proper_names",
     "same_word",
     "sentence_starts",
     "sentences",
@@ -195,6 +196,13 @@ CAPITAL = r"[^\W\d_a-zß-öø-ÿ]"
 """A letter that may begin a name, in any script."""
 NAME = re.compile(r"[A-Z](?<!\w.)(?<!^.)(?<!\n.)(?<![.!?…\"] .)[\w'’]+")
 """A word with a capital that begins no sentence."""
+
+
+def proper_names(text: str) -> set[str]:
+    """The words of the names in a text; not of those that begin a sentence."""
+    return {word for name in NAME.findall(text) for word in words(name)}
+
+
 _FOREIGN = r"(?=[^\x00-\x7f])\w"  # no emoji
 has_foreign_letter = _having(_FOREIGN)
 """Whether a text has a letter of another alphabet, or one with an accent."""

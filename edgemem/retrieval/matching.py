@@ -19,9 +19,10 @@ __all__ = ["MATCHES", "QueryTokens", "match"]
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 
-MATCHES = ("match", "match_around")
+MATCHES = ("match", "match_around", "match_before", "match_after")
 """The columns of `match`: the mean over the query's tokens of the cosine with the token that is
-nearest, of those of the memory; and of those of the memory and the turns just before and after."""
+nearest, of those of the memory; of those of the memory and the turns just before and after; and of
+either turn alone, 0 where there is none."""
 
 _BESIDE = [0, 3, 4]  # the columns of `kernels.beside` that say these
 
@@ -52,7 +53,8 @@ def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
     row_of = {memory: row for row, memory in enumerate(held)}
     at = np.array([row_of.get(memory, -1) for memory in memories], np.int64).reshape(beside.shape)
     nearest = best[at]  # (n, 3, q)
-    columns = np.stack([nearest[:, 0].mean(axis=1), nearest.max(axis=1).mean(axis=1)], axis=1)
+    own, before, after = np.where(at < 0, 0, nearest.mean(axis=2)).T
+    columns = np.stack([own, nearest.max(axis=1).mean(axis=1), before, after], axis=1)
     columns *= query.step**2
     columns[at[:, 0] < 0] = np.nan
     return columns.astype(np.float32)

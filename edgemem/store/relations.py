@@ -239,7 +239,6 @@ def relations(
     *,
     at: str | None = None,
     include_invalid: bool = False,
-    limit: int | None = None,
 ) -> list[Relation]:
     """What is told within a scope, the longest known first.
 
@@ -255,9 +254,8 @@ def relations(
         params[:0] = [as_json(ids), as_json(ids)]
     rows = store.select(
         f"SELECT {_RELATION} FROM {_JOINED} WHERE {' AND '.join(conditions)} "
-        "ORDER BY coalesce(r.valid_from, m.created_at), r.id LIMIT ?",
+        "ORDER BY coalesce(r.valid_from, m.created_at), r.id",
         *params,
-        -1 if limit is None else limit,
     )
     return list(_merged(rows))
 
