@@ -19,6 +19,8 @@ const PARTS = {
   among: "how many memories there are",
   match: "its words, each beside the nearest of the query",
   match_around: "the same of it and the turns beside it",
+  match_before: "the same of the turn before it alone",
+  match_after: "the same of the turn after it alone",
 };
 
 const SHOWN = 0.0005; // a part that three digits can show
