@@ -33,7 +33,7 @@ __all__ = ["best_subtree", "subgraph", "tree"]
 _HITS = 20
 _INHERITED = 0.3  # of the worth of the memory that names the same (bench/LOG.md, 2026-11-26)
 _LEAST = 0.02  # of the best score; what is less probable would only distract
-_LONG = 40  # tokens of one memory; of a longer one the sentences with most of the question's words
+_LONG = 24  # tokens of one memory; of a longer one the sentences with most of the question's words
 
 
 def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgraph:
