@@ -49,8 +49,10 @@ __all__ = [
     "notes",
     "overview",
     "recall",
+    "share",
     "sources",
     "telling",
+    "within",
 ]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
@@ -103,7 +105,7 @@ def recall(
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     if whole:
-        near = {hit.id for hit in _within(sources(found), _FAR_FROM_BEST)}
+        near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
         found = [_shortened(memory, question, evidence) for evidence in found[:most]]
     else:
@@ -134,7 +136,7 @@ def _nearness(memory: Memory, question: str, parts: Sequence[str]) -> NDArray[np
     """How near each text is to a question, by its meaning and by its words."""
     vectors = memory.embedder.embed([question, *parts])
     asked = content_words(question)
-    shares = np.array([_share(asked, part) for part in parts], np.float32)
+    shares = np.array([share(asked, part) for part in parts], np.float32)
     near: NDArray[np.float32] = vectors[1:] @ vectors[0] + np.float32(_WORDS_WEIGHT) * shares
     return near
 
@@ -180,7 +182,7 @@ def notes(
     seen: texts that the conversation has already. A hit that is far less probable than the best
     one is left out: each is read at the cost of a sentence, and takes the model's mind off.
     """
-    near = _within(hits, _FAR_LESS, least=_LEAST)
+    near = within(hits, _FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near, most=len(hits))
     return _oldest_first([e for e in found if e.text not in seen][:most])
 
@@ -213,7 +215,7 @@ def known(
 def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidence, ...]:
     """At most `most` turns of what a search finds, oldest first, but for what fits far less, and
     for what was asked for: a task is remembered for what it may tell."""
-    near = _within(hits, _OF_THE_BEST)
+    near = within(hits, _OF_THE_BEST)
     told = [h for h in near if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
     return _oldest_first(evidence_of(memory, None, told, most=most))
 
@@ -231,9 +233,9 @@ def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
     return tuple(sorted(found, key=lambda evidence: evidence.when or ""))
 
 
-def _within(hits: Sequence[Hit], share: float, *, least: float = 0.0) -> list[Hit]:
-    """The hits that have at least a share of the best one's score, and at least `least`."""
-    least = max(least, share * max((hit.score for hit in hits), default=0.0))
+def within(hits: Sequence[Hit], of_best: float, *, least: float = 0.0) -> list[Hit]:
+    """The hits that have at least `of_best` times the best one's score, and at least `least`."""
+    least = max(least, of_best * max((hit.score for hit in hits), default=0.0))
     return [hit for hit in hits if hit.score >= least]
 
 
@@ -317,7 +319,7 @@ def _holding(text: str, over: Sequence[str]) -> str:
     gone = set[int]()
     for fact in over:
         asked = content_words(fact)
-        shares = [_share(asked, part) for part in parts]
+        shares = [share(asked, part) for part in parts]
         best = max(shares, default=0.0)
         gone.update(i for i, share in enumerate(shares) if share == best)
     for i, part in enumerate(parts):
@@ -327,6 +329,7 @@ def _holding(text: str, over: Sequence[str]) -> str:
     return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing
 
 
-def _share(asked: Sequence[str], sentence: str) -> float:
+def share(asked: Sequence[str], sentence: str) -> float:
+    """How many of the words that are asked for a sentence has, of all of them."""
     said = set(words(sentence))
     return sum(same_word(word, said) for word in asked) / max(1, len(asked))

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgemem.graph.facts import USER
-from edgemem.language import content_words, is_question, proper_names, same_word, sentences, words
-from edgemem.pipeline.recall import evidence_of
+from edgemem.language import content_words, is_question, proper_names, sentences, words
+from edgemem.pipeline.recall import evidence_of, share, within
 from edgemem.results import Edge, Evidence, Subgraph
 from edgemem.stages.evidence import day_of, plain
 
@@ -44,7 +44,7 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
     """
     count = memory.embedder.count_tokens
     hits = memory.search(question, **where, top_k=_HITS)
-    near = [hit for hit in hits if hit.score >= _LEAST * hits[0].score]
+    near = within(hits, _LEAST)
     found = evidence_of(memory, question, near, most=_HITS, assistants=True)
     found = [_shortened(question, evidence, count) for evidence in found]
     scores = [0.0 if e.source is None else e.source.score for e in found]
@@ -59,10 +59,11 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
         order = sorted(chosen, key=lambda i: found[i].when or "")
         place = {i: n for n, i in enumerate(order)}
         edges = [(place[p], place[i], joined[i, p]) for i in order if (p := parents[i]) is not None]
-        confidence = round(1 - prod(1 - scores[i] for i in order), 2)
+        nodes = tuple(hit for i in order if (hit := found[i].source) is not None)
+        each = {hit.id: hit.score for hit in nodes}  # of a fact, two turns may be shown
+        confidence = round(1 - prod(1 - score for score in each.values()), 2)
         text = _text([found[i] for i in order], edges, confidence)
         if (tokens := count(text)) <= budget:
-            nodes = tuple(hit for i in order if (hit := found[i].source) is not None)
             return Subgraph(nodes, tuple(Edge(*edge) for edge in edges), text, tokens, confidence)
         room -= tokens - budget
     return Subgraph()
@@ -150,14 +151,16 @@ def _shortened(question: str, evidence: Evidence, count: Callable[[str], int]) -
     parts = [part for part in sentences(text) if not is_question(part)]
     asked = content_words(question)
 
-    def bears(i: int) -> tuple[int, int]:
-        said = content_words(parts[i])
-        return sum(same_word(word, said) for word in asked), len(said)
+    def bears(i: int) -> tuple[float, int]:
+        return share(asked, parts[i]), len(content_words(parts[i]))
 
     kept: list[int] = []
+    room = _LONG
     for i in sorted(range(len(parts)), key=bears, reverse=True):
-        if not kept or count(" ".join(parts[j] for j in (*kept, i))) <= _LONG:
+        cost = count(parts[i])
+        if not kept or cost <= room:
             kept.append(i)
+            room -= cost
     return replace(evidence, text=" ".join(parts[i] for i in sorted(kept)) or text, turn=None)
 
 

@@ -29,7 +29,7 @@ __all__ = ["HEADS", "LAYERS", "Encoder", "States", "encoder_bytes"]
 
 Floats = NDArray[np.float32]
 LAYERS, HEADS = 6, 12
-EXPERTS_BYTES = 10_000_000
+EXPERTS_BYTES = 7_000_000
 _EPS = 1e-12
 
 
