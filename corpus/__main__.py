@@ -109,7 +109,9 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
         labelled = [m for path in messages for m in readers.read_messages(path)]
         labelled += [m for talk in talks for m in annotated.labelled(talk, seed=seed)]
         yield from annotated.intent_examples(labelled, seed=seed)
-    if not talks or not {*stages} - {"intent"}:
+    if "talk" in stages:
+        yield from (example for talk in talks for example in annotated.talk_examples(talk))
+    if not talks or not {*stages} - {"intent", "talk"}:
         return
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
         for number, talk in enumerate(talks, 1):

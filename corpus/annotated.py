@@ -30,6 +30,7 @@ from edgemem.stages.evidence import shown_text
 from edgemem.stages.grounding import as_shown
 from edgemem.stages.intent import TELLS, Want
 from edgemem.stages.reading import Reading, readings
+from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "reply_examples",
     "retrieved",
     "store",
+    "talk_examples",
     "update_examples",
     "wanted",
 ]
@@ -62,6 +64,7 @@ _SHOWN = (3, 7)  # turns that a question is shown
 _WRITES_ALL = 4_000_000_000  # parameters of a model whose answers stand alone
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
 _WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
+_TALK_WORDS = 40
 _MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
 
 
@@ -354,6 +357,35 @@ def reply_examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterato
             *earlier, last = learned
             target = said[last]["content"]
             yield Example("reply", said[:last], target, talk.id, "chat", tuple(earlier))
+
+
+def talk_examples(talk: Annotated) -> Iterator[Example]:
+    """What an assistant says to what is told, and to questions of the world, without memory.
+
+    An example for each session and each later chat; a long reply in it is read, but not learned.
+    """
+    if {message["role"] for message in talk.messages} != {"user", "assistant"}:
+        return
+    sessions = groupby(talk.messages, key=lambda message: message["metadata"]["session"])
+    chats = [[(m["role"], m["content"], True) for m in said] for _, said in sessions]
+    for later in talk.later:
+        said = []
+        for exchange in later.exchanges:
+            learned = exchange.wants in ("general", TELLS)
+            said += [("user", exchange.text, False), ("assistant", exchange.reply, learned)]
+        chats.append(said)
+    for chat in chats:
+        places = [
+            i
+            for i, (role, text, learned) in enumerate(chat)
+            if i and role == "assistant" and learned and len(text.split()) <= _TALK_WORDS
+        ]
+        if places:
+            *earlier, last = places
+            turns = [Message(role, text, "") for role, text, _ in chat[: last - 1]]
+            prompt = talk_prompt(chat[last - 1][1], turns)
+            before = tuple(i + 1 for i in earlier)  # the system's message is first
+            yield Example("talk", prompt, chat[last][1], talk.id, "talk", before)
 
 
 def answer_examples(memory: Memory, talk: Annotated) -> Iterator[Example]:

@@ -122,7 +122,7 @@ def test_a_statement_is_talked_about_and_not_answered_from_memory(chat, fake):
     say(chat, CAT)
     reply = say(chat, "My cat Tom is asleep.")
     assert not reply.found
-    assert [stage for stage, _ in fake.prompts if stage != "extraction"] == ["reply", "reply"]
+    assert [stage for stage, _ in fake.prompts if stage != "extraction"] == ["talk", "talk"]
 
 
 def test_closing_a_reply_in_the_middle_keeps_the_turn(chat, memory):
@@ -204,6 +204,19 @@ def test_what_is_told_is_acknowledged_in_a_sentence(chat, fake):
     fake.pieces = ("Good for you", "!")
     reply = say(chat, "He is asleep now.")
     assert reply.text == "Good for you!" and reply.generation is not None
+
+
+class Talks(FakeEngine):
+    """A model with an expert for talk."""
+
+    def expert(self, stage):
+        return stage in ("talk", "update")
+
+
+def test_an_expert_for_talk_ends_by_itself(embedder):
+    engine = Talks(pieces=("Rex!", " What a name."))
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        assert say(Chat(memory), "My dog is called Rex.").text == "Rex! What a name."
 
 
 class Reads(FakeEngine):

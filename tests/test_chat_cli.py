@@ -161,7 +161,7 @@ def test_what_was_erased_is_shown_no_more_to_anyone(home: Path, engine: FakeEngi
     lines = ("The password is xyzzy.", "I like the sea.", "/forget password", "1", "y")
     result = chat("What is the password?", *lines, "/why", "What is the capital of Portugal?")
     assert "Nothing has been answered yet." in result.stderr
-    shown = [str(prompt) for stage, prompt in engine.prompts if stage == "reply"]
+    shown = [str(prompt) for stage, prompt in engine.prompts if stage == "talk"]
     assert "I like the sea." in shown[-1]
     assert not any("password" in each or "xyzzy" in each for each in shown)
 

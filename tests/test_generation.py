@@ -106,7 +106,7 @@ def test_talk_goes_through_the_chat_template_with_the_last_turns():
     small_talk(engine, "Hello", [Message("user", "Hi", MAY_8), Message("assistant", "Ho", MAY_8)])
     assert [m["role"] for m in engine.prompt] == ["system", "user", "assistant", "user"]
     assert engine.prompt[-1]["content"] == "Hello"
-    assert engine.options["stage"] == "reply"
+    assert engine.options["stage"] == "talk"
 
 
 def test_without_a_chat_template_talk_is_a_plain_completion():
@@ -114,7 +114,7 @@ def test_without_a_chat_template_talk_is_a_plain_completion():
     small_talk(engine, "Hello", [Message("user", "Hi", MAY_8, "Ana")])
     assert engine.prompt.endswith("Ana: Hi\nuser: Hello\nassistant:")
     assert engine.options["stop"]
-    assert engine.options["stage"] == "reply"  # another one's prefix would be thrown away
+    assert engine.options["stage"] == "talk"  # another one's prefix would be thrown away
 
 
 @pytest.mark.models

@@ -218,6 +218,20 @@ def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> Non
     assert first.earlier == () and first.target == "I don't know what Joel eats."
 
 
+def test_what_an_assistant_says_to_what_is_told_is_learned_session_by_session(path: Path) -> None:
+    more = f"@ 2024-05-02 10:00\nUser: Bye.\nAssistant: {'So long. ' * 30}\n"
+    later = LATER + "> (tell) Good night\n< Sleep well.\n> (recall) who am i\n< Joel.\n"
+    path.write_text(TALK + more + later)
+    named, asked = read(path)
+    assert not list(annotated.talk_examples(named))
+    session, chat = annotated.talk_examples(asked)  # of the second session nothing is short
+    roles = [message["role"] for message in session.prompt]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert session.target == "Have a good day." and session.earlier == (2,)
+    assert chat.prompt[-1]["content"] == "Good night" and chat.target == "Sleep well."
+    assert chat.earlier == () and "Four." in [message["content"] for message in chat.prompt]
+
+
 def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) -> None:
     path.write_text(TALK + LATER)
     with quick(engine=FakeEngine()) as memory:
@@ -319,6 +333,13 @@ def test_our_chats_are_whole(file: Path) -> None:
         return
     talks = read(file)
     assert len(talks) >= 40
+    if file.stem == "small-talk":  # with nothing said later
+        for talk in talks:
+            roles = [message["role"] for message in talk.messages]
+            assert roles == ["user", "assistant"] * (len(roles) // 2) and len(roles) >= 10, talk.id
+            replies = talk.messages[1::2]
+            assert all(len(reply["content"].split()) <= 25 for reply in replies), talk.id
+        return
     for talk in talks:
         said = [exchange for later in talk.later for exchange in later.exchanges]
         assert len(said) >= 12 and any(not exchange.evidence for exchange in said), talk.id

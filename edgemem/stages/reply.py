@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from datetime import date
 from itertools import groupby
+from typing import Literal
 
 from edgemem.language import day_text, sentence_starts
 from edgemem.results import Evidence, Message
@@ -23,11 +24,13 @@ from edgemem.stages.evidence import day_of, quotation
 
 __all__ = [
     "MAX_TOKENS",
+    "TALK",
     "acknowledge",
     "converse",
     "fitting",
     "small_talk",
     "system_text",
+    "talk_prompt",
     "turn_text",
 ]
 
@@ -50,6 +53,7 @@ _KNOWN = "What you know about the user:"
 _NOTES = "Notes from memory:"
 _MESSAGE = "Message:"
 
+TALK: Literal["talk"] = "talk"
 _SMALL_TALK = "You are a friendly companion. Reply in one or two short sentences."
 _SMALL_TALK_TOKENS = 64
 
@@ -131,17 +135,22 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
     while turns and engine.count_tokens(prompt) + _SMALL_TALK_TOKENS > engine.n_ctx:
         turns = turns[1:]
         prompt = _talk(engine, text, turns)
+    options: Options = {"max_tokens": _SMALL_TALK_TOKENS, "stage": TALK}
     if isinstance(prompt, str):
-        return engine.stream(prompt, max_tokens=_SMALL_TALK_TOKENS, stop=("\n",), stage="reply")
-    return engine.stream(prompt, max_tokens=_SMALL_TALK_TOKENS, repeat_penalty=1.1, stage="reply")
+        options["stop"] = ("\n",)
+    else:
+        options["repeat_penalty"] = 1.1
+    return engine.stream(prompt, **options)
 
 
 def acknowledge(engine: Engine, text: str) -> Stream:
-    """Reply to what is told, in a sentence. Raises ContextOverflow when `text` does not fit.
+    """Reply to what is told, shortly. Raises ContextOverflow when `text` does not fit.
 
-    A small model invents from its second sentence on, and repeats what it said before.
+    A small model invents from its second sentence on, unless an expert has learned when to end; and
+    with what was said before it mixes people up.
     """
-    return Stream(_first_sentence(small_talk(engine, text, ())))
+    said = small_talk(engine, text, ())
+    return said if engine.expert(TALK) else Stream(_first_sentence(said))
 
 
 def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:
@@ -163,6 +172,10 @@ def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:
     if not engine.has_chat_template:
         past = "".join(f"{t.name or t.role}: {t.content}\n" for t in turns)
         return f"{_SMALL_TALK}\n\n{past}user: {text}\nassistant:"
-    messages = [{"role": "system", "content": _SMALL_TALK}]
-    messages += [{"role": t.role, "content": t.content} for t in turns]
-    return [*messages, {"role": "user", "content": text}]
+    return talk_prompt(text, turns)
+
+
+def talk_prompt(text: str, turns: Sequence[Message]) -> list[dict[str, str]]:
+    """What a model with a chat template, and its expert, read of talk that needs no memory."""
+    said = [{"role": turn.role, "content": turn.content} for turn in turns]
+    return [{"role": "system", "content": _SMALL_TALK}, *said, {"role": "user", "content": text}]

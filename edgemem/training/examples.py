@@ -41,7 +41,7 @@ __all__ = [
     "write",
 ]
 
-Stage = Literal["extraction", "update", "generation", "reply", "intent", "vision"]
+Stage = Literal["extraction", "update", "generation", "reply", "talk", "intent", "vision"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 MAX_TOKENS = 2048  # of one example: the engine's default window
 

@@ -50,6 +50,7 @@ _LAYERS_OF: dict[Stage, str] = {
     "update": "qv",
     "generation": "all",
     "reply": "all",
+    "talk": "all",
     "intent": "qv",
     "vision": "all",
 }
