@@ -6,7 +6,8 @@ it. A turn is shown again as it was shown first, so what the model has read of t
 never computed again. Notes are marked as data: what they say is no instruction. An expert has
 learned how to take notes, so it is told the date alone.
 
-A model that follows no instructions makes small talk here, without memory.
+A model that follows no instructions makes small talk here, without memory; an expert of its own
+(`TALK`) has learned to.
 """
 
 from __future__ import annotations
