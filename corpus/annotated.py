@@ -64,7 +64,7 @@ _SHOWN = (3, 7)  # turns that a question is shown
 _WRITES_ALL = 4_000_000_000  # parameters of a model whose answers stand alone
 _MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
 _WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
-_TALK_WORDS = 40
+_TALK_WORDS = 40  # of a reply to what is told, at most
 _MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
 
 

@@ -323,23 +323,18 @@ def test_our_conversations_are_whole(file: Path) -> None:
     assert 0.35 < told / messages < (0.9 if changes else 0.65)  # about half hold no fact
 
 
-CHATS = sorted((Path(__file__).parents[1] / "models" / "chats").glob("*.txt"))
+SMALL_TALK = Path(__file__).parents[1] / "models" / "chats" / "small-talk.txt"
+CHATS = sorted({*SMALL_TALK.parent.glob("*.txt")} - {SMALL_TALK})
 
 
 @pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)
 def test_our_chats_are_whole(file: Path) -> None:
     if readers.is_messages(file):
-        assert len(list(readers.read_messages(file))) >= 600
+        messages = [message.text for message in readers.read_messages(file)]
+        assert len(messages) == len(set(messages)) >= 600
         return
     talks = read(file)
     assert len(talks) >= 40
-    if file.stem == "small-talk":  # with nothing said later
-        for talk in talks:
-            roles = [message["role"] for message in talk.messages]
-            assert roles == ["user", "assistant"] * (len(roles) // 2) and len(roles) >= 10, talk.id
-            replies = talk.messages[1::2]
-            assert all(len(reply["content"].split()) <= 25 for reply in replies), talk.id
-        return
     for talk in talks:
         said = [exchange for later in talk.later for exchange in later.exchanges]
         assert len(said) >= 12 and any(not exchange.evidence for exchange in said), talk.id
@@ -347,6 +342,16 @@ def test_our_chats_are_whole(file: Path) -> None:
         assert all(later.at > last for later in talk.later), talk.id
         assert all(len(exchange.reply.split()) <= 100 for exchange in said), talk.id
         assert all(exchange.wants for exchange in said), talk.id
+
+
+def test_our_small_talk_is_short_and_in_turn() -> None:
+    talks = read(SMALL_TALK)
+    assert len(talks) >= 100
+    for talk in talks:
+        roles = [message["role"] for message in talk.messages]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) and len(roles) >= 10, talk.id
+        replies = [message["content"] for message in talk.messages[1::2]]
+        assert all(len(reply.split()) <= 25 for reply in replies), talk.id
 
 
 def test_nobody_held_out_is_among_those_trained_on() -> None:
