@@ -13,12 +13,12 @@ Search: the rounds of what is found, in its order. Recall, Precision and Hit@K a
 equations 9 to 11, by task; questions without evidence (AR) are left out.
 
 --model: answers too. F1, BLEU-1 (precision alone) and EM as its equations 4 to 8. VS is answered
-with the ids of photos that a search finds, as many as make F1 likeliest to be high if the scores
-are the probabilities that they should be. CD is Yes or No: what `Memory.conflicts` or the answer
-says; as there are more of one than of the other, also balanced accuracy. AR is right if refused,
-which refusing everything would be: over_refusal is the share of other questions refused. The other
-systems give the same model their own evidence: the newest (fifo) or the oldest (full) turns that
-fit its window, or the first of a ranking. --sample: questions drawn of each task and scenario.
+with the ids of the photos that a search finds nearly as probable as the best: the one number that
+was chosen on this data. CD is Yes or No: what `Memory.conflicts` or the answer says; as there are
+more of one than of the other, also balanced accuracy. AR is right if refused, which refusing
+everything would be: over_refusal is the share of other questions refused. The other systems give
+the same model their own evidence: the newest (fifo) or the oldest (full) turns that fit its window,
+or the first of a ranking. --sample: questions drawn of each task and scenario.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from edgemem.stages import generation
 KS = (1, 5, 10, 20)
 TURNS_PER_ROUND = 2  # of what is asked for, so that enough rounds are among the turns found
 WAYS = ("ours", "fifo", "full", "cosine", "bm25")
+_NEARLY = 0.7  # the best F1 of 240 questions, and with any one scenario left out
 _NOT_MENTIONED = "Not mentioned."
 _CHARS_PER_TOKEN = 4
 _console = Console(stderr=True)
@@ -181,7 +182,7 @@ def photos(memory: Memory, question: Question, system: str) -> str:
     if system == "ours":
         hits = memory.search(question.text, user_id=question.scenario, top_k=top_k)
         shared = [(hit.score, image) for hit in hits for image in hit.metadata.get("images", ())]
-        images = [image for _, image in shared[: most_f1([score for score, _ in shared])]]
+        images = [image for _, image in shared[: nearly_best([score for score, _ in shared])]]
     else:
         ids = ranked(memory, question.text, question.scenario, top_k)[system]
         images = [
@@ -191,14 +192,9 @@ def photos(memory: Memory, question: Question, system: str) -> str:
     return ", ".join(sorted(images)) or _NOT_MENTIONED
 
 
-def most_f1(scores: Sequence[float]) -> int:
-    """How many of the best to give for the highest F1 to be expected, scores being probabilities.
-
-    About 2 (p_1 + … + p_k) / (k + the sum of all p).
-    """
-    total = sum(scores)
-    gains = [2 * sum(scores[:k]) / (k + total) for k in range(1, len(scores) + 1)]
-    return max(range(len(gains)), key=gains.__getitem__) + 1 if gains else 0
+def nearly_best(scores: Sequence[float]) -> int:
+    """How many of the scores, the best first, are nearly as high as it."""
+    return sum(score >= _NEARLY * scores[0] for score in scores)
 
 
 def _ids(text: str) -> list[str]:

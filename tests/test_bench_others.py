@@ -133,8 +133,8 @@ def test_answers_are_scored_as_the_paper_does_and_refusals_on_both_sides(
     assert 'Assistant said: "Dough rises for two hours."' in str(engine.prompts)
 
 
-def test_as_many_photos_are_given_as_their_scores_make_likely():
-    assert mem_gallery.most_f1([]) == 0
-    assert mem_gallery.most_f1([0.9, 0.05, 0.05]) == 1
-    assert mem_gallery.most_f1([0.9, 0.8, 0.8, 0.1]) == 3
-    assert mem_gallery.most_f1([0.05] * 3) == 3
+def test_photos_nearly_as_probable_as_the_best_are_given():
+    assert mem_gallery.nearly_best([]) == 0
+    assert mem_gallery.nearly_best([0.9, 0.05, 0.05]) == 1
+    assert mem_gallery.nearly_best([0.9, 0.8, 0.8, 0.1]) == 3
+    assert mem_gallery.nearly_best([0.05] * 3) == 3

@@ -13,6 +13,7 @@ from edgemem.language import (
     asked_day,
     asks_of_a_day,
     held_since,
+    in_asked_form,
     moments,
     phrase,
     spelled_days,
@@ -490,6 +491,20 @@ def test_the_day_that_a_question_asks_of(question: str, day: str | None) -> None
 )
 def test_a_day_in_numbers_is_spelled_where_it_is_clear(text: str, spelled: str) -> None:
     assert spelled_days(text) == spelled
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("When was it? Return it in the format YYYY-MM-DD.", "on 2024-06-07"),
+        ("when, as dd.mm.yyyy", "on 07.06.2024"),
+        ("When (MM/DD/YYYY)?", "on 06/07/2024"),
+        ("When? YYYY-MM, not DD", "on 7 June 2024"),
+        ("When was it?", "on 7 June 2024"),
+    ],
+)
+def test_a_day_is_told_in_the_form_that_was_asked_for(question: str, answer: str) -> None:
+    assert in_asked_form("on 7 June 2024", question) == answer
 
 
 @given(st.text(max_size=40))

@@ -20,7 +20,7 @@ from edgemem.language.en_dates import (
     day_text,
 )
 
-__all__ = ["asked_day", "asks_of_a_day", "held_since", "spelled_days"]
+__all__ = ["asked_day", "asks_of_a_day", "held_since", "in_asked_form", "spelled_days"]
 
 # -- since when ------------------------------------------------------------------------------
 
@@ -85,6 +85,8 @@ _IN_NUMBERS = re.compile(
     r"(?<![\w./-])(?:(?P<year>\d{4})([-/.])(?P<month>\d\d?)\2(?P<nth>\d\d?)"
     r"|(?P<one>\d\d?)(?P<mark>[-/.])(?P<other>\d\d?)(?P=mark)(?P<of>\d{4}))(?![\w/-]|\.\d)"
 )
+_FORM = re.compile(r"\b(?:YYYY([-/.])MM\1DD|(?:DD([-/.])MM\2|MM([-/.])DD\3)YYYY)\b", re.I)
+_DAY_TEXT = re.compile(rf"\b(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b")
 _SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
 _ASKED = re.compile(
     rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
@@ -124,6 +126,24 @@ def _spelled(found: re.Match[str]) -> str:
         return day_text(date(year, month, nth))
     except ValueError:
         return found[0]  # no day of the calendar
+
+
+def in_asked_form(answer: str, question: str) -> str:
+    """An answer with its days in the form that a question asks for, such as YYYY-MM-DD.
+
+    >>> in_asked_form("on 7 May 2023", "When was it? (DD/MM/YYYY)")
+    'on 07/05/2023'
+    """
+    form = _FORM.search(question)
+    if form is None:
+        return answer
+
+    def formed(found: re.Match[str]) -> str:
+        month = f"{MONTHS.index(found['month']) + 1:02}"
+        parts = {"y": found["year"], "m": month, "d": found["nth"].zfill(2)}
+        return re.sub("[a-z]+", lambda part: parts[part[0][0].lower()], form[0], flags=re.I)
+
+    return _DAY_TEXT.sub(formed, answer)
 
 
 def asks_of_a_day(question: str) -> bool:

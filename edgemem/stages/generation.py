@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 
 from edgemem.config import cache_dir
-from edgemem.language import on_day, same_word, words
+from edgemem.language import in_asked_form, on_day, same_word, words
 from edgemem.results import Evidence, local_time
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import Options
@@ -114,7 +114,7 @@ def answer(
         options["within"] = [shown_text(memory) for memory in shown] or None
         return engine.stream(prompt, **options)
     options["fork"] = expert_target(None), expert_target("Yes"), SURE
-    return Stream(_checked(engine.stream(prompt, **options), prompt, unknown))
+    return Stream(_checked(engine.stream(prompt, **options), question, prompt, unknown))
 
 
 def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
@@ -130,13 +130,20 @@ def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
     return "\n".join(lines)
 
 
-def _checked(stream: Stream, prompt: str, unknown: str) -> Generator[str, None, Generation]:
-    """An expert's answer, an item of its list at a time; its refusal is put as `unknown`."""
+def _checked(
+    stream: Stream, question: str, prompt: str, unknown: str
+) -> Generator[str, None, Generation]:
+    """An expert's answer, an item of its list at a time, its days in the form that was asked for;
+    its refusal is put as `unknown`."""
+
+    def checked(text: str) -> str:
+        return in_asked_form(_listed(text, prompt), question)
+
     text = sent = ""
     try:
         for piece in stream:
             text += piece
-            whole = _listed(text[: text.rfind(",") + 1], prompt).rstrip(",")
+            whole = checked(text[: text.rfind(",") + 1]).rstrip(",")
             if len(whole) > len(sent):
                 yield whole[len(sent) :]
                 sent = whole
@@ -146,7 +153,7 @@ def _checked(stream: Stream, prompt: str, unknown: str) -> Generator[str, None, 
     assert result is not None
     if text.strip(" .").lower() in ("", NOT_KNOWN.lower()):
         text = unknown
-    text = max(_listed(text, prompt), sent, key=len)  # what was shown cannot be taken back
+    text = max(checked(text), sent, key=len)  # what was shown cannot be taken back
     if text != sent:
         yield text[len(sent) :]
     return replace(result, text=text)
