@@ -14,11 +14,12 @@ equations 9 to 11, by task; questions without evidence (AR) are left out.
 
 --model: answers too. F1, BLEU-1 (precision alone) and EM as its equations 4 to 8. VS is answered
 with the ids of the photos that a search finds nearly as probable as the best: the one number that
-was chosen on this data. CD is Yes or No: what `Memory.conflicts` or the answer says; as there are
-more of one than of the other, also balanced accuracy. AR is right if refused, which refusing
-everything would be: over_refusal is the share of other questions refused. The other systems give
-the same model their own evidence: the newest (fifo) or the oldest (full) turns that fit its window,
-or the first of a ranking. --sample: questions drawn of each task and scenario.
+was chosen on this data. CD is Yes or No: whether `Memory.conflicts` finds something, or the
+statement, asked as "True or not: …", is answered with no; as there are more of one than of the
+other, also balanced accuracy. AR is right if refused, which refusing everything would be:
+over_refusal is the share of other questions refused. The other systems give the same model their
+own evidence: the newest (fifo) or the oldest (full) turns that fit its window, or the first of a
+ranking. --sample: questions drawn of each task and scenario.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -53,6 +55,7 @@ KS = (1, 5, 10, 20)
 TURNS_PER_ROUND = 2  # of what is asked for, so that enough rounds are among the turns found
 WAYS = ("ours", "fifo", "full", "cosine", "bm25")
 _NEARLY = 0.7  # the best F1 of 240 questions, and with any one scenario left out
+_CLAIM = re.compile(r"[^:]*\b(?:memory|history):\s*")  # what stands before a statement of CD
 _NOT_MENTIONED = "Not mentioned."
 _CHARS_PER_TOKEN = 4
 _console = Console(stderr=True)
@@ -120,12 +123,12 @@ def answered(memory: Memory, question: Question, system: str) -> dict[str, Any]:
     if question.task == "VS":
         text = photos(memory, question, system)
     else:
-        text = said(memory, question, system)
-        if question.task == "CD":
-            against = system == "ours" and memory.conflicts(
-                question.text, user_id=question.scenario
-            )
-            text = "Yes." if against or words(text)[:1] == ["yes"] else "No."
+        claim = _CLAIM.sub("", question.text) if question.task == "CD" else None
+        asked = question if claim is None else replace(question, text=f"True or not: {claim}")
+        text = said(memory, asked, system)
+        if claim is not None:
+            against = system == "ours" and memory.conflicts(claim, user_id=question.scenario)
+            text = "Yes." if against or words(text)[:1] == ["no"] else "No."
     given, wanted = (
         _ids(t) if question.task == "VS" else words(t) for t in (text, question.answer)
     )
