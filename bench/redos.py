@@ -260,6 +260,7 @@ def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
                 pass
         else:
             getattr(made, use)(text), made.fullmatch(text)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)  # here, for it may have rung meanwhile
     except _TooLong:
         pass
     finally:
