@@ -55,7 +55,7 @@ KS = (1, 5, 10, 20)
 TURNS_PER_ROUND = 2  # of what is asked for, so that enough rounds are among the turns found
 WAYS = ("ours", "fifo", "full", "cosine", "bm25")
 _NEARLY = 0.7  # the best F1 of 240 questions, and with any one scenario left out
-_CLAIM = re.compile(r"[^:]*\b(?:memory|history):\s*")  # what stands before a statement of CD
+_CLAIM = re.compile(r"\A[^:]*\b(?:memory|history):\s*")  # what stands before a statement of CD
 _NOT_MENTIONED = "Not mentioned."
 _CHARS_PER_TOKEN = 4
 _console = Console(stderr=True)

@@ -260,7 +260,7 @@ def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
                 pass
         else:
             getattr(made, use)(text), made.fullmatch(text)
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)  # here, for it may have rung meanwhile
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)  # caught if it rang as the search ended
     except _TooLong:
         pass
     finally:

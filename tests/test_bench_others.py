@@ -133,6 +133,19 @@ def test_answers_are_scored_as_the_paper_does_and_refusals_on_both_sides(
     assert 'Assistant said: "Dough rises for two hours."' in str(engine.prompts)
 
 
+@pytest.mark.parametrize(("said", "answer"), [("no, a kite", "Yes."), ("yes", "No.")])
+def test_a_contradiction_is_asked_for_as_a_statement(said: str, answer: str) -> None:
+    asked = "Please determine whether this conflicts with the dialogue memory:\n I fly a plane."
+    engine = FakeEngine(pieces=(said,))
+    with quick(engine=engine) as memory:
+        memory.add("I fly a red kite, not a plane.", user_id="ana", infer=False)
+        question = mem_gallery.Question("ana", "CD", asked, "Yes.", frozenset(), False)
+        row = mem_gallery.answered(memory, question, "ours")
+    assert row["answer"] == answer
+    assert "True or not: I fly a plane." in str(engine.prompts)
+    assert "dialogue memory" not in str(engine.prompts)
+
+
 def test_photos_nearly_as_probable_as_the_best_are_given():
     assert mem_gallery.nearly_best([]) == 0
     assert mem_gallery.nearly_best([0.9, 0.05, 0.05]) == 1

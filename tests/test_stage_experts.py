@@ -379,6 +379,12 @@ def test_an_answer_ends_where_it_begins_again_or_names_what_nobody_said(written,
     assert "".join(stream) == stream.result.text == told
 
 
+def test_an_experts_days_are_told_in_the_form_that_was_asked_for():
+    pieces = (" 7 May", " 2023,", " 8 May 2023")
+    _, stream = answer(*pieces, question="Which days? Give them as YYYY-MM-DD.")
+    assert "".join(stream) == stream.result.text == " 2023-05-07, 2023-05-08"
+
+
 @given(st.text("ab ,A", max_size=40), st.integers(1, 5))
 def test_what_is_told_piece_by_piece_is_the_beginning_of_what_was_written(text, size):
     _, stream = answer(*(text[i : i + size] for i in range(0, len(text), size)))
