@@ -57,7 +57,7 @@ __all__ = [
     "wanted",
 ]
 
-_MAX_ANSWER_WORDS = 20  # a longer one explains itself
+_MAX_ANSWER_WORDS = 30  # those of open questions: reasons, opinions, lists
 _GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
 _UNDATED, _LATEST_DAYS = 0.3, 60  # of the questions; how long after the conversation
 _SHOWN = (3, 7)  # turns that a question is shown

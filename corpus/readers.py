@@ -67,7 +67,7 @@ from corpus.annotated import (
     wanted,
 )
 from edgemem.errors import InputError
-from edgemem.language import absolute, words
+from edgemem.language import absolute, moments, words, written
 from edgemem.pipeline import importers
 from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
@@ -228,9 +228,25 @@ def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, .
     text, answer, *quotes = parts
     earlier = [_place(quote, turns) for quote in quotes]
     if answer != "-":
-        at = _last(turns).message["timestamp"]
-        answer = absolute(f"so {answer}", at)[0].removeprefix("so ").removeprefix("my ")
+        told = [_last(turns), *(turns[place] for place in earlier)]
+        answer = _written(answer, [turn.message for turn in told])
     return text, answer, tuple(dict.fromkeys(earlier))
+
+
+def _written(answer: str, told: Sequence[dict[str, Any]]) -> str:
+    """The answer with its relative dates written out as they are in the first of these messages
+    that has its words: "on Monday" is the last one where the sentence tells of the past."""
+    for message in told:
+        said, at = message["content"], message["timestamp"]
+        start = said.lower().find(answer.lower())
+        if start >= 0:
+            end = start + len(answer)
+            within = [m for m in moments(said, at) if start <= m.start and m.end <= end]
+            answer = written(said[:end], within)[start:] if within else answer
+            break
+    else:
+        answer = absolute(f"so {answer}", told[0]["timestamp"])[0].removeprefix("so ")
+    return answer.removeprefix("my ")
 
 
 def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequence[_Chat]) -> None:

@@ -507,6 +507,22 @@ def test_a_day_is_told_in_the_form_that_was_asked_for(question: str, answer: str
     assert in_asked_form("on 7 June 2024", question) == answer
 
 
+@pytest.mark.parametrize(
+    ("question", "answer", "formed"),
+    [
+        ("When? YYYY-MM-DD", "Friday 7 June 2024", "2024-06-07"),
+        ("When? YYYY-MM-DD", "YYYY-MM-DD.", ""),
+        ("How many? As an Arabic numeral, please.", "Seven, and one more", "7, and 1 more"),
+        ("How many, in digits?", "twenty stones", "20 stones"),
+        ("How many Arabic words does she know?", "seven", "seven"),
+    ],
+)
+def test_an_answer_is_put_in_the_form_that_was_asked_for(
+    question: str, answer: str, formed: str
+) -> None:
+    assert in_asked_form(answer, question) == formed
+
+
 @given(st.text(max_size=40))
 def test_spelling_days_never_fails(text: str) -> None:
     assert spelled_days(spelled_days(text)) == spelled_days(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime, timedelta
 
+from edgemem.language.en import NUMBER_WORDS
 from edgemem.language.en_dates import (
     A_MONTH,
     COUNT,
@@ -86,7 +87,12 @@ _IN_NUMBERS = re.compile(
     r"|(?P<one>\d\d?)(?P<mark>[-/.])(?P<other>\d\d?)(?P=mark)(?P<of>\d{4}))(?![\w/-]|\.\d)"
 )
 _FORM = re.compile(r"\b(?:YYYY([-/.])MM\1DD|(?:DD([-/.])MM\2|MM([-/.])DD\3)YYYY)\b", re.I)
-_DAY_TEXT = re.compile(rf"\b(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b")
+_DAY_TEXT = re.compile(
+    rf"\b(?:(?:{'|'.join(DAYS)}) )?(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b"
+)
+_IN_DIGITS = re.compile(r"\barabic numerals?\b|\bin digits\b", re.I)
+_SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS[:20], 1)}
+_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_SPELLED)})\b", re.I)
 _SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
 _ASKED = re.compile(
     rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
@@ -129,14 +135,21 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 def in_asked_form(answer: str, question: str) -> str:
-    """An answer with its days in the form that a question asks for, such as YYYY-MM-DD.
+    """An answer with its days and numbers in the form that a question asks for, such as YYYY-MM-DD
+    or digits; "" if it only says that form.
 
     >>> in_asked_form("on 7 May 2023", "When was it? (DD/MM/YYYY)")
     'on 07/05/2023'
+    >>> in_asked_form("two cats", "How many were there? Use an Arabic numeral.")
+    '2 cats'
     """
+    if _IN_DIGITS.search(question):
+        answer = _NUMBER_WORD.sub(lambda found: _SPELLED[found[0].lower()], answer)
     form = _FORM.search(question)
     if form is None:
         return answer
+    if answer.strip(" .") == form[0]:
+        return ""
 
     def formed(found: re.Match[str]) -> str:
         month = f"{MONTHS.index(found['month']) + 1:02}"

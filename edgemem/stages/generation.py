@@ -60,6 +60,8 @@ SURE = 0.5
 """How probable `NOT_KNOWN` must be to be the answer; else the likeliest other one is given."""
 
 MAX_ANSWER_TOKENS = 24
+EXPERT_ANSWER_TOKENS = 64
+"""An expert answers why, and what somebody thinks of a thing, with a sentence."""
 _EARLIER_CHARS = 150  # of a message before, and of its answer
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
 On 9 April 2024, User said: "I drink green tea now, coffee keeps me awake."
@@ -96,17 +98,18 @@ def answer(
     """
     expert = engine.expert("generation")
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
+    most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown: list[Evidence] = []
     for memory in reversed(memories):
         prompt = write(question, [memory, *shown], speaker)
-        if engine.count_tokens(prompt) + MAX_ANSWER_TOKENS <= engine.n_ctx:
+        if engine.count_tokens(prompt) + most <= engine.n_ctx:
             shown.insert(0, memory)
     prompt = write(question, shown, speaker)
     # Kept in a file: else the first answer of a process computes it, a good part of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
     options: Options = {
-        "max_tokens": MAX_ANSWER_TOKENS,
+        "max_tokens": most,
         "stop": ("\n",),
         "stage": "generation",
     }
@@ -133,8 +136,8 @@ def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
 def _checked(
     stream: Stream, question: str, prompt: str, unknown: str
 ) -> Generator[str, None, Generation]:
-    """An expert's answer, an item of its list at a time, its days in the form that was asked for;
-    its refusal is put as `unknown`."""
+    """An expert's answer, an item of its list at a time, in the form that was asked for; its
+    refusal is put as `unknown`."""
 
     def checked(text: str) -> str:
         return in_asked_form(_listed(text, prompt), question)
@@ -151,9 +154,10 @@ def _checked(
         stream.close()
     result = stream.result
     assert result is not None
-    if text.strip(" .").lower() in ("", NOT_KNOWN.lower()):
-        text = unknown
-    text = max(checked(text), sent, key=len)  # what was shown cannot be taken back
+    told = checked(text)
+    if not sent and told.strip(" .").lower() in ("", NOT_KNOWN.lower()):
+        told = unknown
+    text = max(told, sent, key=len)  # what was shown cannot be taken back
     if text != sent:
         yield text[len(sent) :]
     return replace(result, text=text)
