@@ -163,7 +163,7 @@ def evidence(memory: Memory, question: Question, system: str) -> Sequence[Eviden
         shown = []
         for turn in turns:
             left -= len(turn.content) // _CHARS_PER_TOKEN + 12
-            if left < generation.MAX_ANSWER_TOKENS:
+            if left < generation.EXPERT_ANSWER_TOKENS:
                 break
             shown.append(Evidence(turn.content, turn.timestamp, turn.role.capitalize()))
         return shown[::-1] if system == "fifo" else shown

@@ -229,24 +229,22 @@ def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, .
     earlier = [_place(quote, turns) for quote in quotes]
     if answer != "-":
         told = [_last(turns), *(turns[place] for place in earlier)]
-        answer = _written(answer, [turn.message for turn in told])
+        answer = _dated(answer, [turn.message for turn in told]).removeprefix("my ")
     return text, answer, tuple(dict.fromkeys(earlier))
 
 
-def _written(answer: str, told: Sequence[dict[str, Any]]) -> str:
+def _dated(answer: str, told: Sequence[dict[str, Any]]) -> str:
     """The answer with its relative dates written out as they are in the first of these messages
     that has its words: "on Monday" is the last one where the sentence tells of the past."""
     for message in told:
-        said, at = message["content"], message["timestamp"]
-        start = said.lower().find(answer.lower())
-        if start >= 0:
-            end = start + len(answer)
-            within = [m for m in moments(said, at) if start <= m.start and m.end <= end]
-            answer = written(said[:end], within)[start:] if within else answer
-            break
-    else:
-        answer = absolute(f"so {answer}", told[0]["timestamp"])[0].removeprefix("so ")
-    return answer.removeprefix("my ")
+        said = message["content"]
+        if found := re.search(re.escape(answer), said, re.I):
+            start, end = found.span()
+            days = [
+                m for m in moments(said, message["timestamp"]) if start <= m.start < m.end <= end
+            ]
+            return written(said[:end], days)[start:] if days else answer
+    return absolute(f"so {answer}", told[0]["timestamp"])[0].removeprefix("so ")
 
 
 def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequence[_Chat]) -> None:

@@ -385,6 +385,7 @@ WORDS = (
     "friday the of 3 99 ſix İn night or ' . , \n"
 ).split(" ")
 DAYS = st.dates(date(1, 1, 1), date(9999, 12, 31)).map(lambda d: on(d.isoformat()))
+CLEAR_YEARS = DAYS.filter(lambda day: day >= "0032")  # "February 28" is a day, not the year 28
 
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=8).map(" ".join), DAYS)
@@ -412,7 +413,9 @@ def test_days_ago_and_in_days_are_exact(day, n):
 
 
 @example("LEAVE", "yesterday", "0032-01-01T10:00:00.000+00:00")
-@given(st.text(max_size=30), st.sampled_from(["yesterday", "next month", "two weeks ago"]), DAYS)
+@given(
+    st.text(max_size=30), st.sampled_from(["yesterday", "next month", "two weeks ago"]), CLEAR_YEARS
+)
 def test_resolving_twice_changes_nothing_more(text, moment, said_at):
     once, _ = absolute(f"{text} {moment}", said_at)
     assert absolute(once, said_at)[0] == once
@@ -494,26 +497,18 @@ def test_a_day_in_numbers_is_spelled_where_it_is_clear(text: str, spelled: str) 
 
 
 @pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("When was it? Return it in the format YYYY-MM-DD.", "on 2024-06-07"),
-        ("when, as dd.mm.yyyy", "on 07.06.2024"),
-        ("When (MM/DD/YYYY)?", "on 06/07/2024"),
-        ("When? YYYY-MM, not DD", "on 7 June 2024"),
-        ("When was it?", "on 7 June 2024"),
-    ],
-)
-def test_a_day_is_told_in_the_form_that_was_asked_for(question: str, answer: str) -> None:
-    assert in_asked_form("on 7 June 2024", question) == answer
-
-
-@pytest.mark.parametrize(
     ("question", "answer", "formed"),
     [
+        ("When? Return it in the format YYYY-MM-DD.", "on 7 June 2024", "on 2024-06-07"),
+        ("when, as dd.mm.yyyy", "on 7 June 2024", "on 07.06.2024"),
+        ("When (MM/DD/YYYY)?", "on 7 June 2024", "on 06/07/2024"),
+        ("When? YYYY-MM, not DD", "on 7 June 2024", "on 7 June 2024"),
+        ("When was it?", "on 7 June 2024", "on 7 June 2024"),
         ("When? YYYY-MM-DD", "Friday 7 June 2024", "2024-06-07"),
         ("When? YYYY-MM-DD", "YYYY-MM-DD.", ""),
         ("How many? As an Arabic numeral, please.", "Seven, and one more", "7, and 1 more"),
-        ("How many, in digits?", "twenty stones", "20 stones"),
+        ("How many, in digits?", "sixteen or twenty stones", "16 or 20 stones"),
+        ("How many, in digits?", "Twenty-one, not thirty two", "21, not 32"),
         ("How many Arabic words does she know?", "seven", "seven"),
     ],
 )

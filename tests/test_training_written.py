@@ -318,8 +318,9 @@ def test_our_questions_about_reading_are_whole(file: Path) -> None:
 
 @pytest.mark.parametrize("file", LONG, ids=lambda file: file.stem)
 def test_our_long_conversations_are_whole(file: Path) -> None:
+    least = 40 if file.stem.startswith("long-") else 28
     for talk in read(file):
-        assert not talk.pairs and len(talk.messages) >= 28 and len(talk.questions) >= 20, talk.id
+        assert not talk.pairs and len(talk.messages) >= least and len(talk.questions) >= 20, talk.id
         assert all(question.evidence for question in talk.questions), talk.id
 
 

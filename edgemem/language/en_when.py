@@ -91,8 +91,12 @@ _DAY_TEXT = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)}) )?(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b"
 )
 _IN_DIGITS = re.compile(r"\barabic numerals?\b|\bin digits\b", re.I)
-_SPELLED = {word: str(n) for n, word in enumerate(NUMBER_WORDS[:20], 1)}
-_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_SPELLED)})\b", re.I)
+_TENS = {word: 10 * n for n, word in enumerate(NUMBER_WORDS[19:27], 2)}
+_VALUES = {word: n for n, word in enumerate(NUMBER_WORDS[:19], 1)} | _TENS
+_SPELLED = re.compile(
+    rf"\b(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(NUMBER_WORDS[:9])}))?|{'|'.join(_VALUES)})\b",
+    re.I,
+)
 _SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
 _ASKED = re.compile(
     rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
@@ -144,7 +148,7 @@ def in_asked_form(answer: str, question: str) -> str:
     '2 cats'
     """
     if _IN_DIGITS.search(question):
-        answer = _NUMBER_WORD.sub(lambda found: _SPELLED[found[0].lower()], answer)
+        answer = _SPELLED.sub(_in_digits, answer)
     form = _FORM.search(question)
     if form is None:
         return answer
@@ -157,6 +161,10 @@ def in_asked_form(answer: str, question: str) -> str:
         return re.sub("[a-z]+", lambda part: parts[part[0][0].lower()], form[0], flags=re.I)
 
     return _DAY_TEXT.sub(formed, answer)
+
+
+def _in_digits(found: re.Match[str]) -> str:
+    return str(sum(_VALUES[word] for word in re.split("[- ]", found[0].lower())))
 
 
 def asks_of_a_day(question: str) -> bool:

@@ -59,7 +59,7 @@ EXPERT_PROMPT = (
 SURE = 0.5
 """How probable `NOT_KNOWN` must be to be the answer; else the likeliest other one is given."""
 
-MAX_ANSWER_TOKENS = 24
+MAX_ANSWER_TOKENS = 24  # of a quotation
 EXPERT_ANSWER_TOKENS = 64
 """An expert answers why, and what somebody thinks of a thing, with a sentence."""
 _EARLIER_CHARS = 150  # of a message before, and of its answer
