@@ -46,7 +46,7 @@ WITHOUT_VECTOR = 0.2  # of the examples
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2)
 _OF_KIND: dict[str, Want] = {
     "advice": "task",
-    "write": "task",
+    "write": "text",
     "summary": "overview",
     "general": "general",
     "identity": "self",
@@ -119,7 +119,7 @@ def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
 
 
 def logits_of(made: Examples, weights: Weights, *, vectors: bool = True) -> FloatArray:
-    """(n, 8). vectors: whether they are read, beside the words."""
+    """(n, 9). vectors: whether they are read, beside the words."""
     words = made.words @ weights.words + weights.bias
     return words + made.vectors @ weights.vector if vectors else words
 
@@ -138,7 +138,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
         logits[rows] = logits_of(made, weights)[rows]
         words_only[rows] = logits_of(made, weights, vectors=False)[rows]
     right = decided(logits)[0] == made.wants
-    asks = ~np.isin(made.wants, [WANTS.index(None), WANTS.index("task")])
+    asks = ~np.isin(made.wants, [WANTS.index(None), WANTS.index("task"), WANTS.index("text")])
     both, only = asks & made.tells, asks & ~made.tells
     kept = {t: decided(logits, t)[1] for t in THRESHOLDS}
     return {

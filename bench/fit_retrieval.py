@@ -111,7 +111,9 @@ def _turns(talk: Annotated, ids: Any) -> Talk:
     for exchange in (exchange for later in talk.later for exchange in later.exchanges):
         needed = [at[text] for text in exchange.evidence if text in at]
         if "overview" not in exchange.wants and len(needed) <= MOST_NEEDED:
-            made.ask(ids(exchange.text), needed, TASKS if exchange.wants == "task" else 1.0)
+            made.ask(
+                ids(exchange.text), needed, TASKS if exchange.wants in ("task", "text") else 1.0
+            )
     return made
 
 

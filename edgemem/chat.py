@@ -387,7 +387,7 @@ class Chat:
         wants, memory = wanted.wants, self.memory
         if wants == "overview":
             return overview(memory, hits, most=TOLD_TURNS)
-        if wants == "task":
+        if wants in ("task", "text"):
             return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
         if way == "converse" and wants in ("recall", None):
             # Nothing that the conversation has already.
@@ -584,13 +584,13 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
         return asked.unknown
     if converses:
         return None
-    if wants == "task" and shown:
+    if wants in ("task", "text") and shown:
         return generation.quoted(shown, bearing=True)
     return None
 
 
 def _quoted_below(asked: _Asked) -> str:
-    """What stands under advice or a letter: what was told that bears on it."""
+    """What stands under advice: what was told that bears on it. A letter is the user's, as it is."""
     shown = asked.evidence
     if asked.way != "converse" or asked.intent.wants != "task" or not shown:
         return ""

@@ -116,6 +116,12 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     assert say(chat, asks).text == "Your cat is Tom."
 
 
+def test_a_text_that_a_small_model_writes_stands_alone(chat, memory, fake):
+    remembered(memory, CAT)
+    reply = say(chat, "Write a birthday card for my cat")
+    assert reply.text == "Your cat is Tom." and CAT in shown(fake)[-1]
+
+
 def test_the_bundled_model_answers_from_memory_beside_a_small_one(chat, memory, fake, judge):
     remembered(memory, CAT)
     fake.n_params = 500_000_000

@@ -47,6 +47,7 @@ ASKED = [
     ("Which doctor does Ana see now?", "recall", False),
     ("summarize what you know about me", "overview", False),
     ("suggest a birthday present for my brother", "task", True),  # that he has one may be news
+    ("write a birthday card for my brother", "text", True),
     ("what is the capital of peru", "general", False),
     ("who are you", "self", False),
     ("guess what? we got the flat in Bergen!", None, True),
@@ -90,10 +91,23 @@ def test_an_expert_decides_where_there_is_one(embedder: Embedder, said: str, fou
     assert intent(engine, embedder, "where do i live") == found  # type: ignore[arg-type]
 
 
+def test_to_an_expert_a_text_is_a_task(embedder: Embedder) -> None:
+    assert expert_target("text", tells=True) == " tell and task"
+    asked = "write a birthday card for my brother"
+    engine: Any = FakeEngine(wants={asked: "task"})
+    assert intent(engine, embedder, asked).wants == "text"
+
+
+def test_a_task_is_sure_though_it_may_be_a_text() -> None:
+    row = np.full(len(WANTS) + 1, -9.0, np.float32)
+    row[WANTS.index("task")], row[WANTS.index("text")], row[WANTS.index("edit")] = 1.0, 1.1, 1.2
+    assert WANTS[decided(row[None])[0][0]] == "text"
+
+
 def test_what_is_not_sure_wants_nothing_and_tells_by_its_own_probability() -> None:
     unsure, sure = np.full(len(WANTS), 1.0), np.zeros(len(WANTS))
     sure[WANTS.index("general")] = 9.0
-    unsure[WANTS.index("recall")] = 1.1
+    unsure[WANTS.index("recall")] = 2.0
     rows = [[*wants, telling] for wants in (unsure, sure) for telling in (-4.0, 0.0)]
     classes, tells = decided(np.array(rows, np.float32))
     assert [WANTS[c] for c in classes] == [None, None, "general", "general"]

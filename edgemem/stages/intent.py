@@ -44,14 +44,15 @@ __all__ = [
 
 STAGE: Literal["intent"] = "intent"
 
-Want = Literal["recall", "overview", "task", "edit", "general", "self"]
-"""recall: a fact of the user's life; overview: much of it; task: advice or a text that must agree
-with it. edit: the last answer in another form; general: knowledge of the world; self: of the
-assistant."""
+Want = Literal["recall", "overview", "task", "text", "edit", "general", "self"]
+"""recall: a fact of the user's life; overview: much of it; task: advice that must agree with it;
+text: words that the user will send or say, which must too. edit: the last answer in another form;
+general: knowledge of the world; self: of the assistant."""
 WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 """The regression's classes. None: the message only tells something."""
 
-_TELLING = (None, "task")  # a task says what it is for, which may be news
+_TELLING = (None, "task", "text")  # a task says what it is for, which may be news
+_TASK, _TEXT = WANTS.index("task"), WANTS.index("text")
 MAY_TELL = 0.1
 """How probable it must be that a message tells something for it to be remembered (bench/LOG.md)."""
 
@@ -89,7 +90,7 @@ class Intent:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """vector: (dim, 8); words: (BUCKETS, 8); bias: (8,), all float32. The first columns are logits
+    """vector: (dim, 9); words: (BUCKETS, 9); bias: (9,), all float32. The first columns are logits
     of WANTS, the last one is that of telling. embedder: the model id of the vectors."""
 
     vector: FloatArray
@@ -114,7 +115,8 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
 
     The regression decides where there is no expert, or it fails. Raises what the embedder raises.
     """
-    classes, telling = decided(_logits(shipped(), embedder, text)[None])
+    logits = _logits(shipped(), embedder, text)
+    classes, telling = decided(logits[None])
     wants, tells = WANTS[classes[0]], bool(telling[0])
     doubtful = False
     if engine.expert(STAGE):
@@ -127,6 +129,8 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
         named = said.removeprefix(_BOTH)
         recalls = wants == "recall"
         wants = next((want for want in WANTS if want == named), None)
+        if wants == "task" and logits[_TEXT] > logits[_TASK]:  # all one to the expert
+            wants = "text"
         doubtful = recalls and wants == "general"
         tells = tells or said.startswith(TELLS) or wants in _TELLING
     return Intent(wants, tells, doubtful)
@@ -145,18 +149,23 @@ def decided(
     """What messages want by the regression, as classes of WANTS, and whether they may tell
     something; both (n,).
 
-    logits: (n, 8). A want that is not sure is none. may_tell: the probability from which a message
-    that wants something tells something too.
+    logits: (n, 9). A want that is not sure is none; whether a task is a text need not be. may_tell:
+    the probability from which a message that wants something tells something too.
     """
-    behind = logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True)
-    likeliest, sure = behind.argmax(axis=1), 1 / np.exp(behind).sum(axis=1) >= _SURE
+    p = np.exp(logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    text = p[:, _TEXT] > p[:, _TASK]
+    p[:, _TASK] += p[:, _TEXT]
+    p[:, _TEXT] = 0
+    likeliest, sure = p.argmax(axis=1), p.max(axis=1) >= _SURE
+    likeliest[(likeliest == _TASK) & text] = _TEXT
     tells = np.isin(likeliest, [WANTS.index(want) for want in _TELLING])
     tells |= 1 / (1 + np.exp(-logits[:, -1])) >= may_tell
     return np.where(sure, likeliest, WANTS.index(None)), tells
 
 
 def _logits(weights: Weights, embedder: Embedder, text: str) -> FloatArray:
-    """(8,). A vector of another model than the weights' says nothing: the words decide then."""
+    """(9,). A vector of another model than the weights' says nothing: the words decide then."""
     buckets, values = features(text)
     logits = weights.bias + values @ weights.words[buckets]
     if embedder.model_id == weights.embedder:
@@ -184,7 +193,8 @@ def expert_prompt(text: str, before: str = "") -> str:
 
 
 def expert_target(wants: Want | None, *, tells: bool) -> str:
-    """What an expert answers, which an end-of-turn token follows."""
+    """What an expert answers, which an end-of-turn token follows. A text is a task to it."""
     if wants is None:
         return f" {TELLS}"
+    wants = "task" if wants == "text" else wants
     return f" {_BOTH if tells else ''}{wants}"
