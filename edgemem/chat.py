@@ -590,7 +590,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
 
 
 def _quoted_below(asked: _Asked) -> str:
-    """What stands under advice: what was told that bears on it. A letter is the user's, as it is."""
+    """What stands under advice: what was told that bears on it. A letter stands alone."""
     shown = asked.evidence
     if asked.way != "converse" or asked.intent.wants != "task" or not shown:
         return ""
