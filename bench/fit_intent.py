@@ -33,7 +33,7 @@ from corpus import annotated, readers
 from corpus.annotated import Labelled
 from edgemem.config import load_settings
 from edgemem.runtime.embedder import Embedder
-from edgemem.stages.intent import BUCKETS, WANTS, Want, Weights, decided, features
+from edgemem.stages.intent import BUCKETS, TASKS, WANTS, Want, Weights, decided, features
 
 ROOT = Path(__file__).resolve().parent.parent
 CHATS = ROOT / "models" / "chats"
@@ -138,7 +138,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
         logits[rows] = logits_of(made, weights)[rows]
         words_only[rows] = logits_of(made, weights, vectors=False)[rows]
     right = decided(logits)[0] == made.wants
-    asks = ~np.isin(made.wants, [WANTS.index(None), WANTS.index("task"), WANTS.index("text")])
+    asks = ~np.isin(made.wants, [WANTS.index(want) for want in (None, *TASKS)])
     both, only = asks & made.tells, asks & ~made.tells
     kept = {t: decided(logits, t)[1] for t in THRESHOLDS}
     return {

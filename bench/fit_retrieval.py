@@ -44,6 +44,7 @@ from edgemem.retrieval.lexical import search_text
 from edgemem.runtime import models
 from edgemem.runtime.embedder import DEFAULT_TOKENIZER, bundled_tokenizer
 from edgemem.runtime.tokens import MODEL, QUERY_MARK, QUERY_TOKENS, TEXT_MARK
+from edgemem.stages.intent import TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "edgemem" / "data"
@@ -51,7 +52,7 @@ ENCODERS = {"minilm": models.DEFAULT_EMBEDDER, "colbert": MODEL}
 CUT_OFF = 1e-4
 EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # the last two of a batch
 SCALES = {"minilm": 30.0, "colbert": 45.0}
-JOINED, JOINED_MOST, AS_FACTS, TASKS = 0.25, 4, 0.5, 0.5
+JOINED, JOINED_MOST, AS_FACTS, TASK_WEIGHT = 0.25, 4, 0.5, 0.5
 MOST_TOKENS, MOST_NEEDED = 250, 6
 _console = Console(stderr=True)
 Ids = list[int]
@@ -111,9 +112,8 @@ def _turns(talk: Annotated, ids: Any) -> Talk:
     for exchange in (exchange for later in talk.later for exchange in later.exchanges):
         needed = [at[text] for text in exchange.evidence if text in at]
         if "overview" not in exchange.wants and len(needed) <= MOST_NEEDED:
-            made.ask(
-                ids(exchange.text), needed, TASKS if exchange.wants in ("task", "text") else 1.0
-            )
+            weight = TASK_WEIGHT if exchange.wants in TASKS else 1.0
+            made.ask(ids(exchange.text), needed, weight)
     return made
 
 

@@ -53,7 +53,7 @@ from edgemem.runtime.experts import reader_of
 from edgemem.runtime.generation import Options
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
-from edgemem.stages.intent import Intent, intent
+from edgemem.stages.intent import TASKS, Intent, intent
 from edgemem.stages.reply import acknowledge, converse, fitting, small_talk, system_text, turn_text
 
 if TYPE_CHECKING:
@@ -387,7 +387,7 @@ class Chat:
         wants, memory = wanted.wants, self.memory
         if wants == "overview":
             return overview(memory, hits, most=TOLD_TURNS)
-        if wants in ("task", "text"):
+        if wants in TASKS:
             return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
         if way == "converse" and wants in ("recall", None):
             # Nothing that the conversation has already.
@@ -584,7 +584,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
         return asked.unknown
     if converses:
         return None
-    if wants in ("task", "text") and shown:
+    if wants in TASKS and shown:
         return generation.quoted(shown, bearing=True)
     return None
 

@@ -28,6 +28,7 @@ from edgemem.runtime.engine import Engine
 __all__ = [
     "BUCKETS",
     "STAGE",
+    "TASKS",
     "TELLS",
     "WANTS",
     "Intent",
@@ -51,7 +52,9 @@ general: knowledge of the world; self: of the assistant."""
 WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 """The regression's classes. None: the message only tells something."""
 
-_TELLING = (None, "task", "text")  # a task says what it is for, which may be news
+TASKS: tuple[Want, ...] = ("task", "text")
+"""What must agree with all that is known of the user."""
+_TELLING = (None, *TASKS)  # a task says what it is for, which may be news
 _TASK, _TEXT = WANTS.index("task"), WANTS.index("text")
 MAY_TELL = 0.1
 """How probable it must be that a message tells something for it to be remembered (bench/LOG.md)."""
