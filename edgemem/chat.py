@@ -3,17 +3,18 @@
 What a message wants (stages/intent.py) decides which memories it is answered with: what a search
 finds for a fact, much of it for an overview, what bears on a task, none for other talk. What the
 model can do (runtime/experts.py) decides how. An expert for short answers gives the facts: the
-bundled model's, beside a small one. An expert for replies and an instruct model have a
-conversation, the memories as dated notes beside the message. A smaller model quotes: an overview
-and a task are the user's own words. One that sees is shown the image that a question is about. What
-the model says, and what the user only asks, is kept as a turn, but never searched or extracted
-from: neither recalled text nor an invention is remembered as new.
+bundled model's beside a small one, and where it is sure beside a larger one. An expert for replies
+and an instruct model have a conversation, the memories as dated notes beside the message. A smaller
+model quotes: an overview and a task are the user's own words. One that sees is shown the image that
+a question is about. What the model says, and what the user only asks, is kept as a turn, but never
+searched or extracted from: neither recalled text nor an invention is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,6 +76,7 @@ _OWN_WORDS_PARAMS = 1_000_000_000
 """Parameters from which a model answers questions of memory, and sums up, in its own words."""
 _HEEDS_PARAMS = 4_000_000_000
 """Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
+_SURE = 0.3  # probability from which an expert's answer spares a larger model the question
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _TOLD = 0.05  # score from which a memory answers what may be a question of the world
 _CANDIDATES = 16
@@ -103,8 +105,8 @@ class _Asked:
     """A message, and what was decided about it at the door.
 
     readings: the memories that it is answered with; a short answer has a second try with others.
-    refused: a judge said that no memory tells it. unknown: what is said then. pixels: images that
-    it is about, for a model that sees them.
+    unknown: what is said where no memory tells it. pixels: images that it is about, for a model
+    that sees them. told: its answer, where an expert gave it already.
     """
 
     text: str
@@ -113,9 +115,9 @@ class _Asked:
     intent: Intent
     readings: Sequence[tuple[Evidence, ...]]
     options: Options
-    refused: bool = False
-    unknown: str = generation.NOTHING_FOUND
-    pixels: tuple[Pixels, ...] = ()
+    unknown: str
+    pixels: tuple[Pixels, ...]
+    told: str | None = None
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -238,18 +240,17 @@ class Chat:
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
-        refused = not pixels and self._refused(text, said_at, now, hits, wanted, way)
-        readings = [()] if refused or pixels else self._readings(text, now, hits, wanted, way)
-        context = shown or sources(readings[0])
+        readings = [()] if pixels else self._readings(text, now, hits, wanted, way)
+        unknown = self._unknown(hits)
+        asked = _Asked(text, said_at, way, wanted, readings, options or {}, unknown, pixels)
+        if way == "converse" and wanted.wants == "recall" and not pixels:
+            asked = self._told_by_expert(asked, self._told(text, now, hits))
+        context = shown or sources(asked.evidence)
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
             said = [_message(text, wanted)]
             reply.changes = self._add(said, said_at, infer="later", images=images)
-        unknown = self._unknown(hits)
-        asked = _Asked(
-            text, said_at, way, wanted, readings, options or {}, refused, unknown, pixels
-        )
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # up to where it is sure to remember, however early it is closed
         return reply
@@ -400,34 +401,30 @@ class Chat:
             return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
-    def _refused(
-        self,
-        text: str,
-        said_at: str,
-        now: tuple[Evidence, ...],
-        hits: SearchResults,
-        wanted: Intent,
-        way: Way,
-    ) -> bool:
-        """Whether a question is about what neither a memory nor this conversation tells.
+    def _told_by_expert(self, asked: _Asked, readings: Sequence[tuple[Evidence, ...]]) -> _Asked:
+        """The message with what an expert for short answers says, if that spares the model that
+        talks the question: that no memory tells it, or an answer that the expert is sure of.
 
-        A model that talks well may still answer such a question with whatever it is shown, so an
-        expert for short answers decides: the bundled model's, where the one that talks has none.
+        A model that talks well may still answer with whatever it is shown, also with what is over.
+        The expert is the bundled model's, where the one that talks has none.
         """
-        engine = self.engine
-        talks = way == "converse" and wanted.wants == "recall"
-        if not talks or engine.expert("generation") or self._heeds:
-            return False
+        if self.engine.expert("generation") or self._heeds:
+            return asked
         try:
             if (judge := self._answers()) is None:
-                return False
-            answers = (
-                "".join(self._short_answer(judge, text, said_at, evidence))
-                for evidence in self._told(text, now, hits)
-            )
-            return all(answer == generation.NOTHING_FOUND for answer in answers)
-        except ModelError:
-            return False
+                return asked
+            for reading in readings:
+                stream = self._short_answer(
+                    judge, asked.text, asked.said_at, reading, asked.unknown
+                )
+                if (told := "".join(stream)) != asked.unknown:
+                    done = stream.result
+                    # A client that sets how its answer is made gets the model's own words.
+                    sure = done is not None and done.log_p >= math.log(_SURE) and not asked.options
+                    return replace(asked, told=told, readings=[reading]) if sure else asked
+        except ModelError:  # the model that talks is asked all the same
+            return asked
+        return replace(asked, told=asked.unknown, readings=[()])
 
     def _unknown(self, hits: SearchResults) -> str:
         """What is said where no memory tells: if an image, or what was said with one, fits best,
@@ -580,7 +577,9 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
         return generation.ABOUT_ITSELF
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
-    if asked.refused or (asked.nothing_known and not converses):
+    if asked.told is not None:
+        return asked.told
+    if asked.nothing_known and not converses:
         return asked.unknown
     if converses:
         return None

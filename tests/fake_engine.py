@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ class FakeEngine:
     sees = False
     mmproj = None
     notes: tuple[str, ...] = ()
+    log_p = math.log(0.1)  # of every answer
     n_params = 135_000_000
     path = Path(__file__)  # no model that experts are for
 
@@ -73,7 +76,7 @@ class FakeEngine:
             if number:
                 self.between()
             yield piece
-        return _generation("".join(self.pieces))
+        return replace(_generation("".join(self.pieces)), log_p=self.log_p)
 
     def generate(self, prompt: Any, *, stage: str = "", **_: Any) -> Generation:
         self.prompts.append((stage, prompt))

@@ -1,5 +1,6 @@
 """A chat with an instruct model: every message recalls, notes are data, earlier turns stay."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -161,6 +162,19 @@ def test_what_no_memory_tells_is_refused_by_an_expert_for_answers(chat, memory, 
     assert say(chat, "Suggest a name for my dog").text != NOTHING_FOUND  # no question of memory
     fake.n_params = 7_000_000_000
     assert say(chat, "What is my dog called?").text == "Your cat is Tom."
+
+
+def test_an_expert_that_is_sure_spares_the_model_that_talks(chat, memory, fake, judge):
+    remembered(memory, CAT)
+    asks = "What is my cat called?"
+    assert say(chat, asks).text == "Your cat is Tom."  # it is in doubt
+    judge.log_p = math.log(0.9)
+    reply = say(Chat(memory), asks)
+    assert reply.text == "Tom" and texts(reply.context) == [CAT]
+    assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
+    assert say(chat, "Suggest a name for my dog").text.startswith("Your cat is Tom.")
+    fake.n_params = 7_000_000_000
+    assert say(Chat(memory), asks).text == "Your cat is Tom."
 
 
 def test_what_this_conversation_told_is_not_refused_unseen(chat, judge):

@@ -44,6 +44,7 @@ def test_a_generation_says_what_it_took(engine):
     assert (done.cached_tokens, again.cached_tokens) == (0, 2)
     assert done.finish_reason == "length"
     assert done.ttft_s > 0 and done.tokens_per_s > 0
+    assert done.log_p == pytest.approx(engine.log_probs(STORY, done.text).sum(), abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from edgemem.runtime.generation import (
     Sampler,
     Stream,
     check_length,
+    log_p,
 )
 from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Keyed, Prefixes
@@ -309,9 +310,7 @@ class Engine:
         return found
 
     def _log_p(self, row: int, token: int) -> float:
-        logits = self._finite(self._logits(row), "score")
-        top = float(logits.max())
-        return float(logits[token]) - top - float(np.log(np.exp(logits - top).sum()))
+        return log_p(self._finite(self._logits(row), "score"), token)
 
     # -- adapters ----------------------------------------------------------------------------
 
@@ -494,6 +493,7 @@ class Engine:
                 tokens_per_s=len(answer) / spent if spent > 0 else 0.0,
                 finish_reason=ended or "length",
                 switch_s=switch_s,
+                log_p=sampler.log_p,
             )
         finally:
             self._release()

@@ -75,7 +75,8 @@ class Generation:
     """A finished answer and what it took.
 
     cached_tokens: prompt tokens whose KV was reused. switch_s: seconds that switching to the
-    stage's adapters took, 0 if they were on; they are part of ttft_s.
+    stage's adapters took, 0 if they were on; they are part of ttft_s. log_p: natural logarithm of
+    the probability that the model gives the answer's tokens, and its end where it ended itself.
     """
 
     text: str
@@ -86,6 +87,7 @@ class Generation:
     tokens_per_s: float
     finish_reason: Reason
     switch_s: float = 0.0
+    log_p: float = 0.0
 
 
 class Options(TypedDict, total=False):
@@ -277,13 +279,14 @@ def close_json(text: str) -> str | None:
 
 
 class Sampler:
-    """Chooses the tokens of one answer. answer: those chosen so far.
+    """Chooses the tokens of one answer. answer: those chosen so far; log_p: of them together.
 
     Raises InputError on a schema, texts to quote, or a fork that cannot be followed.
     """
 
     def __init__(self, asked: Request, lib: Any, vocabulary: Vocabulary) -> None:
         self.answer: list[int] = []
+        self.log_p = 0.0
         self._asked, self._lib, self._vocabulary = asked, lib, vocabulary
         self._grammar = None if asked.schema is None else llama.grammar(asked.schema)
         self._follows: Any = None  # llama.cpp's sampler of the grammar
@@ -326,6 +329,7 @@ class Sampler:
             )
         except ValueError as exc:  # of a schema: texts to quote always let a token follow
             raise ModelError(f"no token can follow ({exc}); try another schema") from exc
+        self.log_p += log_p(logits, token)
         if self._follows:
             self._lib.llama_sampler_accept(self._follows, token)
         if self._vocabulary.ends(token):
@@ -367,6 +371,12 @@ class Fork:
             float(logits.max()) + _CERTAIN if p >= self.at_least else -(_CERTAIN**2)
         )
         return logits
+
+
+def log_p(logits: NDArray[np.float32], token: int) -> float:
+    """Natural logarithm of a token's probability. logits: (n_vocab,) float32."""
+    top = float(logits.max())
+    return float(logits[token]) - top - float(np.log(np.exp(logits - top).sum()))
 
 
 def repeat_penalised(
