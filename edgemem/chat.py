@@ -76,7 +76,7 @@ _OWN_WORDS_PARAMS = 1_000_000_000
 """Parameters from which a model answers questions of memory, and sums up, in its own words."""
 _HEEDS_PARAMS = 4_000_000_000
 """Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
-_SURE = 0.3  # probability from which an expert's answer spares a larger model the question
+_SURE = 0.4  # probability from which an expert's answer spares a larger model the question
 _KNOWN_SHARE = 0.3  # of the window, for what every answer may need
 _TOLD = 0.05  # score from which a memory answers what may be a question of the world
 _CANDIDATES = 16
