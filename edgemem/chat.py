@@ -106,7 +106,7 @@ class _Asked:
 
     readings: the memories that it is answered with; a short answer has a second try with others.
     unknown: what is said where no memory tells it. pixels: images that it is about, for a model
-    that sees them. told: its answer, where an expert gave it already.
+    that sees them. answer: where an expert gave it already.
     """
 
     text: str
@@ -117,7 +117,7 @@ class _Asked:
     options: Options
     unknown: str
     pixels: tuple[Pixels, ...]
-    told: str | None = None
+    answer: str | None = None
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -244,7 +244,7 @@ class Chat:
         unknown = self._unknown(hits)
         asked = _Asked(text, said_at, way, wanted, readings, options or {}, unknown, pixels)
         if way == "converse" and wanted.wants == "recall" and not pixels:
-            asked = self._told_by_expert(asked, self._told(text, now, hits))
+            asked = self._by_expert(asked, self._told(text, now, hits))
         context = shown or sources(asked.evidence)
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
@@ -401,7 +401,7 @@ class Chat:
             return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
-    def _told_by_expert(self, asked: _Asked, readings: Sequence[tuple[Evidence, ...]]) -> _Asked:
+    def _by_expert(self, asked: _Asked, readings: Sequence[tuple[Evidence, ...]]) -> _Asked:
         """The message with what an expert for short answers says, if that spares the model that
         talks the question: that no memory tells it, or an answer that the expert is sure of.
 
@@ -417,14 +417,14 @@ class Chat:
                 stream = self._short_answer(
                     judge, asked.text, asked.said_at, reading, asked.unknown
                 )
-                if (told := "".join(stream)) != asked.unknown:
+                if (answer := "".join(stream)) != asked.unknown:
                     done = stream.result
                     # A client that sets how its answer is made gets the model's own words.
                     sure = done is not None and done.log_p >= math.log(_SURE) and not asked.options
-                    return replace(asked, told=told, readings=[reading]) if sure else asked
+                    return replace(asked, answer=answer, readings=[reading]) if sure else asked
         except ModelError:  # the model that talks is asked all the same
             return asked
-        return replace(asked, told=asked.unknown, readings=[()])
+        return replace(asked, answer=asked.unknown, readings=[()])
 
     def _unknown(self, hits: SearchResults) -> str:
         """What is said where no memory tells: if an image, or what was said with one, fits best,
@@ -577,8 +577,8 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
         return generation.ABOUT_ITSELF
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
-    if asked.told is not None:
-        return asked.told
+    if asked.answer is not None:
+        return asked.answer
     if asked.nothing_known and not converses:
         return asked.unknown
     if converses:
