@@ -73,7 +73,7 @@ FEW_NOTES = 4  # turns, to one that takes on whatever it is shown
 TOLD_TURNS = 12  # of an overview
 BEARING_TURNS = 6  # on a task
 _OWN_WORDS_PARAMS = 1_000_000_000
-"""Parameters from which a model answers questions of memory, and sums up, in its own words."""
+"""Parameters from which a model sums up in its own words, and answers what no expert is sure of."""
 _HEEDS_PARAMS = 4_000_000_000
 """Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
 _SURE = 0.4  # probability from which an expert's answer spares a larger model the question

@@ -76,7 +76,8 @@ class Generation:
 
     cached_tokens: prompt tokens whose KV was reused. switch_s: seconds that switching to the
     stage's adapters took, 0 if they were on; they are part of ttft_s. log_p: natural logarithm of
-    the probability that the model gives the answer's tokens, and its end where it ended itself.
+    the probability of the answer's tokens, and of its end where the model ended it, with the
+    penalty and the fork that were asked for; of temperature, top_p and schema it knows nothing.
     """
 
     text: str
