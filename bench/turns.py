@@ -41,6 +41,7 @@ def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, 
     chat = Chat(memory, engine, user_id=scenario.user_id)
     rows = []
     for number, question in enumerate(scenario.questions[:TURNS]):
+        before = len(asked)
         reply = chat.send(
             question.ask,
             timestamp=scenario.now,
@@ -48,8 +49,9 @@ def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, 
             options={"max_tokens": _TOKENS},
         )
         list(reply)
-        if reply.generation is None:  # a fixed sentence: what no memory tells, who the model is
+        if len(asked) == before:  # a fixed sentence, or an expert's answer
             continue
+        assert reply.generation is not None
         prompt, options = asked[-1]
         engine.drop_prefixes()
         cold = stream(prompt, **{**options, "max_tokens": 1})

@@ -106,7 +106,7 @@ class _Asked:
 
     readings: the memories that it is answered with; a short answer has a second try with others.
     unknown: what is said where no memory tells it. pixels: images that it is about, for a model
-    that sees them. answer: where an expert gave it already.
+    that sees them. answered: by an expert, before the model that talks was asked.
     """
 
     text: str
@@ -117,7 +117,7 @@ class _Asked:
     options: Options
     unknown: str
     pixels: tuple[Pixels, ...]
-    answer: str | None = None
+    answered: Generation | None = None
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
@@ -133,9 +133,10 @@ class Reply:
     """The answer of one turn: iterate it for its pieces; then read the rest.
 
     hits: what recall found, known from the start. context: the memories shown to the model. found:
-    whether anything relevant was. text, generation, changes (what was remembered), timings
-    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s): known once it has been iterated to its
-    end. cloud: the cloud's answer, if that is what it is; cloud_error: why the local one answered.
+    whether anything relevant was. text, generation (None where no model was asked), changes (what
+    was remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s): known once it
+    has been iterated to its end. cloud: the cloud's answer, if that is what it is; cloud_error: why
+    the local one answered.
     """
 
     def __init__(self, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float) -> None:
@@ -330,6 +331,7 @@ class Chat:
             small = self.engine.n_params < _OWN_WORDS_PARAMS and not own_words
             fixed = None if asked.pixels else _without_model(asked, self.instructions, small=small)
             if fixed is not None:
+                reply.generation = asked.answered
                 pieces.append(fixed)
                 yield fixed
                 return
@@ -417,14 +419,14 @@ class Chat:
                 stream = self._short_answer(
                     judge, asked.text, asked.said_at, reading, asked.unknown
                 )
-                if (answer := "".join(stream)) != asked.unknown:
-                    done = stream.result
+                said = _whole(stream)
+                if said.text != asked.unknown:
                     # A client that sets how its answer is made gets the model's own words.
-                    sure = done is not None and done.log_p >= math.log(_SURE) and not asked.options
-                    return replace(asked, answer=answer, readings=[reading]) if sure else asked
+                    sure = said.log_p >= math.log(_SURE) and not asked.options
+                    return replace(asked, answered=said, readings=[reading]) if sure else asked
         except ModelError:  # the model that talks is asked all the same
             return asked
-        return replace(asked, answer=asked.unknown, readings=[()])
+        return replace(asked, answered=said, readings=[()])
 
     def _unknown(self, hits: SearchResults) -> str:
         """What is said where no memory tells: if an image, or what was said with one, fits best,
@@ -473,10 +475,10 @@ class Chat:
         answer = partial(self._short_answer, reader, asked.text, asked.said_at)
         *others, last = asked.readings
         for evidence in others:
-            stream = answer(evidence, asked.unknown)
-            if (said := "".join(stream)) != asked.unknown:
-                yield said
-                return stream.result
+            said = _whole(answer(evidence, asked.unknown))
+            if said.text != asked.unknown:
+                yield said.text
+                return said
             reply.context = sources(last)
         stream = answer(last, asked.unknown)
         yield from stream
@@ -566,7 +568,7 @@ class Chat:
 
 
 def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | None:
-    """An answer that is given without the model.
+    """An answer that is given without the model that talks.
 
     instructions: the caller's, which may say who the assistant is. small: whether the model leaves
     out and invents where it sums up.
@@ -577,8 +579,8 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
         return generation.ABOUT_ITSELF
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
-    if asked.answer is not None:
-        return asked.answer
+    if asked.answered is not None:
+        return asked.answered.text
     if asked.nothing_known and not converses:
         return asked.unknown
     if converses:
@@ -586,6 +588,14 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
     if wants in TASKS and shown:
         return generation.quoted(shown, bearing=True)
     return None
+
+
+def _whole(stream: Stream) -> Generation:
+    """A stream's answer, once it has ended."""
+    for _ in stream:
+        pass
+    assert stream.result is not None
+    return stream.result
 
 
 def _quoted_below(asked: _Asked) -> str:

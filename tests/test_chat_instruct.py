@@ -158,6 +158,7 @@ def test_what_no_memory_tells_is_refused_by_an_expert_for_answers(chat, memory, 
     judge.pieces = (" Not known",)
     reply = say(chat, "What is my dog called?")
     assert reply.text == NOTHING_FOUND and not reply.found and not reply.context
+    assert reply.generation is not None  # a model was asked, and its tokens count
     assert "reply" not in dict(fake.prompts)
     assert say(chat, "Suggest a name for my dog").text != NOTHING_FOUND  # no question of memory
     fake.n_params = 7_000_000_000
@@ -171,6 +172,7 @@ def test_an_expert_that_is_sure_spares_the_model_that_talks(chat, memory, fake, 
     judge.log_p = math.log(0.9)
     reply = say(Chat(memory), asks)
     assert reply.text == "Tom" and texts(reply.context) == [CAT]
+    assert reply.generation is not None and reply.generation.log_p == judge.log_p
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
     assert say(chat, "Suggest a name for my dog").text.startswith("Your cat is Tom.")
     fake.n_params = 7_000_000_000
