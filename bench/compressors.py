@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.contexts import Case
-from edgemem.cloud.governor import by_relevance
+from edgemem.cloud.governor import compressed
 from edgemem.compression.compress import (
     Scores,
     compress,
@@ -136,7 +136,7 @@ def governor(job: Job) -> str:
     """What the cloud's governor sends, were nothing private in it: the same share, by its own upper
     estimate of tokens."""
     estimate = len(estimated_tokens(job.text)) * job.budget // len(job.tokens)
-    return by_relevance(job)(job.text, job.case.question, estimate)  # of a memory the embedder
+    return compressed(job, job.text, job.case.question, estimate)  # of a memory the embedder
 
 
 METHODS: dict[str, Callable[[Job], str]] = {

@@ -169,16 +169,19 @@ def test_a_placeholder_of_the_users_own_is_not_mistaken(cloud: Service, memory: 
     assert found.text == "[PERSON_1] and Ingrid Lund"
 
 
-def test_a_long_context_is_compressed_after_it_was_redacted(cloud: Service, memory: Memory) -> None:
+def test_a_long_context_is_compressed_after_it_was_redacted(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[tuple[str, str, int]] = []
 
-    def compress(context: str, question: str, target: int) -> str:
+    def compressed(_: Memory, context: str, question: str, target: int, **_more: object) -> str:
         asked.append((context, question, target))
         return "short"
 
+    monkeypatch.setattr(governing, "compressed", compressed)
     for number in range(8):
         memory.add(f"Ingrid said number {number}, {'and so on ' * 30}", user_id="ada", infer=False)
-    opened = Governor(memory, cloud.settings(context_tokens=100), compress=compress)
+    opened = Governor(memory, cloud.settings(context_tokens=100))
     opened.ask("What did Ingrid say?", hits(memory), scope=ADA)
     ((context, question, target),) = asked
     assert "Ingrid" not in context + question and target == 100
@@ -274,16 +277,19 @@ def test_compression_is_skipped_when_it_does_not_pay() -> None:
     assert compression_pays(1000, 500, rate_s=1.0, price=None, second_price=1.0)
 
 
-def test_a_compressor_that_was_too_slow_is_not_asked_again(cloud: Service, memory: Memory) -> None:
+def test_a_compressor_that_was_too_slow_is_not_asked_again(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
 
-    def compress(context: str, *_: object) -> str:
+    def compressed(_: Memory, context: str, *_more: object, **_named: object) -> str:
         asked.append(context)
         return "short"
 
+    monkeypatch.setattr(governing, "compressed", compressed)
     memory.add("so " * 200, user_id="ada", infer=False)
     dear = cloud.settings(context_tokens=64, second_price=1000.0)  # whatever time it took
-    opened = Governor(memory, dear, compress=compress)
+    opened = Governor(memory, dear)
     for _ in range(2):
         opened.ask("So?", hits(memory), scope=ADA)
     assert len(asked) == 1

@@ -170,15 +170,14 @@ def test_a_scope_keeps_its_memories_and_its_messages(cloud: Service, memory: Mem
     assert len(cloud.received) == before
 
 
-def test_a_compressor_cannot_bring_marked_words_together(cloud: Service, memory: Memory) -> None:
+def test_a_compressor_cannot_bring_marked_words_together(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(memory, "The word is dia and then betes, again and again and again. " * 40)
     mark(memory, pattern="diabetes")
     items = memory.store.list()
-    governor = Governor(
-        memory,
-        cloud.settings(context_tokens=64),
-        compress=lambda context, question, target: "diabetes",
-    )
+    monkeypatch.setattr("edgemem.cloud.governor.compressed", lambda *_, **_more: "diabetes")
+    governor = Governor(memory, cloud.settings(context_tokens=64))
     with pytest.raises(CloudRejected):
         governor.ask("So?", [Hit(**vars(item), score=0.9) for item in items], scope=ADA)
     assert cloud.calls == []

@@ -16,7 +16,7 @@ import tomllib
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,13 +47,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CloudAnswer",
-    "Compress",
     "Governor",
     "Mode",
     "Outgoing",
     "Price",
-    "by_gradients",
-    "by_relevance",
+    "compressed",
     "compression_pays",
     "load_prices",
     "require_enabled",
@@ -61,9 +59,6 @@ __all__ = [
 ]
 
 Mode = Literal["ask", "auto", "off"]
-
-Compress = Callable[[str, str, int], str]
-"""(context, question, target_tokens) to a shorter context."""
 
 SHOWN = 8  # memories in one call
 SHOWN_IMAGES = 3
@@ -126,51 +121,37 @@ def require_enabled(settings: CloudSettings) -> None:
         )
 
 
-def by_relevance(memory: Memory) -> Compress:
-    """Whole sentences, and parts of them, that have most to do with the question."""
+def compressed(
+    memory: Memory, context: str, question: str, target_tokens: int, *, gradients: bool = False
+) -> str:
+    """Whole sentences, and parts of them, that have most to do with the question.
 
-    def compressed(context: str, question: str, target_tokens: int) -> str:
-        from edgemem.compression.compress import compress, relevance
+    gradients: CoreMem's FDTD counts too: how much the local model's loss of the question depends on
+    a sentence's words. Without a local model nearness decides alone.
+    """
+    from edgemem.compression.compress import compress, fdtd, final_scores, means, relevance
 
-        return compress(
-            [context],
-            estimated_tokens,
-            target_token=target_tokens,
-            relevance=lambda layout: relevance(layout, question, memory.embedder),
-        ).compressed_prompt
-
-    return compressed
-
-
-def by_gradients(memory: Memory) -> Compress:
-    """CoreMem's FDTD beside the question: how near a sentence is to it, and how much the local
-    model's loss of the question depends on its words. Without a local model as `by_relevance`."""
-
-    def compressed(context: str, question: str, target_tokens: int) -> str:
-        from edgemem.compression.compress import compress, fdtd, final_scores, means, relevance
-
-        try:
+    scores = None
+    if gradients:
+        with suppress(ModelError):
             scores = fdtd(memory.engine, context, question)
-        except ModelError:
-            return by_relevance(memory)(context, question, target_tokens)
 
-        def nearness(layout: Layout) -> NDArray[np.float32]:
+    def nearness(layout: Layout) -> NDArray[np.float32]:
+        near: NDArray[np.float32] = relevance(layout, question, memory.embedder)
+        if scores is not None:
             told, body = final_scores(layout, scores), (~layout.head).astype(np.int64)
             logs = np.log(np.maximum(means(told, layout.sentence, len(layout.turn), body), 1e-12))
             standard = (logs - logs.mean()) / max(float(logs.std()), 1e-6)
-            near: NDArray[np.float32] = relevance(layout, question, memory.embedder)
             near += (GRADIENTS * standard).astype(np.float32)
-            return near
+        return near
 
-        return compress(
-            [context],
-            estimated_tokens,
-            target_token=target_tokens,
-            scorer=lambda _: scores,
-            relevance=nearness,
-        ).compressed_prompt
-
-    return compressed
+    return compress(
+        [context],
+        estimated_tokens,
+        target_token=target_tokens,
+        scorer=None if scores is None else lambda _: scores,
+        relevance=nearness,
+    ).compressed_prompt
 
 
 def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
@@ -194,10 +175,8 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
 class Governor:
     """Stands between a Memory and the cloud. Safe to call from several threads; close it when done.
 
-    settings: None takes the memory's own. compress: None is as `cloud.compression` says,
-    but under a memory limit always `by_relevance`, which maps no model once more. on_show: called
-    with each request before it is sent; if it raises, nothing is.
-    Raises CloudDisabled if no cloud is configured or its key is missing.
+    settings: None takes the memory's own. on_show: called with each request before it is sent; if
+    it raises, nothing is. Raises CloudDisabled if no cloud is configured or its key is missing.
     """
 
     def __init__(
@@ -205,16 +184,13 @@ class Governor:
         memory: Memory,
         settings: CloudSettings | None = None,
         *,
-        compress: Compress | None = None,
         on_show: Callable[[Outgoing], None] | None = None,
     ) -> None:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
-        self._gradients = (
-            compress is None and self.settings.compression == "fdtd" and memory.plan is None
-        )
-        self._compress = compress or (by_gradients if self._gradients else by_relevance)(memory)
+        # Gradients map the model once more, for which a memory limit has no room.
+        self._gradients = self.settings.compression == "fdtd" and memory.plan is None
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)
@@ -347,7 +323,7 @@ class Governor:
         ):
             return context, 0.0
         started = time.perf_counter()
-        shorter = self._compress(context, question, target)
+        shorter = compressed(self.memory, context, question, target, gradients=self._gradients)
         return shorter, time.perf_counter() - started
 
     def _images(self, memory_ids: Sequence[str]) -> dict[str, str]:
@@ -365,9 +341,7 @@ class Governor:
                 found[whole.id] = f"data:image/jpeg;base64,{encoded}"
         return found
 
-    def _parameters(
-        self, context: str, question: str, images: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    def _parameters(self, context: str, question: str, images: Sequence[str]) -> dict[str, Any]:
         notes = f"My notes:\n{context}\n\n" if context else ""
         content: str | list[dict[str, Any]] = f"{notes}{question}"
         if images:
@@ -406,9 +380,7 @@ class Governor:
             created_at=utc_now(),
             endpoint=self.settings.base_url,
             model=self.settings.model,
-            user_id=outgoing.scope.user_id,
-            agent_id=outgoing.scope.agent_id,
-            run_id=outgoing.scope.run_id,
+            **asdict(outgoing.scope),
             memory_ids=outgoing.memory_ids,
             tokens_before=outgoing.tokens_before,
             tokens_after=outgoing.tokens_after,
@@ -484,8 +456,8 @@ def _month() -> str:
 
 # -- prices ----------------------------------------------------------------------------------------
 
-OWN_PRICES = "prices.toml"
-_PACKAGED = Path(__file__).parent.parent / "data" / OWN_PRICES
+_PRICES = "prices.toml"
+_PACKAGED = Path(__file__).parent.parent / "data" / _PRICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,14 +468,11 @@ class Price:
     output: float
 
 
-def load_prices(own: Path | None = None) -> dict[str, Price]:
-    """The price of each known model, per token.
-
-    own: the user's table, which goes first; None means `prices.toml` in the configuration folder,
-    which need not exist. Raises ConfigError on a table that cannot be read.
-    """
+def load_prices() -> dict[str, Price]:
+    """The price of each known model, per token. The user's table, `prices.toml` in the
+    configuration folder, goes first. Raises ConfigError on a table that cannot be read."""
     out: dict[str, Price] = {}
-    for file in (_PACKAGED, own or config_dir() / OWN_PRICES):
+    for file in (_PACKAGED, config_dir() / _PRICES):
         try:
             table = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
