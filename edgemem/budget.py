@@ -8,7 +8,7 @@ grows later (a store that is added to) is counted when it is opened the next tim
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -83,12 +83,12 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     if limit_bytes < 1:
         raise InputError(f"the memory limit is {limit_bytes} bytes; it must be at least 1")
     parts, turned_down = predict(choice), list[str]()
-    for rung in (_half_window, _int8, _one_prefix, _fast):
-        while sum(parts.values()) > limit_bytes and (found := rung(choice)) is not None:
-            name, smaller = found
-            left = predict(smaller)
-            if sum(left.values()) >= sum(parts.values()):
-                break
+    for name, less in _ladder(choice):
+        if sum(parts.values()) <= limit_bytes:
+            break
+        smaller = replace(choice, **less)
+        left = predict(smaller)
+        if sum(left.values()) < sum(parts.values()):
             turned_down.append(name)
             choice, parts = smaller, left
     if sum(parts.values()) > limit_bytes:
@@ -102,25 +102,15 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
     )
 
 
-def _half_window(choice: Choice) -> tuple[str, Choice] | None:
-    if choice.n_ctx <= SMALLEST_N_CTX:
-        return None
-    n_ctx = max(SMALLEST_N_CTX, choice.n_ctx // 2)
-    return f"n_ctx {n_ctx}", replace(choice, n_ctx=n_ctx)
-
-
-def _int8(choice: Choice) -> tuple[str, Choice] | None:
-    if choice.vectors == "int8":
-        return None
-    return "vectors int8", replace(choice, vectors="int8")
-
-
-def _one_prefix(choice: Choice) -> tuple[str, Choice] | None:
-    return ("one prefix", replace(choice, prefix_bytes=0)) if choice.prefix_bytes else None
-
-
-def _fast(choice: Choice) -> tuple[str, Choice] | None:
-    return ("retrieval fast", replace(choice, careful=False)) if choice.careful else None
+def _ladder(choice: Choice) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is given up, in order: its name, and the fields that it changes."""
+    n_ctx = choice.n_ctx
+    while n_ctx > SMALLEST_N_CTX:
+        n_ctx = max(SMALLEST_N_CTX, n_ctx // 2)
+        yield f"n_ctx {n_ctx}", {"n_ctx": n_ctx}
+    yield "vectors int8", {"vectors": "int8"}
+    yield "one prefix", {"prefix_bytes": 0}
+    yield "retrieval fast", {"careful": False}
 
 
 def _refusal(parts: Mapping[str, int], limit: int, turned_down: list[str]) -> str:
