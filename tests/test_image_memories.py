@@ -386,6 +386,18 @@ def test_a_marked_image_stays_with_all_that_is_known_of_it() -> None:
             assert "xyzzyplugh" not in body and "yard" not in body
 
 
+def test_an_image_stays_with_the_line_that_tells_of_it() -> None:
+    """The pattern matches the line's day, which the memory's own text does not have."""
+    with service() as cloud, quick() as memory:
+        add(memory, SMALL, said="My bicycle in the yard.", timestamp="2024-05-01T12:00:00+00:00")
+        hits = memory.search("bicycle", user_id="ana", filters={"kind": "image"})
+        settings = cloud.settings(images="on", never_send=("1 May 2024",))
+        with Governor(memory, settings) as governor:
+            outgoing = governor.prepare("Which bicycle?", hits, scope=Scope("ana"))
+            assert len(hits) == 1 and b"yard" not in outgoing.request.body
+            assert outgoing.images == outgoing.memory_ids == ()
+
+
 def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="A card.")

@@ -306,9 +306,10 @@ class Governor:
 
         allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
         free = [hit for hit in hits if hit.id in allowed]
-        shown = recall(self.memory, question, free, most=SHOWN, whole=True)
-        lines = [head(evidence) + plain(evidence) for evidence in shown]
-        return [line for line in lines if rules.allows(line)], tuple(h.id for h in sources(shown))
+        found = recall(self.memory, question, free, most=SHOWN, whole=True)
+        lines = [head(evidence) + plain(evidence) for evidence in found]
+        told = [(e, line) for e, line in zip(found, lines, strict=True) if rules.allows(line)]
+        return [line for _, line in told], tuple(hit.id for hit in sources([e for e, _ in told]))
 
     def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
         """The context, compressed where that pays; and the seconds it took."""
