@@ -75,8 +75,8 @@ def at_url(url: str, model: str, *, api_key: str | None = None) -> Ask:
     """
     where = "--teacher-url"
     settings = CloudSettings(
-        base_url=checked("base_url", url, where),
-        model=checked("model", model, "--teacher-model"),
+        base_url=checked("cloud.base_url", url, where),
+        model=checked("cloud.model", model, "--teacher-model"),
         timeout_s=TIMEOUT_S,
         max_tokens=MAX_TOKENS,
     )

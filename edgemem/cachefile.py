@@ -37,6 +37,7 @@ __all__ = [
     "publish",
     "read_stamp",
     "readable",
+    "replace_file",
     "sync_folder",
     "write_temporary",
 ]
@@ -181,6 +182,22 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
     body = json.dumps(dict(stamp), sort_keys=True)
     check = hashlib.sha256(body.encode()).hexdigest()
     return (json.dumps({"check": check, **stamp}, sort_keys=True) + "\n").encode()
+
+
+def replace_file(file: Path, data: bytes) -> None:
+    """Put these bytes in a file's place in one step, for its owner alone to read. They are on the
+    disk then. Raises OSError."""
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(file.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,17 +15,17 @@ import ipaddress
 import json
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import platformdirs
 
 from edgemem.budget import bytes_of
+from edgemem.cachefile import replace_file
 from edgemem.errors import ConfigError, InputError
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "config_file",
     "data_dir",
     "expression",
+    "ip_address",
     "is_near",
     "load_settings",
     "require",
@@ -109,7 +110,7 @@ class CloudSettings:
     timeout_s: float = 60.0
     max_retries: int = 2
     max_tokens: int = 512
-    max_tokens_name: str = "max_tokens"
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     context_tokens: int = 1000
     compression: Literal["question", "fdtd"] = "question"
     min_confidence: float = 0.0
@@ -180,11 +181,22 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON-able values, by key, in the order of the fields."""
-        out = {key: getattr(self, key) for key in _OWN_KEYS}
-        out["db"] = str(self.db)
-        for name, value in asdict(self.cloud).items():
-            out[_CLOUD + name] = list(value) if isinstance(value, tuple) else value
-        return out
+        own = {key: getattr(self, key) for key in _OWN_KEYS}
+        cloud = {_CLOUD + name: value for name, value in asdict(self.cloud).items()}
+        return {key: _plain(value) for key, value in (own | cloud).items()}
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON and TOML have it."""
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _choices(of: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
+    """The texts that a setting may be, of those whose type names them."""
+    kinds = get_type_hints(of).items()
+    return {prefix + name: get_args(kind) for name, kind in kinds if get_origin(kind) is Literal}
 
 
 _TABLE = "cloud"
@@ -203,21 +215,11 @@ _NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
     "cloud.min_confidence": (float, 0, 1),
     "cloud.second_price": (float, 0, 1000),
 }
-_CHOICES = {
-    "reader": ("auto", "expert", "instruct", "quote"),
-    "vectors": ("float32", "int8"),
-    "retrieval": ("fast", "careful"),
-    "tuned": ("on", "off"),
-    "encryption": ("ask", "off"),
-    "image_place": ("drop", "keep"),
-    "image_text": ("on", "off"),
-    "cloud.images": ("off", "on"),
-    "cloud.compression": ("question", "fdtd"),
-    "cloud.max_tokens_name": ("max_tokens", "max_completion_tokens"),
-}
+_CHOICES = _choices(Settings) | _choices(CloudSettings, _CLOUD)
 _TEXT_LISTS = frozenset({"cloud.ask_when", "cloud.never_send", "cloud.names"})
 _RETIRED = frozenset({"ahead_percent"})  # what older files may still have; it does nothing
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[^\s?#]*)?")
+_BROKEN = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of surrogate pairs
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _OWN_KEYS = tuple(f.name for f in fields(Settings) if f.name != _TABLE)
 _KEYS = (*_OWN_KEYS, *(_CLOUD + f.name for f in fields(CloudSettings)))
@@ -234,26 +236,24 @@ def load_settings(path: Path | None = None) -> Settings:
     file = path or config_file()
     values: dict[str, Any] = {"db": data_dir() / "memory.db"}
     for key, value in _read_file(file, must_exist=path is not None).items():
-        values[key] = _checked(key, value, str(file))
+        values[key] = checked(key, value, str(file))
         if key == "db" and str(values[key]) != MEMORY_DB:
             values[key] = file.absolute().parent / values[key]
     for key in _KEYS:
         name = f"EDGEMEM_{key.upper().replace('.', '_')}"
         if text := os.environ.get(name):
-            values[key] = _checked(key, _from_text(key, text), f"the environment ({name})")
+            values[key] = checked(key, _from_text(key, text), f"the environment ({name})")
     cloud = {k.removeprefix(_CLOUD): values.pop(k) for k in list(values) if k.startswith(_CLOUD)}
     return Settings(**values, cloud=CloudSettings(**cloud))
 
 
-def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Path:
+def set_value(key: str, value: str | int | Path) -> Path:
     """Write one setting to the settings file and return the file's path.
 
     value: text is converted as the key needs. Other lines, comments too, stay as they are; the
     file is replaced in one step. Raises ConfigError as `load_settings` does, and if the file
     cannot be written.
     """
-    file = path or config_file()
-    _check_key(key, "the call")
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
         # A relative path typed by the user means the working folder, not the file's.
         value = os.path.abspath(_expanded(str(value), "the call"))
@@ -261,24 +261,22 @@ def set_value(key: str, value: str | int | Path, path: Path | None = None) -> Pa
         # A name, a file, or a folder.
         place = _expanded(str(value), "the call")
         is_set = (key == "experts" and place.name != str(value)) or key == "image_embedder"
-        is_place = place.is_file() or (is_set and place.is_dir())
-        value = os.path.abspath(place) if is_place else value
-    checked = _checked(key, _from_text(key, value) if isinstance(value, str) else value, "the call")
-    values = _read_file(file)
-    values[key] = str(checked) if isinstance(checked, Path) else checked
-    if isinstance(checked, tuple):
-        values[key] = list(checked)
-    _write(file, values, key)
+        if place.is_file() or (is_set and place.is_dir()):
+            value = os.path.abspath(place)
+    given = _from_text(key, value) if isinstance(value, str) else value
+    final = _plain(checked(key, given, "the call"))
+    file = config_file()
+    _write(file, {**_read_file(file), key: final}, key)
     return file
 
 
-def unset_value(key: str, path: Path | None = None) -> Path:
+def unset_value(key: str) -> Path:
     """Take one setting out of the settings file, so that its default holds again.
 
     Returns the file's path. Raises ConfigError as `set_value` does; an absent key is no error.
     """
-    file = path or config_file()
     _check_key(key, "the call")
+    file = config_file()
     values = _read_file(file)
     if key in values:
         del values[key]
@@ -305,18 +303,13 @@ def _from_text(key: str, text: str) -> str | int | float | list[str]:
         if key in _TEXT_LISTS and text.lstrip().startswith("["):
             return json.loads(text)  # type: ignore[no-any-return]
     except (ValueError, RecursionError):
-        return text  # _checked says what is wrong with it
+        return text  # `checked` says what is wrong with it
     if key in _TEXT_LISTS:
         return [line.strip() for line in text.splitlines() if line.strip()]
     return text
 
 
-def checked(name: str, value: object, where: str) -> Any:
-    """The value of a setting of the `[cloud]` table in its final type. Raises ConfigError."""
-    return _checked(_CLOUD + name, value, where)
-
-
-def _checked(key: str, value: object, where: str) -> Any:
+def checked(key: str, value: object, where: str) -> Any:
     """The value of a setting in its final type. Raises ConfigError naming what it may be."""
     _check_key(key, where)
 
@@ -365,7 +358,7 @@ def _checked(key: str, value: object, where: str) -> Any:
             bytes_of(value)
         except InputError as exc:
             raise refuse(f"a size such as 1GB or 512MiB, or {NO_LIMIT}") from exc
-    if isinstance(value, str) and value.strip() and "\0" not in value and _is_utf8(value):
+    if isinstance(value, str) and value.strip() and not _BROKEN.search(value):
         return _expanded(value, where) if key == "db" else value
     raise refuse("non-empty text without NUL or broken characters")
 
@@ -374,12 +367,16 @@ def is_near(url: str) -> bool:
     """Whether a URL names this machine, or an address of a private network."""
     found = _URL.fullmatch(url)
     host = found[2].strip("[]") if found else ""
-    if host == "localhost":
-        return True
+    address = ip_address(host)
+    return host == "localhost" or (address is not None and address.is_private)
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a host is given by; None where it is a name."""
     try:
-        return ipaddress.ip_address(host).is_private
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
 
 
 def expression(pattern: str) -> str | None:
@@ -394,14 +391,6 @@ def _is_no_expression(pattern: str) -> bool:
     except re.error:
         return True
     return False
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
@@ -423,7 +412,7 @@ def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
         raise ConfigError(f"Cannot read the settings file {file}: {exc.strerror}.") from exc
     values = {key: value for key, value in _flat(values).items() if key not in _RETIRED}
     for key, value in values.items():
-        _checked(key, value, str(file))
+        checked(key, value, str(file))
     return values
 
 
@@ -472,16 +461,7 @@ def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
             head = [f"[{_TABLE}]"] if cloud else []
             text = "".join(f"{line}\n" for line in [*own, *head, *cloud])
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".config-", suffix=".toml")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temporary, file)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(file, text.encode())
     except OSError as exc:
         raise ConfigError(
             f"Cannot write the settings file {file}: {exc.strerror}. Make its folder writable, or "

@@ -19,14 +19,13 @@ import hashlib
 import json
 import os
 import secrets
-import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from edgemem.cachefile import sync_folder
+from edgemem.cachefile import replace_file, sync_folder
 from edgemem.config import config_dir, require
 from edgemem.errors import InputError, StoreCorrupt, StoreFull, VaultLocked
 
@@ -192,9 +191,8 @@ def checked(found: Any) -> dict[str, Any]:
 
 
 def _write(store: Path, vault_id: str, state: State, ways: list[dict[str, Any]]) -> None:
-    file = vault_file(store)
     text = json.dumps({"format": FORMAT, "id": vault_id, "state": state, "ways": ways}, indent=1)
-    _replace(file, text.encode())
+    _replace(vault_file(store), text.encode())
 
 
 def _replace(file: Path, data: bytes) -> None:
@@ -203,17 +201,7 @@ def _replace(file: Path, data: bytes) -> None:
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
         for half in file.parent.glob(f".{glob.escape(file.name)}.*"):
             half.unlink(missing_ok=True)  # of a writer that was killed: an old way may be in it
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(data)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temporary, file)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        sync_folder(file.parent)
+        replace_file(file, data)
     except OSError as exc:
         raise StoreFull(
             f"cannot write {file} ({exc.strerror or exc}); make its folder writable, or free some "
@@ -233,8 +221,7 @@ def create(
 
     Raises InputError on a passphrase that is too short, VaultLocked if the keyring refuses.
     """
-    ways = [] if way is None else [_way(vault, way, passphrase)]
-    _write(store, vault.id, state, ways)
+    _write(store, vault.id, state, [] if way is None else [_way(vault, way, passphrase)])
 
 
 def set_state(store: Path, state: State) -> None:

@@ -268,11 +268,10 @@ def test_a_file_that_cannot_be_written_is_a_config_error(tmp_path, monkeypatch):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_any_text_survives_writing(tmp_path, text):
+def test_any_text_survives_writing(text):
     if not text.strip():
         return
-    file = tmp_path / "c.toml"
-    file.unlink(missing_ok=True)
-    set_value("user_id", text, file)
-    set_value("top_k", 3, file)
+    config.config_file().unlink(missing_ok=True)
+    set_value("user_id", text)
+    file = set_value("top_k", 3)
     assert load_settings(file).user_id == text

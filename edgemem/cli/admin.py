@@ -527,7 +527,7 @@ def never_send(
 
     ids = [i if re.fullmatch("[0-9a-f]{64}", i) else picture.read(i).id for i in images]
     # The same rules as in config.toml, so a wrong expression is refused here.
-    wanted = checked("never_send", list(patterns), "the call")
+    wanted = checked("cloud.never_send", list(patterns), "the call")
     with memory.store.transaction() as tx:
         for id in memories:
             kept.set_never_send(tx, id, True)
