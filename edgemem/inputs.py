@@ -184,9 +184,8 @@ def threshold_of(value: object) -> float | None:
 def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> Scope:
     """A scope of usable ids."""
     for name, value in (("user_id", user_id), ("agent_id", agent_id), ("run_id", run_id)):
-        if value is None:
-            continue
-        _short(value, name)
+        if value is not None:
+            _short(value, name)
     return Scope(user_id, agent_id, run_id)
 
 

@@ -110,6 +110,23 @@ def at_day(day: str, hour: int = 0) -> str:
         return to_utc(f"{day}T{hour:02}:00:00+00:00")
 
 
+def _row(result: Any, *optional: str) -> dict[str, Any]:
+    """The fields of a result as JSON has them. Optional ones that are None are left out."""
+    out: dict[str, Any] = {}
+    for f in fields(result):
+        value = getattr(result, f.name)
+        if value is None and f.name in optional:
+            continue
+        if isinstance(value, Image | ImageLine):
+            value = value.to_dict()
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        out[f.name] = value
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whose memories: any of the three may be absent (None matches everything on reading)."""
@@ -233,19 +250,8 @@ class MemoryItem:
     image: Image | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name == "image":
-                if value is None:
-                    continue  # mem0's shape, where there is none
-                value = value.to_dict()
-            if isinstance(value, Mapping):
-                value = dict(value)
-            elif isinstance(value, tuple):
-                value = list(value)
-            out[f.name] = value
-        return out
+        """In mem0's shape. What only some memories have is there where it is known."""
+        return _row(self, "image", "parts", "line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,15 +275,6 @@ class Hit(MemoryItem):
         hit = cls.__new__(cls)  # a frozen dataclass calls a function for each of its fields
         vars(hit).update(vars(item), score=score, parts=parts, line=line)
         return hit
-
-    def to_dict(self) -> dict[str, Any]:
-        out = super().to_dict()
-        if self.parts is None:
-            del out["parts"]
-        del out["line"]
-        if self.line is not None:
-            out["line"] = self.line.to_dict()
-        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,11 +336,7 @@ class Relation:
 
     def to_dict(self) -> dict[str, Any]:
         """In mem0's shape: source, relationship, destination; and what else is known."""
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["turns"] = list(self.turns)
-        if self.score is None:
-            del out["score"]
-        return out
+        return _row(self, "score")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,11 +354,7 @@ class Change:
     updated_at: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["metadata"] = dict(self.metadata)
-        if self.previous_memory is None:
-            del out["previous_memory"]
-        return out
+        return _row(self, "previous_memory")
 
 
 def changed(
