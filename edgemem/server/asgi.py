@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import os
 import secrets
@@ -32,7 +31,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from edgemem.config import config_dir
+from edgemem.config import config_dir, ip_address
 from edgemem.errors import ConfigError, EdgememError
 from edgemem.memory import Memory
 from edgemem.server import memories, openai_api
@@ -268,12 +267,8 @@ class _Guard:
 
 def is_loopback(host: str) -> bool:
     """Whether an address or name is this machine's own, which no other can reach."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = ip_address(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def host_allowed(header: str, names: Collection[str], *, anywhere: bool) -> bool:
@@ -284,13 +279,7 @@ def host_allowed(header: str, names: Collection[str], *, anywhere: bool) -> bool
         host = header.strip().lower()
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if host in names or is_loopback(host):
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return anywhere
+    return host in names or is_loopback(host) or (anywhere and ip_address(host) is not None)
 
 
 # -- the token -----------------------------------------------------------------------------------

@@ -402,15 +402,11 @@ def _turns(memory: Memory, ids: Sequence[str]) -> list[dict[str, Any]]:
 # -- the inspector's own files ---------------------------------------------------------------------
 
 _TYPES = {
-    "html": "text/html; charset=utf-8",
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-_NAMES = (
-    "inspector.css", "icon.svg", "inspector.js", "api.js", "dom.js", "lists.js", "memory.js",
-    "graph.js", "picture.js",
-)  # fmt: skip
 # Beside those that the guard gives every answer.
 _HEADERS = {
     # The page's own files and nothing else; no text can become a script, not by our mistake either.
@@ -425,16 +421,19 @@ _HEADERS = {
 }
 
 
-def _file(path: str, name: str) -> Route:
-    body = (files("edgemem.server") / "page" / name).read_bytes()
-    headers = {**_HEADERS, "content-type": _TYPES[name.rpartition(".")[2]]}
+def _file(name: str, body: bytes) -> Route:
+    media_type = _TYPES[name.rpartition(".")[2]]
 
     async def give(_request: Request) -> Response:
-        return Response(body, headers=headers)
+        return Response(body, headers=_HEADERS, media_type=media_type)
 
-    return Route(path, give)
+    return Route("/" if name == "index.html" else f"/page/{name}", give)
 
 
-_FILES = (_file("/", "index.html"), *(_file(f"/page/{name}", name) for name in _NAMES))
+_FILES = [
+    _file(file.name, file.read_bytes())
+    for file in (files("edgemem.server") / "page").iterdir()
+    if file.name.rpartition(".")[2] in _TYPES
+]
 PATHS = frozenset(route.path for route in _FILES)
 ROUTES += _FILES

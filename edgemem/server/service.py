@@ -411,7 +411,7 @@ def _stopping() -> Refusal:
 
 
 class Service:
-    """What the routes ask.
+    """A Memory as the routes ask it: behind the engine's queue, or from a thread of the store.
 
     memory: stays open when this is closed. allow_reset: whether all of it may be erased at once.
     on_erase: told what was said in the turns that are about to be erased.

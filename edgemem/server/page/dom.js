@@ -52,6 +52,17 @@ export function facts(rows) {
   return list;
 }
 
+/** A bar for when something held, drawn over the time from `from` (in milliseconds) until now. */
+export function heldBar(from, since, until) {
+  const span = Math.max(1, Date.now() - from);
+  const share = (iso) => Math.min(100, Math.max(0, (100 * (Date.parse(iso) - from)) / span));
+  const left = Math.min(98, since ? share(since) : 0);
+  const bar = el("span");
+  bar.style.left = `${left}%`;
+  bar.style.width = `${Math.max(2, (until ? share(until) : 100) - left)}%`;
+  return el("span", { class: "held", "aria-hidden": "true" }, bar);
+}
+
 export const linkTo = ({ id, memory }) =>
   el("a", { href: `#/memory/${encodeURIComponent(id)}`, dir: "auto", text: memory });
 

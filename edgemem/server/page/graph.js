@@ -1,6 +1,6 @@
 // Who and what is known: the list of names, and one of them with all that is told of it.
 
-import { $, count, day, el, linkTo, shape } from "./dom.js";
+import { $, count, day, el, heldBar, linkTo, shape } from "./dom.js";
 
 const DRAWN = 12; // neighbours in the picture; the list has all
 
@@ -33,22 +33,15 @@ export function showEntity(name, told, back) {
 
 function rows(told) {
   const from = Math.min(...told.map((each) => Date.parse(each.valid_from ?? each.valid_to ?? new Date())));
-  const span = Math.max(1, Date.now() - from);
-  const share = (iso) => Math.min(100, Math.max(0, (100 * (Date.parse(iso) - from)) / span));
-  return told.map((each) => {
-    const bar = el("span");
-    const left = Math.min(98, each.valid_from ? share(each.valid_from) : 0);
-    bar.style.left = `${left}%`;
-    bar.style.width = `${Math.max(2, (each.valid_to ? share(each.valid_to) : 100) - left)}%`;
-    return el("li", { class: each.valid_to ? "panel gone" : "panel" },
+  return told.map((each) =>
+    el("li", { class: each.valid_to ? "panel gone" : "panel" },
       el("p", { class: "inline" }, entityLink(each.source),
         el("span", { class: "kind", text: label(each) }), entityLink(each.destination)),
       el("p", { class: "meta" },
         each.valid_from && el("span", {}, "since ", day(each.valid_from)),
         each.valid_to && el("span", {}, "until ", day(each.valid_to)),
         linkTo({ id: each.memory_id, memory: "the fact" })),
-      el("span", { class: "held", "aria-hidden": "true" }, bar));
-  });
+      heldBar(from, each.valid_from, each.valid_to)));
 }
 
 const label = (each) => each.relationship.replaceAll("_", " ");

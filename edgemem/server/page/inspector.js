@@ -118,7 +118,7 @@ async function load(from = 0) {
   $("state").disabled = query !== "";
   tell({ status: query ? "Searching …" : "Loading …" });
   const ask = { pending: api.pending, cloud: api.receipts, graph: () => api.entities(owners()) }[view] ??
-    (query ? () => api.search(searchOf(query)) : () => api.browse({ ...chosen(), limit: PAGE, offset: from }));
+    (query ? () => api.search(searchOf(query)) : () => api.browse(browsed(from)));
   const found = await attempt(ask);
   if (!found || turn !== listed) return;
   shown = [...shown.slice(0, from), ...found.results];
@@ -130,21 +130,16 @@ async function load(from = 0) {
   if (from) $("rows").querySelectorAll("a.card")[from]?.focus();
 }
 
-function chosen() {
-  const given = { kind: $("kind").value, state: $("state").value };
-  for (const name of OWNERS) given[name] = $(name).value;
-  return given;
-}
+const owners = () =>
+  Object.fromEntries(OWNERS.map((name) => [name, $(name).value]).filter(([, id]) => id));
 
-function owners() {
-  return Object.fromEntries(OWNERS.map((name) => [name, $(name).value]).filter(([, id]) => id));
-}
+const browsed = (offset) =>
+  ({ ...owners(), kind: $("kind").value, state: $("state").value, limit: PAGE, offset });
 
 function searchOf(query) {
-  const given = { query, top_k: FOUND };
-  for (const name of OWNERS) if ($(name).value) given[name] = $(name).value;
+  const given = { ...owners(), query, top_k: FOUND };
+  const everybody = !OWNERS.some((name) => given[name]);
   const kinds = [...$("kind").options].map((option) => option.value).filter(Boolean);
-  const everybody = !OWNERS.some((name) => $(name).value);
   if ($("kind").value) given.filters = { kind: $("kind").value };
   else if (everybody) given.filters = { kind: { in: kinds } }; // the route wants a scope or filters
   return given;
@@ -161,26 +156,23 @@ function summary(query, found) {
 
 // -- one memory ------------------------------------------------------------------------------------
 
-async function openMemory(id) {
-  const turn = (opened += 1);
-  const found = await attempt(() => api.memory(id));
-  if (!found || turn !== opened) return;
-  tell({});
-  showMemory(found, `#/${view}`, (message, gone) => changed(id, message, gone));
-  $("room").classList.add("split");
-  document.title = "Memory – edgemem";
-  markCurrent();
-  $("detail-title").focus();
-}
+const openMemory = (id) =>
+  openDetail("Memory", () => api.memory(id), (found) =>
+    showMemory(found, `#/${view}`, (message, gone) => changed(id, message, gone)));
 
-async function openEntity(name) {
+const openEntity = (name) =>
+  openDetail(name, () => api.relations({ ...owners(), entity: name }), (found) =>
+    showEntity(name, found.relations, `#/${view}`));
+
+/** Open one memory or name beside the list. ask: gives it; show: draws what was given. */
+async function openDetail(title, ask, show) {
   const turn = (opened += 1);
-  const found = await attempt(() => api.relations({ ...owners(), entity: name }));
+  const found = await attempt(ask);
   if (!found || turn !== opened) return;
   tell({});
-  showEntity(name, found.relations, `#/${view}`);
+  show(found);
   $("room").classList.add("split");
-  document.title = `${name} – edgemem`;
+  document.title = `${title} – edgemem`;
   markCurrent();
   $("detail-title").focus();
 }

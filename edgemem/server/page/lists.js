@@ -1,7 +1,7 @@
 // The lists: memories, the timeline, what waits, what was sent. Each function gives one element.
 
 import { thumbnail } from "./picture.js";
-import { KINDS, count, day, el, facts, linkTo, month, said, stateOf, time } from "./dom.js";
+import { KINDS, count, day, el, facts, heldBar, linkTo, month, said, stateOf, time } from "./dom.js";
 
 // What each part of a score is of; the names are those of `edgemem search --explain`.
 const PARTS = {
@@ -88,17 +88,8 @@ function partRow(name, value, most) {
 export function timeline(items) {
   const start = (item) => item.valid_from ?? item.created_at;
   const from = Math.min(...items.map((item) => Date.parse(start(item))));
-  const span = Math.max(1, Date.now() - from);
-  const share = (iso) => Math.min(100, Math.max(0, (100 * (Date.parse(iso) - from)) / span));
-
-  const held = (item) => {
-    const bar = el("span");
-    const until = item.valid_to ?? item.expires_at ?? item.deleted_at;
-    const left = Math.min(98, share(start(item)));
-    bar.style.left = `${left}%`;
-    bar.style.width = `${Math.max(2, (until ? share(until) : 100) - left)}%`;
-    return el("span", { class: "held", "aria-hidden": "true" }, bar);
-  };
+  const held = (item) =>
+    heldBar(from, start(item), item.valid_to ?? item.expires_at ?? item.deleted_at);
   const entry = (item) =>
     el(
       "li",
