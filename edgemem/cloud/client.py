@@ -14,6 +14,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,6 @@ class Reply:
     """An answer. prompt_tokens, completion_tokens: as the service counted, None if it did not."""
 
     text: str
-    finish_reason: str
     prompt_tokens: int | None
     completion_tokens: int | None
     seconds: float
@@ -129,26 +129,22 @@ class Client:
         In a thread of its own: the client's timeout is for each read, so a service that sends a
         byte now and then would never time out, nor does a name that is being looked up.
         """
-        box: list[bytes | BaseException] = []
+        body: Future[bytes] = Future()
 
         def work() -> None:
             try:
-                box.append(self._try(parameters, key, allowed, deadline))
+                body.set_result(self._try(parameters, key, allowed, deadline))
             except BaseException as exc:
-                box.append(exc)
+                body.set_exception(exc)
 
-        thread = threading.Thread(target=work, name="edgemem-cloud", daemon=True)
-        thread.start()
+        threading.Thread(target=work, name="edgemem-cloud", daemon=True).start()
         try:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            return body.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            raise self._late() from None
         finally:
-            if not box:  # late, or the user pressed Ctrl-C
+            if not body.done():  # late, or the user pressed Ctrl-C
                 self.close()
-        if not box:
-            raise self._late()
-        if isinstance(box[0], BaseException):
-            raise box[0]
-        return box[0]
 
     def _late(self) -> CloudTimeout:
         return CloudTimeout(
@@ -353,7 +349,6 @@ def _reply(body: bytes, seconds: float, attempts: int) -> Reply:
     told = usage if isinstance(usage, dict) else {}
     return Reply(
         text=text,
-        finish_reason=reason if isinstance(reason, str) else "",
         prompt_tokens=_count(told.get("prompt_tokens")),
         completion_tokens=_count(told.get("completion_tokens")),
         seconds=seconds,

@@ -463,7 +463,7 @@ _PACKAGED = Path(__file__).parent.parent / "data" / _PRICES
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a token, in the table's currency: those that are read (input) and written (output)."""
+    """What a token costs, in the table's currency: one that is read, one that is written."""
 
     input: float
     output: float

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from edgemem.config import expression
 from edgemem.errors import CloudRejected
@@ -116,10 +116,8 @@ def _is_in(pattern: str, text: str) -> bool:
 
 
 def _covers(marked: Scope, scope: Scope) -> bool:
-    return all(
-        getattr(marked, name) in (None, getattr(scope, name))
-        for name in ("user_id", "agent_id", "run_id")
-    )
+    pairs = zip(astuple(marked), astuple(scope), strict=True)
+    return all(one in (None, other) for one, other in pairs)
 
 
 def _flat(text: str) -> str:

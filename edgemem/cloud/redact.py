@@ -569,9 +569,9 @@ def introduced(text: str) -> tuple[set[str], Counter[str]]:
     for form in _MAYBE:
         for found in form.finditer(text):
             points.update(_names(found[1]))
-    for form, weight in ((_PLACE, 2), (_THE, 2)):
+    for form in (_PLACE, _THE):
         for found in form.finditer(text):
-            points.subtract({name: weight for name in _names(found[1])})
+            points.subtract(dict.fromkeys(_names(found[1]), 2))
     for found in _AND.finditer(text):  # "Ina and Tomas": one of them is known, so is the other
         pair = [_names(found[1]), _names(found[2])]
         for one, other in (pair, pair[::-1]):
