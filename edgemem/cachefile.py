@@ -67,7 +67,7 @@ def discard(path: str | os.PathLike[str]) -> None:
 
 def write_temporary(
     path: Path,
-    write: Callable[[str], None],
+    write: Callable[[str], object],
     expected_bytes: int | None,
     vault: Vault | None = None,
 ) -> tuple[Path, dict[str, Any]]:
@@ -83,7 +83,7 @@ def write_temporary(
         if expected_bytes not in (None, len(data)):
             raise OSError(f"{path} would have {len(data)} bytes instead of {expected_bytes}")
         sealed = vault.seal(data, _PURPOSE)
-        return write_temporary(path, lambda to: _fill(to, sealed), len(sealed))
+        return write_temporary(path, lambda to: Path(to).write_bytes(sealed), len(sealed))
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
     os.close(fd)
     temporary = Path(name)
@@ -158,7 +158,7 @@ def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
         yield str(path)
         return
     with _in_memory() as name:
-        _fill(name, contents(path, vault))
+        Path(name).write_bytes(contents(path, vault))
         yield name
 
 
@@ -172,10 +172,6 @@ def _in_memory() -> Iterator[str]:
         yield f"/proc/self/fd/{handle}"
     finally:
         os.close(handle)
-
-
-def _fill(name: str, data: bytes) -> None:
-    Path(name).write_bytes(data)
 
 
 def _stamp_text(stamp: Mapping[str, Any]) -> bytes:

@@ -561,27 +561,28 @@ _NO_NAMES = frozenset(
 
 def introduced(text: str) -> tuple[set[str], Counter[str]]:
     """The names that a text introduces, and points for (above 0) or against others in it."""
-    sure: set[str] = set()
-    for form in _SURE:
-        for found in form.finditer(text):
-            sure |= _names(found[1], _NAMES_TOO)
-    points: Counter[str] = Counter()
-    for form in _MAYBE:
-        for found in form.finditer(text):
-            points.update(_names(found[1]))
-    for form in (_PLACE, _THE):
-        for found in form.finditer(text):
-            points.subtract(dict.fromkeys(_names(found[1]), 2))
+    sure = set(_names(_SURE, text, _NAMES_TOO))
+    points = Counter(_names(_MAYBE, text))
+    for name in _names((_PLACE, _THE), text):
+        points[name] -= 2
     for found in _AND.finditer(text):  # "Ina and Tomas": one of them is known, so is the other
-        pair = [_names(found[1]), _names(found[2])]
-        for one, other in (pair, pair[::-1]):
-            if one & sure:
-                sure |= other
+        pair = {name for run in found.groups() if (name := _name(run))}
+        if pair & sure:
+            sure |= pair
     return sure, points
 
 
-def _names(run: str, allowed: frozenset[str] = frozenset()) -> set[str]:
-    """The name in a run of words with capitals, without those that start a sentence or a title.
+def _names(
+    forms: Iterable[re.Pattern[str]], text: str, allowed: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """The names where forms match, each as often as it is found. allowed: as `_name`."""
+    runs = (found[1] for form in forms for found in form.finditer(text))
+    return filter(None, (_name(run, allowed) for run in runs))
+
+
+def _name(run: str, allowed: frozenset[str] = frozenset()) -> str:
+    """The name in a run of words with capitals, without those that start a sentence or a title;
+    empty if there is none.
 
     allowed: words that are taken for names here.
     """
@@ -592,10 +593,8 @@ def _names(run: str, allowed: frozenset[str] = frozenset()) -> set[str]:
         words.pop()
     name = " ".join(words)
     if len(name) < 2 or any(word in _NO_NAMES - allowed for word in words):
-        return set()
-    if name.isupper() and len(name) <= 4:  # an abbreviation
-        return set()
-    return {name}
+        return ""
+    return "" if name.isupper() and len(name) <= 4 else name  # an abbreviation
 
 
 def _is_no_name(word: str) -> bool:

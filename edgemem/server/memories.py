@@ -14,6 +14,7 @@ with every call, so it needs no cookie, and no other page can use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
@@ -315,8 +316,7 @@ def _entities(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 @_from_store("GET", "/inspect/relations")
 def _all_relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
     """GET /inspect/relations?entity=…: what is told of it, what is over, too; of everybody."""
-    scope = {name: given.get(name) or None for name in _IDS}
-    return _told_of(service.memory, given, scope, include_invalid=True)
+    return _told_of(service.memory, given, asdict(_whose(given)), include_invalid=True)
 
 
 @_from_store("GET", "/inspect/pending")
