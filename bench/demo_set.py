@@ -54,7 +54,7 @@ def play(file: Path, console: Console, *, vault: bool = False) -> dict[str, Any]
         "of": len(answers),
         "seconds": round(ended - started, 1),
         "playing_s": round(played - started, 1),
-        "playing_peak_rss_mb": _whole(demo.peak_rss_mb()),  # of all files so far
+        "playing_peak_rss_mb": _whole(report.peak_rss_mb()),  # of all files so far
         "answering_peak_rss_mb": _whole(answering),
         "wrong": [
             {key: a[key] for key in ("question", "answer", "expected")}

@@ -21,7 +21,7 @@ import numpy as np
 
 import edgemem
 from edgemem import kernels
-from edgemem.cli.demo import peak_rss_mb
+from edgemem.runtime.machine import peak_rss_mb
 
 __all__ = ["machine", "peak_rss_mb", "percentile", "wilson", "write"]
 

@@ -39,11 +39,6 @@ def test_an_answer_is_right_if_it_contains_an_expected_one(
     assert demo.is_right(answer, expected) is right
 
 
-def test_peak_rss_is_in_megabytes() -> None:
-    peak = demo.peak_rss_mb()
-    assert peak is None or 10 < peak < 100_000
-
-
 def talk(home: Path, *answers: list[str]) -> Path:
     """A conversation of two messages, and the same question with each of these answers."""
     messages = [

@@ -216,3 +216,11 @@ def test_version_and_doctor_say_what_was_found(run: Run, model, children, tmp_pa
     extra_buffers(model)
     assert "processor: llama.cpp as it was compiled here dies" in run("--version").output
     assert "without repacked weights" in run("doctor", "--db", str(tmp_path / "a.db")).output
+
+
+def test_the_peak_of_a_process_is_its_own_and_not_its_parents():
+    held = bytearray(os.urandom(1 << 20) * 300)  # the child must not be charged with these
+    code = "from edgemem.runtime.machine import peak_rss_mb; print(peak_rss_mb())"
+    peak = float(subprocess.check_output([sys.executable, "-c", code], text=True))
+    assert 10 < peak < len(held) / 1e6
+    assert machine.peak_rss_mb() > len(held) / 1e6

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from edgemem.results import AddResults
 
-__all__ = ["answer_questions", "is_right", "normalised", "peak_rss_mb", "play"]
+__all__ = ["answer_questions", "is_right", "play"]
 
 _SIGNS = {
     "ADD": ("+", "green", "added"),
@@ -67,6 +67,8 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
     contains an expected one, apart from case and punctuation.
     """
     from rich.console import Console
+
+    from edgemem.runtime.machine import peak_rss_mb
 
     if db is not None and (db == ":memory:" or Path(db).exists()):
         raise click.UsageError(
@@ -216,6 +218,7 @@ def _show_totals(console: Console, rows: list[dict[str, Any]]) -> None:
 def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
     """Answer a conversation's questions from a store; one line of JSON each, then the peak RSS."""
     from edgemem.chat import Chat
+    from edgemem.runtime.machine import peak_rss_mb
 
     script = read_demo(conversation)
     with open_memory(db, settings_with(experts=experts)) as memory:
@@ -249,32 +252,15 @@ def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
     click.echo(json.dumps({"peak_rss_mb": peak_rss_mb()}))
 
 
-# -- scoring and measuring -----------------------------------------------------------------------
-
-
-def normalised(text: str) -> str:
-    """A text in lower case, punctuation and runs of spaces as one space."""
-    return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())
+# -- scoring -------------------------------------------------------------------------------------
 
 
 def is_right(answer: str, expected: list[str]) -> bool:
     """Whether an answer contains one of the expected ones, as whole words."""
-    given = f" {normalised(answer)} "
-    return any(f" {normalised(text)} " in given for text in expected)
+    given = f" {_normalised(answer)} "
+    return any(f" {_normalised(text)} " in given for text in expected)
 
 
-def peak_rss_mb() -> float | None:
-    """The most memory that this process has held, in 10⁶ bytes; None where it is not told."""
-    try:
-        # Linux counts in getrusage what the parent held when it started this one; not so here.
-        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-        if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.M):
-            return int(found[1]) * 1024 / 1e6
-    except OSError:
-        pass
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+def _normalised(text: str) -> str:
+    """A text in lower case, punctuation and runs of spaces as one space."""
+    return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())

@@ -10,7 +10,6 @@ import gc
 import os
 import platform
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -133,6 +132,7 @@ def work(
                 "parts": [asdict(part) for part in run.parts],
                 "stages": [asdict(timing) for timing in run.stages],
                 **{f"{name}_mb": _mb(size) for name, size in held.items()},
+                "peak_rss_mb": this_machine.peak_rss_mb(),
                 "gpus": gpus(),
                 "joules": joules_between(joules, after) if joules and after else None,
                 "plan": None if memory.plan is None else memory.plan.to_dict(),
@@ -392,18 +392,13 @@ def give_back() -> None:
 
 
 def memory_bytes() -> dict[str, int | None]:
-    """rss, pss (shared pages divided among those who share them) and peak_rss of this process."""
-    found: dict[str, int | None] = {"rss": None, "pss": None, "peak_rss": None}
+    """rss and pss (shared pages divided among those who share them) of this process."""
+    found: dict[str, int | None] = {"rss": None, "pss": None}
     with suppress(OSError):
         for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(":")
             if name in ("Rss", "Pss"):
                 found[name.lower()] = int(value.split()[0]) * 1024
-    with suppress(ImportError):  # not on Windows
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found["peak_rss"] = peak * (1 if sys.platform == "darwin" else 1024)
     return found
 
 

@@ -1,4 +1,4 @@
-"""This machine: its cores, its caches, and whether llama.cpp computes rightly on it.
+"""This machine: its cores, its memory, its caches, and whether llama.cpp computes rightly on it.
 
 A library compiled for another processor, or by a compiler with a fault (GCC 12 stores the tile
 configuration of processors with AMX in part), kills its process at the first batch. So before a
@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ __all__ = [
     "cores",
     "extra_buffers",
     "give_back",
+    "peak_rss_mb",
     "processor",
     "read_cached",
     "summary",
@@ -72,6 +74,21 @@ def give_back() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
+
+
+def peak_rss_mb() -> float | None:
+    """The most memory that this process has held, in 10⁶ bytes; None where it is not told."""
+    with suppress(OSError):
+        # Linux counts in getrusage what the parent held when it started this one; not so here.
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.M):
+            return int(found[1]) * 1024 / 1e6
+    with suppress(ImportError):  # Windows
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+    return None
 
 
 def read_cached(name: str) -> dict[str, Any]:
