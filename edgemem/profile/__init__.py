@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["answer", "cold_start", "profile"]
 
 SIZES = (1_000, 3_000, 10_000)
-_SEARCHES = 60
 _TIMEOUT_S = 900.0
 _ASKED = {"user": "profile", "question": "Where do I work?"}
 _SETTINGS = ("model", "experts", "memory_limit")  # what the profiled process is told anew
@@ -75,28 +74,16 @@ def profile(
         grown = []
         if sizes:
             on_step("Growth")
-            grown = _ask(
-                "growth",
-                folder=folder,
-                sizes=list(sizes),
-                vectors=found["vectors"],
-                rounds=_SEARCHES,
-            )
+            grown = _ask("growth", folder=folder, sizes=list(sizes), vectors=found["vectors"])
     cold.sort(key=lambda marks: marks.get("first token", float("inf")))
     marks = cold[(len(cold) - 1) // 2]
     made = report.Profile.of(
         found["profile"], {name: round(at, 3) for name, at in marks.items()}, grown
     )
     predict = admission.predict(settings, found["counts"], found["dim"])
-    choice = Choice(
-        n_ctx=found["n_ctx"],
-        vectors=found["vectors"],
-        prefix_bytes=PREFIX_BYTES,
-    )
-    return replace(
-        made,
-        verdicts=tuple(report.verdict(b, made, found["reserved"], choice, predict) for b in wanted),
-    )
+    choice = Choice(n_ctx=found["n_ctx"], vectors=found["vectors"], prefix_bytes=PREFIX_BYTES)
+    verdicts = (report.verdict(b, made, found["reserved"], choice, predict) for b in wanted)
+    return replace(made, verdicts=tuple(verdicts))
 
 
 def _cold_start(db: str, changes: dict[str, Any]) -> dict[str, float]:

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module, metadata
@@ -97,7 +97,10 @@ class _Run:
             began = time.perf_counter()
             call()
             spent.append(_ms(began))
-        self.stages.append(Timing(name=name, times_ms=tuple(spent)))
+        self.stage(name, spent)
+
+    def stage(self, name: str, times_ms: Iterable[float] = (), **more: Any) -> None:
+        self.stages.append(Timing(name=name, times_ms=tuple(times_ms), **more))
 
 
 def work(
@@ -159,11 +162,12 @@ def _retrieval(run: _Run, memory: Memory) -> None:
         run.part("token_embedder", run.grown(), "as the embedder's")
     memory.add(_TOLD, user_id=run.user, infer=False)
     questions = [f"Where did I talk about {thing}?" for thing in _THINGS]
-    run.timed("embed", _each(embedder.embed_query, questions), QUICK * run.rounds)
+    next_one = cycle(questions)
+    run.timed("embed", lambda: embedder.embed_query(next(next_one)), QUICK * run.rounds)
     memory.search(questions[0], user_id=run.user)  # once off the clock: it fits the metric
     found = [memory.search(q, user_id=run.user) for q in questions * 2 * run.rounds]
-    times = tuple(round(hits.search_ms, 4) for hits in found)
-    run.stages.append(Timing(name="search", times_ms=times, note="beyond embedding the query"))
+    times = (round(hits.search_ms, 4) for hits in found)
+    run.stage("search", times, note="beyond embedding the query")
     index, vector = memory.index, embedder.embed_query(run.question)
     best = index.candidates(Query(run.question, Scope(run.user)), vector)
     table = index.vectors.table()
@@ -196,27 +200,23 @@ def _engine(run: _Run, memory: Memory) -> set[int]:
     for _ in range(run.rounds):
         engine.drop_prefixes()
         prefill.append(engine.generate(long, max_tokens=1))
-    run.stages.append(
-        Timing(
-            name="prefill",
-            times_ms=tuple(g.ttft_s * 1e3 for g in prefill),
-            tokens_per_s=median(g.prompt_tokens / g.ttft_s for g in prefill),
-            ttft_ms=median(g.ttft_s for g in prefill) * 1e3,
-            note=f"{prefill[0].prompt_tokens} tokens, none of them cached",
-        )
+    run.stage(
+        "prefill",
+        [g.ttft_s * 1e3 for g in prefill],
+        tokens_per_s=median(g.prompt_tokens / g.ttft_s for g in prefill),
+        ttft_ms=median(g.ttft_s for g in prefill) * 1e3,
+        note=f"{prefill[0].prompt_tokens} tokens, none of them cached",
     )
     told = [
         engine.generate("Once upon a time there was", max_tokens=DECODE_TOKENS, stage="decode")
         for _ in range(run.rounds)
     ]
     told = [g for g in told if g.tokens_per_s > 0]
-    run.stages.append(
-        Timing(
-            name="decode",
-            times_ms=tuple(1e3 / g.tokens_per_s for g in told),
-            tokens_per_s=median(g.tokens_per_s for g in told) if told else None,
-            note="a token",
-        )
+    run.stage(
+        "decode",
+        [1e3 / g.tokens_per_s for g in told],
+        tokens_per_s=median(g.tokens_per_s for g in told) if told else None,
+        note="a token",
     )
     return mappings
 
@@ -226,14 +226,13 @@ def _stages(run: _Run, memory: Memory) -> None:
     engine, now = memory.engine, utc_now()
     expert = next((s for s in ("extraction", "update", "generation") if engine.expert(s)), None)
     if expert is None:
-        note = "skipped: no adapters are loaded"
-        run.stages.append(Timing(name="switch", note=note))
+        run.stage("switch", note="skipped: no adapters are loaded")
     else:
         switched = [
             engine.generate("Hello there, who is it?", max_tokens=1, stage=stage).switch_s * 1e3
             for stage in ("base", expert) * QUICK * run.rounds
         ]
-        run.stages.append(Timing(name="switch", times_ms=tuple(switched)))
+        run.stage("switch", switched)
     message = Message("user", "I moved to Oslo last month and I work at the harbour.", now)
     run.timed("extract", lambda: extraction.extract(engine, [message]), run.rounds)
     # Of one person, and no repetition: an expert is asked.
@@ -250,16 +249,14 @@ def _stages(run: _Run, memory: Memory) -> None:
             times.append(_ms(began))
             generations.append((reply.generation, reply.timings["recall_ms"]))
     if not generations:
-        run.stages.append(Timing(name="generate", note="skipped: the model gave no answer"))
+        run.stage("generate", note="skipped: the model gave no answer")
         return
-    run.stages.append(
-        Timing(
-            name="generate",
-            times_ms=tuple(times),
-            tokens_per_s=median(g.tokens_per_s for g, _ in generations),
-            ttft_ms=median(recall + g.ttft_s * 1e3 for g, recall in generations),
-            note="an answer with memory: recall, then the model",
-        )
+    run.stage(
+        "generate",
+        times,
+        tokens_per_s=median(g.tokens_per_s for g, _ in generations),
+        ttft_ms=median(recall + g.ttft_s * 1e3 for g, recall in generations),
+        note="an answer with memory: recall, then the model",
     )
 
 
@@ -296,12 +293,6 @@ def _prompt(engine: Engine, tokens: int) -> str:
     return " ".join(words)
 
 
-def _each(call: Callable[[str], object], inputs: list[str]) -> Callable[[], object]:
-    """The call, with the next input each time."""
-    turn = cycle(inputs)
-    return lambda: call(next(turn))
-
-
 def _mb(size: int | None) -> float | None:
     return None if size is None else size / 1e6
 
@@ -315,10 +306,9 @@ def _ms(began: float) -> float:
 _DIM = 384
 _WORDS = 12
 _SCOPE = Scope("profile")
-_BATCH = 1000
 
 
-def growth(folder: str, sizes: list[int], vectors: Dtype, rounds: int) -> list[dict[str, Any]]:
+def growth(folder: str, sizes: list[int], vectors: Dtype, rounds: int = 60) -> list[dict[str, Any]]:
     """Searches among invented memories, without a model: times in ms and the index's size.
 
     The vectors lie in clusters, as those of a person's talk do, and the words follow Zipf's law;
@@ -337,13 +327,11 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
     texts = [" ".join(f"w{rank}" for rank in row) for row in ranks.tolist()]
     when = "2026-01-01T10:00:00.000+00:00"
     with Store.open(path) as store:
-        for start in range(0, n, _BATCH):
-            with store.transaction() as tx:
-                for i in range(start, min(start + _BATCH, n)):
-                    turn = stored_turn(Message("user", texts[i], when), _SCOPE, when)
-                    tx.add_turn(turn)
-                    made = turn_memory(turn, unit[i : i + 1])
-                    tx.add_memory(made, role="user", actor_id=None)
+        with store.transaction() as tx:
+            for i in range(n):
+                turn = stored_turn(Message("user", texts[i], when), _SCOPE, when)
+                tx.add_turn(turn)
+                tx.add_memory(turn_memory(turn, unit[i : i + 1]), role="user", actor_id=None)
         memories = Memories(_DIM, vectors)
 
         def ask(i: int) -> float:
@@ -353,7 +341,7 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
             began = time.perf_counter()
             found, _ = search.find(store, memories, Query(texts[n + i], _SCOPE), vector)
             store.by_rowids([hit.rowid for hit in found])
-            return (time.perf_counter() - began) * 1e3
+            return _ms(began)
 
         ask(0)
         memories.whitening.wait()  # the metric is fitted beside the first searches
@@ -459,17 +447,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str | None]:
-    """Python's, ours and the libraries' versions; None for one that is not installed."""
-    found: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "edgemem": edgemem.__version__,
-    }
-    for name in LIBRARIES:
-        found[name] = None
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+def versions() -> dict[str, str]:
+    """Python's, ours and the libraries' versions."""
+    ours = {"python": platform.python_version(), "edgemem": edgemem.__version__}
+    return ours | {name: metadata.version(name) for name in LIBRARIES}
 
 
 def gpus() -> list[dict[str, Any]]:
@@ -478,17 +459,13 @@ def gpus() -> list[dict[str, Any]]:
         import pynvml
     except ImportError:
         return []
-    try:
+    with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        with suppress(pynvml.NVMLError):
+        try:
+            return [_gpu(pynvml, i) for i in range(pynvml.nvmlDeviceGetCount())]
+        finally:
             pynvml.nvmlShutdown()
+    return []
 
 
 def _gpu(nvml: Any, number: int) -> dict[str, Any]:

@@ -130,8 +130,7 @@ def _vram(profile: Profile) -> str:
     if not profile.gpus:
         return NO_GPU
     gpu = profile.gpus[0]
-    ours = UNKNOWN if gpu["process_mb"] is None else f"{gpu['process_mb']:.0f}"
-    return f"{ours} of {gpu['total_mb']:.0f} MB"
+    return f"{_or_unknown(gpu['process_mb'], '{:.0f}')} of {gpu['total_mb']:.0f} MB"
 
 
 def _verdicts(profile: Profile) -> str:
@@ -212,11 +211,9 @@ def _latencies(stages: Sequence[Timing]) -> str:
     bottom = len(run) * _ROW
     out = []
     for power in range(low, high + 1):
-        at, label = x(10.0**power), _plain_ms(10.0**power)
+        at = x(10.0**power)
         out.append(f'<path class="grid" d="M{at:.1f} 0V{bottom}"/>')
-        out.append(
-            f'<text class="soft" x="{at:.1f}" y="{bottom + 16}" text-anchor="middle">{label}</text>'
-        )
+        out.append(_tick(at, bottom + 16, "middle", _plain_ms(10.0**power)))
     for row, timing in enumerate(run):
         y = row * _ROW + _ROW / 2
         out.append(f'<text x="0" y="{y + 4:.1f}">{escape(timing.name)}</text>')
@@ -309,23 +306,18 @@ def _diagonal(series: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
     for tick in (0, 0.5, 1):
         x, y = left + tick * size, (1 - tick) * size
         out.append(f'<path class="grid" d="M{left} {y:g}H{left + size}"/>')
-        out.append(
-            f'<text class="soft" x="{left - 6}" y="{y + 4:g}" text-anchor="end">{tick:g}</text>'
-            f'<text class="soft" x="{x:g}" y="{size + 18}" text-anchor="middle">{tick:g}</text>'
-        )
+        out.append(_tick(left - 6, y + 4, "end", f"{tick:g}"))
+        out.append(_tick(x, size + 18, "middle", f"{tick:g}"))
     for line, ((name, style), points) in enumerate(series.items()):
         y = 16 + 16 * line
         out.append(f'<circle class="e{style}" cx="{left + 12}" cy="{y - 4}" r="3"/>')
         out.append(f'<text class="soft" x="{left + 20}" y="{y}">{name}</text>')
-        at = [(left + x * size, (1 - y) * size) for x, y in points]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
-        out.append(f'<path class="l{style}" d="M{path}"/>')
-        out += [f'<circle class="e{style}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in at]
+        out += _curve(style, [(left + x * size, (1 - y) * size) for x, y in points], radius=3)
     return _svg(size + 24, "Score and share that answers", out, width=size + left + 20)
 
 
 def _lines(n: Sequence[int], series: dict[str, list[float]], label: str) -> str:
-    """Lines over a logarithmic axis of memories; from 0 upwards."""
+    """Lines over a logarithmic axis of memories; from 0 upwards. series: by style."""
     width, height, left = 340, 170, 38
     most = max(max(values) for values in series.values()) or 1.0
     step = 10.0 ** math.floor(math.log10(most))
@@ -341,18 +333,11 @@ def _lines(n: Sequence[int], series: dict[str, list[float]], label: str) -> str:
     out = []
     for i in range(round(top / step) + 1):
         _, y = point(n[0], i * step)
-        place = f'x="{left - 6}" y="{y + 4:.1f}" text-anchor="end"'
         out.append(f'<path class="grid" d="M{left} {y:.1f}H{width}"/>')
-        out.append(f'<text class="soft" {place}>{i * step:g}</text>')
-    for count in n:
-        x, _ = point(count, 0)
-        place = f'x="{x:.1f}" y="{height + 18}" text-anchor="middle"'
-        out.append(f'<text class="soft" {place}>{count:,}</text>')
-    for name, values in series.items():
-        at = [point(count, value) for count, value in zip(n, values, strict=True)]
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in at)
-        out.append(f'<path class="l{name}" d="M{path}"/>')
-        out += [f'<circle class="e{name}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in at]
+        out.append(_tick(left - 6, y + 4, "end", f"{i * step:g}"))
+    out += [_tick(point(count, 0)[0], height + 18, "middle", f"{count:,}") for count in n]
+    for style, values in series.items():
+        out += _curve(style, [*map(point, n, values)], radius=4)
     return _svg(height + 24, label, out, width=width)
 
 
@@ -364,6 +349,18 @@ def _svg(height: float, label: str, inside: Iterable[str], width: int = WIDTH) -
         f'<svg viewBox="0 0 {width} {height:g}" role="img" aria-label="{escape(label)}">'
         f"{''.join(inside)}</svg>"
     )
+
+
+def _tick(x: float, y: float, anchor: str, label: str) -> str:
+    """What a place of an axis is called."""
+    return f'<text class="soft" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{label}</text>'
+
+
+def _curve(style: str, points: Sequence[tuple[float, float]], radius: int) -> list[str]:
+    """A line with a dot at each of its points. style: 50 or 95."""
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    dots = (f'<circle class="e{style}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>' for x, y in points)
+    return [f'<path class="l{style}" d="M{path}"/>', *dots]
 
 
 def _strip(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -142,7 +143,7 @@ class Profile:
     plan: Mapping[str, Any] | None
     model: str
     machine: Mapping[str, Any]
-    versions: Mapping[str, str | None]
+    versions: Mapping[str, str]
     backend: str
 
     @classmethod
@@ -216,27 +217,24 @@ def _rounded(value: float | None, digits: int = 2) -> float | None:
 
 # -- budgets ----------------------------------------------------------------------------------
 
-Kind = Literal["ram", "vram"]
 _BUDGET = re.compile(r"(.+?)[ -]?(ram|vram)", re.I)
 _IN_VRAM = ("weights", "kv", "compute", "output", "adapters")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
+    """kind: "ram" or "vram"."""
+
     text: str
     bytes: int
-    kind: Kind
+    kind: str
 
 
 def parse_budget(text: str) -> Budget:
     """`1GB-ram` or `8GB-vram`. Raises InputError on anything else."""
-    found = _BUDGET.fullmatch(text.strip())
-    try:
-        if found is not None:
-            kind: Kind = "vram" if found[2].lower() == "vram" else "ram"
-            return Budget(text, bytes_of(found[1]), kind)
-    except InputError:
-        pass
+    with suppress(InputError):
+        if found := _BUDGET.fullmatch(text.strip()):
+            return Budget(text, bytes_of(found[1]), found[2].lower())
     raise InputError(f"{text!r} is no budget; give a size and what of, such as 1GB-ram or 8GB-vram")
 
 
