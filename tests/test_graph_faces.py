@@ -16,7 +16,8 @@ from serverkit import Running
 from storekit import relate
 
 from edgemem import Memory
-from edgemem.cli import output
+from edgemem.cli import memories
+from edgemem.cli.output import open_memory
 from edgemem.cloud.never import guard
 from edgemem.cloud.redact import People
 from edgemem.store.relations import entities
@@ -37,7 +38,7 @@ def test_graph_prints_what_is_told_of_whom(run: Run) -> None:
     id = json.loads(run("add", "--no-infer", "--json", "x").stdout)["results"][0]["id"]
     assert run("graph").stdout == ""
     assert "Nothing is told" in run("graph", "Rex").stderr
-    with output.open_memory(None) as memory, memory.store.transaction() as tx:
+    with open_memory(None) as memory, memory.store.transaction() as tx:
         relate(tx, id, "Ana sibling_of Bartek", "Bartek lives_in Bergen")
     rows = [line.split("\t") for line in run("graph", "bartek").stdout.splitlines()]
     assert [row[:3] for row in rows] == [
@@ -50,9 +51,9 @@ def test_graph_prints_what_is_told_of_whom(run: Run) -> None:
 
 
 def test_a_terminal_gets_a_tree(memory: Memory, capsys: pytest.CaptureFixture[str]) -> None:
-    output.draw_relations(memory.relations("Oslo", include_invalid=True), "oslo")
+    memories._draw_relations(memory.relations("Oslo", include_invalid=True), "oslo")
     assert "Oslo\n└── ← lives_in Ana  2025-03-01 – 2025-04-01" in capsys.readouterr().out
-    output.draw_relations(memory.relations("Tom"), "Tom")
+    memories._draw_relations(memory.relations("Tom"), "Tom")
     assert "← has_pet Ana" in capsys.readouterr().out
     assert Console  # what draws it
 

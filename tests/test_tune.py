@@ -11,7 +11,7 @@ import pytest
 from clikit import Run
 
 from edgemem import cachefile
-from edgemem.cli import admin
+from edgemem.cli import admin, output
 from edgemem.config import load_settings
 from edgemem.errors import InputError, ModelError
 from edgemem.runtime import models, tune
@@ -267,9 +267,9 @@ def test_only_a_person_at_a_terminal_has_the_default_model_tuned_and_once(
 ) -> None:
     quick(FASTER)
     settings = load_settings()
-    monkeypatch.setattr(admin, "stdin_is_terminal", lambda: True)
+    monkeypatch.setattr(output, "stdin_is_terminal", lambda: True)
     admin.tune_first(settings)  # stderr is none
-    monkeypatch.setattr(admin, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(output, "stderr_is_terminal", lambda: True)
     for other in ({"tuned": "off"}, {"model": "gemma-3-270m-q4_k_m"}, {"n_gpu_layers": -1}):
         admin.tune_first(replace(settings, **other))
     assert stored(source) is None
@@ -290,7 +290,6 @@ def test_a_model_that_cannot_be_tuned_is_used_as_it_is(
         raise ModelError("no room")
 
     monkeypatch.setattr(tune, "requantise", fail)
-    monkeypatch.setattr(admin, "stdin_is_terminal", lambda: True)
-    monkeypatch.setattr(admin, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(admin, "at_a_terminal", lambda: True)
     admin.tune_first(load_settings())
     assert "Not tuned: no room" in capsys.readouterr().err

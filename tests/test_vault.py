@@ -36,7 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr(output._typed, "vault", None)
+    monkeypatch.setattr(output, "_vault", None)
     # A key is sought quickly here: what Argon2 costs is libsodium's business.
     monkeypatch.setattr(vaults, "MEM_BYTES", 2**16)
     return tmp_path / "home"
@@ -74,7 +74,7 @@ def test_no_file_holds_a_word_or_a_vector_of_a_vault(
     marks += [np.rint(v / np.abs(v).max() * 127).astype(np.int8).tobytes() for v in vectors]
     marks += [tokens.embed_query(word)[1].tobytes() for word in WORDS[:200]]
     with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
-        output._typed.vault = opened.store.vault
+        output._vault = opened.store.vault
         opened.add(SAID, infer=False, user_id="ada")
         opened.add([{"role": "user", "content": s} for s in SAID[:3]], infer="later")
         opened.index.vectors.crossover = 0
@@ -96,7 +96,7 @@ def test_no_file_holds_a_word_or_a_vector_of_a_vault(
         with quick(path, passphrase=passphrase, token_embedder=tokens) as opened:
             opened.index.vectors.crossover = 0
             assert texts(opened.search(WORDS[55], top_k=1)) == [SAID[5]]
-            output._typed.vault = opened.store.vault
+            output._vault = opened.store.vault
             assert typed_before() == [SAID[0]]
 
 
@@ -493,8 +493,7 @@ def test_the_commands_lock_tell_and_unlock(
     for file in (tmp_path / "home" / "keys").iterdir():
         file.unlink()
     assert "its key is not at hand" in run("get", "m1", code=1).stderr
-    for name in ("stdin_is_terminal", "stderr_is_terminal"):
-        monkeypatch.setattr(output, name, lambda: True)
+    monkeypatch.setattr(output, "at_a_terminal", lambda: True)
     asked = run(
         "vault", "change-passphrase", input=f"wrong one\n{code}\n{PASSPHRASE}\n{PASSPHRASE}\n"
     )

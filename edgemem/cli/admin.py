@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemem.cli.output import (
+    at_a_terminal,
     change_line,
     cli,
     db_option,
@@ -26,8 +27,6 @@ from edgemem.cli.output import (
     progress,
     read_text,
     scope_options,
-    stderr_is_terminal,
-    stdin_is_terminal,
     wants_json,
 )
 from edgemem.config import NO_MODEL, Settings, config_file, load_settings, set_value, unset_value
@@ -319,7 +318,7 @@ def tune_first(settings: Settings) -> None:
     from edgemem.runtime import models, tune
 
     wanted = settings.tuned == "on" and settings.model == models.DEFAULT_LLM
-    if not wanted or settings.n_gpu_layers or not (stdin_is_terminal() and stderr_is_terminal()):
+    if not wanted or settings.n_gpu_layers or not at_a_terminal():
         return
     if tune.stored(models.find(models.DEFAULT_LLM)) is not None:
         return

@@ -27,7 +27,6 @@ from edgemem.cli.output import (
     forget_typed,
     json_option,
     licence_note,
-    mmproj_option,
     model_option,
     note,
     one_line,
@@ -83,7 +82,11 @@ MEANINGS = {
 
 @cli.command()
 @model_option
-@mmproj_option
+@click.option(
+    "--mmproj",
+    metavar="FILE",
+    help="A vision model's projector: images are seen.  [default: setting `mmproj`]",
+)
 @experts_option
 @scope_options
 @db_option

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -13,16 +14,13 @@ import click
 
 from edgemem.cli.output import (
     FILE,
-    JSON,
     ask_passphrase,
     change_line,
     cli,
     db_option,
-    draw_relations,
     erase_preview,
     experts_option,
     forget_typed,
-    item_line,
     json_option,
     licence_note,
     memory_option,
@@ -36,24 +34,45 @@ from edgemem.cli.output import (
     print_result,
     progress,
     read_text,
-    relation_line,
     scope_options,
     settings_with,
     stdin_is_terminal,
-    stdout_is_terminal,
+    text_of,
     wants_json,
+    when,
     who,
     working,
     yes_option,
 )
 from edgemem.errors import InputError, StoreLocked
 from edgemem.pipeline import importers
+from edgemem.results import Hit, MemoryItem, Relation, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["IMPORT_ID"]
 
+
+class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new versions alone
+    """An option's value that is a JSON object."""
+
+    name = "json"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        example = """give an object such as '{"city": "Oslo"}'."""
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError) as exc:
+            self.fail(f"{value!r} is not JSON ({exc}); {example}", param, ctx)
+        if not isinstance(parsed, dict):
+            self.fail(f"{value!r} is JSON, but no object; {example}", param, ctx)
+        return parsed
+
+
+JSON = _JsonObject()
 id_argument = click.argument("memory_id", metavar="ID")
 
 
@@ -136,7 +155,17 @@ def search(
         raise click.UsageError("Give a QUERY, or an --image.")
     asked = " ".join(query) if query else None
     hits = memory.search(asked, image=image, top_k=top_k, **scope, **given)
-    print_result(hits.to_dict(), map(item_line, hits), f"Nothing found for {who(scope)}.")
+    print_result(hits.to_dict(), map(_item_line, hits), f"Nothing found for {who(scope)}.")
+
+
+def _item_line(item: MemoryItem) -> str:
+    """A memory as tab-separated id, score (of a hit), time, text, and score parts if asked for."""
+    columns = [item.id, when(item), text_of(item)]
+    if isinstance(item, Hit):
+        columns.insert(1, f"{item.score:.3f}")
+        if item.parts is not None:
+            columns.append(" ".join(f"{name}={value:.3f}" for name, value in item.parts.items()))
+    return "\t".join(columns)
 
 
 @cli.command()
@@ -158,10 +187,41 @@ def graph(
     Prints source, relation, target, and since and until when. The user is "User".
     """
     told = memory.relations(entity, **scope, at=at, include_invalid=include_invalid)
-    if told and not wants_json() and stdout_is_terminal():
-        draw_relations(told, entity)
+    if told and not wants_json() and sys.stdout.isatty():
+        _draw_relations(told, entity)
         return
-    print_result(told.to_dict(), map(relation_line, told), f"Nothing is told of {entity or 'it'}.")
+    print_result(told.to_dict(), map(_relation_line, told), f"Nothing is told of {entity or 'it'}.")
+
+
+def _relation_line(told: Relation) -> str:
+    """A relation as tab-separated source, relation, target, since and until when."""
+    ends = [one_line(told.source), told.relationship, one_line(told.destination)]
+    return "\t".join([*ends, *_days(told)])
+
+
+def _days(told: Relation) -> list[str]:
+    """Since and until when it holds; "" of what is not known."""
+    return [local_time(time)[:10] if time else "" for time in (told.valid_from, told.valid_to)]
+
+
+def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
+    """Relations as a tree: under each source what it is to whom; of one entity, both ways."""
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    trees: dict[str, Tree] = {}
+    for each in told:
+        ends = one_line(each.source), one_line(each.destination)
+        back = entity is not None and ends[1].casefold() == entity.strip().casefold()
+        root, leaf = ends[::-1] if back else ends
+        line = Text(f"{'← ' if back else ''}{each.relationship} ", "bold").append(leaf, "not bold")
+        line.append(f"  {' – '.join(filter(None, _days(each)))}", "dim")
+        if each.valid_to is not None:
+            line.stylize("dim strike")
+        trees.setdefault(root, Tree(Text(root, "bold"))).add(line)
+    for tree in trees.values():
+        Console().print(tree)
 
 
 @cli.command()
@@ -194,7 +254,7 @@ def get(memory_id: str, memory: Memory) -> None:
 def list_memories(memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, oldest first: id, time, text."""
     items = memory.get_all(**scope, **given)
-    print_result(items.to_dict(), map(item_line, items), f"No memories of {who(scope)}.")
+    print_result(items.to_dict(), map(_item_line, items), f"No memories of {who(scope)}.")
 
 
 @cli.command()

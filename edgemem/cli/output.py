@@ -15,39 +15,37 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from edgemem.config import Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
-from edgemem.results import Change, Hit, MemoryItem, Relation, local_time
+from edgemem.results import Change, MemoryItem, local_time
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from edgemem.memory import Memory
     from edgemem.vault import Vault
 
 __all__ = [
     "FILE",
-    "JSON",
     "MOST_LINES",
-    "Advance",
     "Group",
     "ask_passphrase",
+    "at_a_terminal",
     "change_line",
     "cli",
     "db_option",
-    "draw_relations",
     "erase_preview",
     "experts_option",
     "forget_typed",
     "history_file",
-    "item_line",
     "json_option",
     "licence_note",
     "memory_option",
     "minute",
-    "mmproj_option",
     "model_option",
     "move_typed",
     "no_memory",
@@ -60,13 +58,11 @@ __all__ = [
     "print_result",
     "progress",
     "read_text",
-    "relation_line",
     "remember_typed",
     "scope_options",
     "settings_with",
     "stderr_is_terminal",
     "stdin_is_terminal",
-    "stdout_is_terminal",
     "text_of",
     "typed_before",
     "wants_json",
@@ -80,12 +76,6 @@ Command = Callable[..., None]
 Opened = TypeVar("Opened")
 ASKED = 3  # times for a passphrase
 PREVIEWED = 10  # memories, and turns, that an erase shows one by one before it asks
-
-
-class Advance(Protocol):
-    """Called with the count done, and the count in all where that was not known before."""
-
-    def __call__(self, done: int, of: int | None = None, /) -> None: ...
 
 
 # -- the group -----------------------------------------------------------------------------------
@@ -138,25 +128,6 @@ def cli() -> None:
 # -- options -------------------------------------------------------------------------------------
 
 
-class _JsonObject(click.ParamType):  # type: ignore[type-arg]  # generic in new versions alone
-    """An option's value that is a JSON object."""
-
-    name = "json"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        example = """give an object such as '{"city": "Oslo"}'."""
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError) as exc:
-            self.fail(f"{value!r} is not JSON ({exc}); {example}", param, ctx)
-        if not isinstance(parsed, dict):
-            self.fail(f"{value!r} is JSON, but no object; {example}", param, ctx)
-        return parsed
-
-
-JSON = _JsonObject()
 FILE = click.Path(exists=True, dir_okay=False)
 
 db_option = click.option(
@@ -169,11 +140,6 @@ experts_option = click.option(
     "--experts",
     metavar="NAME",
     help="The model's experts: a set's name or folder, or none.  [default: setting `experts`]",
-)
-mmproj_option = click.option(
-    "--mmproj",
-    metavar="FILE",
-    help="A vision model's projector: images are seen.  [default: setting `mmproj`]",
 )
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -213,12 +179,10 @@ def scope_options(command: Command) -> Command:
     @click.option("--agent-id", metavar="ID", help="Only this agent.")
     @click.option("--run-id", metavar="ID", help="Only this run.")
     @wraps(command)
-    def scoped(*args: Any, user_id: str | None, **given: Any) -> None:
-        scope = {
-            "user_id": load_settings().user_id if user_id is None else user_id,
-            "agent_id": given.pop("agent_id"),
-            "run_id": given.pop("run_id"),
-        }
+    def scoped(*args: Any, **given: Any) -> None:
+        scope = {key: given.pop(key) for key in ("user_id", "agent_id", "run_id")}
+        if scope["user_id"] is None:
+            scope["user_id"] = load_settings().user_id
         command(*args, scope=scope, **given)
 
     return scoped
@@ -254,11 +218,12 @@ def open_memory(
     """The store of --db, or else of the settings. A person is asked for a vault's passphrase."""
     from edgemem.memory import Memory
 
+    global _vault
     settings = settings or load_settings()
     place = settings.db if db is None else db
     opened = partial(Memory, place, settings=settings)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
-        _typed.vault = memory.store.vault
+        _vault = memory.store.vault
         yield memory
 
 
@@ -267,17 +232,15 @@ def ask_passphrase(open_with: Callable[[str | None], Opened]) -> Opened:
     try:
         return open_with(None)
     except VaultLocked:
-        if not (stdin_is_terminal() and stderr_is_terminal()):
+        if not at_a_terminal():
             raise
-    for left in range(ASKED - 1, -1, -1):
-        given = click.prompt("Passphrase, or recovery code", hide_input=True, err=True)
+    ask = partial(click.prompt, "Passphrase, or recovery code", hide_input=True, err=True)
+    for _ in range(ASKED - 1):
         try:
-            return open_with(given)
+            return open_with(ask())
         except VaultLocked as exc:
-            if not left:
-                raise
             note(str(exc))
-    raise AssertionError("unreachable")
+    return open_with(ask())
 
 
 # -- stderr --------------------------------------------------------------------------------------
@@ -295,8 +258,11 @@ def pending_note(count: int) -> None:
 
 
 @contextmanager
-def progress(label: str, total: int | None) -> Iterator[Advance]:
-    """A progress bar on stderr, if that is a terminal; yields what to call with the count done."""
+def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """A progress bar on stderr, if that is a terminal.
+
+    Yields what to call with the count done, and the count in all where that was not known before.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
@@ -314,13 +280,11 @@ def progress(label: str, total: int | None) -> Iterator[Advance]:
         yield advance
 
 
-@contextmanager
-def working(label: str) -> Iterator[None]:
+def working(label: str) -> Status:
     """A spinner on stderr, if that is a terminal, for work whose end is not known."""
     from rich.console import Console
 
-    with Console(stderr=True).status(label):
-        yield
+    return Console(stderr=True).status(label)
 
 
 # -- stdout --------------------------------------------------------------------------------------
@@ -370,47 +334,6 @@ def text_of(item: MemoryItem) -> str:
     """A memory in one line, with the speaker where an import has told who it was."""
     speaker = item.metadata.get("speaker") if item.kind == "turn" else None
     return one_line(f"{speaker}: {item.memory}" if speaker else item.memory)
-
-
-def item_line(item: MemoryItem) -> str:
-    """A memory as tab-separated id, score (of a hit), time, text, and score parts if asked for."""
-    columns = [item.id, when(item), text_of(item)]
-    if isinstance(item, Hit):
-        columns.insert(1, f"{item.score:.3f}")
-        if item.parts is not None:
-            columns.append(" ".join(f"{name}={value:.3f}" for name, value in item.parts.items()))
-    return "\t".join(columns)
-
-
-def relation_line(told: Relation) -> str:
-    """A relation as tab-separated source, relation, target, since and until when."""
-    ends = [one_line(told.source), told.relationship, one_line(told.destination)]
-    return "\t".join([*ends, *_days(told)])
-
-
-def _days(told: Relation) -> list[str]:
-    """Since and until when it holds; "" of what is not known."""
-    return [local_time(time)[:10] if time else "" for time in (told.valid_from, told.valid_to)]
-
-
-def draw_relations(told: Iterable[Relation], entity: str | None) -> None:
-    """Relations as a tree: under each source what it is to whom; of one entity, both ways."""
-    from rich.console import Console
-    from rich.text import Text
-    from rich.tree import Tree
-
-    trees: dict[str, Tree] = {}
-    for each in told:
-        ends = one_line(each.source), one_line(each.destination)
-        back = entity is not None and ends[1].casefold() == entity.strip().casefold()
-        root, leaf = ends[::-1] if back else ends
-        line = Text(f"{'← ' if back else ''}{each.relationship} ", "bold").append(leaf, "not bold")
-        line.append(f"  {' – '.join(filter(None, _days(each)))}", "dim")
-        if each.valid_to is not None:
-            line.stylize("dim strike")
-        trees.setdefault(root, Tree(Text(root, "bold"))).add(line)
-    for tree in trees.values():
-        Console().print(tree)
 
 
 def change_line(change: Change) -> str:
@@ -470,54 +393,49 @@ def read_text(file: str = "-") -> str:
 
 
 def stdin_is_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
-def stdout_is_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
+    return sys.stdin.isatty()
 
 
 def stderr_is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr.isatty()
+
+
+def at_a_terminal() -> bool:
+    """Whether a person can be asked, and answer."""
+    return stdin_is_terminal() and stderr_is_terminal()
 
 
 # -- what was typed at the prompt of `edgemem chat` ------------------------------------------------
 
 MOST_LINES = 1000
 _BREAK = "\u2028"  # Unicode's line separator: where an input of several lines was broken
-
-
-class _Typed:
-    """Whose chats' inputs are kept: each vault has a file of its own, sealed line by line."""
-
-    vault: Vault | None = None
-
-
-_typed = _Typed()
+_vault: Vault | None = None
+"""Whose chats' inputs are kept: each vault has a file of its own, sealed line by line."""
 
 
 def history_file() -> Path:
-    suffix = "" if _typed.vault is None else f".{_typed.vault.id[:8]}"
+    suffix = "" if _vault is None else f".{_vault.id[:8]}"
     return data_dir() / f"chat_history{suffix}"
 
 
 def move_typed(old: Vault | None, new: Vault | None) -> None:
     """Take what was typed in chats into a vault, or out of it; nothing stays behind."""
-    _typed.vault = old
+    global _vault
+    _vault = old
     lines, file = _typed_lines(), history_file()
     if lines:
         _write_typed([])
         file.unlink()
-    _typed.vault = new
+    _vault = new
     for line in lines:
         remember_typed(line.replace(_BREAK, "\n"))
 
 
 def _kept(line: str) -> str:
     """A line as the file has it."""
-    if _typed.vault is None:
+    if _vault is None:
         return line
-    return base64.b64encode(_typed.vault.seal(line.encode(), "chat history")).decode()
+    return base64.b64encode(_vault.seal(line.encode(), "chat history")).decode()
 
 
 def typed_before() -> list[str]:
@@ -561,12 +479,12 @@ def _typed_lines() -> list[str]:
     except OSError:
         return []
     lines = text.removesuffix("\n").split("\n") if text else []
-    if (vault := _typed.vault) is None:
+    if _vault is None:
         return lines
     opened = []
     for line in lines:
         with suppress(ValueError, StoreCorrupt):  # one that was cut off is passed over
-            opened.append(vault.unseal(base64.b64decode(line), "chat history").decode())
+            opened.append(_vault.unseal(base64.b64decode(line), "chat history").decode())
     return opened
 
 

@@ -26,6 +26,7 @@ from edgemem.cli.output import (
     open_memory,
     plural,
     print_json,
+    print_result,
     read_text,
     scope_options,
     settings_with,
@@ -425,15 +426,13 @@ def train_run(
         "command": _typed(click.get_current_context()),
     }
     adapters.write_record(out, made | how)
-    if wants_json():
-        print_json(made)
-        return
-    click.echo(
+    told = (
         f"{out}: {outcome.bytes / 1e6:.1f} MB, validation loss {outcome.first_loss:.3f} -> "
         f"{outcome.best_loss:.3f} in {outcome.steps} steps, {outcome.epochs:.2f} epochs, "
         f"{outcome.elapsed_s / 60:.1f} minutes ({outcome.tokens_per_s:.0f} tokens/s); "
         f"ended by {outcome.ended}"
     )
+    print_result(made, [told])
 
 
 def _typed(context: click.Context) -> str:
@@ -496,10 +495,8 @@ def merge(
 
     base = find(model or load_settings().model)
     size = merged(adapters, out, base, weight or 1 / len(adapters), _typed(context))
-    if wants_json():
-        print_json({"out": str(out), "adapters": len(adapters), "bytes": size})
-        return
-    click.echo(f"{out}: {plural(len(adapters), 'adapter')} in one of {size:,} bytes")
+    told = f"{out}: {plural(len(adapters), 'adapter')} in one of {size:,} bytes"
+    print_result({"out": str(out), "adapters": len(adapters), "bytes": size}, [told])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import click
 from edgemem import vault as vaults
 from edgemem.cli.output import (
     ask_passphrase,
+    at_a_terminal,
     cli,
     db_option,
     json_option,
@@ -21,8 +22,6 @@ from edgemem.cli.output import (
     note,
     open_memory,
     print_result,
-    stderr_is_terminal,
-    stdin_is_terminal,
     yes_option,
 )
 from edgemem.config import MEMORY_DB, Settings, load_settings, require
@@ -31,7 +30,12 @@ from edgemem.vault import Way
 
 __all__ = ["offer_vault"]
 
-_WAYS = ("keyring", "passphrase", "file")
+_KEPT = {
+    "keyring": "The key is in the system's keyring: who is logged in as you opens the store.",
+    "passphrase": "The passphrase is asked for, or taken from EDGEMEM_PASSPHRASE.",
+    "file": "The key is in a file of your configuration folder: who can read your files can read "
+    "the store too, a copy of the store alone cannot be read.",
+}
 
 
 @cli.group()
@@ -57,7 +61,7 @@ def _place(db: str | None) -> Path:
 @click.option(
     "--with",
     "way",
-    type=click.Choice(_WAYS),
+    type=click.Choice(list(_KEPT)),
     help="How the key is kept.  [default: the keyring where there is one, else a passphrase at a "
     "terminal, else a key file]",
 )
@@ -160,18 +164,10 @@ def _opened(file: Path) -> vaults.Vault:
     return ask_passphrase(lambda passphrase: vaults.unlock(file, passphrase=passphrase))
 
 
-_KEPT = {
-    "keyring": "The key is in the system's keyring: who is logged in as you opens the store.",
-    "passphrase": "The passphrase is asked for, or taken from EDGEMEM_PASSPHRASE.",
-    "file": "The key is in a file of your configuration folder: who can read your files can read "
-    "the store too, a copy of the store alone cannot be read.",
-}
-
-
 def _best_way() -> Way:
     if vaults.keyring_works():
         return "keyring"
-    return "passphrase" if stdin_is_terminal() and stderr_is_terminal() else "file"
+    return "passphrase" if at_a_terminal() else "file"
 
 
 def _new_passphrase() -> str:
@@ -188,7 +184,7 @@ def offer_vault(db: str | None, settings: Settings) -> str | None:
     """
     path = settings.db if db is None else db
     asks = settings.encryption == "ask" and str(path) != MEMORY_DB
-    if not (asks and stdin_is_terminal() and stderr_is_terminal()):
+    if not (asks and at_a_terminal()):
         return None
     file = _place(db)
     if file.exists() or vaults.is_vault(file) or not (find_spec("apsw") and find_spec("nacl")):
