@@ -13,15 +13,7 @@ import os
 import sys
 
 # Each joins its commands to the group.
-from edgemem.cli import (  # noqa: F401
-    admin,
-    chatting,
-    demo,
-    memories,
-    syncing,
-    tools,
-    vault,
-)
+from edgemem.cli import admin, chatting, demo, memories, syncing, tools, vault  # noqa: F401
 from edgemem.cli.output import cli
 
 __all__ = ["cli", "main"]

@@ -22,7 +22,6 @@ from edgemem.cli.output import (
     open_memory,
     pending_note,
     plural,
-    print_json,
     print_result,
     progress,
     read_text,
@@ -92,7 +91,6 @@ def _llama_build() -> str:
 
 @cli.command()
 @memory_option
-@json_option
 def reindex(memory: Memory) -> None:
     """Embed every memory anew, for instance after changing the embedder."""
     with progress("Embedding", None) as advance:
@@ -102,7 +100,6 @@ def reindex(memory: Memory) -> None:
 
 @cli.command()
 @memory_option
-@json_option
 def align(memory: Memory) -> None:
     """Map every vector to a new embedder's space, to search at once; see also `reindex`.
 
@@ -128,7 +125,6 @@ _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
     "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
 )
 @memory_option
-@json_option
 def doctor(retry: bool, erased: bool, receipt: str | None, memory: Memory) -> None:
     """Check the store and list the work that is still pending, with its last error.
 
@@ -290,17 +286,16 @@ def models_tune() -> None:
     Takes some seconds, and 150 MB in the cache folder. `edgemem config set tuned off` ends its use.
     """
     tuning = _tune()
-    if wants_json():
-        print_json({"results": [{**asdict(tuning), "path": str(tuning.path)}]})
-        return
-    click.echo("form\tthreads\tprefill tokens/s\tdecode tokens/s")
+    lines = ["form\tthreads\tprefill tokens/s\tdecode tokens/s"]
     for speed in tuning.speeds:
         prefill, decode = speed.prefill_tokens_per_s, speed.decode_tokens_per_s
-        click.echo(f"{speed.form}\t{speed.n_threads}\t{prefill:.0f}\t{decode:.0f}")
-    note(
-        f"Chosen: {tuning.form}, {plural(tuning.n_threads_batch, 'thread')} for prefill and "
-        f"{tuning.n_threads} for decoding. Stored in {tuning.path}."
-    )
+        lines.append(f"{speed.form}\t{speed.n_threads}\t{prefill:.0f}\t{decode:.0f}")
+    print_result({"results": [{**asdict(tuning), "path": str(tuning.path)}]}, lines)
+    if not wants_json():
+        note(
+            f"Chosen: {tuning.form}, {plural(tuning.n_threads_batch, 'thread')} for prefill and "
+            f"{tuning.n_threads} for decoding. Stored in {tuning.path}."
+        )
 
 
 def _tune() -> Tuning:
@@ -419,7 +414,6 @@ def cloud_status(db: str | None) -> None:
 @cloud.command("receipts")
 @click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
 @memory_option
-@json_option
 def cloud_receipts(last: int, memory: Memory) -> None:
     """List the last calls: time, service, outcome, tokens, cost, hash of what was sent."""
     from edgemem.store.receipts import receipts
@@ -457,21 +451,20 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
         asks = intent(memory.engine, memory.embedder, message).wants is not None
         hits = memory.search(message, top_k=16, **scope) if asks else ()
         outgoing = governor.prepare(message, hits, scope=Scope(**scope))
+    row = {
+        "url": outgoing.request.url,
+        "body": outgoing.request.body.decode("utf-8"),
+        "sha256": outgoing.sha256,
+        "memory_ids": outgoing.memory_ids,
+        "tokens_before": outgoing.tokens_before,
+        "tokens_after": outgoing.tokens_after,
+        "cost_at_most": outgoing.cost_at_most,
+        "redacted": dict(outgoing.redacted.values),
+        "images": outgoing.images,
+    }
+    print_result({"results": [row]}, [outgoing.request.shown()])
     if wants_json():
-        row = {
-            "url": outgoing.request.url,
-            "body": outgoing.request.body.decode("utf-8"),
-            "sha256": outgoing.sha256,
-            "memory_ids": list(outgoing.memory_ids),
-            "tokens_before": outgoing.tokens_before,
-            "tokens_after": outgoing.tokens_after,
-            "cost_at_most": outgoing.cost_at_most,
-            "redacted": dict(outgoing.redacted.values),
-            "images": list(outgoing.images),
-        }
-        print_json({"results": [row]})
         return
-    click.echo(outgoing.request.shown())
     for placeholder, value in outgoing.redacted.values.items():
         note(f"{placeholder} stands for {value}, which stays here.")
     for image in outgoing.images:
@@ -504,7 +497,6 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
 @click.option("--run-id", metavar="ID", help="Mark all of this run.")
 @memory_option
-@json_option
 def never_send(
     memories: tuple[str, ...],
     unmark: tuple[str, ...],

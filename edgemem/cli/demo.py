@@ -34,6 +34,7 @@ from edgemem.pipeline.importers import Demo, read_demo
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgemem.config import Settings
     from edgemem.results import AddResults
 
 __all__ = ["answer_questions", "is_right", "play"]
@@ -82,7 +83,7 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="edgemem-demo-") as folder:
         store = db or os.path.join(folder, "demo.db")
-        play(read_demo(conversation), store, console, experts)
+        play(read_demo(conversation), store, console, settings)
         rows, child_rss = answer_questions(conversation, store, console, experts)
     seconds = time.perf_counter() - started
     peaks = [peak for peak in (peak_rss_mb(), child_rss) if peak is not None]
@@ -102,11 +103,11 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
 # -- playing -------------------------------------------------------------------------------------
 
 
-def play(script: Demo, store: str, console: Console, experts: str | None = None) -> None:
+def play(script: Demo, store: str, console: Console, settings: Settings | None = None) -> None:
     """Put every session through `Memory.add`, pair by pair, and show what came of it."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
-    with open_memory(store, settings_with(experts=experts)) as memory:
+    with open_memory(store, settings) as memory:
         with console.status("Loading the models …"):
             memory.engine  # noqa: B018  # loads it
         for number, session in enumerate(script.sessions, 1):

@@ -137,7 +137,6 @@ def add(
 @click.option("--explain", is_flag=True, help="Show the parts that make up each score.")
 @scope_options
 @memory_option
-@json_option
 def search(
     query: tuple[str, ...],
     image: str | None,
@@ -174,7 +173,6 @@ def _item_line(item: MemoryItem) -> str:
 @click.option("--all", "include_invalid", is_flag=True, help="Also what is over.")
 @scope_options
 @memory_option
-@json_option
 def graph(
     entity: str | None,
     at: str | None,
@@ -227,7 +225,6 @@ def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
 @cli.command()
 @id_argument
 @memory_option
-@json_option
 def get(memory_id: str, memory: Memory) -> None:
     """Show one memory, and what was said that it was taken from."""
     item = memory.get(memory_id)
@@ -239,7 +236,7 @@ def get(memory_id: str, memory: Memory) -> None:
         for key, value in shown.items()
         if value not in (None, {}, [])
     ]
-    for turn in [] if wants_json() else memory.source_turns(memory_id):
+    for turn in memory.source_turns(memory_id):
         said = f"{minute(turn.timestamp)} {turn.name or turn.role}: {turn.content}"
         lines.append(f"said\t{one_line(said)}")
     print_result({"results": [shown]}, lines)
@@ -250,7 +247,6 @@ def get(memory_id: str, memory: Memory) -> None:
 @click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: all]")
 @scope_options
 @memory_option
-@json_option
 def list_memories(memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, oldest first: id, time, text."""
     items = memory.get_all(**scope, **given)
@@ -262,7 +258,6 @@ def list_memories(memory: Memory, scope: dict[str, Any], **given: Any) -> None:
 @click.argument("text")
 @click.option("--metadata", type=JSON, help="A JSON object in place of the present one.")
 @memory_option
-@json_option
 def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: Memory) -> None:
     """Replace the text of a memory; its history keeps the old one."""
     change = memory.update(memory_id, text, metadata=metadata)
@@ -301,7 +296,6 @@ def delete(
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @yes_option
 @memory_option
-@json_option
 def erase(ids: tuple[str, ...], yes: bool, memory: Memory) -> None:
     """Remove memories for good, with all that came from the same words.
 
@@ -321,7 +315,6 @@ def erase(ids: tuple[str, ...], yes: bool, memory: Memory) -> None:
 @cli.command()
 @id_argument
 @memory_option
-@json_option
 def history(memory_id: str, memory: Memory) -> None:
     """Show what became of a memory, oldest first: time, event, old and new text."""
     rows = memory.history(memory_id)
@@ -349,7 +342,6 @@ IMPORT_ID = "import_id"
 )  # fmt: skip
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
-@json_option
 def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
     """Write everything in the store to FILE as JSON Lines (default: standard output).
 

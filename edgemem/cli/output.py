@@ -159,9 +159,10 @@ def wants_json() -> bool:
 
 
 def memory_option(command: Command) -> Command:
-    """--db; the command is given the open `memory`."""
+    """--db and --json; the command is given the open `memory`."""
 
     @db_option
+    @json_option
     @wraps(command)
     def opened(*args: Any, db: str | None, **given: Any) -> None:
         with open_memory(db) as memory:

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemem.cli.output import (
-    cli,
-    json_option,
-    memory_option,
-    note,
-    plural,
-    print_result,
-)
+from edgemem.cli.output import cli, memory_option, note, plural, print_result
 from edgemem.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +31,6 @@ __all__: list[str] = []
     "--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --serve."
 )
 @memory_option
-@json_option
 def sync(
     folder: Path | None,
     code: str | None,

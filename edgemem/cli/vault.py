@@ -152,10 +152,10 @@ def _status(file: Path) -> dict[str, Any]:
     found = vaults.read(file)
     if found is None:
         return {"path": str(file), "encrypted": False}
-    ways = [way["by"] for way in found["ways"]]
     if found["state"] != "locked":  # the next open ends it
         return {"path": str(file), "encrypted": not encryption.is_plain(file), "interrupted": True}
-    return {"path": str(file), "encrypted": True, "opened_by": ", ".join(ways), "key": found["id"]}
+    ways = ", ".join(way["by"] for way in found["ways"])
+    return {"path": str(file), "encrypted": True, "opened_by": ways, "key": found["id"]}
 
 
 def _opened(file: Path) -> vaults.Vault:

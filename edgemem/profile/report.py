@@ -96,8 +96,8 @@ class Verdict:
     fits: bool
     limit_mb: float
     needs_mb: float | None
-    then_mb: float | None
-    turn_down: tuple[str, ...]
+    then_mb: float | None = None
+    turn_down: tuple[str, ...] = ()
     basis: str
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,8 +271,6 @@ def verdict(
         fits=needs is not None and needs * 1e6 <= budget.bytes,
         limit_mb=budget.bytes / 1e6,
         needs_mb=None if needs is None else round(needs, 1),
-        then_mb=None,
-        turn_down=(),
         basis=basis,
     )
     if made.fits or needs is None:
