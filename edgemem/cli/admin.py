@@ -412,7 +412,7 @@ def cloud_status(db: str | None) -> None:
 
 
 @cloud.command("receipts")
-@click.option("--last", type=click.IntRange(min=1), default=20, show_default=True, metavar="N")
+@click.option("--last", type=click.IntRange(min=1), default=20, metavar="N")
 @memory_option
 def cloud_receipts(last: int, memory: Memory) -> None:
     """List the last calls: time, service, outcome, tokens, cost, hash of what was sent."""

@@ -50,6 +50,7 @@ conversation_option = click.option(
     "--conversation",
     type=FILE,
     default=str(Path(__file__).parent.parent / "data" / "demo.json"),
+    show_default=False,
     metavar="FILE",
     help="Play another conversation, in the format of edgemem/data/demo.json.",
 )

@@ -87,7 +87,7 @@ id_argument = click.argument("memory_id", metavar="ID")
     type=FILE,
     help="A photo or screenshot; TEXT, if given, says what it is.",
 )
-@click.option("--role", default="user", show_default=True, help="Who says it.")
+@click.option("--role", default="user", help="Who says it.")
 @click.option("--name", help="The speaker's name.")
 @click.option("--timestamp", metavar="TIME", help="When it was said, ISO-8601.  [default: now]")
 @click.option("--expires-at", metavar="TIME", help="When it stops to be recalled, ISO-8601.")
@@ -338,7 +338,7 @@ IMPORT_ID = "import_id"
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 @click.option(
     "--format", "shape", type=click.Choice(["edgemem", "pgvector"]), default="edgemem",
-    show_default=True, help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
+    help="edgemem: JSON Lines; pgvector: SQL that psql loads into PostgreSQL.",
 )  # fmt: skip
 @click.option("--sealed", is_flag=True, help="Encrypt each line with the vault's key.")
 @memory_option
@@ -377,7 +377,6 @@ def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
     "shape",
     type=click.Choice(["auto", "edgemem", "locomo", "mem-gallery", "chat", "memories"]),
     default="auto",
-    show_default=True,
     help="edgemem: an export; locomo, mem-gallery: their JSON; chat: a plain chat log; "
     "memories: mem0's or Chroma's folder, or lines of JSON.",
 )
@@ -437,12 +436,9 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
         total -= 2 * file.readline().startswith(SEALED.encode())  # the ways to the key, and the end
 
     def read(passphrase: str | None) -> int:
-        with progress("Importing", total) as advance:
-            if passphrase is None:
-                return memory.import_jsonl(path, on_progress=advance)
-            with open(path, encoding="utf-8") as file:
-                lines = opened_lines(file, memory.store.vault, passphrase)
-                return memory.import_jsonl(lines, on_progress=advance)
+        with open(path, encoding="utf-8-sig") as file, progress("Importing", total) as advance:
+            lines = opened_lines(file, memory.store.vault, passphrase)
+            return memory.import_jsonl(lines, on_progress=advance)
 
     try:
         new = ask_passphrase(read)

@@ -114,9 +114,10 @@ def _one_line_errors() -> Iterator[None]:
         raise click.ClickException(f"Cannot use {exc.filename}: {why}.") from exc
 
 
-@click.group(
-    cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+_SHOWN = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True}
+
+
+@click.group(cls=Group, context_settings=_SHOWN)
 def cli() -> None:
     """Private, long-term memory for small models on your own device.
 

@@ -26,10 +26,8 @@ __all__: list[str] = []
 )
 @click.option("--serve", is_flag=True, help="Let other devices sync with this one directly.")
 @click.option("--with", "address", metavar="HOST[:PORT]", help="Sync with a device that serves.")
-@click.option("--host", default="0.0.0.0", show_default=True, help="With --serve: the address.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8766, show_default=True, help="With --serve."
-)
+@click.option("--host", default="0.0.0.0", help="With --serve: the address.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8766, help="With --serve.")
 @memory_option
 def sync(
     folder: Path | None,

@@ -49,7 +49,9 @@ __all__ = ["print_struck"]
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
 @click.option("--rate", type=float, metavar="SHARE", help="Keep at most this share of the tokens.")
 @click.option("--target-token", type=int, metavar="N", help="Keep at most so many tokens.")
-@click.option("--question", metavar="TEXT", default="", help="What the text is to answer.")
+@click.option(
+    "--question", metavar="TEXT", default="", show_default=False, help="What the text is to answer."
+)
 @click.option("--keep", metavar="TEXT", multiple=True, help="Words that survive. Repeatable.")
 @click.option(
     "--tokenizer",
@@ -144,7 +146,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
     metavar="SIZE-WHAT",
     help="Does it fit 1GB-ram, 8GB-vram, …? If not, what to turn down. Repeatable.",
 )
-@click.option("--rounds", type=int, default=5, show_default=True, help="Of each stage.")
+@click.option("--rounds", type=int, default=5, help="Of each stage.")
 @model_option
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
 @click.option(
@@ -239,10 +241,8 @@ def _print_profile(found: Profile) -> None:
 
 
 @cli.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: a free one."
-)
+@click.option("--host", default="127.0.0.1", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, help="0: a free one.")
 @click.option("--tls-cert", type=FILE, help="A certificate (PEM), for calls from other machines.")
 @click.option("--tls-key", type=FILE, help="Its key (PEM).")
 @click.option("--insecure", is_flag=True, help="Let other machines call without TLS.")
@@ -251,7 +251,7 @@ def _print_profile(found: Profile) -> None:
 )
 @click.option("--allow-reset", is_flag=True, help="Let POST /reset erase everything.")
 @click.option(
-    "--queue", type=click.IntRange(min=1), default=16, show_default=True, metavar="N",
+    "--queue", type=click.IntRange(min=1), default=16, metavar="N",
     help="Requests that may wait for the model; more get 429.",
 )  # fmt: skip
 @click.option("--show-token", is_flag=True, help="Print the token that every call needs, and end.")
@@ -358,34 +358,23 @@ def train() -> None:
     "generation, else qv]",
 )
 @click.option("--minutes", type=float, help="End after this time, and plan the schedule so.")
-@click.option("--epochs", type=int, default=50, show_default=True, help="Most passes.")
-@click.option("--lr", type=float, default=1e-3, show_default=True, help="Highest learning rate.")
-@click.option("--batch", type=int, default=8, show_default=True, help="Examples of a step.")
-@click.option("--rank", type=int, default=8, show_default=True, help="Rank; alpha is twice it.")
+@click.option("--epochs", type=int, default=50, help="Most passes.")
+@click.option("--lr", type=float, default=1e-3, help="Highest learning rate.")
+@click.option("--batch", type=int, default=8, help="Examples of a step.")
+@click.option("--rank", type=int, default=8, help="Rank; alpha is twice it.")
+@click.option("--dropout", type=float, default=0.1, help="Of an adapter's input.")
+@click.option("--every", type=int, default=25, help="Steps between validations.")
 @click.option(
-    "--dropout", type=float, default=0.1, show_default=True, help="Of an adapter's input."
-)
-@click.option("--every", type=int, default=25, show_default=True, help="Steps between validations.")
-@click.option(
-    "--patience",
-    type=int,
-    default=8,
-    show_default=True,
-    help="End after so many validations without a better loss.",
+    "--patience", type=int, default=8, help="End after so many validations without a better loss."
 )
 @click.option(
-    "--valid-examples", type=click.IntRange(1), default=64, show_default=True,
+    "--valid-examples", type=click.IntRange(1), default=64,
     help="Most examples that a validation reads, drawn at random.",
 )  # fmt: skip
 @click.option("--mmproj", type=PATH, help="The base model's projector, for questions about images.")
 @click.option("--init", type=PATH, help="Begin from this adapter; it may have fewer layers.")
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--precision",
-    type=click.Choice(["auto", "bfloat16", "float32"]),
-    default="auto",
-    show_default=True,
-)
+@click.option("--seed", type=int, default=0)
+@click.option("--precision", type=click.Choice(["auto", "bfloat16", "float32"]), default="auto")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint beside --out.")
 @click.option(
