@@ -247,9 +247,8 @@ def models_verify(names: tuple[str, ...]) -> None:
     from edgemem.runtime.models import installed, manifest, verify
 
     if not names:
-        known = manifest()
-        there = [row.name for row in installed() if row.source != "missing"]
-        names = tuple(name for name in there if name in known)
+        there, known = installed(), manifest()
+        names = tuple(r.name for r in there if r.source != "missing" and r.name in known)
     rows = []
     with progress("Checking", len(names)) as advance:
         for done, name in enumerate(names, 1):

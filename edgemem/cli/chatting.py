@@ -274,9 +274,9 @@ class _Session:
 
     def memories(self, words: str) -> None:
         if words:
-            self.show(list(self.memory.search(words, **self.scope)))
+            self.show(self.memory.search(words, **self.scope))
             return
-        items = list(self.memory.get_all(**self.scope))
+        items = self.memory.get_all(**self.scope)
         facts = [item for item in items if item.kind != "turn"]
         self.show(facts, "No facts of" if items else "No memories of")
         if turns := len(items) - len(facts):
@@ -306,7 +306,7 @@ class _Session:
         elif found := self.memory.get(what):
             chosen = [found]
         else:
-            self.show(list(self.memory.search(what, top_k=CANDIDATES, **self.scope)))
+            self.show(self.memory.search(what, top_k=CANDIDATES, **self.scope))
             if not self.listed:
                 return
             chosen = self.pick(self.ask("Which of these (numbers; Enter for none)? "))

@@ -90,15 +90,6 @@ class _Run:
         if size is not None:
             self.parts.append(Part(name=name, mb=size / 1e6, basis=basis))
 
-    def timed(self, name: str, call: Callable[[], object], times: int) -> None:
-        call()  # once off the clock
-        spent = []
-        for _ in range(times):
-            began = time.perf_counter()
-            call()
-            spent.append(_ms(began))
-        self.stage(name, spent)
-
     def stage(self, name: str, times_ms: Iterable[float] = (), **more: Any) -> None:
         self.stages.append(Timing(name=name, times_ms=tuple(times_ms), **more))
 
@@ -134,7 +125,7 @@ def work(
             "profile": {
                 "parts": [asdict(part) for part in run.parts],
                 "stages": [asdict(timing) for timing in run.stages],
-                **{f"{name}_mb": _mb(size) for name, size in held.items()},
+                **{f"{name}_mb": size and size / 1e6 for name, size in held.items()},
                 "peak_rss_mb": this_machine.peak_rss_mb(),
                 "gpus": gpus(),
                 "joules": joules_between(joules, after) if joules and after else None,
@@ -163,7 +154,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
     memory.add(_TOLD, user_id=run.user, infer=False)
     questions = [f"Where did I talk about {thing}?" for thing in _THINGS]
     next_one = cycle(questions)
-    run.timed("embed", lambda: embedder.embed_query(next(next_one)), QUICK * run.rounds)
+    run.stage("embed", _timed(lambda: embedder.embed_query(next(next_one)), QUICK * run.rounds))
     memory.search(questions[0], user_id=run.user)  # once off the clock: it fits the metric
     found = [memory.search(q, user_id=run.user) for q in questions * 2 * run.rounds]
     times = (round(hits.search_ms, 4) for hits in found)
@@ -177,7 +168,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
         similarities(table, vector, metric, best.rowids[:, None])
         best.best(30)
 
-    run.timed("re-rank", rerank, QUICK * run.rounds)
+    run.stage("re-rank", _timed(rerank, QUICK * run.rounds))
 
 
 def _engine(run: _Run, memory: Memory) -> set[int]:
@@ -234,26 +225,27 @@ def _stages(run: _Run, memory: Memory) -> None:
         ]
         run.stage("switch", switched)
     message = Message("user", "I moved to Oslo last month and I work at the harbour.", now)
-    run.timed("extract", lambda: extraction.extract(engine, [message]), run.rounds)
+    run.stage("extract", _timed(lambda: extraction.extract(engine, [message]), run.rounds))
     # Of one person, and no repetition: an expert is asked.
     encoder = memory.encoder
     near = [update.Candidate("1", "Ana plays chess with her brother on Sundays", 0.7)]
     fact = "Ana plays chess in a club on Tuesdays"
-    run.timed("update", lambda: update.decide(engine, [fact], [near], encoder), run.rounds)
-    chat, times, generations = Chat(memory, user_id=run.user), [], []
+    times = _timed(lambda: update.decide(engine, [fact], [near], encoder), run.rounds)
+    run.stage("update", times)
+    chat, spent, generations = Chat(memory, user_id=run.user), list[float](), []
     for i in range(run.rounds + 1):
         began = time.perf_counter()
         reply = chat.send(run.question, remember=False)
         text = "".join(reply)
         if i and reply.generation is not None and text:
-            times.append(_ms(began))
+            spent.append(_ms(began))
             generations.append((reply.generation, reply.timings["recall_ms"]))
     if not generations:
         run.stage("generate", note="skipped: the model gave no answer")
         return
     run.stage(
         "generate",
-        times,
+        spent,
         tokens_per_s=median(g.tokens_per_s for g, _ in generations),
         ttft_ms=median(recall + g.ttft_s * 1e3 for g, recall in generations),
         note="an answer with memory: recall, then the model",
@@ -263,11 +255,13 @@ def _stages(run: _Run, memory: Memory) -> None:
 def _compress(run: _Run, memory: Memory) -> None:
     """Compress a text to half by what the model's gradients say of its words."""
     engine, text = memory.engine, " ".join(" ".join(_TOLD).split()[:COMPRESSED_WORDS])
-    run.timed("compress", lambda: compress_prompt(text, rate=0.5, engine=engine), run.rounds)
+    times = _timed(lambda: compress_prompt(text, rate=0.5, engine=engine), run.rounds)
     tokens = len(engine.tokenize(text))
-    speed = tokens / (run.stages[-1].p50_ms or 1) * 1e3
-    run.stages[-1] = replace(
-        run.stages[-1], tokens_per_s=speed, note=f"{tokens} tokens to half, by gradients"
+    run.stage(
+        "compress",
+        times,
+        tokens_per_s=tokens / median(times) * 1e3,
+        note=f"{tokens} tokens to half, by gradients",
     )
 
 
@@ -293,8 +287,15 @@ def _prompt(engine: Engine, tokens: int) -> str:
     return " ".join(words)
 
 
-def _mb(size: int | None) -> float | None:
-    return None if size is None else size / 1e6
+def _timed(call: Callable[[], object], times: int) -> list[float]:
+    """The milliseconds of each call."""
+    call()  # once off the clock
+    spent = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        spent.append(_ms(began))
+    return spent
 
 
 def _ms(began: float) -> float:
