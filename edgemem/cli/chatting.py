@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -117,11 +117,8 @@ def chat(
         session = _Session(memory, Chat(memory, cloud=governor, **scope), scope, wants_json())
         if stdin_is_terminal():
             note("/help lists the commands. Ctrl-D leaves.")
-        try:
+        with governor or nullcontext():
             session.run()
-        finally:
-            if governor is not None:
-                governor.close()
     if session.failed and not stdin_is_terminal():
         raise click.exceptions.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,13 +79,10 @@ def _with(memory: Memory, address: str, code: str | None) -> None:
     from edgemem.sync.network import Remote
     from edgemem.sync.pairing import secret_of
 
-    remote = Remote(address, secret_of(code or pairing_code(memory)))
-    try:
+    with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
         remote.exchange_there()  # it leaves what it has
         done = exchange(memory, remote, code=code)
         remote.exchange_there()  # and takes in what we left
-    finally:
-        remote.close()
     _say(done)
 
 
@@ -99,12 +97,8 @@ def _serve(memory: Memory, code: str, host: str, port: int) -> None:
     server = Server(folder, secret_of(code), lambda: exchange(memory, folder), host, port)
     note(f"On your other device: edgemem sync --with THIS_MACHINE:{server.port} --code {code}")
     note("Ctrl-C ends it.")
-    try:
+    with closing(server), suppress(KeyboardInterrupt):
         server.run()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        server.close()
 
 
 def _say(done: Synced) -> None:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["print_struck"]
 
+NEW = click.Path(dir_okay=False, path_type=Path)
+
 
 @cli.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), default="-")
@@ -149,16 +151,14 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
 @click.option("--rounds", type=int, default=5, help="Of each stage.")
 @model_option
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False), metavar="FILE", help="Write a page with plots."
-)
+@click.option("--html", type=NEW, metavar="FILE", help="Write a page with plots.")
 @json_option
 def profile(
     budgets: tuple[str, ...],
     rounds: int,
     model: str | None,
     memory_limit: str | None,
-    html: str | None,
+    html: Path | None,
 ) -> None:
     """Does it fit, and how fast is it, on this device?
 
@@ -172,7 +172,7 @@ def profile(
     with working("Profiling …"):
         found = run(settings=settings, budgets=budgets, rounds=rounds)
     if html is not None:
-        _write_page(Path(html), found)
+        _write_page(html, found)
     if wants_json():
         print_json(found.to_dict())
     else:
@@ -329,7 +329,6 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
 # -- train ---------------------------------------------------------------------------------------
 
 PATH = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW = click.Path(dir_okay=False, path_type=Path)
 base_option = click.option(
     "--model", help="The base model: a name of the manifest, or the path of a GGUF."
 )
