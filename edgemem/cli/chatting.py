@@ -91,19 +91,13 @@ MEANINGS = {
 @scope_options
 @db_option
 @json_option
-def chat(
-    model: str | None,
-    mmproj: str | None,
-    experts: str | None,
-    scope: dict[str, Any],
-    db: str | None,
-) -> None:
+def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
     """Talk with the model; it remembers, and recalls on another day. /help lists the commands.
 
     Piped in, each line is one message. With --json each answer, and each memory of a list, is
     one line of JSON.
     """
-    settings = settings_with(model=model, mmproj=mmproj, experts=experts)
+    settings = settings_with(**given)
     licence_note(settings)
     passphrase = offer_vault(db, settings)
     tune_first(settings)

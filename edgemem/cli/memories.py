@@ -173,18 +173,12 @@ def _item_line(item: MemoryItem) -> str:
 @click.option("--all", "include_invalid", is_flag=True, help="Also what is over.")
 @scope_options
 @memory_option
-def graph(
-    entity: str | None,
-    at: str | None,
-    include_invalid: bool,
-    memory: Memory,
-    scope: dict[str, Any],
-) -> None:
+def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """Show who is what to whom; with ENTITY, what is told of somebody or something.
 
     Prints source, relation, target, and since and until when. The user is "User".
     """
-    told = memory.relations(entity, **scope, at=at, include_invalid=include_invalid)
+    told = memory.relations(entity, **scope, **given)
     if told and not wants_json() and sys.stdout.isatty():
         _draw_relations(told, entity)
         return

@@ -153,13 +153,7 @@ def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
 @click.option("--memory-limit", metavar="SIZE", help="As the setting `memory_limit`.")
 @click.option("--html", type=NEW, metavar="FILE", help="Write a page with plots.")
 @json_option
-def profile(
-    budgets: tuple[str, ...],
-    rounds: int,
-    model: str | None,
-    memory_limit: str | None,
-    html: Path | None,
-) -> None:
+def profile(budgets: tuple[str, ...], rounds: int, html: Path | None, **given: str | None) -> None:
     """Does it fit, and how fast is it, on this device?
 
     Takes a minute or two. Each stage's time, each part's memory, a cold start, and growth with
@@ -168,7 +162,7 @@ def profile(
     """
     from edgemem.profile import profile as run
 
-    settings = settings_with(model=model, memory_limit=memory_limit)
+    settings = settings_with(**given)
     with working("Profiling …"):
         found = run(settings=settings, budgets=budgets, rounds=rounds)
     if html is not None:
