@@ -2,7 +2,9 @@
 
 import os
 import time
+from datetime import datetime
 from types import SimpleNamespace
+from zoneinfo import ZoneInfo
 
 import pytest
 from clikit import invoke
@@ -87,8 +89,12 @@ def test_a_photo_taken_on_the_day_of_its_message_has_no_day_of_its_own(zone):
 def test_the_command_line_prints_the_time_of_here(zone, tmp_path):
     file = str(tmp_path / "a.db")
     with Memory(file) as memory:
-        memory.add("I moved.", user_id="default", infer=False, timestamp=LATE)
+        (moved,) = memory.add("I moved.", user_id="default", infer=False, timestamp=LATE)
+        (row,) = memory.history(moved.id)
     assert day(zone, "2026-11-25 19:30", "2026-11-26 16:30") in invoke("list", "--db", file).output
+    stored = datetime.fromisoformat(row["created_at"]).astimezone(ZoneInfo(zone))
+    told = invoke("history", moved.id, "--db", file).output
+    assert told.startswith(f"{stored:%Y-%m-%d %H:%M}\tADD\t")
 
 
 @pytest.mark.parametrize("edge", ["0001-01-01T00:00:00.000+00:00", "9999-12-31T23:59:59.000+00:00"])

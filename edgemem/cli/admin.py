@@ -17,6 +17,7 @@ from edgemem.cli.output import (
     db_option,
     json_option,
     memory_option,
+    minute,
     note,
     one_line,
     open_memory,
@@ -429,8 +430,8 @@ def _receipt_line(receipt: Receipt) -> str:
     service = f"{receipt.endpoint} {receipt.model}"
     memories = plural(len(receipt.memory_ids), "memory")
     sha256 = (receipt.sent_sha256 or "hash erased")[:16]
-    columns = [receipt.created_at[:19], service, receipt.outcome, tokens, cost, memories, sha256]
-    return "\t".join(columns)
+    time = minute(receipt.created_at)
+    return "\t".join([time, service, receipt.outcome, tokens, cost, memories, sha256])
 
 
 @cloud.command("dry-run")

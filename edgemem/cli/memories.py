@@ -316,7 +316,8 @@ def history(memory_id: str, memory: Memory) -> None:
         raise no_memory(memory_id)
     lines = []
     for row in rows:
-        time = (row["updated_at"] or row["created_at"] or "")[:19].replace("T", " ")
+        changed_at = row["updated_at"] or row["created_at"]  # an import may have neither
+        time = minute(changed_at) if changed_at else ""
         old, new = row["old_memory"] or "", row["new_memory"] or ""
         lines.append("\t".join([time, row["event"], one_line(old), one_line(new)]))
     print_result({"results": rows}, lines)
