@@ -163,11 +163,12 @@ def test_kv_and_weights_are_told_from_the_header(tmp_path):
     assert llama.engine_bytes(file, Choice(n_ctx=300))["prefixes"] == 0
 
 
-def test_a_file_without_the_needed_numbers_is_refused(tmp_path):
+@pytest.mark.parametrize("number", ["block_count", "feed_forward_length"])
+def test_a_file_without_the_needed_numbers_is_refused(tmp_path, number):
     settings, tensors = tiny("llama")
-    del settings["llama.block_count"]
+    del settings[f"llama.{number}"]
     file = write_gguf(tmp_path / "m.gguf", settings, tensors)
-    with pytest.raises(ModelError, match=r"block_count.*load it without a memory limit"):
+    with pytest.raises(ModelError, match=rf"{number}.*load it without a memory limit"):
         llama.engine_bytes(file, Choice(n_ctx=512))
 
 

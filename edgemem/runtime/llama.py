@@ -263,9 +263,22 @@ def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
 
     compute: what a prompt as long as the window touches of llama.cpp's buffer: twice the attention
     scores of a batch, and its feed-forward states. prefixes: at most. Models whose layers keep no
-    KV, or a window of it only, take less. Raises ModelError on a file that is no GGUF.
+    KV, or a window of it only, take less. Raises ModelError on a file that does not tell.
     """
-    header = _header(file)
+    try:
+        parts = _context_bytes(read_header(read_only(file)), choice)
+    except ValueError as exc:
+        raise ModelError(
+            f"what {file} will take in memory cannot be told from its header ({exc}); check it "
+            "with `edgemem models verify`, or load it without a memory limit"
+        ) from exc
+    return {"weights": file.stat().st_size, **parts}
+
+
+def _context_bytes(header: Header, choice: Choice) -> dict[str, int]:
+    """The parts beside the weights. Raises ValueError on what a header does not tell."""
+    if "token_embd.weight" not in header.tensors:
+        raise ValueError("it has no token_embd.weight")
     layers = _number(header, "block_count")
     heads = _number(header, "attention.head_count")
     width = _number(header, "embedding_length")
@@ -281,27 +294,11 @@ def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
     tokens = header.tensors["token_embd.weight"].shape[-1]
     merges = tokens if "tokenizer.ggml.merges" in header.values else 0
     return {
-        "weights": file.stat().st_size,
         "tokenizer": tokens * _TOKEN_BYTES + merges * _MERGE_BYTES,
         "kv": kv,
         "compute": batch * _F32 * (2 * heads * n_ctx + states) + tokens * _F32,
         "prefixes": min(choice.prefix_bytes, STAGES * kv),
     }
-
-
-def _header(file: Path) -> Header:
-    try:
-        header = read_header(read_only(file))
-        if "token_embd.weight" not in header.tensors:
-            raise ValueError("it has no token_embd.weight")
-        for name in ("block_count", "embedding_length", "attention.head_count"):
-            _number(header, name)
-        return header
-    except (ValueError, KeyError, TypeError) as exc:
-        raise ModelError(
-            f"what {file} will take in memory cannot be told from its header ({exc}); check it "
-            "with `edgemem models verify`, or load it without a memory limit"
-        ) from exc
 
 
 def _number(header: Header, name: str, default: int | None = None) -> int:
