@@ -17,6 +17,7 @@ be added to a weight: the sum is rounded to int8 again, with a step for each col
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +58,12 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a message. start, end: its value's bytes; number: its value if it is a number;
-    whole: all of it, tag and length too."""
+    """A field of a message. start: of its value's bytes in the file; number: its value if it is a
+    number; whole: all of it, tag and length too."""
 
     tag: int
     start: int
-    end: int
+    value: memoryview
     number: int
     whole: memoryview
 
@@ -88,6 +89,16 @@ class _Tensor:
     whole: bytes
 
 
+class _Graph(NamedTuple):
+    """nodes: in order. made: each by its first output. tensors: the initializers by name. rest: all
+    other parts, as they are."""
+
+    nodes: list[_Node]
+    made: dict[bytes, _Node]
+    tensors: dict[bytes, _Tensor]
+    rest: list[bytes]
+
+
 class _Product(NamedTuple):
     """A weight (n, m) by BERT's name of it: int8 times a scale. integer: of MatMulInteger."""
 
@@ -106,16 +117,18 @@ def rewritten(file: Path, added: Mapping[str, Factors] | None = None) -> bytes |
     is not in it, OSError if it cannot be read.
     """
     data = memoryview(file.read_bytes())
-    nodes, tensors, rest = _graph(data)
+    graph = _graph(data)
     if added:
-        _add(nodes, tensors, added)
-    changed = _changed(nodes, tensors)
-    if changed is None and not added:
+        _add(graph, added)
+    new = _replaced(graph)
+    if not new and not added:
         return None
-    parts = [*(changed or [node.whole for node in nodes]), *rest]
-    parts += [t.whole or _outside(t, file.name) for t in tensors.values()]
-    model = _fields(data, 0, len(data))
-    others = [bytes(f.whole) for f in model if f.tag != _MODEL_GRAPH]
+    parts = [
+        new.get(node.outputs[0], node.whole) if node.outputs else node.whole for node in graph.nodes
+    ]
+    parts += graph.rest
+    parts += [t.whole or _outside(t, file.name) for t in graph.tensors.values()]
+    others = [bytes(field.whole) for field in _fields(data) if field.tag != _MODEL_GRAPH]
     return b"".join([*others, _start(_MODEL_GRAPH, sum(map(len, parts))), *parts])
 
 
@@ -125,33 +138,28 @@ def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
     A matrix that has none is called like the bias that is added to its product. Raises as
     `rewritten`.
     """
-    data = memoryview(np.memmap(file, np.uint8, "r").data)
-    nodes, tensors, _ = _graph(data)
-    made = {node.outputs[0]: node for node in nodes if node.outputs}
+    graph = _graph(memoryview(np.memmap(file, np.uint8, "r").data))
     found: dict[str, Matrix | NDArray[np.float32]] = {}
-    for tensor in tensors.values():
+    for tensor in graph.tensors.values():
         if tensor.dtype == _FLOAT and tensor.raw:
             found[_short(tensor.name)] = np.array(_values(tensor, np.float32))
-    for node in nodes:
-        of = _int8_weight(node.inputs[0], made, tensors) if node.op == b"Gather" else None
-        if of is not None:
+    for node in graph.nodes:
+        if node.op == b"Gather" and (of := _int8_weight(node.inputs[0], graph)) is not None:
             found[_short(node.inputs[0])] = _matrix(*of)
-    for node in nodes:
-        if node.op == b"DequantizeLinear" and (rows := _rows(node, made, tensors)) is not None:
-            found[_short(made[node.inputs[0]].inputs[0]).removesuffix("_quantized")] = rows
-    for product in _products(nodes, tensors):
+        elif node.op == b"DequantizeLinear" and (rows := _rows(node, graph)) is not None:
+            name = graph.made[node.inputs[0]].inputs[0]
+            found[_short(name).removesuffix("_quantized")] = rows
+    for product in _products(graph):
         found[product.name] = _matrix(product.int8, product.scale)
     return found
 
 
-def _rows(
-    node: _Node, made: Mapping[bytes, _Node], tensors: Mapping[bytes, _Tensor]
-) -> NDArray[np.float32] | None:
+def _rows(node: _Node, graph: _Graph) -> NDArray[np.float32] | None:
     """The whole table of a lookup in uint8, (q - zero) * scale."""
-    lookup = made.get(node.inputs[0])
+    lookup = graph.made.get(node.inputs[0])
     if lookup is None or lookup.op != b"Gather":
         return None
-    q, scale, zero = (tensors[name] for name in (lookup.inputs[0], *node.inputs[1:]))
+    q, scale, zero = (graph.tensors[name] for name in (lookup.inputs[0], *node.inputs[1:]))
     number, _ = _varint(zero.raw, 0)
     rows: NDArray[np.float32] = _values(q, np.uint8) - np.float32(number)
     return rows * _values(scale, np.float32)
@@ -169,41 +177,52 @@ def _values(tensor: _Tensor, dtype: type[_Number]) -> NDArray[_Number]:
     return np.frombuffer(tensor.raw, dtype).reshape(tensor.shape)
 
 
-def _products(nodes: list[_Node], tensors: Mapping[bytes, _Tensor]) -> Iterator[_Product]:
+def _products(graph: _Graph) -> Iterator[_Product]:
     """The weights that a bias is added to the product of; they are called like it."""
-    made = {node.outputs[0]: node for node in nodes if node.outputs}
-    for node in nodes:
+    for node in graph.nodes:
         for sum_of, bias in (node.inputs, node.inputs[::-1]) if node.op == b"Add" else ():
-            of = made.get(sum_of)
-            if of is None or bias not in tensors:
+            of = graph.made.get(sum_of)
+            if of is None or bias not in graph.tensors:
                 continue
             found, integer = None, of.op == b"Mul"
             if of.op == b"MatMul":
-                found = _int8_weight(of.inputs[1], made, tensors)
+                found = _int8_weight(of.inputs[1], graph)
             elif integer:
-                found = _integer_weight(of, made, tensors)
+                found = _integer_weight(of, graph)
             if found is not None:
                 yield _Product(_short(bias.replace(b".bias", b".weight")), *found, integer)
 
 
-def _integer_weight(
-    node: _Node, made: Mapping[bytes, _Node], tensors: Mapping[bytes, _Tensor]
-) -> tuple[_Tensor, _Tensor] | None:
+def _int8_weight(name: bytes, graph: _Graph) -> tuple[_Tensor, _Tensor] | None:
+    """The int8 tensor (n, d) and the scale of a weight, if it is Cast(int8) * scale."""
+    mul = graph.made.get(name)
+    cast = graph.made.get(mul.inputs[0]) if mul is not None and mul.op == b"Mul" else None
+    if mul is None or cast is None or cast.op != b"Cast":
+        return None
+    return _scaled(graph, cast.inputs[0], mul.inputs[1])
+
+
+def _integer_weight(node: _Node, graph: _Graph) -> tuple[_Tensor, _Tensor] | None:
     """The int8 tensor and the scale of MatMulInteger(x, int8) * (scale of x * scale)."""
-    before = {made[name].op: made[name] for name in node.inputs if name in made}
+    before = {graph.made[name].op: graph.made[name] for name in node.inputs if name in graph.made}
     cast, scales = before.get(b"Cast"), before.get(b"Mul")
-    product = made.get(cast.inputs[0]) if cast is not None else None
+    product = graph.made.get(cast.inputs[0]) if cast is not None else None
     if scales is None or product is None or product.op != b"MatMulInteger":
         return None
-    q, scale = tensors.get(product.inputs[1]), tensors.get(scales.inputs[1])
-    if q is None or scale is None or (q.dtype, scale.dtype) != (_INT8, _FLOAT):
+    return _scaled(graph, product.inputs[1], scales.inputs[1])
+
+
+def _scaled(graph: _Graph, int8: bytes, scale: bytes) -> tuple[_Tensor, _Tensor] | None:
+    """Two initializers, if they are a matrix of int8 and its scale."""
+    q, s = graph.tensors.get(int8), graph.tensors.get(scale)
+    if q is None or s is None or (q.dtype, s.dtype, len(q.shape)) != (_INT8, _FLOAT, 2):
         return None
-    return (q, scale) if q.raw and scale.raw else None
+    return (q, s) if q.raw and s.raw else None
 
 
-def _add(nodes: list[_Node], tensors: dict[bytes, _Tensor], added: Mapping[str, Factors]) -> None:
+def _add(graph: _Graph, added: Mapping[str, Factors]) -> None:
     """Put the sums in the place of weights. Raises ValueError if one is not in the file."""
-    of = {product.name: product for product in _products(nodes, tensors)}
+    of = {product.name: product for product in _products(graph)}
     for name, (a, b) in added.items():
         shape = [len(a), b.shape[1]]
         if name not in of or of[name].int8.shape != shape:
@@ -216,59 +235,24 @@ def _add(nodes: list[_Node], tensors: dict[bytes, _Tensor], added: Mapping[str, 
         steps = np.maximum(largest / (_MOST_INTEGER if integer else _MOST), np.float32(1e-12))
         weight /= steps
         np.rint(weight, out=weight)
-        tensors[q.name] = _initializer(q.name, weight.astype(np.int8), _INT8)
         steps = steps if integer else steps[None]
-        tensors[scale.name] = _initializer(scale.name, steps.astype(np.float32), _FLOAT)
+        graph.tensors[q.name] = _initializer(q.name, weight.astype(np.int8), _INT8)
+        graph.tensors[scale.name] = _initializer(scale.name, steps.astype(np.float32), _FLOAT)
 
 
-def _graph(data: memoryview) -> tuple[list[_Node], dict[bytes, _Tensor], list[bytes]]:
-    """The nodes of a file's graph, its initializers by name, and the rest of its parts."""
-    nodes: list[_Node] = []
-    tensors: dict[bytes, _Tensor] = {}
-    rest: list[bytes] = []
-    graph = next((f for f in _fields(data, 0, len(data)) if f.tag == _MODEL_GRAPH), None)
-    for part in _fields(data, graph.start, graph.end) if graph is not None else ():
-        if part.tag == _GRAPH_NODE:
-            nodes.append(_node(data, part))
-        elif part.tag == _GRAPH_INITIALIZER:
-            tensor = _tensor(data, part)
-            tensors[tensor.name] = tensor
-        else:
-            rest.append(bytes(part.whole))
-    return nodes, tensors, rest
+def _replaced(graph: _Graph) -> dict[bytes, bytes]:
+    """What nodes become, by their first output, so that lookups and matrices have their new form.
 
-
-def _int8_weight(
-    name: bytes, made: Mapping[bytes, _Node], tensors: Mapping[bytes, _Tensor]
-) -> tuple[_Tensor, _Tensor] | None:
-    """The int8 tensor (n, d) and the scale of a weight, if it is Cast(int8) * scale."""
-    mul = made.get(name)
-    cast = made.get(mul.inputs[0]) if mul is not None and mul.op == b"Mul" else None
-    if mul is None or cast is None or cast.op != b"Cast":
-        return None
-    q, scale = tensors.get(cast.inputs[0]), tensors.get(mul.inputs[1])
-    if q is None or scale is None or (q.dtype, scale.dtype) != (_INT8, _FLOAT):
-        return None
-    return (q, scale) if q.raw and scale.raw and len(q.shape) == 2 else None
-
-
-def _changed(nodes: list[_Node], tensors: dict[bytes, _Tensor]) -> list[bytes] | None:
-    """The graph's nodes with lookups and matrices in their new form, None if there are none.
-
-    Adds to `tensors` the scales of matrices, as DequantizeLinear wants them.
+    Adds to the initializers the scales of matrices, as DequantizeLinear wants them.
     """
-    made = {node.outputs[0]: node for node in nodes if node.outputs}
-    readers: dict[bytes, int] = {}
-    for node in nodes:
-        for name in node.inputs:
-            readers[name] = readers.get(name, 0) + 1
-
-    new: dict[bytes, bytes] = {}  # what a node's first output is made by now
-    for node in nodes:
+    made, tensors = graph.made, graph.tensors
+    readers = Counter(name for node in graph.nodes for name in node.inputs)
+    new: dict[bytes, bytes] = {}
+    for node in graph.nodes:
         if node.op not in (b"Gather", b"MatMul") or len(node.inputs) < 2:
             continue
         weight = node.inputs[node.op == b"MatMul"]
-        found = _int8_weight(weight, made, tensors)
+        found = _int8_weight(weight, graph)
         if found is None or not readers[weight] == readers[made[weight].inputs[0]] == 1:
             continue
         q, scale = found
@@ -288,9 +272,7 @@ def _changed(nodes: list[_Node], tensors: dict[bytes, _Tensor]) -> list[bytes] |
             tensors[flat] = _initializer(flat, _values(scale, np.float32).ravel(), _FLOAT)
             new[made[weight].inputs[0]] = b""
             new[weight] = _encoded(b"DequantizeLinear", [q.name, flat], weight, axis=1)
-    if not new:
-        return None
-    return [new.get(node.outputs[0], node.whole) if node.outputs else node.whole for node in nodes]
+    return new
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -308,8 +290,11 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
             return number, at
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
-    """The fields of a message. Raises ValueError if they do not end where it does."""
+def _fields(data: memoryview, message: _Field | None = None) -> Iterator[_Field]:
+    """The fields of a message, or of the whole file. Raises ValueError if they do not end where it
+    does."""
+    start = 0 if message is None else message.start
+    end = len(data) if message is None else start + len(message.value)
     while start < end:
         key, at = _varint(data, start)
         number, wire = 0, key & 7
@@ -325,38 +310,47 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
             raise ValueError(f"wire type {wire} at byte {start} is none of protobuf's")
         if at > end:
             raise ValueError(f"a field at byte {start} ends at {at}, after its message at {end}")
-        yield _Field(key >> 3, first, at, number, data[start:at])
+        yield _Field(key >> 3, first, data[first:at], number, data[start:at])
         start = at
 
 
+def _graph(data: memoryview) -> _Graph:
+    graph = _Graph([], {}, {}, [])
+    found = next((field for field in _fields(data) if field.tag == _MODEL_GRAPH), None)
+    for part in _fields(data, found) if found is not None else ():
+        if part.tag == _GRAPH_NODE:
+            graph.nodes.append(_node(data, part))
+        elif part.tag == _GRAPH_INITIALIZER:
+            tensor = _tensor(data, part)
+            graph.tensors[tensor.name] = tensor
+        else:
+            graph.rest.append(bytes(part.whole))
+    graph.made.update((node.outputs[0], node) for node in graph.nodes if node.outputs)
+    return graph
+
+
 def _node(data: memoryview, part: _Field) -> _Node:
-    op, inputs, outputs = b"", [], []
-    for field in _fields(data, part.start, part.end):
-        value = bytes(data[field.start : field.end])
-        if field.tag == _NODE_INPUT:
-            inputs.append(value)
-        elif field.tag == _NODE_OUTPUT:
-            outputs.append(value)
-        elif field.tag == _NODE_OP:
-            op = value
-    return _Node(op, inputs, outputs, bytes(part.whole))
+    texts: dict[int, list[bytes]] = {_NODE_OP: [b""], _NODE_INPUT: [], _NODE_OUTPUT: []}
+    for field in _fields(data, part):
+        texts.setdefault(field.tag, []).append(bytes(field.value))
+    return _Node(texts[_NODE_OP][-1], texts[_NODE_INPUT], texts[_NODE_OUTPUT], bytes(part.whole))
 
 
 def _tensor(data: memoryview, part: _Field) -> _Tensor:
     name, shape, dtype, start, raw = b"", [], 0, None, data[:0]
-    for field in _fields(data, part.start, part.end):
+    for field in _fields(data, part):
         if field.tag == _TENSOR_NAME:
-            name = bytes(data[field.start : field.end])
+            name = bytes(field.value)
         elif field.tag == _TENSOR_TYPE:
             dtype = field.number
         elif field.tag == _TENSOR_RAW:
-            start, raw = field.start, data[field.start : field.end]
+            start, raw = field.start, field.value
         elif field.tag in (_TENSOR_FLOATS, _TENSOR_INTS):
-            raw = data[field.start : field.end]
+            raw = field.value
         elif field.tag == _TENSOR_DIMS and field.whole[0] & 7 == 2:  # packed
-            at = field.start
-            while at < field.end:
-                size, at = _varint(data, at)
+            at = 0
+            while at < len(field.value):
+                size, at = _varint(field.value, at)
                 shape.append(size)
         elif field.tag == _TENSOR_DIMS:
             shape.append(field.number)
