@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -119,41 +119,43 @@ def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
     Of a child that takes longer than TIMEOUT_S the answer is yes; where none could tell, it is yes
     but for a processor with AMX. Raises ModelError if llama.cpp dies of the model either way.
     """
-    machine, form = _machine(), _form(file, n_gpu_layers)
-    key = f"{machine} {form}"
-    with _lock:
-        if key not in _known:
-            kept = _verdicts()
-            if key not in kept:
-                found = _try(file, n_gpu_layers)
-                if found is None:
-                    return not _has_amx()  # whoever loads the model sees what else is wrong
-                kept[key] = found
-                write_cached(_FILE, kept, _KEPT)
-                if not found:
-                    _log.warning("%s", summary())
-            _known[key] = kept[key]
-        return _known[key]
+    found = _verdict(_form(file, n_gpu_layers), lambda: _try(file, n_gpu_layers))
+    return not _has_amx() if found is None else found
 
 
 def survives(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
     """Raise ModelError if libmtmd dies of a projector beside a model. Tries it out if that is not
     yet known."""
     repacked = extra_buffers(file, n_gpu_layers)
-    key = f"{_machine()} {_form(file, n_gpu_layers)}+{_form(mmproj, n_gpu_layers)}"
-    with _lock:
-        kept = _verdicts()
-        if key in _known or key in kept:
-            return
-        status = _status(_child("vision", str(file), str(mmproj), n_gpu_layers, repacked))
-        if status is not None and (killer := _killer(status)) is not None:
+
+    def lives() -> bool | None:
+        killer = _killer("vision", str(file), str(mmproj), n_gpu_layers, repacked)
+        if killer:
             raise ModelError(
                 f"libmtmd dies ({killer}) of the projector {mmproj} beside {file}: it is damaged, "
                 "or of another model; give the mmproj-….gguf that was published with the model"
             )
-        if status == 0:
-            _known[key] = kept[key] = True
-            write_cached(_FILE, kept, _KEPT)
+        return True if killer == "" else None
+
+    _verdict(f"{_form(file, n_gpu_layers)}+{_form(mmproj, n_gpu_layers)}", lives)
+
+
+def _verdict(form: str, judge: Callable[[], bool | None]) -> bool | None:
+    """What is known of a form on this machine, else what `judge` finds; None is not kept."""
+    key = f"{_machine()} {form}"
+    with _lock:
+        if key not in _known:
+            kept = _verdicts()
+            if key not in kept:
+                found = judge()
+                if found is None:
+                    return None
+                kept[key] = found
+                write_cached(_FILE, kept, _KEPT)
+                if not found:
+                    _log.warning("%s", summary())
+            _known[key] = kept[key]
+        return _known[key]
 
 
 def summary() -> str:
@@ -170,13 +172,12 @@ def summary() -> str:
 
 
 def _try(file: Path, n_gpu_layers: int) -> bool | None:
-    """With extra buffers, or without. None if no child could be started, or it had another reason
-    to end."""
-    status = _status(_child("llama", str(file), n_gpu_layers, True))
-    if status is None or _killer(status) is None:
-        return True if status == 0 else None
-    killer = _killer(_status(_child("llama", str(file), n_gpu_layers, False)) or 0)
-    if killer is None:
+    """With extra buffers, or without. None if that cannot be told."""
+    killer = _killer("llama", str(file), n_gpu_layers, True)
+    if not killer:
+        return True if killer == "" else None
+    killer = _killer("llama", str(file), n_gpu_layers, False)
+    if not killer:
         return False
     raise ModelError(
         f"llama.cpp dies ({killer}) when it computes {file} on this processor "
@@ -195,21 +196,22 @@ def _child(module: str, *arguments: str | int) -> list[str] | None:
     return [str(program), "-I", "-c", _PROGRAM.format(module), *given]
 
 
-def _status(command: list[str] | None) -> int | None:
-    """How a child ended, 0 if it lives after TIMEOUT_S; None if it could not be started."""
-    if command is None:
+def _killer(module: str, *arguments: str | int) -> str | None:
+    """What the system killed a child for, empty if it ended well or lives after TIMEOUT_S.
+
+    None if it could not be started, was stopped, or had another reason to end.
+    """
+    if (command := _child(module, *arguments)) is None:
         return None
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
-        return subprocess.run(command, timeout=TIMEOUT_S, check=False, **quiet).returncode
+        status = subprocess.run(command, timeout=TIMEOUT_S, check=False, **quiet).returncode
     except subprocess.TimeoutExpired:
-        return 0
+        return ""
     except OSError:
         return None
-
-
-def _killer(status: int) -> str | None:
-    """What the system killed a process for; None if it ended itself or was stopped."""
+    if status == 0:
+        return ""
     if status >= 0xC0000000 and status != _INTERRUPTED:
         return f"exception 0x{status:08X}"
     names = (s.name for s in signal.Signals if s == -status)
