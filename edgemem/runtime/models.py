@@ -83,9 +83,7 @@ class Installed:
     about: str
 
     def to_dict(self) -> dict[str, Any]:
-        out = asdict(self)
-        out["path"] = None if self.path is None else str(self.path)
-        return out
+        return {**asdict(self), "path": None if self.path is None else str(self.path)}
 
 
 def models_dir() -> Path:
@@ -118,7 +116,6 @@ def manifest() -> dict[str, ModelEntry]:
             raise ValueError(f"format {raw['format']}, this edgemem reads {MANIFEST_FORMAT}")
         entries = []
         for table in raw["model"]:
-            table = dict(table)
             table["size_bytes"] = table.pop("bytes")
             table["parts"] = tuple(table.get("parts", ()))
             entries.append(ModelEntry(**table))
@@ -153,9 +150,7 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
     model = manifest().get(given)
     if model is None:
         return _find_path(given)
-    path, _ = _locate(model)
-    if path is None:
-        raise ModelNotFound(f"The model {model.name} is not on this machine. {_how_to_get(model)}")
+    path = _located(model)
     try:
         size = path.stat().st_size
     except OSError as exc:
@@ -190,10 +185,7 @@ def verify(name: str) -> bool:
     Raises ModelNotFound if the name is not in the manifest or its file is not on this machine.
     """
     model = entry(name)
-    path, _ = _locate(model)
-    if path is None:
-        raise ModelNotFound(f"The model {name} is not on this machine. {_how_to_get(model)}")
-    return sha256_of(path) == model.sha256
+    return sha256_of(_located(model)) == model.sha256
 
 
 def sha256_of(path: Path) -> str:
@@ -318,6 +310,13 @@ def _locate(model: ModelEntry) -> tuple[Path | None, str]:
     if model.package and (found := _in_package(model.package)) is not None:
         return found, "package"
     return None, "missing"
+
+
+def _located(model: ModelEntry) -> Path:
+    path, _ = _locate(model)
+    if path is None:
+        raise ModelNotFound(f"The model {model.name} is not on this machine. {_how_to_get(model)}")
+    return path
 
 
 def _in_package(module_and_file: str) -> Path | None:
