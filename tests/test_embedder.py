@@ -160,12 +160,6 @@ def test_windows_prefer_sentence_ends_then_words():
     assert split_windows([0] * 10, 8, 2) == [(0, 8), (8, 10)]
 
 
-@pytest.mark.parametrize(("room", "overlap"), [(1, 0), (8, 4), (8, -1)])
-def test_windows_refuse_a_room_that_is_too_small(room, overlap):
-    with pytest.raises(ValueError, match="room"):
-        split_windows([0], room, overlap)
-
-
 @given(st.lists(st.integers(2, 256), max_size=80), st.integers(1, 600))
 def test_batches_hold_every_sequence_once_within_their_size(lengths, size):
     groups = list(_batches(lengths, size))

@@ -35,7 +35,6 @@ __all__ = [
     "embedder_bytes",
     "file_tokenizer",
     "open_session",
-    "split_windows",
     "unit",
 ]
 
@@ -48,7 +47,6 @@ _MAX_THREADS = 4
 # onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
 # beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
 _UNPACKED, SESSION_BYTES = 2, 20_000_000
-_PROVIDERS = ["CPUExecutionProvider"]
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
 
@@ -72,9 +70,7 @@ class Embedder:
         self.model_id = model_id
         self.dim = int(session.get_outputs()[0].shape[-1])
         self.max_tokens = MAX_TOKENS
-        self._batch_tokens = BATCH_TOKENS
-        if not self._batches_agree():
-            self._batch_tokens = 1
+        self._batch_tokens = BATCH_TOKENS if self._batches_agree() else 1
 
     @classmethod
     def load(
@@ -235,10 +231,7 @@ def split_windows(breaks: Sequence[int], room: int, overlap: int) -> list[tuple[
     word does, 0 inside a word. room: tokens that a window holds, at least 2. overlap: tokens that
     neighbours may share, less than half of room. A window ends at the last best break of its
     second half. Every token is in a window, and no window is within another.
-    Raises ValueError on a room or overlap outside those limits.
     """
-    if room < 2 or not 0 <= overlap < room // 2:
-        raise ValueError(f"room {room} must be >= 2, overlap {overlap} from 0 to below half of it")
     n, start, spans = len(breaks), 0, []
     while start + room < n:
         places = range(start + room, start + room // 2, -1)
@@ -319,21 +312,15 @@ def _load_tokenizer(file: Path) -> Any:
     return tokenizer
 
 
-def _library() -> Any:
-    """onnxruntime, which from 1.29 on tells its maker of each session unless this is set first."""
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime
-
-    onnxruntime.disable_telemetry_events()  # for Windows, and where the app had loaded it before
-    return onnxruntime
-
-
 def open_session(file: Path, n_threads: int | None = None, expert: bytes | None = None) -> Any:
     """An onnxruntime session of a model's file, with an expert's share in its weights.
 
     n_threads: None means one per usable core, four at most. Raises ModelNotFound, ModelError.
     """
-    onnxruntime = _library()
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # else it tells its maker of each session, since 1.29
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()  # for Windows, and where the app had loaded it before
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = n_threads or min(cores(), _MAX_THREADS)
     options.inter_op_num_threads = 1
@@ -342,14 +329,29 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     # Threads that spin while they wait take the processor from whoever works on a busy machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # it would print errors that are raised as well
+
+    def session(model: bytes | str) -> Any:
+        made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        made._model_bytes = None  # it would keep the bytes, to be made again with other providers
+        return made
+
+    def rewritten_session(model: bytes | str) -> Any:
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", str(file.parent)
+        )
+        # Or it would dequantise every matrix again at every run.
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+        return session(model)
+
     try:
         if expert is not None:
             with one_blas_thread():
                 model = rewritten(file, lowrank.added(lowrank.read(expert)))
-            return _session_of(model or str(file), file, options)
-        return _small_session(file, options) or onnxruntime.InferenceSession(
-            str(file), options, providers=_PROVIDERS
-        )
+            return rewritten_session(model or str(file))
+        with suppress(Exception):  # loading the file as it is says what is wrong with it
+            if (model := rewritten(file)) is not None:
+                return rewritten_session(model)
+        return session(str(file))
     except Exception as exc:  # onnxruntime's errors share no base class of their own
         if not file.is_file():
             raise ModelNotFound(f"{file} has gone. Install or place the model again.") from exc
@@ -374,29 +376,6 @@ def _load_session(file: Path, n_threads: int | None, expert: bytes | None) -> An
             f"its first output has the shape {shape}. Allowed: {', '.join(sorted(_INPUTS))}, and "
             "an output (batch, tokens, dim)."
         )
-    return session
-
-
-def _small_session(file: Path, options: Any) -> Any:
-    """A session of a file as `onnxfile` rewrites it; None where that does not apply.
-
-    Whatever goes wrong is left to loading the file as it is, which says what is wrong with it.
-    """
-    with suppress(Exception):
-        model = rewritten(file)
-        return None if model is None else _session_of(model, file, options)
-    return None
-
-
-def _session_of(model: bytes | str, file: Path, options: Any) -> Any:
-    """Of a model as it was rewritten, whose int8 weights are in `file`."""
-    options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(file.parent)
-    )
-    # Or it would dequantise every matrix again at every run.
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    session = _library().InferenceSession(model, options, providers=_PROVIDERS)
-    session._model_bytes = None  # it would keep the bytes, to be made again with other providers
     return session
 
 
