@@ -25,7 +25,7 @@ from edgemem.runtime.embedder import MAX_TOKENS, bundled_file, bundled_tokenizer
 from edgemem.runtime.lowrank import PRODUCTS, Expert
 from edgemem.runtime.onnxfile import Matrix, parameters
 
-__all__ = ["HEADS", "LAYERS", "Encoder", "States", "encoder_bytes"]
+__all__ = ["HEADS", "Encoder", "States", "encoder_bytes"]
 
 Floats = NDArray[np.float32]
 LAYERS, HEADS = 6, 12

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT",
-    "INSTRUCT_PARAMS",
     "NO_EXPERTS",
     "Expert",
     "ExpertSet",

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, TypedDict
@@ -29,22 +29,15 @@ from edgemem.runtime import llama
 from edgemem.runtime.vocabulary import Vocabulary
 
 __all__ = [
-    "Fork",
     "Generation",
     "Options",
     "Reason",
     "Request",
     "Said",
     "Sampler",
-    "Spans",
     "Stream",
-    "allows",
     "check_length",
     "close_json",
-    "grammar_sampler",
-    "held_back",
-    "pick",
-    "repeat_penalised",
 ]
 
 Reason = Literal["stop", "length", "cancelled", "deadline"]
@@ -250,11 +243,9 @@ def close_json(text: str) -> str | None:
     out, and so is all from the first character on that cannot be JSON, or lies in more than 100
     brackets. None if nothing is whole, not even an opened object or array.
     """
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(text)
         return text
-    except (ValueError, RecursionError):
-        pass
     open_brackets, beginnings = "", []
     for token in _JSON_TOKEN.finditer(text):
         if token["whole"] is None:
@@ -268,11 +259,9 @@ def close_json(text: str) -> str | None:
         beginnings.append((token.end(), open_brackets))
     for end, closing in reversed(beginnings):
         closed = text[:end] + closing
-        try:
+        with suppress(ValueError, RecursionError):  # a key without its value, or what is no JSON
             json.loads(closed)
-        except (ValueError, RecursionError):  # a key without its value, or what is no JSON
-            continue
-        return closed
+            return closed
     return None
 
 
@@ -409,15 +398,12 @@ def pick(
     favourite = _choose(logits, np.arange(len(logits)), temperature, top_p, rng)
     if allowed is None or allowed(np.array([favourite]))[0]:
         return favourite
-    ok = np.empty(0, np.intp)
     for look in (*(n for n in _LOOKS if n < len(logits)), len(logits)):
         asked = np.argpartition(logits, -look)[-look:]
         ok = asked[allowed(asked)]
         if len(ok):
-            break
-    if not len(ok):
-        raise ValueError("none of the vocabulary is allowed")
-    return _choose(logits[ok], ok, temperature, top_p, rng)
+            return _choose(logits[ok], ok, temperature, top_p, rng)
+    raise ValueError("none of the vocabulary is allowed")
 
 
 def _choose(
