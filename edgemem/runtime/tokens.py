@@ -16,7 +16,6 @@ import string
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,6 @@ __all__ = [
     "TEXT_MARK",
     "TokenEmbedder",
     "Tokens",
-    "projected",
     "token_embedder_bytes",
 ]
 
@@ -52,7 +50,7 @@ class TokenEmbedder:
     def __init__(self, embedder: Embedder, saved: bytes) -> None:
         """saved: the bytes of a projection's file."""
         with np.load(BytesIO(saved)) as numbers:
-            self._projection: NDArray[np.float16] = numbers["projection"]
+            self._projection = numbers["projection"].astype(np.float32)
             self.step = float(numbers["step"])
         self.dim = self._projection.shape[1]
         self.model_id = f"{embedder.model_id}+{hashlib.sha256(saved).hexdigest()[:12]}"
@@ -81,16 +79,11 @@ class TokenEmbedder:
             vectors[np.isin(ids, self._punctuation, invert=True)]
             for ids, vectors in self._embedder.embed_tokens(text, mark)
         ]
-        numbers = np.rint(projected(np.concatenate(kept), self._projection) / self.step)
-        tokens: Tokens = np.clip(numbers, -127, 127).astype(np.int8)
+        projected = unit(np.concatenate(kept) @ self._projection)
+        tokens: Tokens = np.clip(np.rint(projected / self.step), -127, 127).astype(np.int8)
         return tokens
 
 
 def token_embedder_bytes(file: Path) -> int:
     """Of a loaded model: its int8 matrices stay int8, unlike the embedder's."""
     return file.stat().st_size + SESSION_BYTES
-
-
-def projected(vectors: NDArray[np.float32], projection: NDArray[Any]) -> NDArray[np.float32]:
-    """(n, dim) float32 of length 1, of vectors (n, d) under a projection (d, dim)."""
-    return unit(vectors @ projection.astype(np.float32))
