@@ -37,7 +37,7 @@ from edgemem.retrieval.vectors import Dtype
 from edgemem.runtime import llama, tune
 from edgemem.runtime import machine as this_machine
 from edgemem.runtime.engine import Engine
-from edgemem.runtime.vocabulary import Tokenizer
+from edgemem.runtime.vocabulary import vocabulary_of
 from edgemem.stages import extraction, update
 from edgemem.store import Store
 
@@ -179,7 +179,7 @@ def _engine(run: _Run, memory: Memory) -> set[int]:
         tuned=memory.settings.tuned == "on",
         n_gpu_layers=memory.settings.n_gpu_layers,
     )
-    with Tokenizer(file):
+    with vocabulary_of(file):
         run.part("tokenizer", run.grown(), "growth of RSS when it alone was loaded")
     engine = memory.engine
     mappings = set(mapped_bytes(engine.path) or ())

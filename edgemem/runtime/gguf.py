@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgemem.errors import ModelError
 
@@ -55,6 +56,11 @@ class Header:
     values: dict[str, Value]
     tensors: dict[str, Tensor]
     bytes: int
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key alone."""
+        found = self.values.get(key)
+        return default if found is None else found.value
 
 
 def check_header(file: Path) -> None:
@@ -172,7 +178,7 @@ def _tensor(data: Buffer, at: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
         raise ValueError(f"the tensor {name} has {dims} dimensions; 1 to {_MAX_DIMS} are allowed")
     shape = _unpack(f"{dims}Q", data, at)
     kind, offset = _unpack("IQ", data, at)
-    return name, tuple(int(n) for n in shape), int(kind), int(offset)
+    return name, shape, kind, offset
 
 
 def _string(data: Buffer, at: _Cursor) -> str:

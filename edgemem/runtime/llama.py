@@ -12,9 +12,8 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -34,15 +33,16 @@ __all__ = [
     "build_info",
     "chat_formatter",
     "counted_buffers",
+    "decode",
     "engine_bytes",
     "forget_errors",
     "ggml",
     "grammar",
     "last_errors",
     "library",
+    "load_model",
     "log_callback",
     "open_model",
-    "open_vocabulary",
     "tensor_type",
     "try_out",
 ]
@@ -121,21 +121,22 @@ def open_model(
     *,
     n_ctx: int,
     n_threads: int,
-    n_threads_batch: int,
-    n_gpu_layers: int,
+    n_threads_batch: int | None = None,
+    n_gpu_layers: int = 0,
     flash_attention: bool = False,
     extra_buffers: bool | None = None,
 ) -> tuple[Any, Any]:
     """A model and a context of one sequence.
 
-    extra_buffers: whether weights are repacked; None asks a child process what this machine
-    survives (machine.py). Raises ModelError, naming the file and the cause.
+    n_threads_batch: for prefill; None takes n_threads. extra_buffers: whether weights are repacked;
+    None asks a child process what this machine survives (machine.py). Raises ModelError, naming the
+    file and the cause.
     """
     if extra_buffers is None:
         check_header(file)
         extra_buffers = machine.extra_buffers(file, n_gpu_layers)
     lib = library()
-    model = _load(file, n_gpu_layers=n_gpu_layers, use_extra_bufts=extra_buffers)
+    model = load_model(file, n_gpu_layers=n_gpu_layers, use_extra_bufts=extra_buffers)
     params = lib.llama_context_default_params()
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
@@ -145,7 +146,7 @@ def open_model(
     params.swa_full = True
     params.flash_attn_type = int(flash_attention)
     params.n_threads = n_threads
-    params.n_threads_batch = n_threads_batch
+    params.n_threads_batch = n_threads_batch or n_threads
     context = lib.llama_init_from_model(model, params)
     if not context:
         lib.llama_model_free(model)
@@ -173,12 +174,17 @@ def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
         n_gpu_layers=n_gpu_layers,
         extra_buffers=extra_buffers,
     )
-    lib = library()
     for n in (_TRIED, 1):
-        tokens = (ctypes.c_int32 * n)()  # a batch only points to them
-        if status := lib.llama_decode(context, lib.llama_batch_get_one(tokens, n)):
-            raise ModelError(f"{file} does not decode {n} tokens (llama.cpp's status {status})")
-        lib.llama_synchronize(context)
+        decode(context, [0] * n)
+
+
+def decode(context: Any, tokens: Sequence[int]) -> None:
+    """Append tokens to what a context holds, and wait for them. Raises ModelError."""
+    lib = library()
+    ids = (ctypes.c_int32 * len(tokens))(*tokens)  # a batch only points to them
+    if status := lib.llama_decode(context, lib.llama_batch_get_one(ids, len(tokens))):
+        raise ModelError(f"llama.cpp could not compute {len(tokens)} tokens (status {status})")
+    lib.llama_synchronize(context)
 
 
 @contextmanager
@@ -195,13 +201,8 @@ def counted_buffers() -> Iterator[dict[str, int]]:
         _counting[:] = [c for c in _counting if c is not kinds]
 
 
-def open_vocabulary(file: Path) -> Any:
-    """A model without its weights, for its tokenizer. Raises ModelError as `open_model` does."""
-    return _load(file, vocab_only=True)
-
-
-def _load(file: Path, **settings: object) -> Any:
-    """A model with these of llama_model_params."""
+def load_model(file: Path, **settings: object) -> Any:
+    """A model with these of llama_model_params. Raises ModelError as `open_model` does."""
     check_header(file)
     lib = library()
     forget_errors()
@@ -307,12 +308,11 @@ def _number(header: Header, name: str, default: int | None = None) -> int:
 
 def _numbers(header: Header, name: str, default: int | None = None) -> tuple[int, ...]:
     """A value of the architecture's own; some have one for each layer. Raises ValueError."""
-    values: Mapping[str, object] = {key: entry.value for key, entry in header.values.items()}
-    value = values.get(f"{values.get('general.architecture')}.{name}", default)
+    value = header.get(f"{header.get('general.architecture')}.{name}", default)
     numbers = value if isinstance(value, tuple) else (value,)
     if not numbers or not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
         raise ValueError(f"its {name} is {value!r}")
-    return tuple(n for n in numbers if isinstance(n, int))
+    return numbers
 
 
 # -- what a file's tensors hold --------------------------------------------------------------------
@@ -370,16 +370,6 @@ def tensor_type(number: int) -> TensorType | None:
     return TensorType(name, traits.blck_size, traits.type_size, traits.to_float or None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Where a tensor's rows lie: shape (rows, columns); offset in bytes."""
-
-    shape: tuple[int, int]
-    offset: int
-    row_bytes: int
-    type: TensorType
-
-
 class Tensors:
     """An open GGUF file. settings: its scalars and strings by key. shapes: (rows, columns) by name;
     a vector has one row. The file is mapped, not read: where llama.cpp has it open too, the pages
@@ -398,46 +388,43 @@ class Tensors:
             for key, entry in header.values.items()
             if isinstance(entry.value, int | float | str)
         }
-        self._rows = {name: _rows(path, t) for name, t in header.tensors.items()}
         self._data: NDArray[np.uint8] | None = np.frombuffer(data, np.uint8)
-        for name, rows in self._rows.items():
-            if rows.offset + rows.shape[0] * rows.row_bytes > len(data):
+        self._tensors = header.tensors
+        self._types = {name: _unpackable(path, t) for name, t in header.tensors.items()}
+        self.shapes = {n: (prod(t.shape[1:]), t.shape[0]) for n, t in header.tensors.items()}
+        for name, (rows, _) in self.shapes.items():
+            if self._begin(name, rows) > len(data):
                 raise ModelError(
                     f"{path} is damaged: it ends before its tensor {name} does; {_ADVICE}"
                 )
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, int]]:
-        return {name: rows.shape for name, rows in self._rows.items()}
 
     def read(self, name: str, out: FloatArray, start: int = 0) -> None:
         """Unpack rows of a tensor, from `start` on, as many as fit into out (rows, columns).
 
         Raises ModelError when closed, KeyError and ValueError on what there is not.
         """
-        held, data = self._rows[name], self._data
+        shape, data = self.shapes[name], self._data
         if data is None:
             raise ModelError(f"{self.path.name} is closed; open it again")
-        rows, columns = out.shape
-        if columns != held.shape[1] or start < 0 or start + rows > held.shape[0]:
-            raise ValueError(f"{name} has shape {held.shape}, not rows {start} on of {out.shape}")
-        begin = held.offset + start * held.row_bytes
-        held.type.unpack(data[begin : begin + rows * held.row_bytes], out)
+        end = start + len(out)
+        if out.shape[1] != shape[1] or start < 0 or end > shape[0]:
+            raise ValueError(f"{name} has shape {shape}, not rows {start} on of {out.shape}")
+        packed = data[self._begin(name, start) : self._begin(name, end)]
+        self._types[name].unpack(packed, out)
+
+    def _begin(self, name: str, row: int) -> int:
+        """Where a row begins in the file."""
+        tensor, kind = self._tensors[name], self._types[name]
+        return tensor.start + row * (tensor.shape[0] // kind.items * kind.size)
 
     def close(self) -> None:
         self._data = None
 
-    def __enter__(self) -> Tensors:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _rows(path: Path, tensor: Tensor) -> _Rows:
-    """How a tensor's rows lie. Raises ModelError on a type that cannot be unpacked."""
-    kind, columns = tensor_type(tensor.type), tensor.shape[0]
-    if kind is None or columns % kind.items:
+def _unpackable(path: Path, tensor: Tensor) -> TensorType:
+    """The type of a tensor. Raises ModelError if it cannot be unpacked."""
+    kind = tensor_type(tensor.type)
+    if kind is None or tensor.shape[0] % kind.items:
         raise ModelError(
             f"{path}: the type of its tensor {tensor.name} cannot be unpacked with this "
             "llama-cpp-python; install the version that edgemem-runtime asks for"
@@ -447,5 +434,4 @@ def _rows(path: Path, tensor: Tensor) -> _Rows:
             f"{path}: its tensor {tensor.name} is of type {kind.name}, which has no float form; "
             "use a GGUF of another quantisation"
         )
-    row_bytes = columns // kind.items * kind.size
-    return _Rows((prod(tensor.shape[1:]), columns), tensor.start, row_bytes, kind)
+    return kind

@@ -244,12 +244,7 @@ def measure(
         contexts = {}
         for name, file in files.items():
             model, context = llama.open_model(
-                file,
-                n_ctx=n_ctx,
-                n_threads=thread_counts[-1],
-                n_threads_batch=thread_counts[-1],
-                n_gpu_layers=0,
-                flash_attention=flash_attention,
+                file, n_ctx=n_ctx, n_threads=thread_counts[-1], flash_attention=flash_attention
             )
             opened.callback(lib.llama_model_free, model)
             opened.callback(lib.llama_free, context)
@@ -276,20 +271,12 @@ def _timed(lib: Any, context: Any, prefill_tokens: int, decode_tokens: int) -> t
     """Seconds for a prefill of an empty context, and for the tokens that follow one by one."""
     lib.llama_memory_clear(lib.llama_get_memory(context), False)
     started = time.perf_counter()
-    for start in range(0, prefill_tokens, llama.N_BATCH):
-        _decode(lib, context, range(start, min(start + llama.N_BATCH, prefill_tokens)))
+    for start in range(0, prefill_tokens, llama.N_BATCH):  # which tokens, the clock does not mind
+        llama.decode(context, range(start, min(start + llama.N_BATCH, prefill_tokens)))
     between = time.perf_counter()
     for token in range(decode_tokens):
-        _decode(lib, context, [token])
+        llama.decode(context, [token])
     return between - started, time.perf_counter() - between
-
-
-def _decode(lib: Any, context: Any, tokens: Sequence[int]) -> None:
-    ids = (ctypes.c_int32 * len(tokens))(*tokens)  # which tokens does not matter to the clock
-    status = lib.llama_decode(context, lib.llama_batch_get_one(ids, len(tokens)))
-    if status:
-        raise ModelError(f"llama.cpp could not compute {len(tokens)} tokens (status {status})")
-    lib.llama_synchronize(context)
 
 
 def _path(source: Path) -> Path:

@@ -11,7 +11,7 @@ import ctypes
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ __all__ = [
     "Content",
     "Pixels",
     "Prompt",
-    "Tokenizer",
     "Vocabulary",
     "vocabulary_of",
 ]
@@ -341,7 +340,7 @@ class Vocabulary:
 @contextmanager
 def vocabulary_of(path: Path) -> Iterator[Vocabulary]:
     """That of a GGUF file, without the weights. Raises ModelError if it cannot be read."""
-    lib, model = llama.library(), llama.open_vocabulary(path)
+    lib, model = llama.library(), llama.load_model(path, vocab_only=True)
     try:
         vocabulary = Vocabulary(lib, model, path.name)
         try:
@@ -350,37 +349,3 @@ def vocabulary_of(path: Path) -> Iterator[Vocabulary]:
             vocabulary.close()
     finally:
         lib.llama_model_free(model)
-
-
-class Tokenizer:
-    """The vocabulary of a GGUF file without its weights, which waits for no engine.
-
-    Calls from several threads take turns; close it when done.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Raises ModelError if the file cannot be read."""
-        self._open = ExitStack()
-        self._vocabulary = self._open.enter_context(vocabulary_of(path))
-        self._lock = threading.Lock()
-
-    def tokenize(self, text: str) -> tuple[list[int], NDArray[np.int32]]:
-        """Token ids without BOS, and (n, 2) int32: the characters [start, end) of each token.
-
-        A token that holds a part of a character spans all of it. Raises InputError on half of a
-        surrogate pair, ModelError when closed.
-        """
-        with self._lock:
-            tokens = self._vocabulary.tokenize(text)
-            return tokens, self._vocabulary.offsets(text, tokens).astype(np.int32)
-
-    def close(self) -> None:
-        """A second time does nothing."""
-        with self._lock:
-            self._open.close()
-
-    def __enter__(self) -> Tokenizer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
