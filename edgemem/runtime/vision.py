@@ -38,7 +38,6 @@ from edgemem.runtime.gguf import Header, read_header, read_only
 from edgemem.runtime.vocabulary import CLOSED, Pixels
 
 __all__ = [
-    "KEPT_BYTES",
     "Seen",
     "Vision",
     "check_projector",
@@ -98,17 +97,14 @@ def places(token: int) -> int:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Seen:
-    """An image as a model reads it. tokens: text and image, in order. parts: their numbers.
-
-    chunks: libmtmd's, as many as parts, with the pixels until they are encoded. embeddings: of each
-    part (n_tokens, n_embd) float32, once they are computed.
-    """
+    """An image as a model reads it. tokens: text and image, in order. first: its first part's
+    number. chunks: libmtmd's, one a part, with the pixels until they are encoded. embeddings: of
+    each part (n_tokens, n_embd) float32, once they are computed."""
 
     tokens: list[int]
-    parts: list[int]
-    chunks: list[Any]
+    first: int
+    chunks: list[_Chunk]
     embeddings: list[NDArray[np.float32]] = field(default_factory=list)
-    bytes: int = 0
 
 
 class Vision:
@@ -155,7 +151,8 @@ class Vision:
     @property
     def kept_bytes(self) -> int:
         """What the embeddings of images seen before take."""
-        return sum(picture.bytes for picture in list(self._kept.values()))
+        chunks = [chunk for picture in list(self._kept.values()) for chunk in picture.chunks]
+        return 4 * self._width * sum(chunk.n_tokens for chunk in chunks)
 
     def see(self, pixels: Pixels, most: int) -> Seen:
         """An image's tokens. It is scaled down until it has at most that many, if it can be.
@@ -179,15 +176,14 @@ class Vision:
     def decode(self, token: int, position: int) -> None:
         """Decode the part of an image whose first token this is. Raises ModelError."""
         picture = self._pictures[part_of(token)]
-        if not picture.embeddings:
-            self._encode(picture)
-        which = picture.parts.index(part_of(token))
+        which = part_of(token) - picture.first
+        values = self.embeddings(picture)[which]
         behind = ctypes.c_int32()
         status = self._lib.mtmd_helper_decode_image_chunk(
             self._handle,
             self._context,
             picture.chunks[which].pointer,
-            _floats(picture.embeddings[which]),
+            values.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
             position,
             0,
             llama.N_BATCH,
@@ -244,19 +240,17 @@ class Vision:
                 "image"
             )
         first = self._numbers.setdefault(key, self._last + 1)
-        parts = list(range(first, first + len(chunks)))
-        self._last = max(self._last, parts[-1])
+        numbers = range(first, first + len(chunks))
+        self._last = max(self._last, numbers[-1])
         tokens: list[int] = []
-        numbers = iter(parts)
+        number = iter(numbers)
         for found in texts_and_chunks:
             if isinstance(found, _Chunk):
-                tokens += _tokens_of(next(numbers), found.n_pos, found.n_tokens)
+                tokens += _tokens_of(next(number), found.n_pos, found.n_tokens)
             else:
                 tokens += found
-        size = 4 * self._width * sum(chunk.n_tokens for chunk in chunks)
-        picture = Seen(tokens, parts, chunks, bytes=size)
-        for number in parts:
-            self._pictures[number] = picture
+        picture = Seen(tokens, first, chunks)
+        self._pictures.update(dict.fromkeys(numbers, picture))
         return picture
 
     def _chunks(self, pixels: Pixels) -> list[_Chunk | list[int]]:
@@ -349,10 +343,6 @@ def _smaller(pixels: Pixels, factor: float) -> Pixels:
     return pixels
 
 
-def _floats(values: NDArray[np.float32]) -> Any:
-    return values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-
-
 # -- a projector's file ----------------------------------------------------------------------------
 
 
@@ -378,13 +368,12 @@ def check_projector(file: Path, width: int | None = None) -> Header:
         header = read_header(data)
     except ValueError as exc:
         raise ModelError(f"{file} is no GGUF file, or is damaged: {exc}; {_ADVICE}") from exc
-    values = {key: entry.value for key, entry in header.values.items()}
-    if values.get("general.architecture") != "clip":
+    if (architecture := header.get("general.architecture")) != "clip":
         raise ModelError(
-            f"{refused}: its general.architecture is {values.get('general.architecture')!r}, and "
-            f"must be 'clip'; {_ADVICE}"
+            f"{refused}: its general.architecture is {architecture!r}, and must be 'clip'; "
+            f"{_ADVICE}"
         )
-    if values.get("clip.has_vision_encoder") is not True:
+    if header.get("clip.has_vision_encoder") is not True:
         raise ModelError(f"{refused}: it has no vision encoder; {_ADVICE}")
     kind = projector_type(header)
     if kind in _NOT_ALONE:
@@ -407,17 +396,16 @@ def check_projector(file: Path, width: int | None = None) -> Header:
 
 def projector_type(header: Header) -> str:
     """libmtmd's name of a projector's form; empty if its file has none."""
-    keys = "clip.projector_type", "clip.vision.projector_type"
-    found = (header.values.get(key) for key in keys)
-    return next((str(entry.value) for entry in found if entry is not None and entry.value), "")
+    found = header.get("clip.projector_type") or header.get("clip.vision.projector_type")
+    return str(found or "")
 
 
 def width_of(model: Path) -> int:
     """How many numbers an embedding of a language model has, as its file says. Raises ModelError
     if it does not."""
     try:
-        values = {key: v.value for key, v in read_header(read_only(model)).values.items()}
-        return int(str(values[f"{values['general.architecture']}.embedding_length"]))
+        values = read_header(read_only(model)).values
+        return int(str(values[f"{values['general.architecture'].value}.embedding_length"].value))
     except (ValueError, KeyError) as exc:
         raise ModelError(
             f"{model} does not say how wide its embeddings are ({exc}); give the GGUF of a "
@@ -429,13 +417,13 @@ def _wrong_values(header: Header) -> str:
     """What of the sizes would make libmtmd abort, divide by zero, or never end."""
     names = ("embedding_length", "attention.head_count", "block_count", "patch_size", "image_size")
     for name in (*names, *_MAY_LACK):
-        entry = header.values.get(f"clip.vision.{name}")
-        if entry is None and name in _MAY_LACK:
+        key = f"clip.vision.{name}"
+        if name in _MAY_LACK and key not in header.values:
             continue
-        size, most = None if entry is None else entry.value, _MAY_LACK.get(name, 1 << 16)
+        size, most = header.get(key), _MAY_LACK.get(name, 1 << 16)
         least = int(name != "image_size")  # 0: of any size
         if type(size) is not int or not least <= size <= most:
-            return f"its clip.vision.{name} is {size!r}, and must be {least} to {most}"
+            return f"its {key} is {size!r}, and must be {least} to {most}"
     return ""
 
 
@@ -457,7 +445,7 @@ def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, i
         return parts
     header = check_projector(mmproj)
     image, patch, width = (
-        int(str(header.values[f"clip.vision.{name}"].value))
+        header.get(f"clip.vision.{name}")
         for name in ("image_size", "patch_size", "embedding_length")
     )
     patches = (image // patch) ** 2
@@ -474,7 +462,6 @@ def try_out(model_file: str, mmproj: str, n_gpu_layers: int, extra_buffers: bool
         Path(model_file),
         n_ctx=512,
         n_threads=1,
-        n_threads_batch=1,
         n_gpu_layers=n_gpu_layers,
         extra_buffers=extra_buffers,
     )
