@@ -218,9 +218,9 @@ def test_unloading_takes_an_adapter_out_of_mixtures_and_frees_its_prefixes(
     alone = cold_logits(engine, logits_seen, "a")
     first_logits(engine, logits_seen, "both")
     first_logits(engine, logits_seen, "")
-    assert engine._prefixes.kept == 2
+    assert len(engine._prefixes._saved) == 2
     engine.unload_adapter("two")
-    assert engine._prefixes.kept == 1
+    assert len(engine._prefixes._saved) == 1
     found, done = first_logits(engine, logits_seen, "both")
     assert found == alone and done.cached_tokens == done.prompt_tokens - 2
 

@@ -7,7 +7,8 @@ from storekit import child, finished
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import models
-from edgemem.runtime.engine import Engine, build_info
+from edgemem.runtime.engine import Engine
+from edgemem.runtime.llama import build_info
 
 pytestmark = pytest.mark.models
 

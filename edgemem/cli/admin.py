@@ -83,7 +83,7 @@ click.option(
 
 def _llama_build() -> str:
     try:
-        from edgemem.runtime.engine import build_info
+        from edgemem.runtime.llama import build_info
 
         return build_info()
     except Exception as exc:  # a missing or broken native library may raise anything

@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from edgemem.errors import AdapterError, ModelError
 from edgemem.runtime import llama
 from edgemem.runtime.gguf import Buffer, Header, Tensor, Value, read_header, read_only
 
-__all__ = ["NONE", "Adapter", "Adapters", "check_adapter"]
+__all__ = ["Adapter", "Adapters"]
 
 NONE = 0  # the number of the empty set
 
@@ -57,28 +58,18 @@ class _Loaded:
     invocation: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """A stage's set; before the invocation tokens, if there are any, `head` is used."""
-
-    scales: Mapping[str, float]
-    set: int
-    head: int
-    invocation: tuple[int, ...]
-
-
 class Adapters:
-    """What is loaded and bound. base: the file of the model. Not thread-safe: the engine's lock is
-    held around every call."""
+    """What is loaded and bound. base: the file of the model. switch_s: seconds that switches took.
+    Not thread-safe: the engine's lock is held around every call."""
 
     def __init__(self, lib: Any, model: Any, context: Any, base: Path) -> None:
         self._lib, self._model, self._context, self._base = lib, model, context, base
-        self._base_header: Header | None = None
         self._loaded: dict[str, _Loaded] = {}
-        self._bound: dict[str, _Bound] = {}
+        self._bound: dict[str, Mapping[str, float]] = {}  # to each stage
         self._sets: list[tuple[tuple[int, float], ...]] = [()]
         self._current = NONE
         self._serial = 0
+        self.switch_s = 0.0
 
     def all(self) -> tuple[Adapter, ...]:
         return tuple(loaded.adapter for loaded in self._loaded.values())
@@ -97,7 +88,7 @@ class Adapters:
             data = read_only(file)
         except ModelError as exc:
             raise AdapterError(str(exc)) from exc
-        check_adapter(file, data, self._base.name, self._header())
+        check_adapter(file, data, self._base.name, self._base_header)
         llama.forget_errors()
         handle = self._lib.llama_adapter_lora_init(self._model, os.fsencode(file))
         if not handle:
@@ -116,9 +107,9 @@ class Adapters:
     def unload(self, name: str) -> frozenset[int]:
         """Free an adapter and take it out of all stages. Returns the sets that it was part of."""
         loaded = self._one(name)
-        for stage, bound in list(self._bound.items()):
-            if name in bound.scales:
-                self.bind(stage, {n: s for n, s in bound.scales.items() if n != name})
+        for stage, scales in list(self._bound.items()):
+            if name in scales:
+                self.bind(stage, {n: s for n, s in scales.items() if n != name})
         self.use(NONE)
         del self._loaded[name]
         self._lib.llama_adapter_lora_free(loaded.handle)
@@ -127,20 +118,16 @@ class Adapters:
 
     def bind(self, stage: str, scales: Mapping[str, float]) -> None:
         """See Engine.bind."""
-        members = [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
+        members = self._members(scales)
         activated = [loaded for loaded, _ in members if loaded.invocation]
         if len(activated) > 1:
             raise AdapterError(
                 f"stage {stage!r} would have two adapters with activation tokens "
                 f"({', '.join(a.adapter.name for a in activated)}); bind one of them at a time"
             )
-        number = self._number(members)
-        if number == NONE:
-            self._bound.pop(stage, None)
-            return
-        invocation = activated[0].invocation if activated else ()
-        head = self._number([(loaded, s) for loaded, s in members if not loaded.invocation])
-        self._bound[stage] = _Bound(dict(scales), number, head, invocation)
+        self._bound.pop(stage, None)
+        if self._number(members) != NONE:
+            self._bound[stage] = dict(scales)
 
     def bound(self, stage: str) -> bool:
         """Whether a stage has adapters."""
@@ -152,16 +139,15 @@ class Adapters:
         An adapter with activation tokens is on from their last occurrence in the prompt, and not
         at all without one. Source: Activated LoRA (Greenewald et al., 2025), section 3.
         """
-        bound = self._bound.get(stage)
-        if bound is None:
-            return [NONE] * len(tokens)
-        start = _last(bound.invocation, tokens)
-        return [bound.head] * start + [bound.set] * (len(tokens) - start)
+        members = self._members(self._bound.get(stage, {}))
+        start = _last(next((m.invocation for m, _ in members if m.invocation), ()), tokens)
+        head = self._number([(m, scale) for m, scale in members if not m.invocation])
+        return [head] * start + [self._number(members)] * (len(tokens) - start)
 
-    def use(self, number: int) -> float:
-        """Make a set the one that computes. Returns the seconds this took, 0 if it was on."""
+    def use(self, number: int) -> None:
+        """Make a set the one that computes, if it is not; adds the seconds to `switch_s`."""
         if number == self._current:
-            return 0.0
+            return
         handles = {loaded.serial: loaded.handle for loaded in self._loaded.values()}
         members = self._sets[number]
         started = time.perf_counter()
@@ -171,7 +157,7 @@ class Adapters:
         if self._lib.llama_set_adapters_lora(self._context, pointers, n, scales) != 0:
             raise AdapterError(f"llama.cpp could not switch to {n} adapters; load the model again")
         self._current = number
-        return time.perf_counter() - started
+        self.switch_s += time.perf_counter() - started
 
     def identity(self, number: int) -> tuple[tuple[str, float], ...]:
         """The members of a set as (sha256, scale), which mean the same in another process."""
@@ -186,6 +172,9 @@ class Adapters:
             )
         return self._loaded[name]
 
+    def _members(self, scales: Mapping[str, float]) -> list[tuple[_Loaded, float]]:
+        return [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
+
     def _number(self, members: Sequence[tuple[_Loaded, float]]) -> int:
         # In the order of loading: llama.cpp adds the members up in an order that depends on it.
         scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
@@ -194,16 +183,15 @@ class Adapters:
             self._sets.append(part)
         return self._sets.index(part)
 
-    def _header(self) -> Header:
-        if self._base_header is None:
-            header = read_header(read_only(self._base))
-            if "split.count" in header.values and header.values["split.count"].value != 1:
-                raise AdapterError(
-                    f"{self._base} is one of several files of a model; adapters need it in one "
-                    "(llama.cpp's `llama-gguf-split --merge` joins them)"
-                )
-            self._base_header = header
-        return self._base_header
+    @cached_property
+    def _base_header(self) -> Header:
+        header = read_header(read_only(self._base))
+        if header.get("split.count", 1) != 1:
+            raise AdapterError(
+                f"{self._base} is one of several files of a model; adapters need it in one "
+                "(llama.cpp's `llama-gguf-split --merge` joins them)"
+            )
+        return header
 
 
 def _check_scale(name: str, scale: float) -> float:
@@ -245,11 +233,10 @@ def check_adapter(file: Path, data: Buffer, base_name: str, base: Header) -> Non
         header = read_header(data)
     except ValueError as exc:
         raise AdapterError(f"{file} is no GGUF file, or is damaged: {exc}; {_ADVICE}") from exc
-    architecture = base.values.get("general.architecture", Value("s", "")).value
     wanted = {
         "general.type": "adapter",
         "adapter.type": "lora",
-        "general.architecture": architecture,
+        "general.architecture": base.get("general.architecture", ""),
     }
     for key, value in wanted.items():
         if (found := header.values.get(key)) != Value("s", value):

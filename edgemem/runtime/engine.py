@@ -38,12 +38,11 @@ from edgemem.runtime.generation import (
     check_length,
     log_p,
 )
-from edgemem.runtime.llama import build_info
 from edgemem.runtime.prefixes import Keyed, Prefixes
 from edgemem.runtime.vision import Seen, Vision, check_projector, engine_bytes
 from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Vocabulary
 
-__all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream", "build_info"]
+__all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream"]
 
 SCORED_ROWS = 64  # of logits kept at once
 SCORED_OVERLAP = 64  # tokens that a window shows before those it scores
@@ -78,8 +77,7 @@ class Engine:
         self._fixed = {"weights": int(lib.llama_model_size(model)), **buffers}
         self._adapters = Adapters(lib, model, context, path)
         self._vision = vision
-        self._prefixes = Prefixes(lib, context, prefix_bytes, self._switch, vision)
-        self._switch_s = 0.0
+        self._prefixes = Prefixes(lib, context, prefix_bytes, self._adapters.use, vision)
         self.plan: Plan | None = None  # what a memory limit has made of it
 
     @classmethod
@@ -284,10 +282,6 @@ class Engine:
 
     def _score(self, tokens: list[int], start: int) -> NDArray[np.float32]:
         """log p of tokens[start:], each given those before it; start is at least 1."""
-        if not 1 <= start <= len(tokens):
-            raise ValueError(
-                f"start is {start}; it must be 1 to the number of tokens, {len(tokens)}"
-            )
         if len(tokens) > self.n_ctx:
             raise ContextOverflow(
                 f"the text has {len(tokens)} tokens, but n_ctx is {self.n_ctx}; score a shorter "
@@ -376,7 +370,7 @@ class Engine:
             return None
         return {
             "model": models.known_sha256(self.path),
-            "build": build_info(),
+            "build": llama.build_info(),
             "gpu_layers": self.n_gpu_layers,
             "flash_attention": self.flash_attention,
             **what,
@@ -457,7 +451,7 @@ class Engine:
         try:
             self._unfinished = itself[0]
             started = time.perf_counter()
-            self._switch_s = 0.0
+            self._adapters.switch_s = 0.0
             prompt = self._keyed(asked.stage, tokens)
             cached = self._prefixes.enter(asked.stage, prompt)
             ended = self._prefixes.decode(prompt[cached:], over)
@@ -466,7 +460,7 @@ class Engine:
             answer, said = sampler.answer, Said(asked)
             with sampler.following_schema():
                 first = time.perf_counter()
-                ttft_s, switch_s = first - started, self._switch_s
+                ttft_s, switch_s = first - started, self._adapters.switch_s
                 while ended is None and len(answer) < limit:
                     if (ended := over()) is not None:
                         break
@@ -527,9 +521,6 @@ class Engine:
             yield
         finally:
             self._release()
-
-    def _switch(self, adapter_set: int) -> None:
-        self._switch_s += self._adapters.use(adapter_set)
 
     def _logits(self, row: int = -1) -> NDArray[np.float32]:
         pointer = self._lib.llama_get_logits_ith(self._context, row)

@@ -73,7 +73,7 @@ class Prefixes:
         lib: Any,
         context: Any,
         budget_bytes: int,
-        use: Callable[[int], object],
+        use: Callable[[int], None],
         vision: Vision | None = None,
     ) -> None:
         self._lib, self._context, self._budget, self._use = lib, context, budget_bytes, use
@@ -110,13 +110,8 @@ class Prefixes:
         return tuple(notes)
 
     @property
-    def kept(self) -> int:
-        """How many prefixes are kept outside the context."""
-        return len(self._saved)
-
-    @property
     def bytes(self) -> int:
-        """What they take."""
+        """What the prefixes that are kept outside the context take."""
         return sum(state.nbytes for _, state in self._saved.values())
 
     def has(self, beginning: Sequence[Keyed]) -> bool:
@@ -198,7 +193,7 @@ class Prefixes:
             if status != 0:
                 raise ModelError(
                     f"llama.cpp failed to decode {len(part)} tokens at position {len(self.held)} "
-                    f"(status {status}; {llama.last_errors('no reason given')})"
+                    f"(status {status}; {llama.last_errors()})"
                 )
             self._append(part)
             done += len(part)
