@@ -131,7 +131,11 @@ from edgemem.store import Store
 def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
 store = Store.open(sys.argv[1])
-store._writer.set_trace_callback(lambda sql: die() if sql.startswith(sys.argv[2]) else None)
+trace = lambda sql: die() if sql.startswith(sys.argv[2]) else None
+if hasattr(store._writer, "_raw"):  # apsw's
+    store._writer._raw.set_exec_trace(lambda _cursor, sql, _params: not trace(sql))
+else:
+    store._writer.set_trace_callback(trace)
 store.erase(["secret"])
 """
 

@@ -1,8 +1,7 @@
 """SQLite with encrypted pages: SQLite3 Multiple Ciphers behind the names of Python's sqlite3.
 
-The only importer of apsw. What it raises is raised as sqlite3's error of the same code, so the rest
-of this room need not know which of the two is below. `Connection.raw` is apsw's own connection,
-for what sqlite3 lacks (sessions and changesets).
+What apsw raises is raised as sqlite3's error of the same code, so the rest of this room need not
+know which of the two is below.
 
 Two SQLite libraries in one process do not see each other's locks: closing a file in one drops those
 of the other. So a file must not be open through both, and a vault is never opened with sqlite3.
@@ -40,59 +39,51 @@ class Connection:
             )
         with _Errors():
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
-            self.raw = apsw.Connection(name, flags=flags)
-            self.raw.set_busy_timeout(int(busy_timeout_s * 1000))
+            self._raw = apsw.Connection(name, flags=flags)
+            self._raw.set_busy_timeout(int(busy_timeout_s * 1000))
             if key is not None:
-                self.raw.execute(f"PRAGMA cipher = '{_CIPHER}'")
-                self.raw.execute(f"PRAGMA key = 'raw:{key.hex()}'")
+                self._raw.execute(f"PRAGMA cipher = '{_CIPHER}'")
+                self._raw.execute(f"PRAGMA key = 'raw:{key.hex()}'")
 
     def execute(self, sql: str, params: _Params = ()) -> Cursor:
         with _Errors():
-            return Cursor(self.raw.execute(sql, params), self.raw)
+            return Cursor(self._raw.execute(sql, params), self._raw)
 
     def executemany(self, sql: str, rows: Iterable[_Params]) -> Cursor:
         with _Errors():
-            return Cursor(self.raw.executemany(sql, rows), self.raw)
+            return Cursor(self._raw.executemany(sql, rows), self._raw)
 
     @property
     def in_transaction(self) -> bool:
         with _Errors():
-            return self.raw.in_transaction
+            return self._raw.in_transaction
 
     @property
     def total_changes(self) -> int:
         with _Errors():
-            return self.raw.total_changes()
+            return self._raw.total_changes()
 
     def create_function(
         self, name: str, narg: int, function: Callable[..., Any], *, deterministic: bool = False
     ) -> None:
         with _Errors():
-            self.raw.create_scalar_function(name, function, narg, deterministic=deterministic)
-
-    def set_trace_callback(self, callback: Callable[[str], object] | None) -> None:
-        def traced(_cursor: object, sql: str, _params: object) -> bool:
-            if callback is not None:
-                callback(sql)
-            return True
-
-        self.raw.set_exec_trace(traced)
+            self._raw.create_scalar_function(name, function, narg, deterministic=deterministic)
 
     def backup(self, target: Connection) -> None:
         """Copy all pages into a new file that has the same key, or none as this one."""
         with _Errors():
-            target.raw.pragma("page_size", self.raw.pragma("page_size"))  # encrypted, it must fit
-        with _Errors(), target.raw.backup("main", self.raw, "main") as copying:
+            target._raw.pragma("page_size", self._raw.pragma("page_size"))  # encrypted, it must fit
+        with _Errors(), target._raw.backup("main", self._raw, "main") as copying:
             copying.step()
 
     def serialize(self) -> bytes:
         """The file's bytes, its pages in plain."""
         with _Errors():
-            return self.raw.serialize("main")
+            return self._raw.serialize("main")
 
     def close(self) -> None:
         with _Errors():
-            self.raw.close()
+            self._raw.close()
 
 
 class Cursor:

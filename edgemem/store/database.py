@@ -211,14 +211,21 @@ def make_file(file: Path) -> None:
         )
 
 
-def open_file(
-    name: str, busy_timeout_s: float, key: bytes | None, apsw: bool = False
-) -> sqlite3.Connection:
-    """A bare connection, in autocommit mode. key, apsw: as `connect`."""
-    if key is None and not apsw:
-        return sqlite3.connect(
-            name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-        )
+def open_file(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
+    """A bare connection, in autocommit mode. key: of an encrypted file's pages, 32 bytes.
+
+    Raises ConfigError without the extra `vault`, if it is needed.
+    """
+    if key is not None:
+        return open_with_apsw(name, busy_timeout_s, key)
+    return sqlite3.connect(
+        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+    )
+
+
+def open_with_apsw(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
+    """As `open_file`, but a plain file, too, through apsw. No other connection of this process may
+    have that open through sqlite3."""
     try:
         from edgemem.store.cipher import Connection
     except ImportError:
@@ -227,16 +234,9 @@ def open_file(
     return cast("sqlite3.Connection", Connection(name, busy_timeout_s, key))
 
 
-def connect(
-    name: str, busy_timeout_s: float, key: bytes | None = None, *, apsw: bool = False
-) -> sqlite3.Connection:
-    """A connection to a store's file, with the store's pragmas.
-
-    key: of an encrypted file's pages, 32 bytes. apsw: also a plain file through apsw, whose
-    connection is `.raw` then; no other connection of this process may have the file open through
-    sqlite3. Raises ConfigError without the extra `vault`, if it is needed.
-    """
-    connection = open_file(name, busy_timeout_s, key, apsw)
+def connect(name: str, busy_timeout_s: float, key: bytes | None = None) -> sqlite3.Connection:
+    """A connection to a store's file, with the store's pragmas. Otherwise as `open_file`."""
+    connection = open_file(name, busy_timeout_s, key)
     connection.create_function("edgemem_fold", 1, fold, deterministic=True)
     for pragma in (
         "foreign_keys = ON",

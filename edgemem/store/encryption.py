@@ -26,7 +26,7 @@ from edgemem import vault as vaults
 from edgemem.cachefile import sync_folder
 from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked, VaultLocked
 from edgemem.store import images, schema
-from edgemem.store.database import open_file, resolved, sqlite_errors, work_lock
+from edgemem.store.database import open_with_apsw, resolved, sqlite_errors, work_lock
 from edgemem.vault import Vault, Way
 
 __all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
@@ -152,7 +152,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
     target = copy.as_uri() + "?key="
     if new_key is not None:
         target = f"{copy.as_uri()}?cipher=chacha20&key=raw:{new_key.hex()}"
-    with sqlite_errors(str(file)), closing(open_file(str(file), timeout_s, old_key, True)) as now:
+    with sqlite_errors(str(file)), closing(open_with_apsw(str(file), timeout_s, old_key)) as now:
         # From its first statement on, no other connection gets in until this one is closed.
         now.execute("PRAGMA locking_mode = EXCLUSIVE")
         now.execute("BEGIN EXCLUSIVE")
@@ -187,7 +187,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
 
 
 def _check(copy: Path, key: bytes | None) -> None:
-    with closing(open_file(str(copy), 5.0, key, True)) as made:
+    with closing(open_with_apsw(str(copy), 5.0, key)) as made:
         schema.inspect(made, str(copy))
         wrong = [row[0] for row in made.execute("PRAGMA integrity_check") if row[0] != "ok"]
     if wrong:

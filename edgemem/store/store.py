@@ -110,14 +110,12 @@ class Store:
         *,
         busy_timeout_s: float = 5.0,
         vault: Vault | None = None,
-        apsw: bool = False,
     ) -> Store:
         """Open a store, new or old, and bring its schema up to date.
 
         path: a file, made if it is not there (readable by its owner only), or ":memory:".
         busy_timeout_s: how long to wait for another process's write before StoreLocked.
-        vault: of an encrypted store; without it its key is sought (`vault.unlock`). apsw: as
-        `database.connect`.
+        vault: of an encrypted store; without it its key is sought (`vault.unlock`).
         Raises VaultLocked if a key is wrong or not found, StoreCorrupt if the file is damaged or
         another program's, SchemaVersionError if a newer edgemem wrote it, StoreFull if it cannot
         be made or written, ConfigError without the extra `vault` if it is needed.
@@ -130,12 +128,12 @@ class Store:
         key = None if vault is None else vault.page_key
         with ExitStack() as opened:
             with sqlite_errors(name, encrypted=key is not None):
-                writer = database.connect(name, busy_timeout_s, key, apsw=apsw)
+                writer = database.connect(name, busy_timeout_s, key)
                 opened.callback(writer.close)
                 schema.prepare(writer, file, busy_timeout_s, key)
                 reader = writer
                 if file is not None:
-                    reader = database.connect(name, busy_timeout_s, key, apsw=apsw)
+                    reader = database.connect(name, busy_timeout_s, key)
                     opened.callback(reader.close)
                     reader.execute("PRAGMA query_only = ON")
                 # An interrupted erase is finished first; if another process reads or the disk is
@@ -494,7 +492,8 @@ class Store:
             return
         self._require_open()
         with sqlite_errors(self._name):
-            connection = self._connect()
+            key = None if self.vault is None else self.vault.page_key
+            connection = database.connect(self._name, self._busy_timeout_s, key)
             try:
                 connection.execute("BEGIN")
                 yield from export_rows(connection)
@@ -510,11 +509,6 @@ class Store:
                 raise StoreError("a transaction is open in this thread; end it before check()")
             of_images = partial(images.problems, folder=self.images_folder)
             return database.problems(self._writer, self._name, of_images)
-
-    def _connect(self) -> sqlite3.Connection:
-        key = None if self.vault is None else self.vault.page_key
-        apsw = not isinstance(self._reader, sqlite3.Connection)
-        return database.connect(self._name, self._busy_timeout_s, key, apsw=apsw)
 
     def _require_open(self) -> None:
         if self._closed:
