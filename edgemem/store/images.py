@@ -20,13 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgemem.cachefile import sync_folder
 from edgemem.errors import InputError, StoreError, StoreFull
 from edgemem.results import ImageLine, Picture, utc_now
 from edgemem.store.database import roll_back
-from edgemem.store.rows import LISTED, as_json, damaged
+from edgemem.store.rows import LISTED, OF_IMAGE, as_json, damaged
 
 if TYPE_CHECKING:
     from edgemem.store.store import Store
+    from edgemem.store.writing import Transaction
 
 __all__ = [
     "INLINE_BYTES",
@@ -42,9 +44,6 @@ __all__ = [
     "looks",
     "of_turns",
     "problems",
-    "set_caption",
-    "set_embedding",
-    "set_ocr",
     "shown_by",
     "sweep",
     "take_in",
@@ -76,32 +75,24 @@ def folder_of(path: Path | None) -> Path | None:
 # -- writing: in a transaction ----------------------------------------------------------------
 
 
-def insert(
-    connection: sqlite3.Connection,
-    folder: Path | None,
-    picture: Picture,
-    created_at: str | None = None,
-) -> bool:
+def insert(tx: Transaction, picture: Picture, created_at: str | None = None) -> bool:
     """Store an image; False if it is there already. created_at: ISO-8601 UTC, None for now."""
-    known = connection.execute("SELECT 1 FROM images WHERE id = ?", (picture.id,)).fetchone()
-    if known is not None:
-        return False
-    beside = folder is not None and len(picture.data) > INLINE_BYTES
-    if beside:
-        assert folder is not None
-        _write(folder, picture.id, picture.data)
-    values = {
-        **{name: getattr(picture, name) for name in _FACTS},
-        "animated": int(picture.animated),
-        "thumbnail": picture.thumbnail,
-        "data": None if beside else picture.data,
-        "created_at": created_at or utc_now(),
-    }
-    connection.execute(
-        f"INSERT INTO images ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
-        tuple(values.values()),
-    )
-    return True
+    with tx.step() as connection:
+        if connection.execute("SELECT 1 FROM images WHERE id = ?", (picture.id,)).fetchone():
+            return False
+        data: bytes | None = picture.data
+        if tx.images_folder is not None and len(picture.data) > INLINE_BYTES:
+            _write(tx.images_folder, picture.id, picture.data)
+            data = None
+        tx.insert(
+            "images",
+            **{name: getattr(picture, name) for name in _FACTS},
+            animated=int(picture.animated),
+            thumbnail=picture.thumbnail,
+            data=data,
+            created_at=created_at or utc_now(),
+        )
+        return True
 
 
 def link(
@@ -116,45 +107,18 @@ def link(
     return done.rowcount > 0
 
 
-def set_caption(connection: sqlite3.Connection, memory: int, caption: str, by: str) -> None:
-    """What a memory (its rowid) calls its image from now on."""
-    connection.execute(
-        "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ?",
-        (caption, by, memory),
-    )
-
-
-def set_ocr(
-    connection: sqlite3.Connection, id: str, state: str, text: str | None, boxes: str | None
-) -> None:
-    """What was read in an image. Raises StoreError if it is not there any more."""
-    done = connection.execute(
-        "UPDATE images SET ocr_state = ?, ocr_text = ?, ocr_boxes = ? WHERE id = ?",
-        (state, text, boxes, id),
-    )
-    if done.rowcount == 0:
-        raise StoreError(f"there is no image {id!r:.80}; it may have been erased meanwhile")
-
-
-def set_embedding(connection: sqlite3.Connection, id: str, model_id: str, vector: bytes) -> None:
-    """Store an image's vector, float32; nothing if it is not there any more."""
-    connection.execute(
-        "UPDATE images SET embedding_model = ?, embedding = ? WHERE id = ?", (model_id, vector, id)
-    )
-
-
 def _write(folder: Path, name: str, data: bytes) -> None:
     partial = folder / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
     try:
         with suppress(FileExistsError):
             folder.mkdir(0o700)
-            _sync(folder.parent)
+            sync_folder(folder.parent)
         with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, folder / name)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as exc:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
@@ -162,16 +126,6 @@ def _write(folder: Path, name: str, data: bytes) -> None:
             f"an image cannot be written to {folder} ({exc.strerror or exc}); free some disk "
             "space, or make the folder writable"
         ) from exc
-
-
-def _sync(folder: Path) -> None:
-    """Make what came into a folder, or went out of it, last."""
-    with suppress(OSError):  # Windows opens no folder, and needs it not
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def take_in(connection: sqlite3.Connection, folder: Path) -> None:
@@ -188,16 +142,16 @@ def take_in(connection: sqlite3.Connection, folder: Path) -> None:
 
 def sweep(connection: sqlite3.Connection, folder: Path | None) -> None:
     """Delete the files that belong to no image. No transaction is open. Raises StoreFull."""
-    if folder is None or not folder.is_dir() or not _strays(connection, folder):
+    if folder is None or not _strays(connection, folder):
         return
     connection.execute("BEGIN IMMEDIATE")  # whoever writes a file has its row in before this
     try:
         for name in _strays(connection, folder):
             (folder / name).unlink(missing_ok=True)
-        _sync(folder)  # or a loss of power brings them back
+        sync_folder(folder)  # or a loss of power brings them back
         with suppress(OSError):
             folder.rmdir()
-            _sync(folder.parent)
+            sync_folder(folder.parent)
     except OSError as exc:
         raise StoreFull(
             f"an image that was erased cannot be deleted from {folder} ({exc.strerror or exc}); "
@@ -218,26 +172,24 @@ def _strays(connection: sqlite3.Connection, folder: Path) -> set[str]:
 
 # -- reading -----------------------------------------------------------------------------------
 
-_FACTS = (
-    "id", "mime", "size_bytes", "width", "height", "taken_at", "place", "ocr_state", "phash",
-    "ocr_text", "ocr_boxes",
-)  # fmt: skip
+_FACTS = (*OF_IMAGE, "phash", "ocr_text", "ocr_boxes")
 _COLUMNS = f"{', '.join(f'i.{name}' for name in _FACTS)}, i.animated, i.thumbnail"
 _ALIVE = "memory_images l JOIN memories m ON m.rowid = l.memory AND m.deleted_at IS NULL"
+_KNOWN = f"EXISTS (SELECT 1 FROM {_ALIVE} WHERE l.image = i.id)"
 
 
 def image(store: Store, id: str, *, with_data: bool = True) -> Picture | None:
     """An image that a memory, not deleted, is of, or None. with_data: with its own bytes."""
     with store.snapshot() as connection:
         row = connection.execute(
-            f"SELECT {_COLUMNS} FROM images i WHERE i.id = ? "
-            f"AND EXISTS (SELECT 1 FROM {_ALIVE} WHERE l.image = i.id)",
-            (id,),
+            f"SELECT {_COLUMNS} FROM images i WHERE i.id = ? AND {_KNOWN}", (id,)
         ).fetchone()
         if row is None:
             return None
         data = _data(connection, store.images_folder, id) if with_data else b""
-    return _picture(row, data)
+    *facts, animated, thumbnail = row
+    known = dict(zip(_FACTS, facts, strict=True))
+    return Picture(**known, animated=bool(animated), thumbnail=thumbnail, data=data)
 
 
 def shown_by(store: Store, id: str) -> list[Shown]:
@@ -253,9 +205,6 @@ def text_of(store: Store, id: str) -> str | None:
     """What was read in an image, if it is there and was read."""
     rows = store.select("SELECT ocr_text FROM images WHERE id = ?", id)
     return rows[0][0] if rows else None
-
-
-_KNOWN = f"EXISTS (SELECT 1 FROM {_ALIVE} WHERE l.image = i.id)"
 
 
 def unread(store: Store, limit: int | None = None) -> list[str]:
@@ -319,11 +268,6 @@ def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in store.select(sql, limit)]
 
 
-def _picture(row: tuple[Any, ...], data: bytes) -> Picture:
-    facts = dict(zip(_FACTS, row, strict=False))
-    return Picture(**facts, animated=bool(row[-2]), thumbnail=row[-1], data=data)
-
-
 def _data(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes:
     (data,) = connection.execute("SELECT data FROM images WHERE id = ?", (id,)).fetchone()
     if data is not None:
@@ -385,34 +329,31 @@ def export_image(connection: sqlite3.Connection, folder: Path | None, id: str) -
     }
 
 
-def import_image(
-    connection: sqlite3.Connection, folder: Path | None, row: Mapping[str, Any]
-) -> bool:
+def import_image(tx: Transaction, row: Mapping[str, Any]) -> bool:
     """Store an image of an export that a memory here is of, and its links; whether any is new."""
-    wanted = as_json(each["memory_id"] for each in row["memories"])
-    sql = f"SELECT id, rowid FROM memories WHERE id {LISTED}"
-    rowids = dict(connection.execute(sql, (wanted,)).fetchall())
-    if not rowids:
-        return False  # they were erased while the import went on
-    if row["ocr_boxes"] is not None:
-        try:
-            _lines(row["ocr_boxes"])
-        except (ValueError, KeyError, TypeError) as exc:
-            raise InputError(
-                f"an image has no list of {{text, confidence, box}} in 'ocr_boxes' ({exc!r}); "
-                "export it again"
-            ) from exc
-    facts = {name: row[name] for name in _FACTS if name != "size_bytes"}
-    data = row["data"]
-    picture = Picture(
-        **facts,
-        size_bytes=len(data),
-        animated=bool(row["animated"]),
-        data=data,
-        thumbnail=row["thumbnail"],
-    )
-    new = insert(connection, folder, picture, row["created_at"])
-    for each in row["memories"]:
-        if (rowid := rowids.get(each["memory_id"])) is not None:
-            new |= link(connection, rowid, row["id"], each["caption"], each["caption_by"])
-    return new
+    with tx.step() as connection:
+        wanted = as_json(each["memory_id"] for each in row["memories"])
+        sql = f"SELECT id, rowid FROM memories WHERE id {LISTED}"
+        rowids = dict(connection.execute(sql, (wanted,)).fetchall())
+        if not rowids:
+            return False  # they were erased while the import went on
+        if row["ocr_boxes"] is not None:
+            try:
+                _lines(row["ocr_boxes"])
+            except (ValueError, KeyError, TypeError) as exc:
+                raise InputError(
+                    "an image has no list of {text, confidence, box} in 'ocr_boxes' "
+                    f"({exc!r}); export it again"
+                ) from exc
+        picture = Picture(
+            **{name: row[name] for name in _FACTS if name != "size_bytes"},
+            size_bytes=len(row["data"]),
+            animated=bool(row["animated"]),
+            data=row["data"],
+            thumbnail=row["thumbnail"],
+        )
+        new = insert(tx, picture, row["created_at"])
+        for each in row["memories"]:
+            if (rowid := rowids.get(each["memory_id"])) is not None:
+                new |= link(connection, rowid, row["id"], each["caption"], each["caption_by"])
+        return new

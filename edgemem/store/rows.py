@@ -206,11 +206,11 @@ SOURCES = (  # the ids of the turns of a memory m, as JSON; in its index's order
     "(SELECT json_group_array(id) FROM (SELECT t.id FROM memory_sources s JOIN turns t "
     "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY s.turn))"
 )
-_OF_IMAGE = (
+OF_IMAGE = (
     "id", "mime", "size_bytes", "width", "height", "taken_at", "place", "ocr_state",
 )  # fmt: skip
 IMAGE = (  # what is known of the image of a memory m, as JSON; most memories have none
-    f"CASE WHEN m.kind = 'image' THEN (SELECT json_array({', '.join(f'i.{n}' for n in _OF_IMAGE)}, "
+    f"CASE WHEN m.kind = 'image' THEN (SELECT json_array({', '.join(f'i.{n}' for n in OF_IMAGE)}, "
     "l.caption, l.caption_by) FROM memory_images l JOIN images i ON i.id = l.image "
     "WHERE l.memory = m.rowid LIMIT 1) END"
 )
@@ -244,7 +244,7 @@ def memory_item(row: Sequence[Any]) -> MemoryItem:
 
 
 def _image(text: str) -> Image:
-    return Image(**dict(zip((*_OF_IMAGE, "caption", "caption_by"), json.loads(text), strict=True)))
+    return Image(**dict(zip((*OF_IMAGE, "caption", "caption_by"), json.loads(text), strict=True)))
 
 
 TURN_COLUMNS = "id, user_id, agent_id, run_id, role, name, content, timestamp, metadata, created_at"

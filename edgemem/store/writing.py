@@ -50,7 +50,7 @@ class Transaction:
     ) -> None:
         self._connection = connection
         self._path = path
-        self._images_folder = images_folder
+        self.images_folder = images_folder
         self._failed: BaseException | None = None
         self._open = True
         self._dim: int | None = None
@@ -268,29 +268,39 @@ class Transaction:
         """
         with self.step() as connection:
             rowid = self._memory(memory_id)[0]
-            images.insert(connection, self._images_folder, picture)
+            images.insert(self, picture)
             images.link(connection, rowid, picture.id, picture.caption, picture.caption_by)
 
     def set_caption(self, memory_id: str, caption: str, by: str) -> None:
         """What a memory calls its image, and who does. The memory's text is the caller's to set."""
         with self.step() as connection:
-            images.set_caption(connection, self._memory(memory_id)[0], caption, by)
+            connection.execute(
+                "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ?",
+                (caption, by, self._memory(memory_id)[0]),
+            )
 
     def set_ocr(self, id: str, state: str, text: str | None, boxes: str | None) -> None:
-        """What was read in an image; see `images.set_ocr`. state: "done" or "failed". boxes: JSON.
-        The text of its memories is the caller's to set."""
+        """What was read in an image. state: "done" or "failed". boxes: JSON. The text of its
+        memories is the caller's to set. Raises StoreError if it is not there any more."""
         with self.step() as connection:
-            images.set_ocr(connection, id, state, text, boxes)
+            done = connection.execute(
+                "UPDATE images SET ocr_state = ?, ocr_text = ?, ocr_boxes = ? WHERE id = ?",
+                (state, text, boxes, id),
+            )
+            if done.rowcount == 0:
+                raise StoreError(f"there is no image {id!r:.80}; it may have been erased meanwhile")
 
     def set_image_embedding(self, id: str, model_id: str, vector: bytes) -> None:
-        """The vector of an image, float32; see `images.set_embedding`."""
+        """The vector of an image, float32; nothing if it is not there any more."""
         with self.step() as connection:
-            images.set_embedding(connection, id, model_id, vector)
+            connection.execute(
+                "UPDATE images SET embedding_model = ?, embedding = ? WHERE id = ?",
+                (model_id, vector, id),
+            )
 
     def import_image(self, row: Mapping[str, Any]) -> bool:
         """Store an image of an export; whether anything of it is new."""
-        with self.step() as connection:
-            return images.import_image(connection, self._images_folder, row)
+        return images.import_image(self, row)
 
     # --- pending work and meta ---
 
