@@ -27,18 +27,51 @@ import numpy as np
 from bench import report
 from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
-from edgemem.store.changesets import unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
-from edgemem.store.sync import begin, digest
+from edgemem.store.sync import begin, unpack
 from edgemem.sync.exchange import Directory, Synced, exchange
 from edgemem.sync.pairing import new_secret, unseal
 
-__all__ = ["Killed", "Shelf", "World", "cost", "run", "schedule"]
+__all__ = ["Killed", "Shelf", "World", "cost", "digest", "run", "schedule"]
 
 DIM = 4
 HOUR = 3_600_000 << 16  # of the hybrid clock
 ADA = Scope(user_id="ada")
 WHEN = "2026-11-25T10:{:02}:{:02}.000+00:00"
+
+
+_LOGICAL = (
+    "SELECT 'turn', id, user_id, agent_id, run_id, role, name, content, timestamp, metadata, "
+    "created_at FROM turns",
+    "SELECT 'memory', id, kind, memory, search_text, user_id, agent_id, run_id, created_at, "
+    "updated_at, valid_from, expires_at, deleted_at, valid_to, metadata FROM memories",
+    "SELECT 'source', m.id, t.id FROM memories m JOIN memory_sources o ON o.memory = m.rowid "
+    "JOIN turns t ON t.rowid = o.turn",
+    "SELECT 'image', m.id, l.image, l.caption, l.caption_by FROM memory_images l "
+    "JOIN memories m ON m.rowid = l.memory",
+    "SELECT 'history', memory_id, id, old_memory, new_memory, event, created_at, updated_at, "
+    "is_deleted, actor_id, role FROM history",
+    "SELECT 'never', uid, created_at, user_id, agent_id, run_id, pattern FROM never_send",
+    "SELECT 'relation', m.id, r.label, s.type, s.normalised, t.type, t.normalised, r.valid_from, "
+    "r.valid_to, b.id FROM relations r JOIN memories m ON m.rowid = r.memory JOIN entities s ON "
+    "s.id = r.source JOIN entities t ON t.id = r.target LEFT JOIN memories b "
+    "ON b.rowid = r.invalidated_by",
+    "SELECT 'erased', id FROM sync_rows WHERE kind = 'erased'",
+)
+
+
+def digest(store: Store) -> str:
+    """A hash of all that travels, vectors apart: two devices that know the same have the same."""
+    whole = sha256()
+    with store.snapshot() as connection:
+        for sql in _LOGICAL:
+            rows = [list(row) for row in connection.execute(sql)]
+            for row in rows:
+                if row[0] == "memory":
+                    row[-1] = json.loads(row[-1])
+            for line in sorted(json.dumps(row, sort_keys=True) for row in rows):
+                whole.update(line.encode() + b"\n")
+    return whole.hexdigest()
 
 
 class Killed(Exception):

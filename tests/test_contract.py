@@ -41,7 +41,7 @@ WALLS = {
     "edgemem.cli.prompting": ["cli/chatting.py"],
     "platformdirs": ["config.py"],
     "filelock": ["store/database.py"],
-    "apsw": ["store/cipher.py", "store/changesets.py"],
+    "apsw": ["store/cipher.py", "store/sync.py"],
     "nacl": ["vault.py"],
     "keyring": ["vault.py"],
     "PIL": ["images/picture.py"],

@@ -17,13 +17,13 @@ import pytest
 from memorykit import BagOfWords, bytes_beside, quick, texts
 from storekit import ADA, DIM, T1, T2, add, child, memory, turn, unit
 
+from bench.sync import digest
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
 from edgemem.results import Entity, Picture
 from edgemem.store import NewRelation, Store, images
-from edgemem.store.changesets import Version, pack, unpack
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
-from edgemem.store.sync import begin, digest, take_in, versions
+from edgemem.store.sync import Version, begin, pack, take_in, unpack, versions
 from edgemem.sync import exchange as module
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory

@@ -13,10 +13,10 @@ import pytest
 from clikit import invoke
 from memorykit import quick
 
+from bench.sync import digest
 from edgemem import Memory
 from edgemem.cli import output
 from edgemem.errors import InputError, StoreError
-from edgemem.store.sync import digest
 from edgemem.sync import pairing_code
 from edgemem.sync import sync as sync_memory
 from edgemem.sync.network import MOST_BYTES, Remote, Server

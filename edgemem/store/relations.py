@@ -26,6 +26,7 @@ __all__ = [
     "entity_ids",
     "entity_names",
     "forget_entities",
+    "forget_relations",
     "import_relation",
     "normalised",
     "other_names",
@@ -61,8 +62,7 @@ def write_relations(
 
     version: of the reader. A fact that is over gives relations that are over.
     """
-    connection.execute("DELETE FROM relations WHERE memory = ?", (memory,))
-    connection.execute("DELETE FROM aliases WHERE memory = ?", (memory,))
+    forget_relations(connection, memory, version)
     row = connection.execute(
         "SELECT user_id, agent_id, run_id, valid_from, valid_to FROM memories WHERE rowid = ?",
         (memory,),
@@ -70,6 +70,12 @@ def write_relations(
     for relation in new:
         valid_from = relation.valid_from or row[3]
         _insert(connection, row[:3], memory, relation, valid_from, row[4], uuid.uuid4().hex)
+
+
+def forget_relations(connection: sqlite3.Connection, memory: int, version: int) -> None:
+    """Drop what a fact was read to say, and note which version of the reader reads it now."""
+    connection.execute("DELETE FROM relations WHERE memory = ?", (memory,))
+    connection.execute("DELETE FROM aliases WHERE memory = ?", (memory,))
     connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (version, memory))
 
 

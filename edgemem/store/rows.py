@@ -117,6 +117,12 @@ def scope_columns(scope: Scope) -> dict[str, str | None]:
     return {name: getattr(scope, name) for name in SCOPE}
 
 
+def rowid_of(connection: sqlite3.Connection, table: str, id: str) -> int | None:
+    """The number of a turn's or memory's row, deleted or not; None if it is not there."""
+    row = connection.execute(f"SELECT rowid FROM {table} WHERE id = ?", (id,)).fetchone()
+    return None if row is None else row[0]
+
+
 def as_json(values: Iterable[Any]) -> str:
     return json.dumps(list(values), ensure_ascii=False)
 
@@ -494,8 +500,7 @@ def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:
     if row["type"] not in ("history", "relation"):
         return False
     with tx.step() as connection:
-        sql = "SELECT 1 FROM memories WHERE id = ?"
-        return connection.execute(sql, (row["memory_id"],)).fetchone() is None
+        return rowid_of(connection, "memories", row["memory_id"]) is None
 
 
 def _import_row(

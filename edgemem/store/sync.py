@@ -1,35 +1,29 @@
 """What of a store travels to a person's other devices, and how what comes from there is taken in.
 
-The truth travels: turns, memories, what ended one, what marks one as never to be sent, the turns it
-was taken from, its images, its history, the relations it tells, never_send marks, and the ids of
-all that was erased. Vectors travel with their memory: making one again costs 12 ms, reading it 1.5
-KB. A device with another embedder makes its own. Postings, the index's files and token vectors are
-made again here. Pending work and receipts of cloud calls belong to one device.
-
-Each of these is a row with a version (`sync_rows`), which triggers write in the transaction that
-makes the change (schema.py). Of two versions the later wins. What ends a memory, marks it, or is
-told by it is versioned apart from its text, so that an edit there and an end here are both kept.
-Whatever is said of an erased id, or cites an erased turn, is dropped, however late it comes.
+Each thing that travels is a row with a version (`sync_rows`), which triggers write in the
+transaction that makes the change (schema.py). A file of changes is what SQLite's session extension
+records of one table in memory, `rows`; merging applies any number of them to such a table. What
+travels, and which of two versions wins, ARCHITECTURE.md says. Imports apsw, as cipher.py does:
+import this file late.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import apsw
 import numpy as np
 
-from edgemem.store.changesets import Version, Versions, merge, pack, unpack
 from edgemem.store.database import SCRUB_WANTED, meta
 from edgemem.store.images import export_image
-from edgemem.store.relations import import_relation
-from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json
+from edgemem.store.relations import forget_relations, import_relation
+from edgemem.store.rows import LISTED, RELATIONS, SCOPE, Floats, as_json, rowid_of
 from edgemem.store.schema import SEPARATOR
 from edgemem.store.writing import Transaction, erase_rows
 
@@ -41,11 +35,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Self",
     "Taken",
+    "Version",
+    "Versions",
     "begin",
-    "digest",
+    "merge",
     "own_device",
+    "pack",
     "take_in",
     "texts_to_embed",
+    "unpack",
     "versions",
 ]
 
@@ -101,6 +99,23 @@ _KINDS = {
 _BETWEEN = "\x1f"  # schema.SEPARATOR
 
 
+class Version(NamedTuple):
+    """One version of one row, as it travels; `_KINDS` has the kinds.
+
+    clock, device: the later pair wins. body: JSON. vectors: of a memory, float32 one by one.
+    """
+
+    kind: str
+    id: str
+    clock: int
+    device: str
+    body: str | None = None
+    vectors: bytes | None = None
+
+
+Versions = list[Version]
+
+
 @dataclass(frozen=True, slots=True)
 class Self:
     """This device, as it signs. secret: what all devices of the person share."""
@@ -118,6 +133,70 @@ class Taken:
     erased: list[str]
     replaced: list[str]
     waiting: int
+
+
+# -- changesets --------------------------------------------------------------------------------
+
+_TABLE = (
+    "CREATE TABLE rows (kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, "
+    "device TEXT NOT NULL, body TEXT, vectors BLOB, PRIMARY KEY (kind, id)) WITHOUT ROWID"
+)
+_INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def _table() -> apsw.Connection:
+    connection = apsw.Connection(":memory:")
+    connection.execute(_TABLE)
+    return connection
+
+
+def pack(versions: Iterable[Version]) -> bytes:
+    """A changeset that holds these versions, each of another row."""
+    connection = _table()
+    session = apsw.Session(connection, "main")
+    session.attach("rows")
+    with connection:
+        connection.executemany(_INSERT, versions)
+    changeset: bytes = session.changeset()
+    session.close()
+    connection.close()
+    return changeset
+
+
+def unpack(changeset: bytes) -> Iterator[Version]:
+    """The versions that a changeset holds."""
+    for change in apsw.Changeset.iter(changeset):
+        assert change.new is not None  # each is an insert
+        yield Version._make(change.new)
+
+
+def merge(
+    changesets: Iterable[bytes],
+    known: Callable[[Iterable[tuple[str, str]]], Iterable[tuple[str, str, int, str]]],
+) -> Versions:
+    """The latest version of each row in some changesets, of those that are later than known ones.
+
+    known: given (kind, id) of all rows, the (kind, id, clock, device) of those that are here.
+    """
+
+    def later(reason: int, change: Any) -> int:
+        if reason != apsw.SQLITE_CHANGESET_CONFLICT:
+            return int(apsw.SQLITE_CHANGESET_ABORT)
+        wins = change.new[2:4] > change.conflict[2:4]
+        return int(apsw.SQLITE_CHANGESET_REPLACE if wins else apsw.SQLITE_CHANGESET_OMIT)
+
+    changesets = list(changesets)
+    ids = {version[:2] for changeset in changesets for version in unpack(changeset)}
+    here = set(known(ids))
+    connection = _table()
+    with connection:
+        connection.executemany(_INSERT, ((*stamp, None, None) for stamp in here))
+        for changeset in changesets:
+            apsw.Changeset.apply(changeset, connection, conflict=later)
+    merged = map(Version._make, connection.execute("SELECT * FROM rows"))
+    new = [version for version in merged if version[:4] not in here]
+    connection.close()
+    return new
 
 
 # -- this device ---------------------------------------------------------------------------------
@@ -342,11 +421,6 @@ def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions)
                 return
 
 
-def _rowid(connection: sqlite3.Connection, table: str, id: str) -> int | None:
-    row = connection.execute(f"SELECT rowid FROM {table} WHERE id = ?", (id,)).fetchone()
-    return None if row is None else row[0]
-
-
 @dataclass(frozen=True, slots=True)
 class _Taking:
     """What takes in a version of each kind, by its name; None: what it is about is not here yet."""
@@ -356,7 +430,7 @@ class _Taking:
     made: Mapping[str, Floats]
 
     def turn(self, version: Version) -> str | None:
-        if _rowid(self.connection, "turns", version.id) is None:
+        if rowid_of(self.connection, "turns", version.id) is None:
             self.tx.insert("turns", id=version.id, **_columns(_TURN, version))
         return "taken"
 
@@ -404,9 +478,7 @@ class _Taking:
             )
             self.connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
             if not relations:  # a trigger has dropped them, unless the text is the same
-                self.connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
-                self.connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
-                self.connection.execute("UPDATE memories SET graphed = 0 WHERE rowid = ?", (rowid,))
+                forget_relations(self.connection, rowid, 0)
         if live:
             self.tx.index_text(rowid, text)
             self.tx.add_derived(rowid, vectors, ())
@@ -417,8 +489,8 @@ class _Taking:
     def source(self, version: Version) -> str | None:
         memory_id, _sep, turn_id = version.id.partition(_BETWEEN)
         memory, turn = (
-            _rowid(self.connection, "memories", memory_id),
-            _rowid(self.connection, "turns", turn_id),
+            rowid_of(self.connection, "memories", memory_id),
+            rowid_of(self.connection, "turns", turn_id),
         )
         if memory is None or turn is None:
             return None
@@ -432,7 +504,7 @@ class _Taking:
 
     def image(self, version: Version) -> str | None:
         memory_id, _sep, id = version.id.partition(_BETWEEN)
-        memory = _rowid(self.connection, "memories", memory_id)
+        memory = rowid_of(self.connection, "memories", memory_id)
         if memory is None:
             return None
         row = json.loads(version.body or "")
@@ -469,14 +541,14 @@ class _Taking:
 
     def history(self, version: Version) -> str | None:
         memory_id, _sep, id = version.id.partition(_BETWEEN)
-        if _rowid(self.connection, "memories", memory_id) is None:
+        if rowid_of(self.connection, "memories", memory_id) is None:
             return None  # alone it would outlive the erase of its memory
         if self.connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
             self.tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
         return "taken"
 
     def graph(self, version: Version) -> str | None:
-        rowid = _rowid(self.connection, "memories", version.id)
+        rowid = rowid_of(self.connection, "memories", version.id)
         if rowid is None:
             return None
         if _later(self.connection, "memory", version):  # read from a text that is no more
@@ -486,7 +558,7 @@ class _Taking:
             row[0]
             for row in self.connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
         }
-        if any(_rowid(self.connection, "memories", id) is None for id in ended_by - gone):
+        if any(rowid_of(self.connection, "memories", id) is None for id in ended_by - gone):
             return None
         _tell(self.connection, rowid, version)
         return "taken"
@@ -503,44 +575,10 @@ class _Taking:
 def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
     """Give a fact the relations of a version, in place of those it has."""
     graphed, relations = json.loads(version.body or "")
-    connection.execute("DELETE FROM relations WHERE memory = ?", (rowid,))
-    connection.execute("DELETE FROM aliases WHERE memory = ?", (rowid,))
+    forget_relations(connection, rowid, graphed)
     for relation in relations:
         import_relation(connection, relation, by_name=True)
-    connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (graphed, rowid))
 
 
 def _columns(names: tuple[str, ...], version: Version) -> dict[str, Any]:
     return dict(zip(names, json.loads(version.body or ""), strict=False))
-
-
-# -- whether two stores hold the same --------------------------------------------------------------
-
-_LOGICAL = (
-    f"SELECT 'turn', id, {', '.join(_TURN)} FROM turns",
-    f"SELECT 'memory', id, {', '.join(_MEMORY)}, valid_to, metadata FROM memories",
-    f"SELECT 'source', m.id, t.id FROM {_CITED}",
-    "SELECT 'image', m.id, l.image, l.caption, l.caption_by FROM memory_images l "
-    "JOIN memories m ON m.rowid = l.memory",
-    f"SELECT 'history', memory_id, id, {', '.join(_HISTORY)} FROM history",
-    f"SELECT 'never', uid, {', '.join(_NEVER)} FROM never_send",
-    "SELECT 'relation', m.id, r.label, s.type, s.normalised, t.type, t.normalised, r.valid_from, "
-    "r.valid_to, b.id FROM relations r JOIN memories m ON m.rowid = r.memory JOIN entities s ON "
-    "s.id = r.source JOIN entities t ON t.id = r.target LEFT JOIN memories b "
-    "ON b.rowid = r.invalidated_by",
-    f"SELECT 'erased', id FROM ({_ERASED})",
-)
-
-
-def digest(store: Store) -> str:
-    """A hash of all that travels, vectors apart: two devices that know the same have the same."""
-    whole = hashlib.sha256()
-    with store.snapshot() as connection:
-        for sql in _LOGICAL:
-            rows = [list(row) for row in connection.execute(sql)]
-            for row in rows:
-                if row[0] == "memory":
-                    row[-1] = json.loads(row[-1])
-            for line in sorted(json.dumps(row, sort_keys=True) for row in rows):
-                whole.update(line.encode() + b"\n")
-    return whole.hexdigest()

@@ -26,6 +26,7 @@ from edgemem.store.rows import (
     as_json,
     pack_json,
     pack_vectors,
+    rowid_of,
     scope_columns,
 )
 
@@ -422,8 +423,7 @@ class Transaction:
     # --- helpers ---
 
     def _new_id(self, table: str, id: str) -> None:
-        row = self._connection.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id,)).fetchone()
-        if row:
+        if rowid_of(self._connection, table, id) is not None:
             what = "turn" if table == "turns" else "memory"
             raise StoreError(f"a {what} with id {id!r} exists already; give a new id")
 
@@ -442,10 +442,10 @@ class Transaction:
     def _turn_rowids(self, ids: Iterable[str]) -> list[int]:
         out = []
         for id in dict.fromkeys(ids):
-            row = self._connection.execute("SELECT rowid FROM turns WHERE id = ?", (id,)).fetchone()
-            if row is None:
+            rowid = rowid_of(self._connection, "turns", id)
+            if rowid is None:
                 raise StoreError(f"no turn with id {id!r}; add the turn before what cites it")
-            out.append(row[0])
+            out.append(rowid)
         return out
 
     def _add_sources(self, rowid: int, turns: Iterable[int]) -> None:

@@ -21,10 +21,20 @@ from typing import Any, Protocol
 
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
 from edgemem.store import Store
-from edgemem.store.changesets import Versions, pack, unpack
 from edgemem.store.rows import Floats, as_json
 from edgemem.store.schema import MIGRATIONS
-from edgemem.store.sync import Self, Taken, begin, own_device, take_in, texts_to_embed, versions
+from edgemem.store.sync import (
+    Self,
+    Taken,
+    Versions,
+    begin,
+    own_device,
+    pack,
+    take_in,
+    texts_to_embed,
+    unpack,
+    versions,
+)
 from edgemem.store.writing import Transaction
 from edgemem.sync.pairing import OtherCode, seal, unseal
 
