@@ -8,6 +8,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -437,8 +438,8 @@ def test_the_connection_does_and_fails_as_sqlite3s_does(tmp_path: Path) -> None:
         out.append(run("UPDATE t SET a = -a WHERE a > ?", (6,)).rowcount)
         out.append(run("DELETE FROM t WHERE a = 99").rowcount)
         cursor = run("SELECT a, twice(a) FROM t ORDER BY a")
-        cursor.arraysize = 2
-        out += [cursor.fetchmany(), cursor.fetchone(), cursor.fetchmany(3), list(cursor)]
+        rows = iter(cursor)
+        out += [list(islice(rows, 2)), cursor.fetchone(), list(cursor)]
         out += [cursor.fetchall(), cursor.fetchone(), connection.total_changes]
         run("BEGIN")
         out.append(connection.in_transaction)

@@ -7,11 +7,13 @@ scratch table.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from edgemem.store.rows import Floats, Ints, damaged, unix_seconds, unpack_vecto
 
 __all__ = ["Changes", "StoredPostings", "read_changes", "stored_postings", "tokenize", "word_terms"]
 
-TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of memories_fts in database.py
+TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of memories_fts in schema.py
 MAX_ROWID = 2**31 - 1
 MAX_COUNT = 2**16 - 1
 AT_ONCE = 1_000_000  # occurrences that are read as text before they become numbers
@@ -118,7 +120,7 @@ _SOME_VECTORS = "memories m CROSS JOIN vectors v ON v.memory = m.rowid"
 def read_changes(connection: sqlite3.Connection, since: int) -> Changes:
     """What has changed after the generation `since`; the caller has begun a snapshot."""
     current = generation(connection)
-    reset = meta_int(connection, "reset_generation", 0)
+    reset = meta_int(connection, "reset_generation")
     full = since <= 0 or since > current or since < reset
     where = "m.deleted_at IS NULL" + ("" if full else " AND m.generation > ?")
     params = () if full else (since,)
@@ -169,18 +171,17 @@ def _vectors(
 ) -> tuple[Ints, Ints, Floats]:
     query = f"FROM {_SOME_VECTORS if params else _ALL_VECTORS} WHERE {where}"
     (count,) = connection.execute(f"SELECT count(*) {query}", params).fetchone()
-    cursor = connection.execute(
-        f"SELECT v.label, v.memory, v.vector {query} ORDER BY v.label", params
+    rows = iter(
+        connection.execute(f"SELECT v.label, v.memory, v.vector {query} ORDER BY v.label", params)
     )
-    cursor.arraysize = 256  # what is decoded at once lies in memory three times
-    dim = meta_int(connection, "embedder_dim", 0)
+    dim = meta_int(connection, "embedder_dim")
     vectors: Floats = np.empty((count, dim), dtype=np.float32)
     labels: list[int] = []
     owners: list[int] = []
-    while rows := cursor.fetchmany():
-        some, of, blobs = zip(*rows, strict=True)
+    while some := list(islice(rows, 256)):  # what is decoded at once lies in memory three times
+        numbers, of, blobs = zip(*some, strict=True)
         done = len(labels)
-        labels += some
+        labels += numbers
         owners += of
         if len(labels) > count:
             raise damaged("its vectors cannot be counted")
@@ -192,10 +193,7 @@ def _vectors(
 
 def _seconds(texts: tuple[str | None, ...]) -> npt.NDArray[np.float64]:
     """Unix seconds of stored times, inf for none."""
-    known: dict[str | None, float] = {None: float("inf")}
-    for text in set(texts) - {None}:
-        assert text is not None
-        known[text] = unix_seconds(text)
+    known = {text: math.inf if text is None else unix_seconds(text) for text in set(texts)}
     return np.array([known[text] for text in texts], dtype=np.float64)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import apsw
@@ -31,7 +30,7 @@ class Connection:
     Raises sqlite3's errors; ConfigError if an apsw is installed that cannot encrypt.
     """
 
-    def __init__(self, name: str, busy_timeout_s: float = 5.0, key: bytes | None = None) -> None:
+    def __init__(self, name: str, busy_timeout_s: float, key: bytes | None) -> None:
         if not hasattr(apsw, "mc_version"):  # it would take the key, and write in plain
             raise ConfigError(
                 "the package apsw that is installed here cannot encrypt; run: "
@@ -89,11 +88,10 @@ class Connection:
 class Cursor:
     """The rows of one statement, and what it has changed."""
 
-    __slots__ = ("_cursor", "_raw", "arraysize")
+    __slots__ = ("_cursor", "_raw")
 
     def __init__(self, cursor: apsw.Cursor, raw: apsw.Connection) -> None:
         self._cursor, self._raw = cursor, raw
-        self.arraysize = 1
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         with _Errors():
@@ -106,10 +104,6 @@ class Cursor:
     def fetchall(self) -> list[tuple[Any, ...]]:
         with _Errors():
             return self._cursor.fetchall()
-
-    def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        with _Errors():
-            return list(islice(self._cursor, self.arraysize if size is None else size))
 
     @property
     def rowcount(self) -> int:

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -168,16 +168,13 @@ def resolved(path: str | os.PathLike[str]) -> Path:
         raise StoreError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
 
 
-Look = Callable[[sqlite3.Connection], list[str]]
-
-
 def identity(path: Path | None) -> tuple[int, int] | None:
     """What tells a file from another of its name; None where there is none."""
-    try:
-        found = None if path is None else path.stat()
-    except OSError:
-        return None
-    return None if found is None else (found.st_dev, found.st_ino)
+    if path is not None:
+        with suppress(OSError):
+            found = path.stat()
+            return found.st_dev, found.st_ino
+    return None
 
 
 _making_file = threading.Lock()
@@ -234,7 +231,7 @@ def open_with_apsw(name: str, busy_timeout_s: float, key: bytes | None) -> sqlit
     return cast("sqlite3.Connection", Connection(name, busy_timeout_s, key))
 
 
-def connect(name: str, busy_timeout_s: float, key: bytes | None = None) -> sqlite3.Connection:
+def connect(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
     """A connection to a store's file, with the store's pragmas. Otherwise as `open_file`."""
     connection = open_file(name, busy_timeout_s, key)
     connection.create_function("edgemem_fold", 1, fold, deterministic=True)
@@ -294,7 +291,7 @@ def meta(connection: sqlite3.Connection, key: str) -> str | None:
     return None if row is None else row[0]
 
 
-def meta_int(connection: sqlite3.Connection, key: str, default: int) -> int:
+def meta_int(connection: sqlite3.Connection, key: str, default: int = 0) -> int:
     text = meta(connection, key)
     try:
         return default if text is None else int(text)
@@ -358,7 +355,9 @@ def _drop_backups(path: Path) -> None:
 # --- the file as a whole ----------------------------------------------------------------------
 
 
-def problems(connection: sqlite3.Connection, name: str, *more: Look) -> list[str]:
+def problems(
+    connection: sqlite3.Connection, name: str, *more: Callable[[sqlite3.Connection], list[str]]
+) -> list[str]:
     """What is wrong with the file, in words. name: for the messages of SQLite's own errors."""
     found: list[str] = []
     for look in (_integrity, _references, _full_text, _vectors, *more):
@@ -398,7 +397,7 @@ def _full_text(connection: sqlite3.Connection) -> list[str]:
 
 
 def _vectors(connection: sqlite3.Connection) -> list[str]:
-    dim = meta_int(connection, "embedder_dim", 0)
+    dim = meta_int(connection, "embedder_dim")
     rows = connection.execute(
         "SELECT label, length(vector) FROM vectors WHERE length(vector) != ? ORDER BY label",
         (4 * dim,),
@@ -457,27 +456,19 @@ def work_lock(store: Path | None, threads: threading.Lock, timeout_s: float) -> 
     Raises StoreFull if the lock file cannot be made.
     """
     deadline = time.monotonic() + timeout_s
-    if not threads.acquire(timeout=timeout_s):
-        yield False
-        return
-    try:
-        if store is None:
-            yield True
-            return
-        lock = FileLock(store.with_name(store.name + ".lock"), mode=0o600)
-        try:
-            lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
-        except Timeout:
-            yield False
-            return
-        except OSError as exc:
-            raise StoreFull(
-                f"cannot make the lock file {lock.lock_file} ({exc.strerror or exc}); make its "
-                "folder writable, free some disk space, or choose another place for the store"
-            ) from exc
-        try:
-            yield True
-        finally:
-            lock.release()
-    finally:
-        threads.release()
+    with ExitStack() as held:
+        mine = threads.acquire(timeout=timeout_s)
+        if mine:
+            held.callback(threads.release)
+        if mine and store is not None:
+            lock = FileLock(store.with_name(store.name + ".lock"), mode=0o600)
+            try:
+                held.enter_context(lock.acquire(timeout=max(0.0, deadline - time.monotonic())))
+            except Timeout:
+                mine = False
+            except OSError as exc:
+                raise StoreFull(
+                    f"cannot make the lock file {lock.lock_file} ({exc.strerror or exc}); make its "
+                    "folder writable, free some disk space, or choose another place for the store"
+                ) from exc
+        yield mine
