@@ -626,10 +626,10 @@ class People:
             self._generation = 0
         before = self._generation
         self._generation, texts = named_texts(store, before)
-        for said in texts:
-            if said.speaker is not None:
-                self._sure.add(said.speaker)
-            self.read(said.text)
+        for text, speaker in texts:
+            if speaker is not None:
+                self._sure.add(speaker)
+            self.read(text)
         if self._generation == before:
             return
         # Whom the graph knows, under every alias; not "Ana's sister", which is no name.

@@ -18,7 +18,6 @@ from edgemem.store.writing import Transaction
 
 __all__ = [
     "Mark",
-    "NamedText",
     "Receipt",
     "Related",
     "add_mark",
@@ -96,14 +95,6 @@ class Related:
     images: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NamedText:
-    """What a memory says, and its speaker if one is named."""
-
-    text: str
-    speaker: str | None
-
-
 _COLUMNS = tuple(f.name for f in fields(Receipt))
 
 
@@ -147,12 +138,11 @@ def spent_since(source: Store | Transaction, since: str) -> float:
         return float(connection.execute(sql, (since,)).fetchone()[0])
 
 
-def compress_rate(store: Store, last: int = 20) -> float | None:
+def compress_rate(store: Store) -> float | None:
     """Seconds that a token took in the last compressions; None if there were none."""
     ((seconds, tokens),) = store.select(
         "SELECT sum(compress_s), sum(tokens_before) FROM (SELECT compress_s, tokens_before "
-        "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT ?)",
-        last,
+        "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT 20)"
     )
     return float(seconds) / tokens if tokens else None
 
@@ -260,8 +250,9 @@ def marked_texts(store: Store) -> list[str]:
         )
 
 
-def named_texts(store: Store, since_generation: int) -> tuple[int, list[NamedText]]:
-    """What memories written after a generation say, with their speakers; and the generation now."""
+def named_texts(store: Store, since_generation: int) -> tuple[int, list[tuple[str, str | None]]]:
+    """The generation now, and of each memory written after a generation: what it says, and its
+    speaker if one is named."""
     rows = store.select(
         "SELECT m.memory, (SELECT t.name FROM memory_sources s JOIN turns t "
         "ON t.rowid = s.turn WHERE s.memory = m.rowid AND t.name IS NOT NULL LIMIT 1), "
@@ -271,4 +262,4 @@ def named_texts(store: Store, since_generation: int) -> tuple[int, list[NamedTex
     )
     newest = max((row[3] for row in rows), default=since_generation)
     speakers = [s if isinstance(s := row[1] or row[2], str) else None for row in rows]
-    return newest, [NamedText(row[0], s) for row, s in zip(rows, speakers, strict=True)]
+    return newest, [(row[0], s) for row, s in zip(rows, speakers, strict=True)]
