@@ -14,7 +14,7 @@ from edgemem.errors import SchemaVersionError, StoreCorrupt, StoreError
 from edgemem.results import utc_now
 from edgemem.store.database import backup, patiently, roll_back, snapshot
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "migrate", "prepare"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "prepare"]
 
 PAGE_SIZE = 8192  # five 384-dimensional vectors to a page; two to one of the default 4096
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
@@ -421,13 +421,14 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
 
 
 def prepare(
-    connection: sqlite3.Connection, file: Path | None, timeout_s: float, key: bytes | None = None
+    connection: sqlite3.Connection, file: Path | None, timeout_s: float, key: bytes | None
 ) -> None:
     """Bring a file's schema up to date. It is looked at before anything is written: another
     program's file is left as it is. file: None for a store in memory. key: of its pages."""
 
     def step() -> None:
-        if inspect(connection, str(file or ":memory:")) == 0:
+        version = inspect(connection, str(file or ":memory:"))
+        if version == 0:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         if file is not None:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -437,28 +438,25 @@ def prepare(
                     "on a local disk"
                 )
         connection.execute("PRAGMA synchronous = FULL")
-        migrate(connection, file, key)
+        if version < len(MIGRATIONS):
+            _migrate(connection, file, key)
 
     # Two processes may open a new file at once; turning WAL on does not wait by itself.
     patiently(step, timeout_s)
 
 
-def migrate(connection: sqlite3.Connection, path: Path | None, key: bytes | None = None) -> None:
-    """Bring the file up to this version's schema. path: None for a store in memory.
+def _migrate(connection: sqlite3.Connection, file: Path | None, key: bytes | None) -> None:
+    """Apply what the file lacks: one transaction, after a copy of an older file.
 
-    All steps are one transaction, after a copy of an older file. Safe when several processes do it
-    at once: each looks again under the write lock.
+    Safe when several processes do it at once: each looks again under the write lock.
     """
-    name = str(path) if path is not None else ":memory:"
-    if inspect(connection, name) == len(MIGRATIONS):
-        return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = inspect(connection, name)
-        if 0 < version < len(MIGRATIONS) and path is not None:
-            backup(path, version, key)
-        for step in MIGRATIONS[version:]:
-            step(connection)
+        version = inspect(connection, str(file or ":memory:"))
+        if 0 < version < len(MIGRATIONS) and file is not None:
+            backup(file, version, key)
+        for migration in MIGRATIONS[version:]:
+            migration(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
