@@ -13,14 +13,13 @@ import hashlib
 import json
 import os
 import sqlite3
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgemem.cachefile import sync_folder
+from edgemem.cachefile import sync_folder, write_temporary
 from edgemem.errors import InputError, StoreError, StoreFull
 from edgemem.results import ImageLine, Picture, utc_now
 from edgemem.store.database import roll_back
@@ -108,20 +107,19 @@ def link(
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
-    partial = folder / f"{name}.{uuid.uuid4().hex[:8]}.tmp"
+    file = folder / name
+
+    def write(to: str) -> None:
+        Path(to).write_bytes(data)
+
     try:
         with suppress(FileExistsError):
             folder.mkdir(0o700)
             sync_folder(folder.parent)
-        with open(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, folder / name)
+        partial, _ = write_temporary(file, write, len(data))
+        os.replace(partial, file)
         sync_folder(folder)
     except OSError as exc:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         raise StoreFull(
             f"an image cannot be written to {folder} ({exc.strerror or exc}); free some disk "
             "space, or make the folder writable"
