@@ -30,7 +30,7 @@ def full(tmp_path: Path) -> Iterator[Store]:
             turn("t2", "", scope=Scope(), role="assistant"),
             memory("m1", sources=("t2", "t1"), metadata={"n": None, "é": {"x": [True, 1e300]}}),
             memory("m2", kind="turn", scope=Scope("b", "c", "d"), search_text="other words"),
-            memory("m3", valid_from=T0, valid_to=T1, expires_at=FAR_AHEAD, updated_at=T2),
+            memory("m3", valid_from=T0, valid_to=T1, expires_at=FAR_AHEAD),
             memory("gone", "Ada likes secrets", sources=("t1",)),
         )
         with store.transaction() as tx:

@@ -12,8 +12,8 @@ from storekit import T0, T1, T2, add, memory
 
 from edgemem.errors import InputError
 from edgemem.results import MemoryItem, Scope, to_utc
-from edgemem.store import Store, compile_filters
-from edgemem.store.filters import COLUMNS, MAX_CONDITIONS, MAX_DEPTH, TIMES
+from edgemem.store import Store
+from edgemem.store.filters import COLUMNS, MAX_CONDITIONS, MAX_DEPTH, TIMES, compile_filters
 
 MISSING = object()
 

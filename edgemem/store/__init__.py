@@ -7,7 +7,6 @@ model, no ranking, and not what is sent to a cloud or shown to a person.
 from __future__ import annotations
 
 from edgemem.store.changes import Changes
-from edgemem.store.filters import Where, compile_filters
 from edgemem.store.rows import NewMemory, NewRelation, PendingItem, StoredTurn
 from edgemem.store.store import Store
 from edgemem.store.writing import Transaction
@@ -20,6 +19,4 @@ __all__ = [
     "Store",
     "StoredTurn",
     "Transaction",
-    "Where",
-    "compile_filters",
 ]

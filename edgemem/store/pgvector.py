@@ -80,7 +80,7 @@ def write_sql(store: Store, out: IO[str]) -> int:
     """
     name = _name(store)
     with store.snapshot() as connection:
-        dim = database.meta_int(connection, "embedder_dim", 0)
+        dim = database.meta_int(connection, "embedder_dim")
         out.write(_TABLES.format(dim=f"({dim})" if dim else ""))
         out.write("CREATE TEMPORARY TABLE loaded (LIKE memories) ON COMMIT DROP;\n")
         count = _copy(out, "loaded", connection.execute(_MEMORIES, (name,)))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import unicodedata
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgemem.results import Entity, Relation, Scope, utc_now
-from edgemem.store.rows import LISTED, SCOPE, SOURCES, NewRelation, as_json, unpack_ids
+from edgemem.store.rows import LISTED, SCOPE, SOURCES, NewRelation, as_json, scope_sql, unpack_ids
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,13 +64,13 @@ def write_relations(
     version: of the reader. A fact that is over gives relations that are over.
     """
     forget_relations(connection, memory, version)
-    row = connection.execute(
+    *scope, valid_from, valid_to = connection.execute(
         "SELECT user_id, agent_id, run_id, valid_from, valid_to FROM memories WHERE rowid = ?",
         (memory,),
     ).fetchone()
     for relation in new:
-        valid_from = relation.valid_from or row[3]
-        _insert(connection, row[:3], memory, relation, valid_from, row[4], uuid.uuid4().hex)
+        dated = replace(relation, valid_from=relation.valid_from or valid_from)
+        _insert(connection, scope, memory, dated, valid_to, uuid.uuid4().hex)
 
 
 def forget_relations(connection: sqlite3.Connection, memory: int, version: int) -> None:
@@ -94,9 +95,8 @@ def import_relation(
         Entity(row[end], row[f"{end}_type"], tuple(row["aliases"].get(end, ())))
         for end in ("source", "target")
     )
-    new = NewRelation(source, row["label"], target)
-    times = row["valid_from"], row["valid_to"]
-    _insert(connection, scope, memory, new, *times, row["uid"], by_name=by_name)
+    new = NewRelation(source, row["label"], target, row["valid_from"])
+    _insert(connection, scope, memory, new, row["valid_to"], row["uid"], by_name=by_name)
     connection.execute(
         "UPDATE relations SET invalidated_by = (SELECT rowid FROM memories WHERE id = ?) "
         "WHERE uid = ?",
@@ -110,7 +110,6 @@ def _insert(
     scope: Sequence[str | None],
     memory: int,
     new: NewRelation,
-    valid_from: str | None,
     valid_to: str | None,
     uid: str,
     *,
@@ -124,7 +123,7 @@ def _insert(
         connection.execute(
             "INSERT OR IGNORE INTO relations (uid, source, label, target, memory, valid_from, "
             "valid_to) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (uid, source, new.label, target, memory, valid_from, valid_to),
+            (uid, source, new.label, target, memory, new.valid_from, valid_to),
         )
     connection.execute(  # an entity that is only itself
         f"DELETE FROM entities WHERE id IN (?, ?) AND {_ALONE}", (source, target)
@@ -280,9 +279,8 @@ def relations_of(
         f"WHERE id {LISTED}), told (hit, fact) AS (SELECT id, rowid FROM hit UNION "
         "SELECT hit.id, theirs.memory FROM hit JOIN memory_sources own ON own.memory = hit.rowid "
         "JOIN memory_sources theirs ON theirs.turn = own.turn) "
-        f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN relations r ON r.memory = told.fact "
-        "JOIN memories m ON m.rowid = r.memory JOIN entities s ON s.id = r.source "
-        f"JOIN entities t ON t.id = r.target WHERE {' AND '.join(conditions)} ORDER BY r.id",
+        f"SELECT {_RELATION}, told.hit FROM told CROSS JOIN {_JOINED} "
+        f"WHERE r.memory = told.fact AND {' AND '.join(conditions)} ORDER BY r.id",
         as_json(memories),
         *params,
     )
@@ -297,8 +295,8 @@ def relations_of(
 
 def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[str], list[Any]]:
     now = utc_now()
-    conditions = ["m.deleted_at IS NULL"]
-    params: list[Any] = []
+    conditions, params = scope_sql(scope)
+    conditions.append("m.deleted_at IS NULL")
     if not include_invalid:
         conditions += [
             "(m.expires_at IS NULL OR m.expires_at > ?)",
@@ -306,10 +304,6 @@ def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[
             "(? IS NULL OR r.valid_from IS NULL OR r.valid_from <= ?)",
         ]
         params += [now, at or now, at, at]
-    for name in SCOPE:
-        if (value := getattr(scope, name)) is not None:
-            conditions.append(f"m.{name} = ?")
-            params.append(value)
     return conditions, params
 
 

@@ -76,7 +76,6 @@ class NewMemory:
     scope: Scope
     created_at: str
     vectors: Floats
-    updated_at: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     valid_from: str | None = None
     valid_to: str | None = None
@@ -115,6 +114,12 @@ class PendingItem:
 def scope_columns(scope: Scope) -> dict[str, str | None]:
     """A scope as columns. `dataclasses.asdict` would copy deeply."""
     return {name: getattr(scope, name) for name in SCOPE}
+
+
+def scope_sql(scope: Scope, alias: str = "m.") -> tuple[list[str], list[Any]]:
+    """Conditions for the given parts of a scope; an absent one matches everything."""
+    given = {name: value for name, value in scope_columns(scope).items() if value is not None}
+    return [f"{alias}{name} = ?" for name in given], list(given.values())
 
 
 def rowid_of(connection: sqlite3.Connection, table: str, id: str) -> int | None:
@@ -315,15 +320,17 @@ Embed = Callable[[list[str]], list[Floats]]
 
 
 class _Table(NamedTuple):
-    """A table of an export. texts: columns that must be text; nullable: text or null; others: JSON
-    objects (those of _JSON) and counts. key: what tells whether a row is there already."""
+    """A table of an export. texts: columns that must be text, of which the first tells whether a
+    row is there already; nullable: text or null; others: JSON objects (those of _JSON), counts."""
 
     name: str
-    order: str
-    key: str
     texts: tuple[str, ...]
     nullable: tuple[str, ...]
     others: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.texts[0]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -335,8 +342,9 @@ _ALIASES = (
     "(SELECT json_group_array(a.name) FROM aliases a WHERE a.entity = r.{} AND a.memory = r.memory)"
 )
 RELATIONS = (
-    "SELECT r.id, r.uid, f.id AS memory_id, r.label, s.name AS source, s.type AS source_type, "
-    "t.name AS target, t.type AS target_type, r.valid_from, r.valid_to, b.id AS invalidated_by, "
+    "SELECT r.id AS rowid, r.uid, f.id AS memory_id, r.label, s.name AS source, "
+    "s.type AS source_type, t.name AS target, t.type AS target_type, r.valid_from, r.valid_to, "
+    "b.id AS invalidated_by, "
     f"json_object('source', {_ALIASES.format('source')}, 'target', {_ALIASES.format('target')}) "
     "AS aliases, f.graphed FROM relations r JOIN memories f ON f.rowid = r.memory "
     "JOIN entities s ON s.id = r.source JOIN entities t ON t.id = r.target "
@@ -345,52 +353,40 @@ RELATIONS = (
 _TABLES = {
     "turn": _Table(
         "turns",
-        "rowid",
-        "id",
         ("id", "role", "content", "timestamp", "created_at"),
         ("name", *SCOPE),
         ("metadata",),
     ),
     "memory": _Table(
         "memories",
-        "rowid",
-        "id",
         ("id", "kind", "memory", "search_text", "created_at", "updated_at"),
         (*SCOPE, "valid_from", "valid_to", "expires_at", "deleted_at"),
         ("metadata",),
     ),
     "history": _Table(
         "history",
-        "seq",
-        "id",
         ("id", "memory_id", "event"),
         ("old_memory", "new_memory", "created_at", "updated_at", "actor_id", "role"),
         ("is_deleted",),
     ),
     "pending": _Table(
         "pending",
-        "id",
-        "uid",
         ("uid", "task", "created_at"),
         (*SCOPE, "last_error", "next_try_at"),
         ("payload", "attempts"),
     ),
     "relation": _Table(
         f"({RELATIONS})",
-        "id",
-        "uid",
         ("uid", "memory_id", "label", "source", "source_type", "target", "target_type"),
         ("valid_from", "valid_to", "invalidated_by"),
         ("aliases", "graphed"),
     ),
     # Without these, what may not leave could leave from an imported store.
-    "never_send": _Table("never_send", "id", "uid", ("uid", "created_at"), (*SCOPE, "pattern"), ()),
+    "never_send": _Table("never_send", ("uid", "created_at"), (*SCOPE, "pattern"), ()),
 }
 
 _IMAGE = _Table(
     "images",
-    "id",
-    "id",
     ("id", "mime", "phash", "created_at", "ocr_state", "thumbnail", "data"),
     ("taken_at", "place", "ocr_text", "ocr_boxes"),
     ("width", "height", "animated"),
@@ -406,7 +402,7 @@ def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
         sources = f", {SOURCES}" if type_ == "memory" else ""
         listed = ", ".join(f"m.{name}" for name in table.columns)
         for row in connection.execute(
-            f"SELECT {listed}{sources} FROM {table.name} m ORDER BY m.{table.order}"
+            f"SELECT {listed}{sources} FROM {table.name} m ORDER BY m.rowid"
         ):
             out: dict[str, Any] = {"type": type_}
             for name, value in zip(table.columns, row, strict=False):
@@ -455,17 +451,18 @@ def _import_batch(
         known = {type_: _known(tx, type_, batch) for type_ in _TABLES}
     # Embedding is slow, so it happens outside of any transaction; what another process stores
     # meanwhile is seen by the second look.
-    alive = [
-        r
-        for r in batch
-        if r["type"] == "memory" and r["deleted_at"] is None and r["id"] not in known["memory"]
-    ]
-    made = vectors_for([r["search_text"] for r in alive]) if alive else []
-    if len(made) != len(alive):
+    texts = {
+        row["id"]: row["search_text"]
+        for row in batch
+        if row["type"] == "memory" and row["deleted_at"] is None
+        if row["id"] not in known["memory"]
+    }
+    made = vectors_for([*texts.values()]) if texts else []
+    if len(made) != len(texts):
         raise ValueError(
-            f"vectors_for gave {len(made)} arrays for {len(alive)} texts; give one for each"
+            f"vectors_for gave {len(made)} arrays for {len(texts)} texts; give one for each"
         )
-    vectors = {r["id"]: array for r, array in zip(alive, made, strict=True)}
+    vectors = dict(zip(texts, made, strict=True))
     with begin() as tx:
         # What was there at the first look and was erased since has no vectors, and stays erased.
         known = {type_: known[type_] | _known(tx, type_, batch) for type_ in _TABLES}
@@ -487,12 +484,8 @@ def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> s
     table, key = _TABLES[type_].name, _TABLES[type_].key
     ids = [row[key] for row in batch if row["type"] == type_]
     with tx.step() as connection:
-        return {
-            row[0]
-            for row in connection.execute(
-                f"SELECT {key} FROM {table} WHERE {key} {LISTED}", (as_json(ids),)
-            )
-        }
+        sql = f"SELECT {key} FROM {table} WHERE {key} {LISTED}"
+        return {row[0] for row in connection.execute(sql, (as_json(ids),))}
 
 
 def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from edgemem.store.rows import (
     history_row,
     memory_item,
     pending_item,
+    scope_sql,
     stored_turn,
     unpack_vectors,
 )
@@ -136,14 +137,13 @@ class Store:
                     reader = database.connect(name, busy_timeout_s, key)
                     opened.callback(reader.close)
                     reader.execute("PRAGMA query_only = ON")
-                # An interrupted erase is finished first; if another process reads or the disk is
-                # full, a later open will do it.
-                with suppress(StoreLocked, StoreFull):
-                    database.scrub(writer, file, busy_timeout_s)
-                    with sqlite_errors(name):
-                        images.sweep(writer, None if vault is not None else images.folder_of(file))
+            store = cls(file, writer, reader, busy_timeout_s, vault)
+            # An interrupted erase is finished first; if another process reads or the disk is
+            # full, a later open will do it.
+            with suppress(StoreLocked, StoreFull):
+                store.scrub()
             opened.pop_all()
-        return cls(file, writer, reader, busy_timeout_s, vault)
+        return store
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -330,7 +330,7 @@ class Store:
                 "WHERE m.deleted_at IS NULL ORDER BY m.rowid, v.chunk"
             ):
                 found.setdefault(id, []).append(vector)
-            dim = database.meta_int(connection, "embedder_dim", 0)
+            dim = database.meta_int(connection, "embedder_dim")
         return {id: unpack_vectors(blobs, dim) for id, blobs in found.items()}
 
     def without_tokens(self, model: str, since: int = 0) -> Texts:
@@ -374,7 +374,7 @@ class Store:
     ) -> Turns:
         """The last `limit` turns of a scope, oldest first; before: a turn id to stop short of
         (an unknown one gives none)."""
-        conditions, params = _scope_sql(scope, "")
+        conditions, params = scope_sql(scope, "")
         if before is not None:
             conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
             params.append(before)
@@ -491,15 +491,14 @@ class Store:
                 yield from (*export_rows(connection), *images.export_images(connection, None))
             return
         self._require_open()
-        with sqlite_errors(self._name):
-            key = None if self.vault is None else self.vault.page_key
-            connection = database.connect(self._name, self._busy_timeout_s, key)
-            try:
-                connection.execute("BEGIN")
-                yield from export_rows(connection)
-                yield from images.export_images(connection, self.images_folder)
-            finally:
-                connection.close()
+        key = None if self.vault is None else self.vault.page_key
+        with (
+            sqlite_errors(self._name),
+            closing(database.connect(self._name, self._busy_timeout_s, key)) as connection,
+        ):
+            connection.execute("BEGIN")
+            yield from export_rows(connection)
+            yield from images.export_images(connection, self.images_folder)
 
     def check(self) -> Ids:
         """What is wrong with the file, in words; empty if nothing is."""
@@ -525,18 +524,6 @@ def _in_order(wanted: Iterable[Key], found: Mapping[Key, Value]) -> dict[Key, Va
     return {key: found[key] for key in wanted if key in found}
 
 
-def _scope_sql(scope: Scope, alias: str = "m.") -> tuple[list[str], list[Any]]:
-    """Conditions for the given parts of a scope; an absent one matches everything."""
-    conditions: list[str] = []
-    params: list[Any] = []
-    for name in SCOPE:
-        value = getattr(scope, name)
-        if value is not None:
-            conditions.append(f"{alias}{name} = ?")
-            params.append(value)
-    return conditions, params
-
-
 def _conditions(
     scope: Scope,
     where: Where | None,
@@ -547,19 +534,18 @@ def _conditions(
     at: str | None = None,
 ) -> tuple[str, list[Any]]:
     now = now or utc_now()
-    conditions: list[str] = ["m.deleted_at IS NULL"]
-    params: list[Any] = []
-    if not include_invalid:
-        conditions, params = [LIVE], [at or now, now]
+    conditions, params = scope_sql(scope)
+    if include_invalid:
+        conditions.append("m.deleted_at IS NULL")
+    else:
+        conditions.append(LIVE)
+        params += [at or now, now]
     if at is not None:
         conditions.append(
             "(m.valid_from IS NULL OR m.valid_from <= ? OR EXISTS (SELECT 1 FROM relations r "
             "WHERE r.memory = m.rowid AND r.valid_from <= ?))"
         )
         params += [at, at]
-    more, values = _scope_sql(scope)
-    conditions += more
-    params += values
     if kinds is not None:
         conditions.append(f"m.kind {LISTED}")
         params.append(as_json(sorted(kinds)))
@@ -595,17 +581,16 @@ class Browsed:
     deleted_at: str | None
 
 
-def owners(store: Store, most: int = 500) -> dict[str, list[tuple[str, int]]]:
+def owners(store: Store) -> dict[str, list[tuple[str, int]]]:
     """Every user_id, agent_id and run_id that has memories, with how many of them are not deleted.
 
-    most: of each kind of id at most so many, in the order of their text.
+    Of each kind of id at most 500, in the order of their text.
     """
     with store.snapshot() as connection:
         return {
             name: connection.execute(
                 f"SELECT {name}, sum(deleted_at IS NULL) FROM memories WHERE {name} IS NOT NULL "
-                f"GROUP BY {name} ORDER BY {name} LIMIT ?",
-                (most,),
+                f"GROUP BY {name} ORDER BY {name} LIMIT 500"
             ).fetchall()
             for name in SCOPE
         }
@@ -632,7 +617,7 @@ def browse(
     for what, number in (("limit", limit), ("offset", offset)):
         if not 0 <= number < 2**63:
             raise InputError(f"{what} is {number}; give 0 or more")
-    conditions, params = _scope_sql(scope)
+    conditions, params = scope_sql(scope)
     for column, value in (("id", id), ("kind", kind)):
         if value is not None:
             conditions.append(f"m.{column} = ?")

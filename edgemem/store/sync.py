@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -38,7 +38,6 @@ __all__ = [
     "Version",
     "Versions",
     "begin",
-    "merge",
     "own_device",
     "pack",
     "take_in",
@@ -112,6 +111,11 @@ class Version(NamedTuple):
     body: str | None = None
     vectors: bytes | None = None
 
+    @property
+    def value(self) -> Any:
+        """What the body holds."""
+        return json.loads(self.body or "")
+
 
 Versions = list[Version]
 
@@ -137,16 +141,15 @@ class Taken:
 
 # -- changesets --------------------------------------------------------------------------------
 
-_TABLE = (
-    "CREATE TABLE rows (kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, "
-    "device TEXT NOT NULL, body TEXT, vectors BLOB, PRIMARY KEY (kind, id)) WITHOUT ROWID"
-)
 _INSERT = "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)"
 
 
 def _table() -> apsw.Connection:
     connection = apsw.Connection(":memory:")
-    connection.execute(_TABLE)
+    connection.execute(
+        "CREATE TABLE rows (kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, "
+        "device TEXT NOT NULL, body TEXT, vectors BLOB, PRIMARY KEY (kind, id)) WITHOUT ROWID"
+    )
     return connection
 
 
@@ -170,14 +173,8 @@ def unpack(changeset: bytes) -> Iterator[Version]:
         yield Version._make(change.new)
 
 
-def merge(
-    changesets: Iterable[bytes],
-    known: Callable[[Iterable[tuple[str, str]]], Iterable[tuple[str, str, int, str]]],
-) -> Versions:
-    """The latest version of each row in some changesets, of those that are later than known ones.
-
-    known: given (kind, id) of all rows, the (kind, id, clock, device) of those that are here.
-    """
+def _merge(connection: sqlite3.Connection, changesets: Sequence[bytes]) -> Versions:
+    """The latest version of each row in changesets, of those that are later than what is here."""
 
     def later(reason: int, change: Any) -> int:
         if reason != apsw.SQLITE_CHANGESET_CONFLICT:
@@ -185,17 +182,16 @@ def merge(
         wins = change.new[2:4] > change.conflict[2:4]
         return int(apsw.SQLITE_CHANGESET_REPLACE if wins else apsw.SQLITE_CHANGESET_OMIT)
 
-    changesets = list(changesets)
     ids = {version[:2] for changeset in changesets for version in unpack(changeset)}
-    here = set(known(ids))
-    connection = _table()
-    with connection:
-        connection.executemany(_INSERT, ((*stamp, None, None) for stamp in here))
+    here = set(_stamps(connection, ids))
+    table = _table()
+    with table:
+        table.executemany(_INSERT, ((*stamp, None, None) for stamp in here))
         for changeset in changesets:
-            apsw.Changeset.apply(changeset, connection, conflict=later)
-    merged = map(Version._make, connection.execute("SELECT * FROM rows"))
+            apsw.Changeset.apply(changeset, table, conflict=later)
+    merged = map(Version._make, table.execute("SELECT * FROM rows"))
     new = [version for version in merged if version[:4] not in here]
-    connection.close()
+    table.close()
     return new
 
 
@@ -300,7 +296,7 @@ def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
     model = store.meta("embedder_model")
     if model is None:
         return []
-    bodies = (json.loads(v.body or "") for c in changesets for v in unpack(c) if v.kind == "memory")
+    bodies = (v.value for c in changesets for v in unpack(c) if v.kind == "memory")
     return list({body[2] for body in bodies if body[-2] != model and body[10] is None})
 
 
@@ -318,7 +314,7 @@ def take_in(
     with tx.step() as connection:
         waited = connection.execute("SELECT * FROM sync_waiting").fetchall()
         early = [pack(map(Version._make, waited))] if waited else []
-        new = merge([*early, *changesets], lambda ids: _stamps(connection, ids))
+        new = _merge(connection, [*early, *changesets])
         ((device, clock),) = connection.execute("SELECT device, clock FROM sync_self")
         seq = max(clock + 1, *(version.clock for version in new), 0)
         connection.execute("UPDATE sync_self SET clock = ?", (seq,))
@@ -415,7 +411,7 @@ def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions)
     if meta(connection, "embedder_model") is None:
         for version in new:
             if version.kind == "memory" and version.vectors:
-                model, dim = json.loads(version.body or "")[-2:]
+                model, dim = version.value[-2:]
                 tx.set_meta("embedder_model", model)
                 tx.set_meta("embedder_dim", dim)
                 return
@@ -436,7 +432,7 @@ class _Taking:
 
     def memory(self, version: Version) -> str | None:
         values = _columns(_MEMORY, version)
-        metadata, model, dim = json.loads(version.body or "")[-3:]
+        metadata, model, dim = version.value[-3:]
         vectors = self.made.get(values["search_text"], np.empty((0, 0), np.float32))
         if model == meta(self.connection, "embedder_model") and version.vectors:
             vectors = np.frombuffer(version.vectors, "<f4").reshape(-1, int(dim)).astype(np.float32)
@@ -446,36 +442,23 @@ class _Taking:
             "json_extract(metadata, '$.never_send', '$.never_send') FROM memories WHERE id = ?",
             (version.id,),
         ).fetchone()
+        relations: Versions = []
+        now = self.tx.generation
         if row is None:
-            rowid = self.tx.insert(
-                "memories",
-                id=version.id,
-                **values,
-                metadata=metadata,
-                generation=self.tx.generation,
-            )
-            relations: Versions = []
+            values = {"id": version.id, **values, "metadata": metadata, "generation": now}
+            rowid = self.tx.insert("memories", **values)
         else:
             rowid, old, deleted_at, updated_at, mark = row
-            mine = "s.kind = 'graph' AND s.id = ?"
-            relations = (
-                versions(self.connection, mine, version.id)
-                if _later(self.connection, "graph", version)
-                else []
-            )
+            if _later(self.connection, "graph", version):
+                mine = "s.kind = 'graph' AND s.id = ?"
+                relations = versions(self.connection, mine, version.id)
             if _later(self.connection, "end", version):
                 values["updated_at"] = updated_at
             if (marked := json.loads(mark)[0]) is not None:
                 metadata = json.dumps({**json.loads(metadata), "never_send": marked})
             if deleted_at is None:
                 self.tx.unindex_text(rowid, old)
-            assigned = ", ".join(f"{name} = ?" for name in values)
-            now = self.tx.generation
-            self.connection.execute(
-                f"UPDATE memories SET {assigned}, metadata = ?, generation = ?, "
-                "vectors_generation = ? WHERE rowid = ?",
-                (*values.values(), metadata, now, now, rowid),
-            )
+            self.tx.change(rowid, **values, metadata=metadata, vectors_generation=now)
             self.connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
             if not relations:  # a trigger has dropped them, unless the text is the same
                 forget_relations(self.connection, rowid, 0)
@@ -488,18 +471,14 @@ class _Taking:
 
     def source(self, version: Version) -> str | None:
         memory_id, _sep, turn_id = version.id.partition(_BETWEEN)
-        memory, turn = (
-            rowid_of(self.connection, "memories", memory_id),
-            rowid_of(self.connection, "turns", turn_id),
-        )
+        memory = rowid_of(self.connection, "memories", memory_id)
+        turn = rowid_of(self.connection, "turns", turn_id)
         if memory is None or turn is None:
             return None
         self.connection.execute(
             "INSERT OR IGNORE INTO memory_sources VALUES (?, ?)", (memory, turn)
         )
-        self.connection.execute(
-            "UPDATE memories SET generation = ? WHERE rowid = ?", (self.tx.generation, memory)
-        )
+        self.tx.change(memory)
         return "taken"
 
     def image(self, version: Version) -> str | None:
@@ -507,7 +486,7 @@ class _Taking:
         memory = rowid_of(self.connection, "memories", memory_id)
         if memory is None:
             return None
-        row = json.loads(version.body or "")
+        row = version.value
         self.tx.import_image(
             {**row, **{name: base64.b64decode(row[name]) for name in ("data", "thumbnail")}}
         )
@@ -519,7 +498,7 @@ class _Taking:
         return "taken"
 
     def end(self, version: Version) -> str | None:
-        valid_to, updated_at = json.loads(version.body or "")
+        valid_to, updated_at = version.value
         later = not _later(self.connection, "memory", version)
         done = self.connection.execute(
             "UPDATE memories SET valid_to = ?, updated_at = iif(?, ?, updated_at), generation = ? "
@@ -529,13 +508,11 @@ class _Taking:
         return "taken" if done.rowcount else None
 
     def mark(self, version: Version) -> str | None:
-        mark = json.loads(version.body or "")[0]
-        changed = "json_remove(metadata, '$.never_send')"
-        if mark is not None:
-            changed = "json_set(metadata, '$.never_send', json(?3))"
+        (mark, _) = version.value
         done = self.connection.execute(
-            f"UPDATE memories SET metadata = {changed}, generation = ?1 WHERE id = ?2",
-            (self.tx.generation, version.id, *([json.dumps(mark)] if mark is not None else [])),
+            "UPDATE memories SET metadata = iif(?1 IS NULL, json_remove(metadata, '$.never_send'), "
+            "json_set(metadata, '$.never_send', json(?1))), generation = ?2 WHERE id = ?3",
+            (None if mark is None else json.dumps(mark), self.tx.generation, version.id),
         )
         return "taken" if done.rowcount else None
 
@@ -553,7 +530,7 @@ class _Taking:
             return None
         if _later(self.connection, "memory", version):  # read from a text that is no more
             return "taken"
-        ended_by = {row["invalidated_by"] for row in json.loads(version.body or "")[1]} - {None}
+        ended_by = {row["invalidated_by"] for row in version.value[1]} - {None}
         gone = {
             row[0]
             for row in self.connection.execute(f"{_ERASED} AND id {LISTED}", (as_json(ended_by),))
@@ -574,11 +551,11 @@ class _Taking:
 
 def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
     """Give a fact the relations of a version, in place of those it has."""
-    graphed, relations = json.loads(version.body or "")
+    graphed, relations = version.value
     forget_relations(connection, rowid, graphed)
     for relation in relations:
         import_relation(connection, relation, by_name=True)
 
 
 def _columns(names: tuple[str, ...], version: Version) -> dict[str, Any]:
-    return dict(zip(names, json.loads(version.body or ""), strict=False))
+    return dict(zip(names, version.value, strict=False))

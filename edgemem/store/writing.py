@@ -47,14 +47,13 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, path: str, images_folder: Path | None = None
+        self, connection: sqlite3.Connection, path: str, images_folder: Path | None
     ) -> None:
         self._connection = connection
         self._path = path
         self.images_folder = images_folder
         self._failed: BaseException | None = None
         self._open = True
-        self._dim: int | None = None
         self.generation = generation(connection) + 1
         self._changes_before = connection.total_changes
 
@@ -106,7 +105,7 @@ class Transaction:
                 **scope_columns(memory.scope),
                 metadata=packed,
                 created_at=memory.created_at,
-                updated_at=memory.updated_at or memory.created_at,
+                updated_at=memory.created_at,
                 valid_from=memory.valid_from,
                 valid_to=memory.valid_to,
                 expires_at=memory.expires_at,
@@ -149,11 +148,10 @@ class Transaction:
             blobs = None if vectors is None else self._blobs(vectors)
             if search_text != old_search:
                 self.unindex_text(rowid, old_search)
-            self._connection.execute(
-                "UPDATE memories SET memory = ?, search_text = ?, updated_at = ?, "
-                "metadata = coalesce(?, metadata), valid_from = coalesce(?, valid_from), "
-                "generation = ? WHERE rowid = ?",
-                (memory, search_text, updated_at, packed, valid_from, self.generation, rowid),
+            given = {"metadata": packed, "valid_from": valid_from}
+            given = {name: value for name, value in given.items() if value is not None}
+            self.change(
+                rowid, memory=memory, search_text=search_text, updated_at=updated_at, **given
             )
             if search_text != old_search:
                 self.index_text(rowid, search_text)
@@ -173,11 +171,7 @@ class Transaction:
     def set_vectors(self, id: str, vectors: Floats) -> None:
         """Replace a memory's vectors and nothing else (`reindex`); no history row."""
         with self.step():
-            rowid = self._memory(id)[0]
-            self._replace_vectors(rowid, self._blobs(vectors))
-            self._connection.execute(
-                "UPDATE memories SET generation = ? WHERE rowid = ?", (self.generation, rowid)
-            )
+            self._replace_vectors(self._memory(id)[0], self._blobs(vectors))
 
     def set_tokens(self, model: str, made: Iterable[tuple[int, str, bytes]]) -> None:
         """Store the token vectors of memories: of each its rowid, the search text that they were
@@ -204,10 +198,7 @@ class Transaction:
         with self.step():
             rowid, old, _, created_at = self._memory(id)
             at = at or utc_now()
-            self._connection.execute(
-                "UPDATE memories SET valid_to = ?, updated_at = ?, generation = ? WHERE rowid = ?",
-                (valid_to, at, self.generation, rowid),
-            )
+            self.change(rowid, valid_to=valid_to, updated_at=at)
             relations.end_relations(self._connection, rowid, valid_to)
             self._history(id, "DELETE", old_memory=old, created_at=created_at, updated_at=at)
 
@@ -247,10 +238,7 @@ class Transaction:
             rowid, old, old_search, created_at = self._memory(id)
             self.unindex_text(rowid, old_search)
             self._connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
-            self._connection.execute(
-                "UPDATE memories SET deleted_at = ?, generation = ? WHERE rowid = ?",
-                (deleted_at, self.generation, rowid),
-            )
+            self.change(rowid, deleted_at=deleted_at)
             self._history(
                 id,
                 "DELETE",
@@ -341,14 +329,11 @@ class Transaction:
     def set_meta(self, key: str, value: str | None) -> None:
         """Store a setting of the store itself; None drops it."""
         with self.step():
-            self._dim = None
             if value is None:
                 self._connection.execute("DELETE FROM meta WHERE key = ?", (key,))
             else:
                 self._connection.execute(
-                    "INSERT INTO meta (key, value) VALUES (?, ?) "
-                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                    (key, value),
+                    "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value)
                 )
 
     # --- for this package ---
@@ -401,6 +386,14 @@ class Transaction:
             f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values())
         )
         return int(cursor.lastrowid or 0)
+
+    def change(self, rowid: int, **values: Any) -> None:
+        """Set columns of a memory; caches read it anew."""
+        columns = ", ".join(f"{name} = ?" for name in (*values, "generation"))
+        self._connection.execute(
+            f"UPDATE memories SET {columns} WHERE rowid = ?",
+            (*values.values(), self.generation, rowid),
+        )
 
     def index_text(self, rowid: int, text: str) -> None:
         self._connection.execute(
@@ -459,15 +452,13 @@ class Transaction:
         blobs = pack_vectors(vectors)
         if blobs:
             dim = len(blobs[0]) // 4
-            if self._dim is None:
-                self._dim = meta_int(self._connection, "embedder_dim", 0) or None
-            if self._dim is None:
+            held = meta_int(self._connection, "embedder_dim")
+            if not held:
                 self.set_meta("embedder_dim", str(dim))
-                self._dim = dim
-            if dim != self._dim:
+            elif dim != held:
                 raise DimensionMismatch(
                     f"vectors of dimension {dim} were given and the store {self._path} holds "
-                    f"vectors of dimension {self._dim}; use the embedding model it was made with, "
+                    f"vectors of dimension {held}; use the embedding model it was made with, "
                     "or run `edgemem reindex`"
                 )
         return blobs
@@ -481,9 +472,7 @@ class Transaction:
     def _replace_vectors(self, rowid: int, blobs: Iterable[bytes]) -> None:
         self._connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
         self._add_vectors(rowid, blobs)
-        self._connection.execute(
-            "UPDATE memories SET vectors_generation = ? WHERE rowid = ?", (self.generation, rowid)
-        )
+        self.change(rowid, vectors_generation=self.generation)
 
     def _history(self, memory_id: str, event: str, **columns: str | int | None) -> None:
         self.insert("history", id=str(uuid.uuid4()), memory_id=memory_id, event=event, **columns)
