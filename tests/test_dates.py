@@ -142,10 +142,30 @@ def test_a_date_before_the_first_year_or_after_the_last_is_left_alone():
     assert absolute("in 2 years", on("9999-01-01")) == ("in 2 years", None)
 
 
-@pytest.mark.parametrize("text", ["thiſ week", "laſt friday", "next ſunday", "ſix days ago"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "thiſ week",
+        "laſt friday",
+        "next ſunday",
+        "ſix days ago",
+        "the first Monday of ſeptember",
+        "I came on 3 May 2023 and left ſix days later",
+    ],
+)
 def test_a_letter_that_only_folds_to_ascii_does_not_raise(text):
     """Regular expressions without case take ſ for s; a dictionary does not."""
     absolute(text, MONDAY)
+
+
+def test_nor_in_what_is_asked_or_lasts():
+    assert asked_day("Where did Ana live in Auguſt?", MONDAY) == "2022-08-15"
+    for when in ("last ſpring", "last wİnter", "ſix weeks ago", "in ſeptember"):
+        assert asked_day(f"Where did Ana live {when}?", MONDAY) is None
+    for number in ("ſix", "fİve"):
+        text = f"{number} cats"
+        assert in_asked_form(text, "How many? Use an Arabic numeral.") == text
+        held_since(f"Ana has lived in Oslo for {number} years.", "Oslo", MONDAY)
 
 
 # Said on Monday 2 March 2026, what follows is written out so; a text of its own is left as it is.

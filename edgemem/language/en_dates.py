@@ -39,6 +39,7 @@ MONTHS = (
     "January February March April May June July August September October November December".split()
 )
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_MONTH_NUMBERS = {name[:3].lower(): number for number, name in enumerate(MONTHS, 1)}
 _WEEKDAYS = {name[:3].lower(): number for number, name in enumerate(DAYS)}
 _NUMBERS = {word: n for n, word in enumerate(NUMBER_WORDS[:10], 1)}
 _NUMBERS |= {"a": 1, "an": 1, "couple": 2, "few": 3}
@@ -115,8 +116,9 @@ def on_day(when: str | None) -> str:
     return f"On {day_text(when)}, " if when else ""
 
 
-def _month_text(day: date) -> str:
-    return f"{MONTHS[day.month - 1]} {day.year}"
+def month_number(name: str) -> int:
+    """January is 1, and so is jan. Raises KeyError on what only looks like a month: "Auguſt"."""
+    return _MONTH_NUMBERS[name[:3].lower()]
 
 
 def add_months(day: date, n: int) -> date:
@@ -137,7 +139,7 @@ def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
         return f"in the week of {day_text(to)}", to
     if unit == "month":
         to = add_months(day, n)
-        return f"in {_month_text(to)}", to
+        return f"in {MONTHS[to.month - 1]} {to.year}", to
     to = date(day.year + n, 1, 1)
     return f"in {to.year}", to
 
@@ -250,10 +252,9 @@ def _counted_from(match: re.Match[str], said: date) -> _Found:
 
 def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
     """the second Saturday of September: the coming one, unless the text speaks of what was"""
-    month = next(n for n in range(12) if MONTHS[n].lower().startswith(match["month"][:3].lower()))
-    past = _tense(match) == tense.PAST
+    month, past = month_number(match["month"]), _tense(match) == tense.PAST
     for year in (said.year, said.year - 1 if past else said.year + 1):
-        first = date(year, month + 1, 1)
+        first = date(year, month, 1)
         day = first + timedelta(days=(_number_of(match) - first.weekday()) % 7)
         if match["which"].lower() == "last":
             day += timedelta(weeks=4 if (day + timedelta(weeks=4)).month == day.month else 3)
@@ -371,7 +372,7 @@ def _day_of_month(match: re.Match[str], said: date) -> _Found:
         return None
     for n in range(13):  # months
         begin = add_months(said, n * direction)
-        if month and not MONTHS[begin.month - 1].lower().startswith(month[:3].lower()):
+        if month and begin.month != month_number(month):
             continue
         if not 1 <= number <= (add_months(begin, 1) - begin).days:
             continue
@@ -511,15 +512,15 @@ def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
     days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)] if matches else []
     for day in _WRITTEN_DAY.finditer(text) if matches else ():
         with suppress(ValueError):  # "31 February"
-            written = date(int(day[3]), 1 + MONTHS.index(day[2]), int(day[1]))
+            written = date(int(day[3]), month_number(day[2]), int(day[1]))
             days.append((day.end(), written))
     days.sort()
     for match in matches:
         before = bisect_right(days, match.start(), key=lambda day: day[0])
-        n, unit = count(match, 2), match[3].lower()
-        if unit == "week" and match["exactly"]:
-            n, unit = 7 * n, "day"
-        with suppress(OverflowError, ValueError):
+        with suppress(KeyError, OverflowError, ValueError):
+            n, unit = count(match, 2), match[3].lower()
+            if unit == "week" and match["exactly"]:
+                n, unit = 7 * n, "day"
             if before:
                 yield Moment(*match.span(), *_shift(days[before - 1][1], n, unit))
 

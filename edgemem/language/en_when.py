@@ -19,6 +19,7 @@ from edgemem.language.en_dates import (
     add_months,
     count,
     day_text,
+    month_number,
 )
 
 __all__ = ["asked_day", "asks_of_a_day", "held_since", "in_asked_form", "spelled_days"]
@@ -58,8 +59,8 @@ def held_since(fact: str, target: str, told_at: str) -> str | None:
         for found in _SINCE_DATE.finditer(rest):
             if found["month"] or found["year"]:
                 return _date_of(found, told).isoformat()
-    except ValueError:
-        return None  # "31 February"
+    except (KeyError, ValueError):
+        return None  # "ſix years" only looks like a number; "31 February"
     return None
 
 
@@ -73,8 +74,7 @@ def _before(day: date, n: int, unit: str) -> date:
 def _date_of(found: re.Match[str], told: date) -> date:
     if not found["month"]:
         return date(int(found["year"]), 1, 1)
-    month = 1 + next(i for i, m in enumerate(MONTHS) if m.startswith(found["month"][:3]))
-    nth = int(found["nth"] or 1)
+    month, nth = month_number(found["month"]), int(found["nth"] or 1)
     year = int(found["year"] or told.year)
     day = date(year, month, nth)
     return day if found["year"] or day <= told else date(year - 1, month, nth)
@@ -156,7 +156,7 @@ def in_asked_form(answer: str, question: str) -> str:
         return ""
 
     def formed(found: re.Match[str]) -> str:
-        month = f"{MONTHS.index(found['month']) + 1:02}"
+        month = f"{month_number(found['month']):02}"
         parts = {"y": found["year"], "m": month, "d": found["nth"].zfill(2)}
         return re.sub("[a-z]+", lambda part: parts[part[0][0].lower()], form[0], flags=re.I)
 
@@ -164,7 +164,10 @@ def in_asked_form(answer: str, question: str) -> str:
 
 
 def _in_digits(found: re.Match[str]) -> str:
-    return str(sum(_VALUES[word] for word in re.split("[- ]", found[0].lower())))
+    try:
+        return str(sum(_VALUES[word] for word in re.split("[- ]", found[0].lower())))
+    except KeyError:
+        return found[0]  # "ſix" only looks like a number
 
 
 def asks_of_a_day(question: str) -> bool:
@@ -187,15 +190,14 @@ def asked_day(question: str, now: str) -> str | None:
     today = datetime.fromisoformat(now).date()
     try:
         return min(_amid(found, today), today).isoformat()
-    except (ValueError, OverflowError):
-        return None  # "31 February", "900 years ago"
+    except (KeyError, OverflowError, ValueError):
+        return None  # "ſpring" only looks like a season; "31 February", "900 years ago"
 
 
 def _amid(found: re.Match[str], today: date) -> date:
     if month := found["month"] or found["named"]:
-        number = 1 + next(i for i, m in enumerate(MONTHS) if m.lower() == month.lower())
         nth = int(found["nth"] or found["day"] or 15)
-        day = date(int(found["year"] or today.year), number, nth)
+        day = date(int(found["year"] or today.year), month_number(month), nth)
         return day if found["year"] or day.replace(day=1) <= today else day.replace(today.year - 1)
     if found["whole"]:
         return date(int(found["whole"]), 7, 1)
