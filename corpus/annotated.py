@@ -27,7 +27,6 @@ from edgemem.results import Event, Evidence, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
 from edgemem.stages.evidence import shown_text
-from edgemem.stages.grounding import as_shown
 from edgemem.stages.intent import TELLS, Want
 from edgemem.stages.reading import Reading, readings
 from edgemem.stages.reply import talk_prompt
@@ -196,7 +195,11 @@ def _extraction(talk: Annotated, rng: random.Random) -> Iterator[Example]:
     for pair in talk.pairs:
         for reading in readings(pair.messages, pair.context):
             told = zip(pair.facts, pair.sources, strict=True)
-            facts = [as_shown(fact, reading) for fact, source in told if source == reading.source]
+            facts = [
+                extraction.as_shown(fact, reading)
+                for fact, source in told
+                if source == reading.source
+            ]
             if None not in facts:  # who reads only this would learn to invent
                 example = extraction_example(reading, [f for f in facts if f], talk.id)
                 yield _renamed(example, talk.pronouns, rng)

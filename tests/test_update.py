@@ -10,7 +10,7 @@ from storekit import encoder
 
 from edgemem.errors import ContextOverflow
 from edgemem.stages import update
-from edgemem.stages.update import Candidate, Op, decide, rule
+from edgemem.stages.update import Candidate, Op, decide
 
 
 class Saying:
@@ -52,7 +52,7 @@ def decided(event, old, new):
     ],
 )
 def test_the_same_words_again_are_dropped_without_an_expert(old, new):
-    assert rule(new, near(old)) == Op("NONE", 0, "m0", "rule")
+    assert decide(None, [new], [near(old)]) == [Op("NONE", 0, "m0", "rule")]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,6 @@ def test_the_same_words_again_are_dropped_without_an_expert(old, new):
 )
 def test_no_rule_drops_or_ends_a_fact_that_says_anything_else(old, new):
     candidates = near(old, similarity=0.99)
-    assert rule(new, candidates) in (None, Op("ADD", 0, None, "rule"))
     for engine in (None, Saying("DELETE", experts=())):
         assert decide(engine, [new], [candidates]) == [Op("ADD", 0, None, "rule")]
 
@@ -119,9 +118,10 @@ def test_a_fact_that_names_the_person_is_compared():
 
 
 def test_far_memories_are_not_compared():
-    far = near("Ana lives in Oslo", similarity=update.COMPARED - 0.01)
-    assert rule("Ana moved to Bergen", far).event == "ADD"
-    assert rule("Ana moved to Bergen", []).event == "ADD"
+    engine, far = Saying("DELETE"), near("Ana lives in Oslo", similarity=update.COMPARED - 0.01)
+    ops = decide(engine, ["Ana moved to Bergen", "Ana moved to Bergen"], [far, []])
+    assert [op.event for op in ops] == ["ADD", "ADD"]
+    assert engine.asked == []
 
 
 def test_what_the_rule_settles_never_reaches_the_expert():

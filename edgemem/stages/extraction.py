@@ -25,27 +25,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgemem.language import absolute, content_words, moments, phrase, written
+from edgemem import language
 from edgemem.results import Message, at_day, local_time
 from edgemem.runtime.engine import Engine, Prompt
 from edgemem.runtime.experts import Reader, reader_of
 from edgemem.runtime.generation import close_json
-from edgemem.stages.grounding import as_shown, grounded, is_quoted, lenders
 from edgemem.stages.reading import (
     MAX_SENTENCES,
     PROMPT,
     Reading,
     label,
+    line,
     pieces,
     readings,
     worth_reading,
 )
 
-__all__ = ["SURE", "Fact", "expert_target", "extract", "parse", "schema"]
+__all__ = ["SURE", "Fact", "as_shown", "expert_target", "extract", "parse", "schema"]
 
 # Short, varied, and with an empty answer for each kind of talk that holds no fact.
 _EXAMPLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -69,6 +69,9 @@ _EXAMPLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("Lena sold her car and now cycles to the office",),
     ),
     ("Lena", "I can't eat gluten.", ("Lena can't eat gluten",)),
+)
+_SHOTS = "".join(
+    f"{name}: {said}\n{json.dumps({'facts': facts})}\n\n" for name, said, facts in _EXAMPLES
 )
 
 _TASK = (
@@ -107,6 +110,9 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 _MAX_TOKENS = 80
 _MESSAGE_TOKENS = 160
 SURE = 0.55  # how probable "no facts" must be for an expert to give none
+_QUOTED = 0.75  # of a base model's fact: the words that must be its sentence's
+_SHOWN = 0.4  # an expert may say things in its own words, not make them up
+_OWN = 0.2  # nor repeat what was said before
 
 # Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
 _TEXT = r'[^"\\\x00-\x1f]*$'
@@ -156,13 +162,13 @@ def extract(
                 continue
             name = _prompt_name(message, sentence)
             answer = engine.generate(
-                _prompt(before, name, sentence),
+                f"{PROMPT}\n\n{_SHOTS}{before}{name}: {sentence}\n",
                 max_tokens=_MAX_TOKENS,
                 schema=schema(name),
                 stage="extraction",
             )
             for text in parse(answer.text, cut=answer.finish_reason == "length"):
-                if is_quoted(text, name, sentence):
+                if _is_quoted(text, name, sentence):
                     text = label(message).join(re.split(rf"\b{name}\b", text))
                     facts.append(_dated(text, sentence, source, message.timestamp))
     return _without_repetitions(facts)
@@ -188,9 +194,9 @@ def _by_message(
         )
         for text in parse(answer.text, cut=answer.finish_reason == "length"):
             shown = as_shown(text, reading)
-            if shown is not None and (found := grounded(shown, reading)) is not None:
+            if shown is not None and (found := _grounded(shown, reading)) is not None:
                 fact = _dated(*found, reading.source, reading.message.timestamp)
-                facts.append(replace(fact, also=lenders(text, reading)))
+                facts.append(replace(fact, also=_lenders(text, reading)))
     return facts
 
 
@@ -231,18 +237,11 @@ def _prompt_name(message: Message, sentence: str) -> str:
     return next((n for n in _STAND_INS if n not in sentence), _STAND_INS[0])
 
 
-def _prompt(before: str, speaker: str, sentence: str) -> str:
-    examples = "".join(
-        f"{name}: {said}\n{json.dumps({'facts': facts})}\n\n" for name, said, facts in _EXAMPLES
-    )
-    return f"{PROMPT}\n\n{examples}{before}{speaker}: {sentence}\n"
-
-
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
     """Write the sentence's relative date into the fact; if the model left it out, at its end."""
     local = local_time(said_at)
-    resolved, begins = absolute(text, local)
-    found = moments(sentence, local)
+    resolved, begins = language.absolute(text, local)
+    found = language.moments(sentence, local)
     if begins is None and len(found) == 1:
         moment = found[0]
         begins = moment.begins.isoformat()
@@ -251,15 +250,15 @@ def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
             pass  # without "on"; an expert has read the day
         elif at >= 0:  # the fact's own words do not tell whether it was or will be
             length = moment.end - moment.start
-            resolved = written(text, [replace(moment, start=at, end=at + length)])
+            resolved = language.written(text, [replace(moment, start=at, end=at + length)])
         else:
-            resolved = f"{text.rstrip('.')} {phrase(sentence, moment)}"
+            resolved = f"{text.rstrip('.')} {language.phrase(sentence, moment)}"
     return Fact(resolved, source, at_day(begins) if begins else said_at)
 
 
 def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:
     """Drop a fact whose words are all in another of the same batch."""
-    bags = [frozenset(content_words(f.text)) for f in facts]
+    bags = [frozenset(language.content_words(f.text)) for f in facts]
     return [
         fact
         for i, fact in enumerate(facts)
@@ -267,3 +266,83 @@ def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:
             bags[i] < bag or (bags[i] == bag and j < i) for j, bag in enumerate(bags) if j != i
         )
     ]
+
+
+# -- whether a fact says what was said ---------------------------------------------------------
+
+
+def as_shown(fact: str, reading: Reading) -> str | None:
+    """The fact without a relation that nothing shown tells: "Ana's sister Lena" is only "Lena", if
+    she is called that; None if it names or gives somebody whom nothing shown speaks of."""
+    shown = _words([*reading.before, reading.message], reading.names)
+    return language.with_known_people(fact, shown | _named(reading))
+
+
+def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
+    """An expert's fact, told of whom it is about, and its sentence; None if it is made up.
+
+    Some of its words must be the message's; others may be of what was said before. What one says
+    of oneself is about the speaker, even if the expert told it of another. What is about another,
+    and more of it in their own words before, is no news.
+    """
+    message, speaker = reading.message, label(reading.message)
+    named = _named(reading)
+    new = [w for w in language.content_words(fact) if w not in named]
+    shown = _words([*reading.before, message])
+    own = _held(new, _words([message]))
+    if not new or own < _OWN * len(new) or _held(new, shown) < _SHOWN * len(new):
+        return None
+    if {w for w in new if w.isdigit()} - shown:
+        return None
+    parts = pieces(message.content) or [message.content]
+    sentence = max(parts, key=lambda part: _held(new, language.words(part)))
+    others = reading.names - {speaker}
+    other = next((o for o in others if re.match(rf"{re.escape(o)}\b", fact)), None)
+    if other is None or re.search(rf"\b{re.escape(speaker)}\b", fact):
+        return fact, sentence
+    if _held(new, _words(m for m in reading.before if label(m) == other)) > own:
+        return None
+    for said in (sentence, message.content):
+        if language.is_of_speaker(said) and not (
+            language.is_of_listener(said) or re.search(rf"\b{re.escape(other)}\b", said)
+        ):
+            return speaker + fact[len(other) :], sentence
+    return fact, sentence
+
+
+def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
+    """The places of the messages before that have words of a fact which its own message has not."""
+    own = _named(reading) | _words([reading.message])
+    lent = [w for w in language.content_words(fact) if not language.same_word(w, own)]
+    return tuple(
+        place
+        for place, message in zip(reading.places, reading.before, strict=True)
+        if _held(lent, _words([message]))
+    )
+
+
+def _is_quoted(fact: str, speaker: str, sentence: str) -> bool:
+    """Whether a fact says what its sentence says, of a speaker who is named."""
+    if language.is_unresolved(fact):
+        return False
+    said = set(language.words(sentence))
+    new = [w for w in language.content_words(fact) if w not in language.words(speaker)]
+    if not all(language.same_word(w, said) for w in language.owned_by(speaker, fact)):
+        return False  # whose what: "Kim's wife sold the car" is not "I sold the car"
+    quoted = bool(new) and _held(new, said) >= _QUOTED * len(new)
+    return quoted and language.denies_alike(fact, new, sentence)
+
+
+def _words(messages: Iterable[Message], names: Collection[str] = ()) -> set[str]:
+    """The words of messages, as `line` shows them."""
+    return {word for message in messages for word in language.words(line(message, names))}
+
+
+def _named(reading: Reading) -> set[str]:
+    """The words of the names of all who speak."""
+    return {word for name in reading.names for word in language.words(name)}
+
+
+def _held(content: Sequence[str], said: Collection[str]) -> int:
+    """How many of the words were said, in whatever form."""
+    return sum(language.same_word(word, said) for word in content)

@@ -114,15 +114,12 @@ def converse(
     """
     prompt = _prompt(system, turns)
     room = engine.n_ctx - engine.count_tokens(prompt)
-    wanted: Options = {
-        "max_tokens": max(1, min(MAX_TOKENS, room)),
-        "repeat_penalty": _REPEAT_PENALTY,
-    }
-    wanted |= {**(options or {}), "stage": "reply"}
-    return engine.stream(prompt, **wanted)
+    most = max(1, min(MAX_TOKENS, room))
+    wanted: Options = {"max_tokens": most, "repeat_penalty": _REPEAT_PENALTY, **(options or {})}
+    return engine.stream(prompt, **wanted | {"stage": "reply"})
 
 
-def _prompt(system: str, turns: Sequence[Message]) -> Prompt:
+def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
     said = [{"role": turn.role, "content": turn.content} for turn in turns]
     return [{"role": "system", "content": system}, *said]
 
@@ -178,5 +175,4 @@ def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:
 
 def talk_prompt(text: str, turns: Sequence[Message]) -> list[dict[str, str]]:
     """What a model with a chat template, and its expert, read of talk that needs no memory."""
-    said = [{"role": turn.role, "content": turn.content} for turn in turns]
-    return [{"role": "system", "content": _SMALL_TALK}, *said, {"role": "user", "content": text}]
+    return [*_prompt(_SMALL_TALK, turns), {"role": "user", "content": text}]

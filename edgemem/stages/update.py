@@ -37,7 +37,6 @@ __all__ = [
     "decide",
     "expert_prompt",
     "expert_target",
-    "rule",
 ]
 
 # An expert has learned the form; what never changes comes first, so that its KV is kept.
@@ -95,26 +94,9 @@ def decide(
     added if there is neither an expert nor an encoder, or if the two do not fit its window.
     """
     judge = _judge(engine, encoder)
-    ops = []
-    for i, (fact, near) in enumerate(zip(facts, candidates, strict=True)):
-        near = sorted(near, key=lambda c: -c.similarity)
-        op = rule(fact, near, i)
-        if op is None and judge is not None:
-            op = _compared(judge, fact, near, i)
-        ops.append(op or Op("ADD", i, None, "rule"))
-    return ops
-
-
-def rule(fact: str, candidates: Sequence[Candidate], number: int = 0) -> Op | None:
-    """What needs no expert: NONE of what a memory says already in the same words, ADD where no
-    memory is to be compared. None leaves it to an expert.
-
-    candidates: nearest first. number: of the fact.
-    """
-    for candidate in candidates:
-        if says_the_same(candidate.text, fact):
-            return Op("NONE", number, candidate.id, "rule")
-    return None if _comparable(Statement.of(fact), candidates) else Op("ADD", number, None, "rule")
+    nearest = [sorted(near, key=lambda c: -c.similarity) for near in candidates]
+    both = zip(facts, nearest, strict=True)
+    return [_decided(judge, fact, near, number) for number, (fact, near) in enumerate(both)]
 
 
 def expert_prompt(fact: str, memory: str) -> str:
@@ -128,15 +110,22 @@ def expert_target(event: Event) -> str:
     return json.dumps({"event": event})
 
 
-# -- rules -----------------------------------------------------------------------------------
-
-
-def _comparable(
-    new: Statement, candidates: Sequence[Candidate]
-) -> list[tuple[Candidate, Statement]]:
-    """The memories that an expert is shown beside a fact: near ones of the same person."""
-    near = [(c, Statement.of(c.text)) for c in candidates if c.similarity >= COMPARED]
-    return [(c, old) for c, old in near if new.speaks_of(old.person)][:_SHOWN]
+def _decided(judge: _Judge | None, fact: str, near: Sequence[Candidate], number: int) -> Op:
+    """NONE of what a memory says already in the same words, else the expert's word of one memory of
+    the same person after the other. near: nearest first; number: of the fact."""
+    for candidate in near:
+        if says_the_same(candidate.text, fact):
+            return Op("NONE", number, candidate.id, "rule")
+    new = Statement.of(fact)
+    olds = [(c, Statement.of(c.text)) for c in near if c.similarity >= COMPARED]
+    compared = [(c, old) for c, old in olds if new.speaks_of(old.person)][:_SHOWN]
+    if judge is None or not compared:
+        return Op("ADD", number, None, "rule")
+    for candidate, old in compared:
+        event = judge(candidate.text, fact)
+        if event != "ADD" and _keeps(event, old, new):
+            return Op(event, number, candidate.id, "model")
+    return Op("ADD", number, None, "model")
 
 
 def _keeps(event: Event, old: Statement, new: Statement) -> bool:
@@ -146,19 +135,6 @@ def _keeps(event: Event, old: Statement, new: Statement) -> bool:
     if event == "UPDATE":
         return len(new.content) >= len(old.content) and old.within(new)
     return True
-
-
-# -- the experts -----------------------------------------------------------------------------
-
-
-def _compared(judge: _Judge, fact: str, candidates: Sequence[Candidate], number: int) -> Op:
-    """Compare a fact with its memories one by one, nearest first."""
-    new = Statement.of(fact)
-    for candidate, old in _comparable(new, candidates):
-        event = judge(candidate.text, fact)
-        if event != "ADD" and _keeps(event, old, new):
-            return Op(event, number, candidate.id, "model")
-    return Op("ADD", number, None, "model")
 
 
 def _judge(engine: Engine | None, encoder: Encoder | None) -> _Judge | None:
