@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import click
 
 from corpus import annotated, generator, readers
+from corpus import evaluate as scores
 from corpus.annotated import Annotated
-from corpus.evaluate import Track, stages_alone, stages_together
 from corpus.phrases import Split
 from corpus.teacher import at_url, local, taught
 from edgemem.cli.output import (
@@ -194,19 +194,19 @@ def evaluate(
     are of invented conversations that no training sees.
     """
     experts = experts or load_settings().experts
-    track = cast("Track[Any]", _tracked)
     facts = [path for path in files if readers.is_pairs(path)]
     talks = _talks([path for path in files if path not in facts])
     if not talks:
         raise click.UsageError("Give a file of conversations, too: pairs of facts have no answers.")
-    summary, rows = stages_alone(
+    summary, rows = scores.stages_alone(
         talks, experts, pairs=pairs, questions=questions, operations=operations, seed=seed,
-        written=[s for path in facts for s in readers.read_pairs(path)], track=track,
+        written=[s for path in facts for s in readers.read_pairs(path)], track=_tracked,
     )  # fmt: skip
     if together:
-        more, further = stages_together(
-            talks, source="memories", experts=experts, most=questions, track=track, seed=seed
+        answers = scores.together(
+            talks, source="memories", experts=experts, most=questions, track=_tracked, seed=seed
         )
+        more, further = scores.together_summary([answers], source="memories", experts=experts)
         summary, rows = summary | more, rows + further
     if wants_json():
         print_json({"summary": summary, "rows": rows})

@@ -28,7 +28,7 @@ from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
 from edgemem.stages import extraction, generation, intent, update
 from edgemem.stages.evidence import shown_text
 from edgemem.stages.intent import TELLS, Want
-from edgemem.stages.reading import Reading, readings
+from edgemem.stages.reading import Reading, label, readings
 from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 
@@ -169,8 +169,7 @@ def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[E
 
 def as_evidence(message: Message) -> Evidence:
     """A message as an answer's expert is shown it."""
-    speaker = message.name or message.role.capitalize()
-    return Evidence(message.content, message.timestamp, speaker)
+    return Evidence(message.content, message.timestamp, label(message))
 
 
 def examples(

@@ -40,12 +40,11 @@ _EMOJI = "😊 😂 ❤️ 🎉 😅 🙌 👍 🥰 😭 🔥 ✨ :) :D haha lol
 
 @dataclass
 class Turn:
-    """What one person says, and the facts in it. dated: with its relative dates written out."""
+    """What one person says, and what is told in it."""
 
     person: Person
     text: str
     at: str
-    facts: list[str] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
 
     @property
@@ -311,7 +310,6 @@ class _Talk:
         self.keep(turn, replace(told, fact=fact, sentence=sentence))
 
     def keep(self, turn: Turn, told: Told) -> None:
-        turn.facts.append(told.fact)
         turn.told.append(told)
         self.told[turn.person].append(told)
 

@@ -6,7 +6,7 @@ on the first questions. Answers are given from the evidence turns ("gold") and f
 finds among all turns ("retrieved"), as many as `Chat` shows. Updates are of the generator's
 validation phrases, which no training saw.
 
-`stages_together`: the product answers as it is: search, recall, one answer. The base shows two
+`together`: the product answers as it is: search, recall, one answer. The base shows two
 sentences and quotes; an expert is shown whole turns.
 
 Scores are between 0 and 1. Their tokens are lower-case words and numbers without articles, as in
@@ -52,17 +52,13 @@ __all__ = [
     "Track",
     "Way",
     "bleu_1",
-    "extraction_row",
-    "generation_rows",
     "macro",
     "rouge_1",
     "rouge_l",
     "stages_alone",
-    "stages_together",
     "together",
     "together_summary",
     "token_f1",
-    "update_rows",
 ]
 
 T = TypeVar("T")
@@ -114,7 +110,7 @@ def stages_alone(
                 found[question] = annotated.retrieved(memory, talk.id, question.text, SHOWN_TURNS)
         contexts: dict[str, Shown] = {
             "gold": lambda q: q.evidence,
-            "retrieved": lambda q: found[q],
+            "retrieved": found.__getitem__,
         }
         for who in ("base", "expert"):
             with Engine.load() as engine:
@@ -146,24 +142,6 @@ def stages_alone(
     return _summary(rows, name, talks), rows
 
 
-def stages_together(
-    talks: Sequence[Annotated],
-    *,
-    source: Source,
-    experts: str,
-    most: int | None,
-    track: Track[Any],
-    seed: int = 0,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Summary and rows, one for each category of base and experts.
-
-    source: what is searched, the turns as they are or the facts that are taken from them.
-    most: questions drawn from each conversation; None is all.
-    """
-    answers = together(talks, source=source, experts=experts, most=most, track=track, seed=seed)
-    return together_summary([answers], source=source, experts=experts)
-
-
 def together(
     talks: Sequence[Annotated],
     *,
@@ -173,7 +151,11 @@ def together(
     track: Track[Any],
     seed: int = 0,
 ) -> dict[str, Any]:
-    """A store's answers with and without experts, as JSON: `together_summary` takes several."""
+    """A store's answers with and without experts, as JSON: `together_summary` takes several.
+
+    source: what is searched, the turns as they are or the facts that are taken from them.
+    most: questions drawn from each conversation; None is all.
+    """
     asked = [(talk.id, q) for talk in talks for q in _sample(talk.questions, most, seed)]
     found: dict[str, Any] = {}
     for who, chosen in (("base", NO_EXPERTS), ("expert", experts)):
@@ -189,7 +171,7 @@ def together(
 def together_summary(
     parts: Sequence[dict[str, Any]], *, source: Source, experts: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What `stages_together` gives, of what `together` has of one or several stores."""
+    """Summary and rows, one for each category of base and experts, of what `together` gives."""
     summary: dict[str, Any] = {"experts": experts, "source": source}
     rows: list[dict[str, Any]] = []
     for who in ("base", "expert"):
@@ -247,10 +229,9 @@ def bleu_1(found: str, wanted: str) -> float:
 
 def macro(pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
     """Share of (wanted, given) labels that are equal, for each wanted label."""
-    right: dict[str, list[bool]] = {}
-    for wanted, given in pairs:
-        right.setdefault(wanted, []).append(wanted == given)
-    return {label: sum(hits) / len(hits) for label, hits in sorted(right.items())}
+    right = Counter(wanted for wanted, given in pairs if wanted == given)
+    of = Counter(wanted for wanted, _ in pairs)
+    return {label: right[label] / of[label] for label in sorted(of)}
 
 
 class Reader:
@@ -469,14 +450,8 @@ def _stored(
                 started = time.perf_counter()
                 memory.add(batch, user_id=talk.id, infer=infer)
                 seconds.append(time.perf_counter() - started)
-        counts = memory.store.counts()
-        yield (
-            memory,
-            {
-                "turns": counts["turns"],
-                "write_s": seconds if infer else [],
-            },
-        )
+        turns = memory.store.counts()["turns"]
+        yield memory, {"turns": turns, "write_s": seconds if infer else []}
 
 
 def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
@@ -519,13 +494,11 @@ def _answer(
         return NOTHING_FOUND, 0
     asked = answering.expert_prompt(question, memories, "User")
     prompt: Prompt = [{"role": "user", "content": asked}] if way == "chat" else asked
-    quoting: dict[str, Any] = {"within": [m.text for m in memories], "stop": ("\n",)}
+    options: dict[str, Any] = {"max_tokens": answering.MAX_ANSWER_TOKENS}
+    if way == "quoted":
+        options |= {"within": [m.text for m in memories], "stop": ("\n",)}
     try:
-        answer = engine.generate(
-            prompt,
-            max_tokens=answering.MAX_ANSWER_TOKENS,
-            **(quoting if way == "quoted" else {}),
-        )
+        answer = engine.generate(prompt, **options)
     except ContextOverflow:
         return "", 0
     # A base model begins with an empty line, or goes on with lines of its own.

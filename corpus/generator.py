@@ -59,28 +59,26 @@ def examples(
     split: "valid" says nothing with a phrase that "train" uses, and has other names and values.
     """
     book = phrases(split)
-    for number in range(conversations):
-        group = f"{split}-{seed}-{number}"
-        conversation = converse(random.Random(f"{group} talk"), book)
+    for group, conversation in _invented(conversations, seed, split):
         if "extraction" in stages:
             yield from _extraction(conversation, group)
         if "update" in stages:
-            yield from update_examples(_changes(group, book, conversation), group)
+            yield from update_examples(_situations(book, conversation, group), group)
         if "generation" in stages:
-            rng = random.Random(f"{group} generation")
-            yield from generation_examples(rng, book, conversation, group)
+            yield from _generation(book, conversation, group)
 
 
 def operations(conversations: int, *, seed: int = 0, split: Split = "valid") -> Iterator[Situation]:
     """What the update examples of so many conversations are of, all memories shown."""
-    book = phrases(split)
+    for group, conversation in _invented(conversations, seed, split):
+        yield from _situations(phrases(split), conversation, group)
+
+
+def _invented(conversations: int, seed: int, split: Split) -> Iterator[tuple[str, Conversation]]:
+    """Conversations, each with its name."""
     for number in range(conversations):
         group = f"{split}-{seed}-{number}"
-        yield from _changes(group, book, converse(random.Random(f"{group} talk"), book))
-
-
-def _changes(group: str, book: Phrases, conversation: Conversation) -> Iterator[Situation]:
-    return situations(random.Random(f"{group} update"), book, conversation)
+        yield group, converse(random.Random(f"{group} talk"), phrases(split))
 
 
 def _extraction(conversation: Conversation, group: str) -> Iterator[Example]:
@@ -90,13 +88,12 @@ def _extraction(conversation: Conversation, group: str) -> Iterator[Example]:
         for reading in readings(said):
             turn = turns[reading.source]
             if not turn.person.assistant and reading.message is said[reading.source]:
-                yield extraction_example(reading, turn.facts, group)
+                yield extraction_example(reading, [told.fact for told in turn.told], group)
 
 
-def situations(
-    rng: random.Random, book: Phrases, conversation: Conversation
-) -> Iterator[Situation]:
+def _situations(book: Phrases, conversation: Conversation, group: str) -> Iterator[Situation]:
     """About one for each thing told, the four operations equally often."""
+    rng = random.Random(f"{group} update")
     for told in conversation.told:
         if told.state != "holds":
             continue
@@ -174,8 +171,7 @@ def _near(
     people = [p for p in conversation.people if not p.assistant]
     others = [Subject(p) for p in people if p != told.subject.owner]
     if not others or rng.random() < 0.5:
-        kin = _relative(rng, book, told)
-        others.append(kin if kin.relation else Subject(told.subject.owner))
+        others.append(_relative(rng, book, told))
     for other in others:  # somebody else: the same, or another value
         if rng.random() < 0.5:
             found.append(_plain(rng, replace(told, subject=other)))
@@ -265,10 +261,9 @@ class _Asked:
     shut: Callable[[Told], bool] = lambda told: False
 
 
-def generation_examples(
-    rng: random.Random, book: Phrases, conversation: Conversation, group: str
-) -> Iterator[Example]:
+def _generation(book: Phrases, conversation: Conversation, group: str) -> Iterator[Example]:
     """About one example for each thing told; one in five cannot be answered."""
+    rng = random.Random(f"{group} generation")
     world = _World(rng, book, conversation)
     for one in conversation.told:
         for maker in rng.choices(*zip(*_KINDS, strict=True), k=4):
@@ -371,13 +366,30 @@ def _present(told: Told, conversation: Conversation) -> bool:
     )  # fmt: skip
 
 
+def _about(
+    told: Told,
+    kind: str,
+    part: str,
+    answer: str | None,
+    values: dict[str, str] | None = None,
+    gold: tuple[Told, ...] = (),
+) -> _Asked:
+    """A question about what was told, beside which nothing else is shown that answers it.
+
+    values: those told, unless others are given; gold: what was told, unless more is needed.
+    """
+    if values is None:
+        values = told.values
+    return _Asked(kind, part, answer, told.subject, values, gold or (told,), _same(told))
+
+
 def _ask(world: _World, told: Told, code: str, kind: str) -> _Asked | None:
     lines = told.topic.of(code)
     if not lines or told.state != "holds":
         return None
     line = world.rng.choice(lines)
     answer = line[1] if len(line) > 1 else None
-    return _Asked(kind, line[0], answer, told.subject, told.values, (told,), _same(told))
+    return _about(told, kind, line[0], answer)
 
 
 def _single(world: _World, told: Told) -> _Asked | None:
@@ -399,7 +411,7 @@ def _detail(world: _World, told: Told) -> _Asked | None:
     part, answer = told.detail[3].split("? ", 1)
     if "{when}" in answer:
         answer = _bare(told.values["when"])
-    return _Asked("single", f"{part}?", answer, told.subject, told.values, (told,), _same(told))
+    return _about(told, "single", f"{part}?", answer)
 
 
 def _bare(when: str) -> str:
@@ -422,10 +434,8 @@ def _yes(world: _World, told: Told) -> _Asked | None:
         return None
     part = world.rng.choice(lines)[0]
     if told.state == "holds":
-        return _Asked("yes", part, "Yes", told.subject, told.values, (told,), _same(told))
-    if told.topic.kind == "event":
-        return None
-    return _Asked("no", part, "No", told.subject, told.values, (told,), _same(told))
+        return _about(told, "yes", part, "Yes")
+    return None if told.topic.kind == "event" else _about(told, "no", part, "No")
 
 
 def _all(conversation: Conversation, told: Told) -> list[Told]:
@@ -445,7 +455,7 @@ def _list(world: _World, told: Told) -> _Asked | None:
     if not all(_shown(t, item) for t in every):
         return None
     answer = ", ".join(fill(item, t.values, told.subject.third()) for t in every)
-    return _Asked("list", part, answer, told.subject, told.values, tuple(every), _same(told))
+    return _about(told, "list", part, answer, gold=tuple(every))
 
 
 def _count(world: _World, told: Told) -> _Asked | None:
@@ -453,8 +463,7 @@ def _count(world: _World, told: Told) -> _Asked | None:
     if not 1 <= len(every) <= 6 or not told.topic.of("c"):
         return None
     (part,) = world.rng.choice(told.topic.of("c"))
-    answer = _NUMBERS[len(every)]
-    return _Asked("count", part, answer, told.subject, told.values, tuple(every), _same(told))
+    return _about(told, "count", part, _NUMBERS[len(every)], gold=tuple(every))
 
 
 def _changed(world: _World, told: Told) -> _Asked | None:
@@ -470,15 +479,14 @@ def _changed(world: _World, told: Told) -> _Asked | None:
         return None
     if topic.of("b") and world.rng.random() < 0.4:
         part, answer = world.rng.choice(topic.of("b"))
-        values, kind = old.values, "before"
-        key = old.value
+        kind, key = "before", old.value
     else:
         part, answer = world.rng.choice(topic.of("q"))
         kind, key = "now", told.value
     values = {**told.values, topic.key: key}
     if slots(answer) != {topic.key} or (not told.self_contained and told.state == "changed"):
         return None
-    return _Asked(kind, part, answer, told.subject, values, (old, told), _same(told))
+    return _about(told, kind, part, answer, values, (old, told))
 
 
 def _who(world: _World, told: Told) -> _Asked | None:
@@ -491,9 +499,7 @@ def _who(world: _World, told: Told) -> _Asked | None:
     part = "Who" + world.rng.choice(parts).removeprefix("{S}") + "?"
     if not _shown(told, part.replace("{when}", "").replace("{soon}", "")):
         return None
-    values = {**told.values, "when": "", "soon": ""}
-    answer = told.subject.third().subject
-    return _Asked("who", part, answer, told.subject, values, (told,), _same(told))
+    return _about(told, "who", part, told.subject.third().subject, _undated(told).values)
 
 
 def _common(world: _World, told: Told) -> _Asked | None:
@@ -510,8 +516,7 @@ def _common(world: _World, told: Told) -> _Asked | None:
         return None
     values = {**told.values, "other": twins[0].subject.owner.name}
     part, answer = world.rng.choice(world.book.talk["common"]), f"{{{told.topic.key}}}"
-    shut = _same(told)
-    return _Asked("common", part, answer, told.subject, values, (told, twins[0]), shut)
+    return _about(told, "common", part, answer, values, (told, twins[0]))
 
 
 def _on_date(world: _World, told: Told) -> _Asked | None:
@@ -526,14 +531,12 @@ def _on_date(world: _World, told: Told) -> _Asked | None:
     if when not in told.fact or not _shown(told, f"{{{told.topic.key}}}"):
         return None
     answer = world.rng.choice(parts).removeprefix("{S} ").removesuffix(" {when}")
-    values = {**told.values, "when": when}
 
     def shut(other: Told) -> bool:
         return other.subject == told.subject and other.values.get("when") == when
 
-    return _Asked(
-        "did", world.rng.choice(world.book.talk["did"]), answer, told.subject, values, (told,), shut
-    )
+    part = world.rng.choice(world.book.talk["did"])
+    return _Asked("did", part, answer, told.subject, told.values, (told,), shut)
 
 
 def _infer(world: _World, told: Told) -> _Asked | None:
@@ -568,7 +571,7 @@ def _unknown(world: _World, told: Told) -> _Asked | None:
         if len(line) < 4:
             return None
         part = line[3].split("? ", 1)[0] + "?"
-        return _Asked("unknown", part, None, told.subject, told.values, (told,), _same(told))
+        return _about(told, "unknown", part, None)
     # Simulates a search that missed what would have answered.
     asked = _single(world, told)
     if asked is None:

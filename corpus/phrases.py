@@ -36,7 +36,6 @@ from edgemem.language import absolute
 __all__ = [
     "FIRST_PERSON",
     "SECOND_PERSON",
-    "SPLITS",
     "Person",
     "Phrases",
     "Split",
@@ -55,7 +54,6 @@ __all__ = [
 
 Kind = Literal["one", "many", "event", "plan"]
 Split = Literal["train", "valid"]
-SPLITS: tuple[Split, ...] = ("train", "valid")
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
 _FORM = re.compile(r"\[([^\[\]|]+)\|([^\[\]|]+)(?:\|([^\[\]|]+))?\]")
@@ -393,7 +391,7 @@ def fact_of(part: str, told: Told) -> str:
     return as_sentence(fill(part, told.values, told.subject.third()))
 
 
-def as_sentence(text: str, end: str = ".") -> str:
+def as_sentence(text: str) -> str:
     text = text.strip()
     text = text[0].upper() + text[1:]
-    return text if text[-1] in ".!?" else text + end
+    return text if text[-1] in ".!?" else f"{text}."

@@ -71,10 +71,9 @@ from edgemem.language import absolute, moments, words, written
 from edgemem.pipeline import importers
 from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
-from edgemem.stages.reading import CONTEXT
+from edgemem.stages.reading import CONTEXT, label
 
 __all__ = [
-    "ADVERSARIAL",
     "CATEGORIES",
     "is_messages",
     "is_pairs",
@@ -91,7 +90,7 @@ _EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
 _LINE = re.compile(r"\(([a-z ]+)\) +(\S.*)")
 _TOGETHER = 10  # lines of a file that a split keeps together
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-ADVERSARIAL = "adversarial"
+_ADVERSARIAL = "adversarial"
 _DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
 _REFUSED_SHARE = 0.2  # of the adversarial questions: all would teach to refuse too much
 _PEOPLE = re.compile(r"# *(\w[\w'-]*) \((she|he|they)\), *(\w[\w'-]*) \((she|he|they)\)")
@@ -382,30 +381,14 @@ def read_locomo(path: Path) -> Annotated:
 
 def locomo_pairs(path: Path) -> list[Pair]:
     """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
-    said: list[Message] = []
-    place: dict[str, tuple[int, int]] = {}
-    spans: list[tuple[int, int]] = []
-    for number, batch in enumerate(batches(importers.read_locomo(path).messages, infer=True)):
-        for source, raw in enumerate(batch):
-            place[raw["metadata"]["dia_id"]] = number, source
-        spans.append((len(said), len(said) + len(batch)))
-        said += map(_as_message, batch)
-    told: list[list[tuple[str, int]]] = [[] for _ in spans]
+    turns = [_Turn(raw) for raw in importers.read_locomo(path).messages]
+    place = {turn.message["metadata"]["dia_id"]: i for i, turn in enumerate(turns)}
     for text, cited in _observations(path):
         known = [place[id] for id in cited if id in place]
         if known:
-            number, source = max(known)
-            said_at = said[spans[number][0] + source].timestamp
-            told[number].append((absolute(text, said_at)[0].strip(), source))
-    return [
-        Pair(
-            messages=tuple(said[first:end]),
-            facts=tuple(text for text, _ in facts),
-            sources=tuple(source for _, source in facts),
-            context=tuple(said[max(0, first - CONTEXT) : first]),
-        )
-        for (first, end), facts in zip(spans, told, strict=True)
-    ]
+            turn = turns[max(known)]
+            turn.facts.append(absolute(text, turn.message["timestamp"])[0].strip())
+    return list(_pairs(turns))
 
 
 def locomo_questions(file: LocomoFile) -> list[Question]:
@@ -415,8 +398,8 @@ def locomo_questions(file: LocomoFile) -> list[Question]:
     for row in file.qa:
         cited = _ids(row.get("evidence", ()))
         shown = tuple(turn[id] for id in cited if id in turn)
-        category = CATEGORIES.get(row["category"], ADVERSARIAL)
-        answer = str(row["answer"]).strip() if category != ADVERSARIAL else None
+        category = CATEGORIES.get(row["category"], _ADVERSARIAL)
+        answer = str(row["answer"]).strip() if category != _ADVERSARIAL else None
         if shown:
             found.append(Question(row["question"], category, answer, shown))
     return found
@@ -427,7 +410,7 @@ def _pronouns(read: Sequence[Pair]) -> dict[str, str]:
     said: dict[str, Counter[str]] = {}
     for pair in read:
         for message in pair.messages:
-            said.setdefault(message.name or message.role.capitalize(), Counter())
+            said.setdefault(label(message), Counter())
         for fact in pair.facts:
             if (about := next((n for n in said if fact.startswith(n)), None)) is not None:
                 said[about].update(words(fact))

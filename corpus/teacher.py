@@ -18,7 +18,6 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from corpus.annotated import Situation, extraction_example, update_examples
@@ -60,18 +59,12 @@ Answer with JSON only: {"id": "...", "event": "..."}.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    text: str
-    when: str
-
-
-def at_url(url: str, model: str, *, api_key: str | None = None) -> Ask:
+def at_url(url: str, model: str) -> Ask:
     """A teacher behind an OpenAI-compatible address, such as "http://127.0.0.1:8080/v1".
 
-    api_key: default OPENAI_API_KEY of the environment; many local servers want none. Raises
-    ConfigError on an address that is none. The answer raises CloudTimeout after 120 s,
-    CloudRejected when the service refuses, CloudDisabled without `openai`, CloudError otherwise.
+    The key is OPENAI_API_KEY of the environment; many local servers want none. Raises ConfigError
+    on an address that is none. The answer raises CloudTimeout after 120 s, CloudRejected when the
+    service refuses, CloudDisabled without `openai`, CloudError otherwise.
     """
     where = "--teacher-url"
     settings = CloudSettings(
@@ -80,7 +73,7 @@ def at_url(url: str, model: str, *, api_key: str | None = None) -> Ask:
         timeout_s=TIMEOUT_S,
         max_tokens=MAX_TOKENS,
     )
-    client = Client(settings, api_key or os.environ.get("OPENAI_API_KEY"))
+    client = Client(settings, os.environ.get("OPENAI_API_KEY"))
 
     def ask(prompt: str) -> str:
         parameters = {
@@ -120,7 +113,7 @@ def taught(
 
     qa: questions with answers, as LoCoMo has them; without, there are none for generation.
     """
-    bank: dict[int, _Fact] = {}
+    bank: dict[int, Evidence] = {}
     number = 0
     for reading in readings([_message(m) for m in messages]):
         facts = _facts(ask(EXTRACT + reading.prompt.split("\n\n", 1)[1]))
@@ -146,12 +139,12 @@ def taught(
                 if event in ("UPDATE", "DELETE"):
                     del bank[near[place]]
             if event != "NONE":
-                bank[number] = _Fact(text, reading.message.timestamp)
+                bank[number] = Evidence(text, reading.message.timestamp)
                 number += 1
     if "generation" in stages:
         for row in qa:
             found = _near(str(row["question"]), bank, SHOWN_ANSWER)
-            shown = [Evidence(bank[n].text, bank[n].when) for n in reversed(found)]
+            shown = [bank[n] for n in reversed(found)]
             answer = row.get("answer")
             yield Example(
                 "generation",
@@ -167,7 +160,7 @@ def _message(raw: Mapping[str, Any]) -> Message:
     return Message(raw["role"], raw["content"], said_at, raw.get("name"))
 
 
-def _near(text: str, bank: Mapping[int, _Fact], most: int) -> list[int]:
+def _near(text: str, bank: Mapping[int, Evidence], most: int) -> list[int]:
     """The memories that share words with a text, the nearest first."""
     words = set(content_words(text))
     shared = {n: len(words & set(content_words(fact.text))) for n, fact in bank.items()}

@@ -7,6 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 
 from corpus.conversation import converse
 from corpus.generator import examples, operations
-from corpus.phrases import SPLITS, Split, Voice, fill, phrases, slots
+from corpus.phrases import Split, Voice, fill, phrases, slots
 from edgemem.language import content_words, moments
 from edgemem.stages import extraction
 from edgemem.stages.generation import NOT_KNOWN
 from edgemem.training.examples import STAGES, Example
 
 SEEDS = st.integers(0, 10_000)
+SPLITS = get_args(Split)
 SPLIT = st.sampled_from(SPLITS)
 DATE = re.compile(
     r"\b(?:\d{1,2} )?(?:January|February|March|April|May|June|July|August|September|October|"

@@ -17,8 +17,4 @@ from edgemem.language.en_facts import *  # noqa: F403
 from edgemem.language.en_when import *  # noqa: F403
 from edgemem.language.other import *  # noqa: F403
 
-__all__ = [*en.__all__]
-__all__ += en_dates.__all__
-__all__ += en_facts.__all__
-__all__ += en_when.__all__
-__all__ += other.__all__
+__all__ = [*en.__all__, *en_dates.__all__, *en_facts.__all__, *en_when.__all__, *other.__all__]

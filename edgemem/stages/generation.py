@@ -108,11 +108,7 @@ def answer(
     # Kept in a file: else the first answer of a process computes it, a good part of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
-    options: Options = {
-        "max_tokens": most,
-        "stop": ("\n",),
-        "stage": "generation",
-    }
+    options: Options = {"max_tokens": most, "stop": ("\n",), "stage": "generation"}
     if not expert:
         options["within"] = [shown_text(memory) for memory in shown] or None
         return engine.stream(prompt, **options)

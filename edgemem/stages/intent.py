@@ -105,10 +105,7 @@ class Weights:
 @cache
 def shipped() -> Weights:
     """The weights that come with the package."""
-    with (
-        files("edgemem").joinpath("data/intent.npz").open("rb") as file,
-        np.load(file, allow_pickle=False) as saved,
-    ):
+    with (files("edgemem") / "data" / "intent.npz").open("rb") as file, np.load(file) as saved:
         vector, words, bias = (saved[n].astype(np.float32) for n in ("vector", "words", "bias"))
         return Weights(vector, words, bias, str(saved["embedder"]))
 
@@ -118,30 +115,28 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
 
     The regression decides where there is no expert, or it fails. Raises what the embedder raises.
     """
-    logits = _logits(shipped(), embedder, text)
+    logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
     wants, tells = WANTS[classes[0]], bool(telling[0])
-    doubtful = False
-    if engine.expert(STAGE):
-        prompt = expert_prompt(text, before)
-        try:
-            answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
-        except ModelError:  # what answers fails aloud
-            return Intent(wants, tells=True)
-        said = answer.text.strip()
-        named = said.removeprefix(_BOTH)
-        recalls = wants == "recall"
-        wants = next((want for want in WANTS if want == named), None)
-        if wants == "task" and logits[_TEXT] > logits[_TASK]:  # all one to the expert
-            wants = "text"
-        doubtful = recalls and wants == "general"
-        tells = tells or said.startswith(TELLS) or wants in _TELLING
-    return Intent(wants, tells, doubtful)
+    if not engine.expert(STAGE):
+        return Intent(wants, tells)
+    prompt = expert_prompt(text, before)
+    try:
+        answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
+    except ModelError:  # what answers fails aloud
+        return Intent(wants, tells=True)
+    said = answer.text.strip()
+    named = said.removeprefix(_BOTH)
+    meant = next((want for want in WANTS if want == named), None)
+    if meant == "task" and logits[_TEXT] > logits[_TASK]:  # all one to the expert
+        meant = "text"
+    tells = tells or said.startswith(TELLS) or meant in _TELLING
+    return Intent(meant, tells, doubtful=wants == "recall" and meant == "general")
 
 
 def only_asks(embedder: Embedder, text: str) -> bool:
     """Whether a message asks for something and by the regression hardly tells anything."""
-    logits = _logits(shipped(), embedder, text)
+    logits = _logits(embedder, text)
     wants, _ = decided(logits[None])
     return bool(WANTS[wants[0]] is not None and 1 / (1 + np.exp(-logits[-1])) < MAY_TELL)
 
@@ -167,8 +162,9 @@ def decided(
     return np.where(sure, likeliest, WANTS.index(None)), tells
 
 
-def _logits(weights: Weights, embedder: Embedder, text: str) -> FloatArray:
+def _logits(embedder: Embedder, text: str) -> FloatArray:
     """(9,). A vector of another model than the weights' says nothing: the words decide then."""
+    weights = shipped()
     buckets, values = features(text)
     logits = weights.bias + values @ weights.words[buckets]
     if embedder.model_id == weights.embedder:

@@ -224,7 +224,7 @@ def _cut(up: NDArray[np.float64], down: NDArray[np.float64], rank: int) -> tuple
     return a.astype(np.float32), b.astype(np.float32)
 
 
-_LOSSES = ("first_loss", "best_loss")
+_toml = json.dumps  # of texts, numbers and lists: TOML's basic strings escape as JSON's do
 
 
 def record_file(adapter: Path) -> Path:
@@ -275,7 +275,8 @@ def combine(
         stage = record["stage"]
         copy = folder / f"{stage}.gguf"
         shutil.copyfile(adapter, copy)
-        figures = {key: round(record[key], 3) for key in _LOSSES if key in record}
+        losses = ("first_loss", "best_loss")
+        figures = {key: round(record[key], 3) for key in losses if key in record}
         figures |= {k: v for k, v in summary.items() if k.startswith(f"{stage}_")}
         row = {
             "stage": stage,
@@ -293,8 +294,7 @@ def combine(
 
 def _summary(scores: Path) -> dict[str, Any]:
     try:
-        summary = json.loads(scores.read_text(encoding="utf-8"))["summary"]
-        return dict(summary)
+        return dict(json.loads(scores.read_text(encoding="utf-8"))["summary"])
     except (OSError, ValueError, TypeError, KeyError) as exc:
         raise InputError(
             f"{scores} has no summary of scores ({exc!r:.80}); give what `python -m corpus eval "
@@ -318,8 +318,3 @@ def record_of(adapter: Path) -> dict[str, Any]:
     if missing:
         raise InputError(f"{file} does not say {', '.join(sorted(missing))}; train it again")
     return record
-
-
-def _toml(value: Any) -> str:
-    """A text, a number or a list of these. TOML's basic strings escape as JSON's do."""
-    return json.dumps(value)
