@@ -186,25 +186,20 @@ class _Talk:
                 self.answer(turn, parts, asked)
                 asked = None
             elif rng.random() < wants and number < length - 2:
-                count = 2 if rng.random() < 0.2 else 1
-                for _ in range(count):
+                for _ in range(2 if rng.random() < 0.2 else 1):
                     self.add(turn, parts, self.news(person, turn.at))
             elif other.assistant and rng.random() < 0.6:
                 parts.append(self.pick("userask", other))
             elif not parts or rng.random() < 0.6:
                 kinds = _CHATTER if other.assistant else _CHATTER + _OF_THE_OTHER
-                for kind in rng.sample(kinds, rng.choice((1, 1, 2, 3))):
-                    parts.append(self.pick(kind, other))
+                some = rng.sample(kinds, rng.choice((1, 1, 2, 3)))
+                parts += [self.pick(kind, other) for kind in some]
             if number >= length - 2:
                 parts.append(self.pick("byeback" if number == length - 1 else "bye", other))
             elif not other.assistant and rng.random() < 0.45:
                 topic = rng.choice(self.book.topics)
-                if (
-                    rng.random() < 0.45
-                    and topic.of("q")
-                    and number < length - 3
-                    and number % 2 == 0
-                ):
+                may_ask = topic.of("q") and number < length - 3 and number % 2 == 0
+                if rng.random() < 0.45 and may_ask:
                     asked = self.ask(parts, topic)
                 else:
                     parts.append(self.pick(rng.choice(("tail", "follow", "enquire")), other))
@@ -223,11 +218,9 @@ class _Talk:
     def reaction(self, last: Turn, other: Person) -> list[str]:
         rng, parts = self.rng, []
         if not last.told:
-            return (
-                [self.pick(rng.choice(("fine", "react", "small")), other)]
-                if rng.random() < 0.3
-                else []
-            )
+            if rng.random() < 0.3:
+                parts.append(self.pick(rng.choice(("fine", "react", "small")), other))
+            return parts
         told = last.told[-1]
         sad = told.state == "ended" or told.topic.name in ("injury", "illness")
         if rng.random() < 0.65:
@@ -298,11 +291,9 @@ class _Talk:
         if rng.random() < 0.3:
             opener = self.pick("opener", turn.person)
             first = sentence.split(" ", 1)[0].removesuffix("'s").rstrip(",.")
-            if first not in self.book.proper and opener[-1] not in "!":
-                opener += f" {sentence[0].lower()}{sentence[1:]}"
-            else:
-                opener += f" {sentence}"
-            parts.append(opener)
+            goes_on = first not in self.book.proper and not opener.endswith("!")
+            begun = sentence[0].lower() if goes_on else sentence[0]
+            parts.append(f"{opener} {begun}{sentence[1:]}")
         else:
             parts.append(sentence)
         if rng.random() < 0.35:

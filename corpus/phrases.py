@@ -148,7 +148,8 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
                 "they": voice.they,
             }[name]
         text = values[_named(name)]
-        return f"{_article(text)} {text}" if name.startswith("a ") else text
+        article = "an" if text[:1].lower() in "aeiou" else "a"
+        return f"{article} {text}" if name.startswith("a ") else text
 
     if voice is not None:
         if voice.form == 2 and voice.they != "they":
@@ -178,10 +179,6 @@ def _named(slot: str) -> str:
 def _form(match: re.Match[str], form: int) -> str:
     first, second, third = match.groups()
     return (first, second, third)[form] if third is not None else (first, first, second)[form]
-
-
-def _article(text: str) -> str:
-    return "an" if text[:1].lower() in "aeiou" else "a"
 
 
 def _share(values: list[str], split: Split) -> list[str]:
