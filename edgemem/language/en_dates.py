@@ -512,8 +512,7 @@ def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
     days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)] if matches else []
     for day in _WRITTEN_DAY.finditer(text) if matches else ():
         with suppress(ValueError):  # "31 February"
-            written = date(int(day[3]), month_number(day[2]), int(day[1]))
-            days.append((day.end(), written))
+            days.append((day.end(), date(int(day[3]), month_number(day[2]), int(day[1]))))
     days.sort()
     for match in matches:
         before = bisect_right(days, match.start(), key=lambda day: day[0])

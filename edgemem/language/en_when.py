@@ -68,7 +68,7 @@ def _before(day: date, n: int, unit: str) -> date:
     if unit in ("day", "week"):
         return day - timedelta(days=n * (7 if unit == "week" else 1))
     first = add_months(day, -n * (12 if unit == "year" else 1))
-    return first.replace(day=min(day.day, ((add_months(first, 1)) - first).days))
+    return first.replace(day=min(day.day, (add_months(first, 1) - first).days))
 
 
 def _date_of(found: re.Match[str], told: date) -> date:
@@ -204,12 +204,9 @@ def _amid(found: re.Match[str], today: date) -> date:
     if season := found["season"]:
         day = date(int(found["of"] or today.year), _SEASONS[season.lower()], 15)
         return day if found["of"] or day <= today else day.replace(today.year - 1)
-    if unit := found["unit"]:
-        if unit.lower() == "year":
+    if unit := (found["unit"] or "").lower():
+        if unit == "year":
             return date(today.year - 1, 7, 1)
-        return (
-            _before(today, 1, unit.lower()).replace(day=15)
-            if unit.lower() == "month"
-            else (_before(today, 1, "week"))
-        )
+        before = _before(today, 1, unit)
+        return before.replace(day=15) if unit == "month" else before
     return _before(today, count(found, "count"), found["ago"].lower())
