@@ -32,8 +32,6 @@ from edgemem.pipeline import importers
 from edgemem.runtime.engine import Engine
 from edgemem.training.examples import STAGES, Example, Stage, write
 
-__all__ = ["cli"]
-
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 

@@ -32,30 +32,6 @@ from edgemem.stages.reading import Reading, label, readings
 from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 
-__all__ = [
-    "Annotated",
-    "Exchange",
-    "Labelled",
-    "Later",
-    "Pair",
-    "Question",
-    "Situation",
-    "answer_examples",
-    "as_evidence",
-    "bare",
-    "examples",
-    "extraction_example",
-    "intent_examples",
-    "labelled",
-    "pair_examples",
-    "reply_examples",
-    "retrieved",
-    "store",
-    "talk_examples",
-    "update_examples",
-    "wanted",
-]
-
 _MAX_ANSWER_WORDS = 30  # those of open questions: reasons, opinions, lists
 _GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
 _UNDATED, _LATEST_DAYS = 0.3, 60  # of the questions; how long after the conversation

@@ -28,8 +28,6 @@ from corpus.phrases import (
 from edgemem.pipeline.importers import spaced
 from edgemem.results import Message
 
-__all__ = ["Conversation", "Turn", "converse"]
-
 _CHATTER = (
     "hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react", "maxim",
 )  # fmt: skip

@@ -46,21 +46,6 @@ from edgemem.stages import extraction, update
 from edgemem.stages import generation as answering
 from edgemem.stages.generation import NOTHING_FOUND
 
-__all__ = [
-    "BASE_WAYS",
-    "Reader",
-    "Track",
-    "Way",
-    "bleu_1",
-    "macro",
-    "rouge_1",
-    "rouge_l",
-    "stages_alone",
-    "together",
-    "together_summary",
-    "token_f1",
-]
-
 T = TypeVar("T")
 Track = Callable[[Sequence[T], str], Iterable[T]]
 Shown = Callable[[Question], Sequence[Evidence]]

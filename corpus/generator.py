@@ -39,8 +39,6 @@ from edgemem.stages import generation
 from edgemem.stages.reading import readings
 from edgemem.training.examples import STAGES, Example, Stage
 
-__all__ = ["examples", "operations"]
-
 _EVENTS: tuple[Event, ...] = get_args(Event)
 _WEIGHTS = (19, 21, 34, 20)  # not every topic has an end: DELETE comes to a quarter
 _DATES = ("when", "soon")

@@ -33,25 +33,6 @@ from typing import Literal, cast
 
 from edgemem.language import absolute
 
-__all__ = [
-    "FIRST_PERSON",
-    "SECOND_PERSON",
-    "Person",
-    "Phrases",
-    "Split",
-    "Subject",
-    "Told",
-    "Topic",
-    "Voice",
-    "all_facts",
-    "as_sentence",
-    "fact_of",
-    "fill",
-    "phrases",
-    "slots",
-    "tell",
-]
-
 Kind = Literal["one", "many", "event", "plan"]
 Split = Literal["train", "valid"]
 

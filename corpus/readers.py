@@ -73,19 +73,6 @@ from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
 from edgemem.stages.reading import CONTEXT, label
 
-__all__ = [
-    "CATEGORIES",
-    "is_messages",
-    "is_pairs",
-    "is_written",
-    "locomo_pairs",
-    "locomo_questions",
-    "read_locomo",
-    "read_messages",
-    "read_pairs",
-    "read_written",
-]
-
 _EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
 _LINE = re.compile(r"\(([a-z ]+)\) +(\S.*)")
 _TOGETHER = 10  # lines of a file that a split keeps together

@@ -31,8 +31,6 @@ from edgemem.stages import generation
 from edgemem.stages.reading import readings
 from edgemem.training.examples import STAGES, Example, Stage
 
-__all__ = ["Ask", "at_url", "local", "taught"]
-
 Ask = Callable[[str], str]
 """A question to the teacher; gives its whole answer."""
 
