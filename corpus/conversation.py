@@ -196,8 +196,7 @@ class _Talk:
                 parts.append(self.pick("byeback" if number == length - 1 else "bye", other))
             elif not other.assistant and rng.random() < 0.45:
                 topic = rng.choice(self.book.topics)
-                may_ask = topic.of("q") and number < length - 3 and number % 2 == 0
-                if rng.random() < 0.45 and may_ask:
+                if rng.random() < 0.45 and number < length - 3 and number % 2 == 0:
                     asked = self.ask(parts, topic)
                 else:
                     parts.append(self.pick(rng.choice(("tail", "follow", "enquire")), other))

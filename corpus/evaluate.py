@@ -310,7 +310,6 @@ def update_rows(
             update.Candidate(str(n), text, float(vectors[0] @ vectors[n + 1]))
             for n, text in enumerate(situation.memories)
         ]
-        near.sort(key=lambda c: -c.similarity)
         (op,) = update.decide(reader, [situation.fact], [near])  # type: ignore[arg-type]
         stage[op.by].append((situation.event, _meant(op, situation)))
         (op,) = update.decide(None, [situation.fact], [near], memory.encoder)

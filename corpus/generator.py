@@ -470,7 +470,7 @@ def _changed(world: _World, told: Told) -> _Asked | None:
         t for t in world.conversation.told
         if t.subject == told.subject and t.topic is topic and t.at < told.at
     ]  # fmt: skip
-    if topic.kind != "one" or told.state == "ended" or not before or not topic.of("q"):
+    if topic.kind != "one" or told.state == "ended" or not before:
         return None
     old = before[-1]
     if old.state == "ended" or old.value == told.value:
@@ -558,7 +558,7 @@ def _unknown(world: _World, told: Told) -> _Asked | None:
         part = world.rng.choice(told.topic.of(code))[0]
         return _Asked("unknown", part, None, world.rng.choice(others), told.values)
     if form < 0.7:  # of something never mentioned
-        free = [t for t in world.book.topics if (told.subject, t.family) not in known and t.of("q")]
+        free = [t for t in world.book.topics if (told.subject, t.family) not in known]
         free = [t for t in free if any(not slots(q[0]) for q in t.of("q"))]
         if not free:
             return None

@@ -318,7 +318,7 @@ def tell(
     said: dict[str, str] = {}
     if state == "holds":
         said_by = [line for (line,) in topic.of("s") if not subject.relation or "{S" in line]
-        line = rng.choice(said_by or [line for (line,) in topic.of("s")])
+        line = rng.choice(said_by)
         fact = rng.choice(topic.of("f"))[0]
     else:
         assert before is not None
