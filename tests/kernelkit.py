@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from edgemem import kernels
-from edgemem.kernels import layers
 
 needs_native = pytest.mark.skipif(
     kernels.backend != "native", reason=f"no native module: {kernels.backend_detail}"
@@ -18,7 +17,7 @@ DIMS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 384, 385]
 # These have one loop for all instruction sets.
 ONE_LOOP = ["beside", "bm25", "quantize_i8", "rank", "word_features"]
 
-NATIVE = kernels.native_module()
+NATIVE = kernels._native
 
 
 def every_way(name, argument):
@@ -35,7 +34,7 @@ def every_way(name, argument):
 
 
 def numpy(name):
-    return _answered_by(None, name, kernels.ISA_AUTO)
+    return _answered_by(None, name, 0)
 
 
 def native(name, isa):
@@ -44,14 +43,14 @@ def native(name, isa):
 
 def _answered_by(module, name, isa):
     """A kernel as this module answers it (None: NumPy), with this instruction set. No threads."""
-    call = getattr(kernels if hasattr(kernels, name) else layers, name)
+    call = getattr(kernels, name)
 
     def answer(*arguments, **named):
         kernels._native, kernels.isa = module, isa
         try:
             return call(*arguments, **named)
         finally:
-            kernels._native, kernels.isa = NATIVE, kernels.ISA_AUTO
+            kernels._native, kernels.isa = NATIVE, 0
 
     return answer
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgemem.kernels import layers, reference
+from edgemem import kernels
+from edgemem.kernels import reference
 from tests.kernelkit import every_way, needs_native
 
 # 1, odd, and one beside each width: 8 lanes, the 16 sums, and NumPy's own.
@@ -128,7 +129,7 @@ def test_native_and_numpy_agree_on_any_block(rows, keys, group, scale, seed):
     if rows and first + (rows - 1) // group >= keys:
         return
     ours, theirs = (normal(seed, rows, keys, scale=scale) for _ in range(2))
-    layers.softmax_causal(ours, group, first)
+    kernels.softmax_causal(ours, group, first)
     reference.softmax_causal(theirs, group, first)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-30)
 
@@ -184,18 +185,18 @@ def test_the_gradient_of_a_norm_is_the_slope_of_the_norm(kernel, size):
 def test_a_block_that_makes_no_sense_is_refused(change, message):
     arguments = {"scores": np.zeros((2, 3), np.float32), "group": 1, "first": 0} | change
     with pytest.raises(ValueError, match=message):
-        layers.softmax_causal(**arguments)
+        kernels.softmax_causal(**arguments)
 
 
 def test_arrays_that_do_not_fit_each_other_are_refused():
     gate_up, out = np.zeros((2, 6), np.float32), np.zeros((2, 3), np.float32)
     halves = np.zeros((2, 6), np.uint16)
     with pytest.raises(ValueError, match=r"halves \(2, 4\); both must be \(2, 6\)"):
-        layers.gated(gate_up, out, halves[:, :4].copy())
+        kernels.gated(gate_up, out, halves[:, :4].copy())
     with pytest.raises(ValueError, match=r"d has shape \(2, 5\); \(2, 6\) is needed"):
-        layers.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
+        kernels.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
     with pytest.raises(ValueError, match="weight has 3 entries for 6 columns"):
         weight, inverse = np.zeros(3, np.float32), np.zeros(2, np.float32)
-        layers.rms_norm(gate_up, weight, 1e-5, gate_up, inverse, halves)
+        kernels.rms_norm(gate_up, weight, 1e-5, gate_up, inverse, halves)
     with pytest.raises(ValueError, match=r"halves has shape \(1, 6\); \(2, 6\) is needed"):
-        layers.rms_norm_backward(gate_up, halves[:1], np.zeros(6, np.float32), inverse, gate_up)
+        kernels.rms_norm_backward(gate_up, halves[:1], np.zeros(6, np.float32), inverse, gate_up)

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemem.compression.layout import Layout, lay_out, masks
 from edgemem.errors import InputError, ModelError
+from edgemem.kernels import BoolArray, DoubleArray, FloatArray, IntArray
 from edgemem.language import STOP_WORDS, asks, content_words, same_word, words
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Compressed", "Scores", "Span", "Tokenize", "compress", "compress_prompt", "fdtd"]
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
-BoolArray = NDArray[np.bool_]
 
 Tokenize = Callable[[str], IntArray]
 """(n, 2) characters [start, end) of each token of a text, in order, without BOS."""
@@ -341,7 +338,7 @@ def sentence_texts(layout: Layout) -> tuple[list[str], list[str]]:
     return bodies, speakers
 
 
-def _shares(asked: list[str], said: list[set[str]]) -> NDArray[np.float64]:
+def _shares(asked: list[str], said: list[set[str]]) -> DoubleArray:
     """Which share of the words, or other forms of them, each of some sets of words has."""
     if not asked:
         return np.zeros(len(said))

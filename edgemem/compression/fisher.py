@@ -15,20 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from edgemem import kernels
 from edgemem.errors import ModelError
-from edgemem.kernels import layers as kernels
-from edgemem.kernels import one_blas_thread
+from edgemem.kernels import FloatArray, IntArray, one_blas_thread
 from edgemem.runtime.llama import Tensors
 
 if TYPE_CHECKING:
     from edgemem.runtime.engine import Engine
 
 __all__ = ["FAMILIES", "Model", "fisher", "loss_and_gradient", "sensitivity"]
-
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
 
 WINDOW, OVERLAP = 2048, 512  # tokens read at once, and how many of them the window before has read
 POSITIONS = 128  # in a block of attention: what lies above the diagonal of one is computed in vain

@@ -11,16 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemem.inputs import utf8
+from edgemem.kernels import BoolArray, FloatArray, IntArray
 from edgemem.language import HEAD, KEYWORD, NAME, NEGATION, UNCUT, sentence_starts
 
 __all__ = ["Layout", "estimated_tokens", "lay_out", "masks"]
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
-BoolArray = NDArray[np.bool_]
 
 
 # Never cut inside: each pattern, and a text without which it need not be tried.
@@ -179,7 +175,7 @@ def _json_spans(text: str) -> list[tuple[int, int]]:
 _TOKEN = re.compile(r" ?[A-Za-z]{1,4}| ?\S|\s")
 
 
-def estimated_tokens(text: str) -> NDArray[np.int64]:
+def estimated_tokens(text: str) -> IntArray:
     """An upper estimate where no tokenizer is known: (n, 2) characters of each supposed token.
 
     A token for every four ASCII letters of a word (or less at its end), one for each digit, mark

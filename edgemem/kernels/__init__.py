@@ -3,7 +3,7 @@
 Knows arrays only: no store, no index, no model. Alone imports the compiled module
 `edgemem._native`. Where that is missing, too old or too new, NumPy answers (reference.py, the
 specification of both): `backend` says which of the two works here and `backend_detail` why.
-A search's kernels are here, those of a transformer's layers in layers.py.
+First come the kernels of a search, then those of a transformer's layers.
 
 All arrays are C-contiguous. Every function lets other threads run, may be called from several at
 once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter.
@@ -35,6 +35,7 @@ from edgemem.kernels.reference import (
     ByteArray,
     DoubleArray,
     FloatArray,
+    HalfArray,
     IntArray,
     Rows,
 )
@@ -46,21 +47,29 @@ __all__ = [
     "NO_TOKENS",
     "WORD_FEATURES",
     "Bm25Query",
+    "BoolArray",
+    "DoubleArray",
+    "FloatArray",
+    "IntArray",
     "backend",
     "backend_detail",
     "beside",
     "bm25",
     "distinct",
     "dots",
-    "kernel",
+    "gated",
+    "gated_backward",
     "maxsim",
     "metric_query",
-    "native_module",
     "one_blas_thread",
     "quantize_i8",
     "rank",
+    "rms_norm",
+    "rms_norm_backward",
     "scan_topk",
     "similarities",
+    "softmax_backward",
+    "softmax_causal",
     "word_features",
 ]
 
@@ -106,9 +115,8 @@ WORD_FEATURES = ("bm25", "bm25_around", "coverage", "session", "length", "time")
 NO_TOKENS = -(2**31)
 """What `maxsim` says of a text without tokens."""
 
-ISA_AUTO = 0
-isa = ISA_AUTO
-"""The instruction set asked for: the best of this processor. Tests set 1, no vectors at all."""
+isa = 0
+"""The instruction set asked for: 0, the best of this processor. Tests set 1, no vectors at all."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,39 +154,30 @@ _native, backend_detail = _load_native()
 backend = "numpy" if _native is None else "native"
 
 
-def native_module() -> Any:
-    """The compiled module, or None."""
-    return _native
-
-
-def kernel(
-    reference: Callable[..., Any], check: Callable[..., None]
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def kernel(native: Callable[P, R]) -> Callable[P, R]:
     """Make a call of the native module a kernel: NumPy answers where the module cannot.
 
-    reference, check: take the same arguments; the one answers in NumPy, the other raises a
-    ValueError that names what does not fit.
+    reference.py has a function of the same name and arguments, which answers in NumPy; checks.py
+    one that raises a ValueError that names what does not fit.
 
     The module refuses what does not fit by itself, before it writes. So it is called first: the
     check takes as long as a scan of a few hundred rows, and is there to say it better.
     """
+    specified, check = getattr(reference, native.__name__), getattr(checks, native.__name__)
 
-    def choose(native: Callable[P, R]) -> Callable[P, R]:
-        @wraps(native)
-        def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-            if _native is not None:
-                try:
-                    return native(*args, **kwargs)
-                except Exception:
-                    check(*args, **kwargs)
-                    raise
-            check(*args, **kwargs)
-            found: R = reference(*args, **kwargs)
-            return found
+    @wraps(native)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _native is not None:
+            try:
+                return native(*args, **kwargs)
+            except Exception:
+                check(*args, **kwargs)
+                raise
+        check(*args, **kwargs)
+        found: R = specified(*args, **kwargs)
+        return found
 
-        return answer
-
-    return choose
+    return answer
 
 
 def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
@@ -194,7 +193,7 @@ def _room(k: int, n: int) -> tuple[IntArray, FloatArray]:
     return np.empty(min(int(k), n), np.int64), np.empty(min(int(k), n), np.float32)
 
 
-@kernel(reference.scan_topk, checks.scan_topk)
+@kernel
 def scan_topk(
     rows: Rows,
     query: FloatArray,
@@ -229,7 +228,7 @@ def scan_topk(
     return best[0][:found], best[1][:found]
 
 
-@kernel(reference.dots, checks.dots)
+@kernel
 def dots(
     rows: Rows, positions: IntArray, queries: FloatArray, scales: FloatArray | None = None
 ) -> FloatArray:
@@ -247,7 +246,7 @@ def dots(
     return out
 
 
-@kernel(reference.quantize_i8, checks.quantize_i8)
+@kernel
 def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     """Rows as 8-bit whole numbers, number ≈ scale · int8: a quarter of the memory.
 
@@ -261,7 +260,7 @@ def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     return quantized, scales
 
 
-@kernel(reference.metric_query, checks.metric_query)
+@kernel
 def metric_query(
     query: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, float, float]:
@@ -280,7 +279,7 @@ def metric_query(
     return image, offset, norm
 
 
-@kernel(reference.rank, checks.rank)
+@kernel
 def rank(
     features: FloatArray, weights: FloatArray, bias: float, k: int
 ) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -319,7 +318,7 @@ class Bm25Query:
     b: float = 0.75
 
 
-@kernel(reference.bm25, checks.bm25)
+@kernel
 def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatArray, DoubleArray]:
     """BM25 of every document for one query: the k best, best first, and the idf of each term.
 
@@ -341,7 +340,7 @@ def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatA
     return best[0][:found], best[1][:found], idf
 
 
-@kernel(reference.similarities, checks.similarities)
+@kernel
 def similarities(
     rows: Rows,
     first: IntArray,
@@ -373,7 +372,7 @@ def similarities(
     return out
 
 
-@kernel(reference.maxsim, checks.maxsim)
+@kernel
 def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.int32]:
     """Late interaction: how well the tokens of a query are matched by those of each text.
 
@@ -388,7 +387,7 @@ def maxsim(rows: ByteArray, offsets: IntArray, query: ByteArray) -> NDArray[np.i
     return out
 
 
-@kernel(reference.beside, checks.beside)
+@kernel
 def beside(
     proposals: IntArray,
     place: IntArray,
@@ -415,7 +414,7 @@ def beside(
     return out[:found]
 
 
-@kernel(reference.word_features, checks.word_features)
+@kernel
 def word_features(
     around: IntArray,
     session: IntArray,
@@ -447,3 +446,82 @@ def word_features(
         timed, max_length, order, having, out,
     )  # fmt: skip
     return out
+
+
+# -- between a transformer's matrix products, forward and backward ---------------------------------
+# What one of these gives is written to the arguments that it names. Several threads may call one at
+# once on different rows. Cost: a few passes over the arrays.
+
+
+@kernel
+def rms_norm(
+    x: FloatArray,
+    weight: FloatArray,
+    eps: float,
+    out: FloatArray,
+    inverse: FloatArray,
+    halves: HalfArray,
+) -> None:
+    """out = x / rms(x) · weight, row by row, with rms(x)² = mean(x²) + eps.
+
+    x, out: (n, d) float32, which may be the same array; weight: (d,); inverse: (n,), receives
+    1 / rms(x); halves: (n, d) uint16, receives the upper 16 bits of x (bfloat16, cut off), which
+    `rms_norm_backward` needs. Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
+    """
+    _native.rms_norm(x, weight, eps, isa, out, inverse, halves)
+
+
+@kernel
+def rms_norm_backward(
+    d_out: FloatArray,
+    halves: HalfArray,
+    weight: FloatArray,
+    inverse: FloatArray,
+    dx: FloatArray,
+) -> None:
+    """dx += the gradient of x, given that of `rms_norm`'s out.
+
+    halves, inverse: as `rms_norm` wrote them, halves each taken for the middle of the floats it was
+    cut from; d_out, dx: (n, d) float32.
+    """
+    _native.rms_norm_backward(d_out, halves, weight, inverse, isa, dx)
+
+
+@kernel
+def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
+    """Attention's scores become probabilities: a softmax over the keys that each row sees.
+
+    scores: (m, keys) float32, in place; row i is position first + i // group, below keys. It sees
+    itself and the keys before it; the others become 0.
+    """
+    _native.softmax_causal(scores, group, first, isa)
+
+
+@kernel
+def softmax_backward(p: FloatArray, d: FloatArray) -> None:
+    """The way back through a softmax: d becomes p · (d − p·d), row by row.
+
+    p, d: (m, keys) float32; d: the gradient of p on entry, that of the scores afterwards.
+    """
+    _native.softmax_backward(p, d, isa)
+
+
+@kernel
+def gated(gate_up: FloatArray, out: FloatArray, halves: HalfArray) -> None:
+    """A gated unit: out = SiLU(gate) · up, with SiLU(x) = x · σ(x).
+
+    gate_up: (n, 2 f) float32, first all gates of a row; out: (n, f) float32; halves: (n, 2 f)
+    uint16, receives the upper 16 bits of gate_up (bfloat16, cut off), which `gated_backward` needs.
+    Source: Shazeer 2020, eq. 6.
+    """
+    _native.gated(gate_up, isa, out, halves)
+
+
+@kernel
+def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) -> None:
+    """The way back through `gated`: d_gate_up receives the gradient of gate_up.
+
+    halves: as `gated` wrote them, each taken for the middle of the floats it was cut from; d_out:
+    (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
+    """
+    _native.gated_backward(halves, d_out, isa, d_gate_up)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.kernels import BoolArray, IntArray
 from edgemem.language import FIRST_PERSON, words
 from edgemem.results import Query
 from edgemem.retrieval.vectors import Columns
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Catalog", "Places"]
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 SESSION_GAP_S = 3600.0
 """Turns further apart than this belong to two conversations."""

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemem import cachefile
+from edgemem.kernels import BoolArray, FloatArray, IntArray
 from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
 from edgemem.vault import Vault
 
@@ -40,9 +40,6 @@ log = logging.getLogger(__name__)
 
 __all__ = ["CROSSOVER", "IndexView", "Method", "VectorIndex"]
 
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 Method = Literal["exact", "hnsw", "int8"]
 

@@ -20,7 +20,16 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import Bm25Query, bm25, distinct, word_features
+from edgemem.kernels import (
+    Bm25Query,
+    BoolArray,
+    DoubleArray,
+    FloatArray,
+    IntArray,
+    bm25,
+    distinct,
+    word_features,
+)
 from edgemem.language import (
     DAY_TEXT,
     TIME_WORDS,
@@ -48,10 +57,6 @@ __all__ = [
     "search_text",
     "time_terms",
 ]
-
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 _DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")
@@ -137,7 +142,7 @@ class Matches:
 
     docs: IntArray
     scores: FloatArray
-    idf: NDArray[np.float64]
+    idf: DoubleArray
     _query: Bm25Query
     _by_slot: FloatArray
     _slot_of: NDArray[np.int32]

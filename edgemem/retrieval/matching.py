@@ -11,13 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import NO_TOKENS, maxsim
+from edgemem.kernels import NO_TOKENS, FloatArray, IntArray, maxsim
 from edgemem.store import Store
 
 __all__ = ["MATCHES", "QueryTokens", "match"]
 
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
 
 MATCHES = ("match", "match_around", "match_before", "match_after")
 """The columns of `match`: the mean over the query's tokens of the cosine with the token that is

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import one_blas_thread, reference
+from edgemem.kernels import DoubleArray, FloatArray, one_blas_thread, reference
 from edgemem.kernels.reference import ZERO_LENGTH
 
 __all__ = [
@@ -57,8 +57,6 @@ __all__ = [
     "fit",
 ]
 
-Float32Array = NDArray[np.float32]
-Float64Array = NDArray[np.float64]
 
 MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
@@ -82,7 +80,7 @@ class WhitenedQuery(NamedTuple):
     image: q' (d,) float32. offset: −q'·μ. norm: the whitened norm of q − μ, >= 0.
     """
 
-    image: Float32Array
+    image: FloatArray
     offset: float
     norm: float
 
@@ -97,9 +95,9 @@ class Metric:
     """
 
     count: int
-    mean: Float32Array
-    inverse_diagonal: Float32Array
-    A: Float32Array
+    mean: FloatArray
+    inverse_diagonal: FloatArray
+    A: FloatArray
 
     @property
     def dim(self) -> int:
@@ -120,7 +118,7 @@ class Metric:
             raise ValueError(f"q has shape {q.shape}; this metric needs ({self.dim},)")
         return WhitenedQuery(*reference.metric_query(q, self.mean, self.inverse_diagonal, self.A.T))
 
-    def norms(self, H: Float32Array) -> Float32Array:
+    def norms(self, H: FloatArray) -> FloatArray:
         """The whitened norm of each row around the mean, sqrt((h − μ)ᵀ Σ⁻¹ (h − μ)).
 
         H: (n, d) float32 of unit length, as stored: like q'·h it does not normalise. Returns (n,)
@@ -181,7 +179,7 @@ class Moments:
         self._state = (0, np.zeros(dim), np.zeros((dim, dim)))
 
     @classmethod
-    def of(cls, count: int, sum: Float64Array, scatter: Float64Array) -> Moments:
+    def of(cls, count: int, sum: DoubleArray, scatter: DoubleArray) -> Moments:
         """Those that had these properties. Raises ValueError if no moments can have them."""
         moments = cls(len(sum))
         if scatter.shape != (moments.dim, moments.dim) or count < 0:
@@ -197,12 +195,12 @@ class Moments:
         return self._state[0]
 
     @property
-    def sum(self) -> Float64Array:
+    def sum(self) -> DoubleArray:
         """(d,), of the unit rows."""
         return self._state[1]
 
     @property
-    def scatter(self) -> Float64Array:
+    def scatter(self) -> DoubleArray:
         """(d, d), the sum of h hᵀ over the unit rows."""
         return self._state[2]
 
@@ -241,7 +239,7 @@ class Moments:
             A.astype(np.float32, order="F"),
         )
 
-    def _moments_of(self, rows: NDArray[Any]) -> tuple[int, Float64Array, Float64Array]:
+    def _moments_of(self, rows: NDArray[Any]) -> tuple[int, DoubleArray, DoubleArray]:
         rows = np.asarray(rows)
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
@@ -254,13 +252,13 @@ class Moments:
                 scatter += unit.T @ unit
         return count, total, scatter
 
-    def _add(self, count: int, total: Float64Array, scatter: Float64Array) -> None:
+    def _add(self, count: int, total: DoubleArray, scatter: DoubleArray) -> None:
         self._state = (self.count + count, self.sum + total, self.scatter + scatter)
 
 
 def _correction(
-    covariance: Float64Array, inverse_diagonal: Float64Array, tau: float, max_rank: int
-) -> Float64Array:
+    covariance: DoubleArray, inverse_diagonal: DoubleArray, tau: float, max_rank: int
+) -> DoubleArray:
     """A (d, r) of the module's formulas, by way of B = D^-1/2 U M_r^1/2.
 
     Eq. 1 is D^-1/2 (I − B (I + BᵀB)⁻¹ Bᵀ) D^-1/2 then, which never divides by a small M_r.
@@ -272,16 +270,16 @@ def _correction(
     root = np.sqrt(inverse_diagonal)[:, None]
     B = root * vectors[:, ::-1][:, :rank] * np.sqrt(M[:rank])
     L = np.linalg.cholesky(np.eye(rank) + B.T @ B)
-    A: Float64Array = root * np.linalg.solve(L, B.T).T
+    A: DoubleArray = root * np.linalg.solve(L, B.T).T
     return A
 
 
-def _unit_rows(rows: NDArray[Any]) -> Float64Array:
+def _unit_rows(rows: NDArray[Any]) -> DoubleArray:
     """The rows that have a direction, in float64 with length 1."""
     rows = rows.astype(np.float64)
     # First by the largest number: the square of a huge or a tiny one has no float64.
     with np.errstate(invalid="ignore", divide="ignore"):
         rows /= np.abs(rows).max(axis=1, keepdims=True)
     rows = rows[np.isfinite(rows).all(axis=1)]
-    unit: Float64Array = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: DoubleArray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return unit

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import DimensionMismatch
-from edgemem.kernels import beside, metric_query, rank
+from edgemem.kernels import BoolArray, FloatArray, IntArray, beside, metric_query, rank
 from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval import whitening
@@ -70,10 +70,6 @@ __all__ = [
     "shipped",
     "similarities",
 ]
-
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 class Feature(IntEnum):
@@ -124,7 +120,7 @@ class Weights:
         given = data["weights"]
         return cls(float(data["bias"]), np.array([given[n] for n in names], np.float32))
 
-    def best(self, features: FloatArray, k: int) -> tuple[NDArray[np.int64], FloatArray]:
+    def best(self, features: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
         """The k best rows of features (n, f) float32: positions and scores in (0, 1), best first,
         equal ones by lower position."""
         _, positions, logits = rank(features, self.weights, self.bias, k)
@@ -511,7 +507,7 @@ def find(
     store: Store,
     memories: Memories,
     query: Query,
-    vector: NDArray[np.float32] | None,
+    vector: FloatArray | None,
     *,
     tokens: QueryTokens | None = None,
     explain: bool = False,

@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import distinct, dots, quantize_i8, scan_topk, similarities
+from edgemem.kernels import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    distinct,
+    dots,
+    quantize_i8,
+    scan_topk,
+    similarities,
+)
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -33,9 +42,6 @@ __all__ = [
     "View",
 ]
 
-FloatArray = NDArray[np.float32]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 Dtype = Literal["float32", "int8"]
 

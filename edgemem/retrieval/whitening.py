@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import cachefile
+from edgemem.kernels import IntArray
 from edgemem.retrieval.metric import BLOCK, REFIT_SHARE, Metric, Moments
 from edgemem.retrieval.vectors import Dtype, Vectors
 from edgemem.vault import Vault
@@ -40,7 +41,6 @@ __all__ = ["AT_ONCE", "EVERYBODY", "LAYOUT", "Fitted", "Key", "Stamp", "Whitenin
 
 log = logging.getLogger(__name__)
 
-IntArray = NDArray[np.int64]
 
 Key = str | None
 EVERYBODY: Key = None
