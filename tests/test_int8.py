@@ -71,7 +71,8 @@ def test_both_kinds_of_rows_have_the_same_methods(seed, n, dim):
         np.testing.assert_array_equal(again.floats(positions), held)
         expected = held @ queries.T
         size = np.abs(held) @ np.abs(queries).T
-        assert (np.abs(rows.dots(positions, queries) - expected) <= 1e-5 * size + 1e-30).all()
+        found = kernels.dots(rows.rows, positions, queries, rows.scales)
+        assert (np.abs(found - expected) <= 1e-5 * size + 1e-30).all()
     half = np.abs(vectors).max(axis=1, initial=0) / 127 / 2
     error = np.abs(rounded.floats(np.arange(n)) - vectors).max(axis=1, initial=0)
     assert (error <= half * 1.001 + 1e-30).all()

@@ -120,7 +120,7 @@ def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
 
 
 def metric_query(
-    query: NDArray[Any], mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
+    query: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, float, float]:
     unit = query.astype(np.float64)
     # First by the largest number: the square of a huge or a tiny one has no float64.

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from edgemem import cachefile
-from edgemem.kernels import BoolArray, FloatArray, IntArray
+from edgemem.kernels import BoolArray, FloatArray, IntArray, dots, scan_topk
 from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
 from edgemem.vault import Vault
 
@@ -456,7 +456,7 @@ class VectorIndex:
             if len(ids) >= k:
                 if len(tail):
                     ids = np.append(ids, view.rowids[tail])
-                    scores = np.append(scores, view.rows.dots(tail, query[None])[:, 0])
+                    scores = np.append(scores, dots(view.rows.rows, tail, query[None])[:, 0])
                     best = np.argsort(-scores, kind="stable")
                     ids, scores = _distinct(ids[best], scores[best])
                 return ids[:k], scores[:k]
@@ -502,7 +502,7 @@ def _best_memories(
     """The k memories with the best vector, by scanning. Asks for more while they repeat."""
     wanted = k
     while True:
-        positions, scores = rows.topk(query, wanted, allowed)
+        positions, scores = scan_topk(rows.rows, query, wanted, allowed, rows.scales)
         ids, scores = _distinct(rowids[positions], scores)
         if len(ids) >= k or len(positions) < wanted:
             return ids[:k], scores[:k]

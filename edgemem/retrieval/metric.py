@@ -24,16 +24,15 @@ Fit it on the rows that a search may see, one metric for each user: on LoCoMo Hi
 product is 0.611 so, 0.562 with one metric for all conversations, and 0.495 of the cosine.
 
 Σ⁻¹ is linear in the query, so a query is changed once, q' = Σ⁻¹(q − μ) in O(d·r), and a memory
-costs one dot product q'·h, plus one stored norm for the whitened cosine.
+costs one dot product q'·h.
 
 Defined cases; no NaN ever comes out:
 - rows that hold a NaN or an infinity, or are all zero, are left out of a fit;
 - N = 0: the identity, mean 0, inverse diagonal 1, rank 0; all forms are then those of plain q·h;
 - N = 1, or rows that are all the same (mean squared distance to μ at most MIN_VARIANCE): the
-  identity around the mean, inverse diagonal 1, rank 0. The rows themselves then have norm 0;
+  identity around the mean, inverse diagonal 1, rank 0;
 - r is at most N − 1 and d, which is all that centred rows can span;
-- a query that is not finite or all zero becomes q' = 0, offset 0, norm 0: all score 0;
-- a row that is not finite, or within ZERO_LENGTH of the mean, has norm 0 and whitened cosine 0.
+- a query that is not finite or all zero becomes q' = 0, offset 0, norm 0: all score 0.
 """
 
 from __future__ import annotations
@@ -44,13 +43,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import DoubleArray, FloatArray, one_blas_thread, reference
-from edgemem.kernels.reference import ZERO_LENGTH
+from edgemem.kernels import DoubleArray, FloatArray, metric_query, one_blas_thread
 
 __all__ = [
     "MIN_VARIANCE",
     "REFIT_SHARE",
-    "ZERO_LENGTH",
     "Metric",
     "Moments",
     "WhitenedQuery",
@@ -109,36 +106,9 @@ class Metric:
         return int(self.A.shape[1])
 
     def query(self, q: NDArray[Any]) -> WhitenedQuery:
-        """Normalise q and move it through Σ⁻¹. q: (d,). Cost O(d·r).
-
-        Raises ValueError on another shape.
-        """
-        q = np.asarray(q)
-        if q.shape != (self.dim,):
-            raise ValueError(f"q has shape {q.shape}; this metric needs ({self.dim},)")
-        return WhitenedQuery(*reference.metric_query(q, self.mean, self.inverse_diagonal, self.A.T))
-
-    def norms(self, H: FloatArray) -> FloatArray:
-        """The whitened norm of each row around the mean, sqrt((h − μ)ᵀ Σ⁻¹ (h − μ)).
-
-        H: (n, d) float32 of unit length, as stored: like q'·h it does not normalise. Returns (n,)
-        float32 >= 0. Cost O(n·d·r), in blocks; other threads run meanwhile.
-        Raises ValueError on another shape or dtype.
-        """
-        if H.dtype != np.float32 or H.ndim != 2 or H.shape[1] != self.dim:
-            raise ValueError(
-                f"H is {H.dtype} of shape {H.shape}; this metric needs float32 (n, {self.dim})"
-            )
-        norms = np.empty(len(H), np.float32)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for start in range(0, len(H), BLOCK):
-                centred = H[start : start + BLOCK] - self.mean
-                along = centred @ self.A
-                centred *= centred
-                squared = centred @ self.inverse_diagonal - np.einsum("ij,ij->i", along, along)
-                norms[start : start + BLOCK] = np.sqrt(squared)  # NaN if below 0 by rounding
-            norms[~np.isfinite(norms) | (norms <= reference.zero_norm(self.inverse_diagonal))] = 0
-        return norms
+        """Normalise q and move it through Σ⁻¹. q: (d,). Cost O(d·r). See `kernels.metric_query`."""
+        q = np.ascontiguousarray(q, np.float32)
+        return WhitenedQuery(*metric_query(q, self.mean, self.inverse_diagonal, self.A.T))
 
 
 def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:

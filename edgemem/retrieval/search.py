@@ -28,8 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem import kernels
 from edgemem.errors import DimensionMismatch
-from edgemem.kernels import BoolArray, FloatArray, IntArray, beside, metric_query, rank
+from edgemem.kernels import BoolArray, FloatArray, IntArray, beside, rank
 from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval import whitening
@@ -468,14 +469,16 @@ def similarities(
     The centred inner product under the metric, in units of the query's whitened norm; without a
     metric the cosine.
     """
-    if metric is None:
-        return table.similarities(memories, columns, vector)
-    image, offset, norm = metric_query(vector, metric.mean, metric.inverse_diagonal, metric.A.T)
-    if norm == 0:
-        return np.zeros((len(memories), columns), np.float32)
-    return table.similarities(
-        memories, columns, image, offset=offset, scale=1 / norm, limit=MAX_SIMILARITY
-    )
+    offset, scale, limit = 0.0, 1.0, math.inf
+    if metric is not None:
+        vector, offset, norm = metric.query(vector)
+        if norm == 0:
+            return np.zeros((len(memories), columns), np.float32)
+        scale, limit = 1 / norm, MAX_SIMILARITY
+    return kernels.similarities(
+        table.rows.rows, table.first, table.next, memories, columns, vector, offset, scale, limit,
+        table.rows.scales,
+    )  # fmt: skip
 
 
 class Scored(NamedTuple):

@@ -19,16 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.kernels import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    distinct,
-    dots,
-    quantize_i8,
-    scan_topk,
-    similarities,
-)
+from edgemem.kernels import BoolArray, FloatArray, IntArray, distinct, quantize_i8
 
 if TYPE_CHECKING:
     from edgemem.store import Changes
@@ -130,10 +121,7 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """rows: (n, d) float32; or int8, and scales: (n,) float32, what a row is to be multiplied with.
-
-    Its methods are the same for both.
-    """
+    """rows: (n, d) float32; or int8, and scales: (n,) float32, by which rows are multiplied."""
 
     rows: NDArray[Any]
     scales: FloatArray | None = None
@@ -170,23 +158,14 @@ class Rows:
         numbers *= self.scales[positions, None]
         return numbers
 
-    def topk(
-        self, query: FloatArray, k: int, mask: BoolArray | None
-    ) -> tuple[IntArray, FloatArray]:
-        """As `kernels.scan_topk`."""
-        return scan_topk(self.rows, query, k, mask, self.scales)
-
-    def dots(self, positions: IntArray, queries: FloatArray) -> FloatArray:
-        """As `kernels.dots`."""
-        return dots(self.rows, positions, queries, self.scales)
-
 
 @dataclass(frozen=True, slots=True)
 class View:
     """What one search sees, whatever happens to the table meanwhile.
 
     rows: n vectors. labels, rowids: (n,). allowed: (n,) bool, what it may find, of what is `live`;
-    count: how many that are. repeats: whether a memory may have several vectors.
+    count: how many that are. repeats: whether a memory may have several vectors. next, first: the
+    chains of a memory's vectors, as `kernels.similarities` takes them.
     """
 
     rows: Rows
@@ -196,29 +175,14 @@ class View:
     count: int
     live: BoolArray
     repeats: bool
-    _next: IntArray
-    _first: IntArray
+    next: IntArray
+    first: IntArray
 
     def vectors(self, of: BoolArray | None) -> Vectors:
         """The live vectors of some memories, (m,) bool by memory number; None: of all."""
         mine = self.live if of is None else self.live & of[self.rowids]
         positions = np.flatnonzero(mine)
         return Vectors(self.rows, positions, self.labels[positions])
-
-    def similarities(
-        self,
-        memories: IntArray,
-        columns: int,
-        query: FloatArray,
-        *,
-        offset: float = 0.0,
-        scale: float = 1.0,
-        limit: float = np.inf,
-    ) -> FloatArray:
-        """As `kernels.similarities`, of the memories (m, w) with these numbers."""
-        rows, scales = self.rows.rows, self.rows.scales
-        given = self._first, self._next, memories, columns, query, offset, scale, limit
-        return similarities(rows, *given, scales)
 
 
 class VectorTable:
