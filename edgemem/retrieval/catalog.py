@@ -31,6 +31,7 @@ SESSION_GAP_S = 3600.0
 """Turns further apart than this belong to two conversations."""
 
 NOBODY = 0  # no memory has this number
+UNUSED = -1  # the code of a string that never occurred
 _ROLE = "\0"  # goes before a role that stands for a name
 _USER = _ROLE + "user"
 
@@ -67,21 +68,6 @@ class Places:
     asks: BoolArray
 
 
-class Codes:
-    """Small numbers for the strings of one column, so that comparing 100,000 of them is quick."""
-
-    def __init__(self) -> None:
-        self._of: dict[str | None, int] = {None: 0}
-
-    def encode(self, values: Iterable[str | None]) -> NDArray[np.int32]:
-        of = self._of
-        return np.array([of.setdefault(value, len(of)) for value in values], np.int32)
-
-    def find(self, value: str | None) -> int:
-        """The value's code; -1, which no memory has, if it never occurred."""
-        return self._of.get(value, -1)
-
-
 class Catalog:
     """See the module."""
 
@@ -89,7 +75,10 @@ class Catalog:
         self._column = Columns(COLUMNS, spare=4)
         self._grow(1)
         self._of_turn = np.zeros(1, np.int64)  # the memory of each turn, by the turn's rowid
-        self._codes = {name: Codes() for name in ("user", "agent", "run", "kind", "speaker")}
+        # Small numbers for the strings of a column, so that comparing 100,000 of them is quick.
+        self._codes: dict[str, dict[str | None, int]] = {
+            name: {None: 0} for name in ("user", "agent", "run", "kind", "speaker")
+        }
         self._last: dict[tuple[int, int, int], int] = {}  # the last turn's memory of each scope
         self._names: dict[str, set[int]] = {}  # codes of the speakers whom this word names
 
@@ -133,7 +122,8 @@ class Catalog:
             ("kind", changes.kinds),
             ("speaker", speakers),
         ):
-            column[name][rowids] = self._codes[name].encode(strings)
+            codes = self._codes[name]
+            column[name][rowids] = [codes.setdefault(value, len(codes)) for value in strings]
         column["live"][rowids] = True
         column["until"][rowids] = changes.until
         column["asks"][rowids] = changes.asks
@@ -159,9 +149,9 @@ class Catalog:
             ("run", scope.run_id),
         ):
             if value is not None:
-                allowed &= self._column[name] == self._codes[name].find(value)
+                allowed &= self._column[name] == self._codes[name].get(value, UNUSED)
         if query.kinds is not None:
-            wanted = [self._codes["kind"].find(kind) for kind in query.kinds]
+            wanted = [self._codes["kind"].get(kind, UNUSED) for kind in query.kinds]
             allowed &= np.isin(self._column["kind"], wanted)
         if rowids is not None:
             listed = np.zeros(self.end, np.bool_)
@@ -186,7 +176,7 @@ class Catalog:
 
     def user_code(self, user_id: str) -> int:
         """The code of a user, -1 if none of the memories is theirs."""
-        return self._codes["user"].find(user_id)
+        return self._codes["user"].get(user_id, UNUSED)
 
     def speakers(self, memories: BoolArray) -> frozenset[int]:
         """The codes of those who said some memories, (end,) bool."""
@@ -212,17 +202,16 @@ class Catalog:
             else:
                 naming = [] if name.startswith(_ROLE) else words(name)
             for word in naming:
-                self._names.setdefault(word, set()).add(self._codes["speaker"].find(name))
+                self._names.setdefault(word, set()).add(self._codes["speaker"][name])
 
-    def are_images(self, rowids: IntArray) -> BoolArray:
-        """Which of some memories are of the kind "image"."""
-        is_image: BoolArray = self._column["kind"][rowids] == self._codes["kind"].find("image")
-        return is_image
+    def are(self, kind: str, rowids: IntArray) -> BoolArray:
+        """Which of some memories are of a kind."""
+        of_kind: BoolArray = self._column["kind"][rowids] == self._codes["kind"].get(kind, UNUSED)
+        return of_kind
 
     def _are_turns(self, rowids: IntArray) -> BoolArray:
         """Which of some memories are turns' own."""
-        is_turn: BoolArray = self._column["kind"][rowids] == self._codes["kind"].find("turn")
-        return is_turn & (self._column["turn"][rowids] > 0)
+        return self.are("turn", rowids) & (self._column["turn"][rowids] > 0)
 
     def _place_anew(self) -> None:
         """Give all live memories their places, as if they had come together."""

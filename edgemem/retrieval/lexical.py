@@ -121,7 +121,6 @@ def time_terms() -> list[str]:
     return word_terms(TIME_WORDS)
 
 
-MAX_DOC = 2**31 - 1
 MAX_COUNT = 2**16 - 1
 MAX_DEAD_SHARE = 0.25
 
@@ -130,31 +129,6 @@ SLOT_COLUMNS: dict[str, type] = {"of": np.int64, "lengths": np.int32, "live": np
 TERM_COLUMNS: dict[str, type] = {"start": np.int64, "size": np.int64, "room": np.int64}
 POOL_COLUMNS: dict[str, type] = {"slots": np.int32, "counts": np.uint16}
 DOC_COLUMNS: dict[str, type] = {"slot": np.int32}  # for each document number; -1: none
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """What a search found, and what every other document scores.
-
-    docs: (m,) int64 and scores: (m,) float32, best first, scores above 0, equal ones by lower
-    document. idf: (t,) float64, of each term asked for, among what the search may see.
-    """
-
-    docs: IntArray
-    scores: FloatArray
-    idf: DoubleArray
-    _query: Bm25Query
-    _by_slot: FloatArray
-    _slot_of: NDArray[np.int32]
-
-    def features(
-        self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
-    ) -> FloatArray:
-        """As `kernels.word_features`. timed: of `Postings.having`, at the same time."""
-        query, by_slot = self._query, self._by_slot
-        return word_features(
-            around, session, self._slot_of, query, self.idf, by_slot, timed, max_length
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,24 +142,51 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The postings of some terms as they were when it was taken, whatever happens to them since."""
+    """The postings of some terms as they were when it was taken, whatever happens to them since.
 
-    _query: Bm25Query
-    _of: IntArray
-    _slot_of: NDArray[np.int32]
-    _ascending: bool
+    of: the document of each slot, and whether these ascend; slot_of: the slot of each document.
+    """
+
+    query: Bm25Query
+    of: IntArray
+    slot_of: NDArray[np.int32]
+    ascending: bool
 
     def search(self, k: int) -> Matches:
         """The k documents with the best BM25. Raises ValueError if k < 1."""
-        by_slot = np.empty(len(self._of), np.float32)
-        slots, scores, idf = bm25(self._query, k, by_slot)
-        if not self._ascending and len(slots):
+        by_slot = np.empty(len(self.of), np.float32)
+        slots, scores, idf = bm25(self.query, k, by_slot)
+        if not self.ascending and len(slots):
             # The kernel told equal scores by slot. All that tie with the last one are looked at.
             tied = np.flatnonzero(by_slot == scores[-1])
             slots = np.concatenate([slots[scores > scores[-1]], tied])
-            slots = slots[np.lexsort((self._of[slots], -by_slot[slots]))][:k]
+            slots = slots[np.lexsort((self.of[slots], -by_slot[slots]))][:k]
             scores = by_slot[slots]
-        return Matches(self._of[slots], scores, idf, self._query, by_slot, self._slot_of)
+        return Matches(self.of[slots], scores, idf, self, by_slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What a search found, and what every other document scores.
+
+    docs: (m,) int64 and scores: (m,) float32, best first, scores above 0, equal ones by lower
+    document. idf: (t,) float64, of each term asked for, among what the search may see.
+    """
+
+    docs: IntArray
+    scores: FloatArray
+    idf: DoubleArray
+    _view: View
+    _by_slot: FloatArray
+
+    def features(
+        self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
+    ) -> FloatArray:
+        """As `kernels.word_features`. timed: of `Postings.having`, at the same time."""
+        view = self._view
+        return word_features(
+            around, session, view.slot_of, view.query, self.idf, self._by_slot, timed, max_length
+        )
 
 
 class Postings:
@@ -259,20 +260,11 @@ class Postings:
     ) -> None:
         """Take documents out, and take new or changed ones in.
 
-        removed: numbers; unknown ones are passed over. docs: numbers from 1 to 2^31 - 1, each once;
-        terms: of each of docs, how often it has each term (>= 1). One that is held already is
-        replaced. Cost O(postings of docs), now and then a copy of all.
-        Raises ValueError, before anything is changed, if docs and terms do not fit.
+        removed: numbers; unknown ones are passed over. docs: numbers >= 1, each once; terms: of
+        each of docs, how often it has each term (>= 1). One that is held already is replaced. Cost
+        O(postings of docs), now and then a copy of all.
         """
         numbers = np.asarray(docs, np.int64).reshape(-1)
-        if len(terms) != len(numbers):
-            raise ValueError(f"{len(numbers)} documents, but the terms of {len(terms)}; give each")
-        if len(distinct(numbers)) != len(numbers):
-            raise ValueError("a document occurs twice; give each once, with its terms of now")
-        if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= MAX_DOC:
-            raise ValueError(
-                f"documents {numbers.min()} to {numbers.max()}; allowed are 1 to {MAX_DOC}"
-            )
         self._drop(np.concatenate([np.asarray(list(removed), np.int64), numbers]))
         order = np.argsort(numbers)
         counted = [terms[i] for i in order.tolist()]
@@ -290,36 +282,24 @@ class Postings:
         ):
             self._compact()
 
-    def seen(self, allowed: BoolArray | None = None) -> Seen:
+    def seen(self, allowed: BoolArray) -> Seen:
         """What searches may see until something is applied. Cost O(documents).
 
-        allowed: (doc_end,) or longer, bool by document number (None: all). Raises ValueError if it
-        is shorter.
+        allowed: (doc_end,) or longer, bool by document number.
         """
-        if allowed is None:
-            mask = self._slots["live"].copy()
-        elif len(allowed) < self.doc_end:
-            raise ValueError(
-                f"the mask has {len(allowed)} entries; give {self.doc_end}, one for each document "
-                "number from 0 on"
-            )
-        else:
-            mask = allowed[self._slots["of"]] & self._slots["live"]
+        mask = allowed[self._slots["of"]] & self._slots["live"]
         count = int(np.count_nonzero(mask))
         tokens = int(self._slots["lengths"].sum(where=mask, dtype=np.int64))
         # Without a token among them no term is either, and any average will do.
         return Seen(mask, count, tokens / count if tokens else 1.0)
 
-    def view(self, terms: Sequence[str], allowed: BoolArray | Seen | None = None) -> View:
+    def view(self, terms: Sequence[str], seen: Seen) -> View:
         """What one search sees of these terms, each once. The terms are the store's
-        (`tokens.word_terms`). allowed: as for `seen`, or what that gave."""
-        seen = allowed if isinstance(allowed, Seen) else self.seen(allowed)
-        starts, sizes = self._spans_of(terms)
+        (`store.changes.word_terms`)."""
         query = Bm25Query(
             self._pool["slots"],
             self._pool["counts"],
-            starts,
-            sizes,
+            *self._spans_of(terms),
             self._slots["lengths"],
             seen.allowed,
             seen.count,

@@ -348,7 +348,8 @@ class Memories:
             visible = self._visible(query, rowids)
             allowed, places = visible.allowed, self._catalog.places()
             if other:
-                lexical, timed = self._in_grams().view(terms, allowed), None
+                grams = self._in_grams()
+                lexical, timed = grams.view(terms, grams.seen(allowed)), None
             else:
                 lexical = self._postings.view(terms, visible.seen)
                 timed = self._timed_slots() if asks_when(query.text) else None
@@ -383,7 +384,7 @@ class Memories:
                 features[speaker == code, Feature.SPEAKER] = 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        images = self._catalog.are_images(found)
+        images = self._catalog.are("image", found)
         return Candidates(found, features, similarity, places.place[found], images, around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
