@@ -44,10 +44,8 @@ from bench.index_crossover import changes_of
 from bench.synthetic import DIM, corpus, queries
 from edgemem.kernels import scan_topk
 from edgemem.kernels.reference import scan_topk as scan_topk_numpy
-from edgemem.retrieval.index import VectorIndex
+from edgemem.retrieval.index import EF_CONSTRUCTION, M, VectorIndex
 
-M = 16
-EF_CONSTRUCTION = 100
 EFS = (32, 50, 64, 100, 200, 400)
 K, MANY = 10, 200
 EQUAL_TO = 64  # the summary compares ef that reach hnswlib's recall at this one
@@ -128,14 +126,14 @@ def _usearch(dtype: str, scaled: bool = False, view: bool = False) -> Peer:
 
 
 def _build_edgemem(rows: FloatArray) -> VectorIndex:
-    index = VectorIndex(DIM, M=M, ef_construction=EF_CONSTRUCTION, crossover=0)
+    index = VectorIndex(DIM, crossover=0)
     index.apply(changes_of(rows))
     index.build_hnsw(num_threads=1)
     return index
 
 
 def _load_edgemem(path: str, rows: FloatArray) -> VectorIndex:
-    index = VectorIndex(DIM, M=M, ef_construction=EF_CONSTRUCTION, crossover=0)
+    index = VectorIndex(DIM, crossover=0)
     index.apply(changes_of(rows))
     if not index.load(path, generation=1, model_id="synthetic"):
         raise ValueError("the file was refused; the graph would be built anew")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,20 +193,28 @@ def test_sentences_and_speakers_are_told_apart() -> None:
     assert sentence_texts(lay_out("Ana:")) == ([""], ["Ana:"])
 
 
+def embedder_of(*cosines: float) -> Any:
+    """An embedder that finds the sentences of a text as near to the question as is said."""
+    vectors = np.array([[1.0], *([cosine] for cosine in cosines)], np.float32)
+    return SimpleNamespace(embed=lambda texts: vectors if cosines else np.ones((len(texts), 1)))
+
+
 def test_words_alone_find_the_sentence() -> None:
-    found = relevance(lay_out(CHAT), "Which instrument does Jonas play?")
+    found = relevance(lay_out(CHAT), "Which instrument does Jonas play?", embedder_of())
     assert found.argmax() == 4 and found[5] > found[0]  # its neighbour in the turn is next
 
 
-def test_known_cosines_of_turns_stand_for_their_sentences() -> None:
-    turns = np.array([0.1, 0.9, 0.2, 0.3], np.float32)
-    found, before = (relevance(lay_out(CHAT), "??", turns=t) for t in (turns, np.zeros(4)))
-    np.testing.assert_allclose(found - before, 2 * turns[[0, 0, 1, 1, 2, 2, 3]], rtol=1e-5)
+def test_the_nearest_sentence_of_a_turn_counts_for_the_others() -> None:
+    cosines = np.array([0.1, 0.9, 0.2, 0.3, 0.5, 0.4, 0.6], np.float32)
+    layout = lay_out(CHAT)
+    found, before = (relevance(layout, "??", embedder_of(*c)) for c in (cosines, cosines * 0))
+    of_turns = np.array([0.9, 0.9, 0.3, 0.3, 0.5, 0.5, 0.6])
+    np.testing.assert_allclose(found - before, 1.5 * cosines + 0.5 * of_turns, rtol=1e-5)
 
 
 def test_of_two_sentences_as_near_the_one_that_tells_more_comes_first() -> None:
     layout = lay_out("Ana: Tea, yes! Is it tea? I drink green tea from Kyoto now.")
-    yes, asks, tells = relevance(layout, "What tea does Ana drink?", turns=np.ones(1)).tolist()
+    yes, asks, tells = relevance(layout, "What tea does Ana drink?", embedder_of()).tolist()
     assert tells > yes > asks
 
 

@@ -39,9 +39,15 @@ def made(tmp_path_factory):
     return make
 
 
-def scored(path, tokens=TOKENS, **more):
+def scored(path, tokens=TOKENS):
     with Model(path) as model:
-        return sensitivity(model, tokens, **more)
+        return sensitivity(model, tokens)
+
+
+def losses_of(path, tokens=TOKENS):
+    with Model(path) as model:
+        ids = np.asarray(tokens)
+        return loss_and_gradient(model, model.embeddings(ids), ids)[0]
 
 
 def letters(path):
@@ -86,8 +92,9 @@ def test_the_gradient_is_the_slope_of_the_loss(made, architecture, tied):
 def test_tiny_models_agree_with_the_kept_numbers_of_torch(made, architecture):
     """tests/test_fisher_torch.py makes and checks these numbers."""
     with np.load(FIXTURES / "sensitivity-tiny.npz") as kept:
-        scores, losses = scored(made(architecture), kept["tokens"])
-        np.testing.assert_allclose(losses[1:], kept[f"{architecture}_loss"], atol=2e-4)
+        path, tokens = made(architecture), kept["tokens"]
+        scores, losses = scored(path, tokens), losses_of(path, tokens)
+        np.testing.assert_allclose(losses, kept[f"{architecture}_loss"], atol=2e-4)
         expected = kept[f"{architecture}_scores"][1:-1] * 44  # which are of the mean loss
         assert rank_correlation(scores[1:-1], expected) >= 0.999
         np.testing.assert_allclose(scores[1:-1], expected, rtol=0.02)
@@ -96,8 +103,9 @@ def test_tiny_models_agree_with_the_kept_numbers_of_torch(made, architecture):
 @pytest.mark.models
 def test_the_bundled_model_agrees_with_the_kept_numbers_of_torch():
     with np.load(FIXTURES / "sensitivity-smollm2.npz") as kept:
-        scores, losses = scored(models.find(models.DEFAULT_LLM), kept["tokens"])
-        np.testing.assert_allclose(losses[1:], kept["loss"], atol=1e-3)
+        path, tokens = models.find(models.DEFAULT_LLM), kept["tokens"]
+        scores, losses = scored(path, tokens), losses_of(path, tokens)
+        np.testing.assert_allclose(losses, kept["loss"], atol=1e-3)
         assert rank_correlation(scores[1:-1], kept["scores"][1:-1]) >= 0.999
 
 
@@ -107,7 +115,7 @@ def test_a_llama_3_with_scaled_angles_differs_from_one_without(made):
 
     with Model(made(change=factors)) as model:
         np.testing.assert_allclose(model.angles, 500.0 ** (-np.arange(4) / 4) / [1, 1, 4, 8])
-        assert not np.allclose(sensitivity(model, TOKENS)[0], scored(made())[0])
+        assert not np.allclose(sensitivity(model, TOKENS), scored(made()))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -115,26 +123,24 @@ def test_the_number_of_threads_changes_nothing_that_matters(made, threads):
     long = np.random.default_rng(2).integers(0, VOCABULARY, 400)
     path = made("qwen3")
     with Model(path, threads) as model:
-        np.testing.assert_allclose(sensitivity(model, long)[0], scored(path, long)[0], rtol=1e-3)
+        np.testing.assert_allclose(sensitivity(model, long), scored(path, long), rtol=1e-3)
 
 
 # -- edges and windows -----------------------------------------------------------------------
 
 
 def test_the_first_and_the_last_token_score_the_median(made):
-    scores, losses = scored(made())
+    scores = scored(made())
     assert scores[0] == scores[-1] == np.median(scores[1:-1]) > 0
-    assert losses[0] == np.median(losses[1:])
     for n in (1, 2, 3):
         few = scored(made(), TOKENS[:n])
-        assert few[0].shape == few[1].shape == (n,)
-        assert few[0].dtype == few[1].dtype == np.float32
+        assert few.shape == (n,) and few.dtype == np.float32
 
 
 def test_a_texts_scores_are_of_its_own_loss_or_of_a_questions(made):
     path, text, question = made(), "The boat is blue. It lies in Oslo.", "Where?"
     own = fdtd(letters(path), text)
-    np.testing.assert_array_equal(own.values, scored(path, [ord(c) % VOCABULARY for c in text])[0])
+    np.testing.assert_array_equal(own.values, scored(path, [ord(c) % VOCABULARY for c in text]))
     asked = fdtd(letters(path), text, question)
     tokens = [ord(c) % VOCABULARY for c in f"{text}\nQuestion: {question}"]
     with Model(path) as model:

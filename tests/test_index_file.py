@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from indexkit import DIM, MODEL, changes, filled, rowids_of, search, unit
 
+from edgemem.retrieval import index as index_module
 from edgemem.retrieval.index import VectorIndex
 
 
@@ -47,7 +48,7 @@ def test_a_graph_older_than_the_store_is_brought_up_to_date(tmp_path):
     index.close()
 
 
-def test_a_file_for_something_else_is_refused(tmp_path):
+def test_a_file_for_something_else_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "cache"
     saved(path)
     good, vectors = filled(300)
@@ -69,7 +70,8 @@ def test_a_file_for_something_else_is_refused(tmp_path):
     restored = VectorIndex(DIM, crossover=0)
     restored.apply(changes(1, range(1, 301), vectors=backup_put_back))
     assert not restored.load(path, generation=1, model_id=MODEL)
-    parameters = VectorIndex(DIM, crossover=0, M=8)
+    monkeypatch.setattr(index_module, "M", 8)
+    parameters = VectorIndex(DIM, crossover=0)
     parameters.apply(changes(1, range(1, 301), vectors=vectors))
     assert not parameters.load(path, generation=1, model_id=MODEL)
 

@@ -285,22 +285,13 @@ def final_scores(layout: Layout, scores: Scores | None) -> FloatArray:
     return found
 
 
-def relevance(
-    layout: Layout,
-    question: str,
-    embedder: Embedder | None = None,
-    *,
-    turns: FloatArray | None = None,
-) -> FloatArray:
+def relevance(layout: Layout, question: str, embedder: Embedder) -> FloatArray:
     """(s,) float32, larger is nearer to the question, and has more to say about it.
 
     The cosine of a sentence (of it and who says it) counts most, that of its turn's nearest
     sentence a third of it; then the shares of the question's words that both have, and the
     logarithm of the words that the sentence has beside them: "Yes, me too!" is near to much and
     tells nothing.
-    turns: (t,) cosines of whole turns, where they are known (a search computed them); no text is
-    then embedded, and they stand for those of the sentences as well. Without embedder and turns,
-    words alone decide.
     """
     bodies, speakers = sentence_texts(layout)
     turn = layout.turn
@@ -312,9 +303,7 @@ def relevance(
     new = [len(found - STOP_WORDS - {*asked}) for found in said]
     score = _ASKED * _shares(asked, said) + _ASKED_OF_TURN * _shares(asked, in_turn)[turn]
     score += _NEW * np.log1p(new) - _ASKS * np.array(list(map(asks, bodies)))
-    if turns is not None:
-        score += (_SENTENCE + _TURN) * turns[turn]
-    elif embedder is not None and bodies:
+    if bodies:
         shown = [f"{speakers[t]} {b}" for t, b in zip(turn.tolist(), bodies, strict=True)]
         vectors = embedder.embed([question, *shown])
         cosines = vectors[1:] @ vectors[0]

@@ -66,36 +66,32 @@ def fisher(
         first = max(0, start - overlap)
         some = tokens[first : first + window]
         loss_from = len(some) + len(between) if asked else 1
-        found = sensitivity(model, [*some, *asked], loss_from)[0][: len(some)]
+        found = sensitivity(model, [*some, *asked], loss_from)[: len(some)]
         scores[start : first + window] = found[start - first :]
     return scores
 
 
-def sensitivity(
-    model: Model, tokens: Sequence[int], loss_from: int = 1
-) -> tuple[FloatArray, FloatArray]:
-    """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, and its −log p given those before it, both (n,).
+def sensitivity(model: Model, tokens: Sequence[int], loss_from: int = 1) -> FloatArray:
+    """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, (n,).
 
     tokens: n >= 1 ids. L is the sum of the losses from position `loss_from` >= 1 on.
     The first token's gradient is many times the others' because every token attends to it, and the
-    last one's is 0 because nothing follows: their scores are the median of the others', and so is
-    the first one's −log p, of which the model says nothing.
+    last one's is 0 because nothing follows: their scores are the median of the others'.
     Raises ModelError if the model gives no numbers.
     Source: CoreMem eq. 3; departs from it at both ends, and L is the shifted loss.
     """
     ids = np.asarray(tokens, np.int64)
     h = model.embeddings(ids)
     losses, gradient = loss_and_gradient(model, h, ids, loss_from)
-    scores = np.linalg.norm(gradient * h, axis=1)
-    losses = np.append(np.float32(0), losses)
+    scores: FloatArray = np.linalg.norm(gradient * h, axis=1)
     if not (np.isfinite(scores).all() and np.isfinite(losses).all()):
         raise ModelError(
             f"{model.path.name} gave no numbers to score tokens by; the file is damaged: check it "
             "with `edgemem models verify`"
         )
     if len(ids) > 2:
-        scores[[0, -1]], losses[0] = np.median(scores[1:-1]), np.median(losses[1:])
-    return scores, losses
+        scores[[0, -1]] = np.median(scores[1:-1])
+    return scores
 
 
 def loss_and_gradient(

@@ -46,6 +46,7 @@ Method = Literal["exact", "hnsw", "int8"]
 CROSSOVER = 20_000
 """Vectors up to which the exact scan answers. Measured: bench/index_crossover.py, bench/LOG.md."""
 
+M, EF_CONSTRUCTION = 16, 100  # of HNSW
 MAX_GHOST_SHARE = 0.25
 MAX_TAIL = 1024  # rows scanned beside the graph, before it takes them in
 MAX_PROPOSALS = 1024  # asking the graph for more is slower than scanning
@@ -88,10 +89,9 @@ class IndexView:
 class VectorIndex:
     """The vectors of one store, searchable from several threads.
 
-    dim: numbers in a vector. dtype: how they are held, see vectors.py. M, ef_construction,
-    ef_search: HNSW's parameters. crossover: above this many candidates the graph is asked. Vectors
-    should have length 1: the score is the inner product, and HNSW finds poorly among vectors of
-    very different lengths.
+    dim: numbers in a vector. dtype: how they are held, see vectors.py. ef_search: as in HNSW.
+    crossover: above this many candidates the graph is asked. Vectors should have length 1: the
+    score is the inner product, and HNSW finds poorly among vectors of very different lengths.
     """
 
     def __init__(
@@ -99,18 +99,14 @@ class VectorIndex:
         dim: int,
         dtype: Dtype = "float32",
         *,
-        M: int = 16,
-        ef_construction: int = 100,
         ef_search: int = 160,
         crossover: int = CROSSOVER,
     ) -> None:
-        if dim < 1:
-            raise ValueError(f"dim is {dim}; it must be 1 or more")
         self.dim = dim
         self.dtype = dtype
         self.generation = 0  # of the store, as last taken in
         self.crossover = crossover
-        self._parameters = {"dim": dim, "M": M, "ef_construction": ef_construction}
+        self._parameters = {"dim": dim, "M": M, "ef_construction": EF_CONSTRUCTION}
         self._ef_search = ef_search
         # Taken in this order, never the other way round.
         self._build_lock = threading.Lock()  # one build, save or load at a time
@@ -390,11 +386,7 @@ class VectorIndex:
             if not len(slots):
                 return False
             index = _new_hnswlib(self.dim)
-            index.init_index(
-                len(slots) + MAX_TAIL,
-                M=self._parameters["M"],
-                ef_construction=self._parameters["ef_construction"],
-            )
+            index.init_index(len(slots) + MAX_TAIL, M=M, ef_construction=EF_CONSTRUCTION)
             graph = _Graph(index, -1, 0, epoch)
         else:
             with self._graph_lock:

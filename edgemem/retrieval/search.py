@@ -33,7 +33,6 @@ from edgemem.errors import DimensionMismatch
 from edgemem.kernels import BoolArray, FloatArray, IntArray, beside, rank
 from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
-from edgemem.retrieval import whitening
 from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.index import IndexView, VectorIndex
 from edgemem.retrieval.lexical import (
@@ -436,24 +435,27 @@ class Memories:
     def save_metrics(
         self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
     ) -> bool:
-        """As `whitening.save`, of what was last taken in."""
-        stamp, vectors = self._snapshot(model_id)
-        return whitening.save(Path(path), self.whitening, vectors, stamp, vault)
+        """As `Whitening.save`, of what was last taken in."""
+        return self.whitening.save(Path(path), *self._snapshot(model_id), vault)
 
     def load_metrics(
         self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
     ) -> bool:
-        """As `whitening.load`. Call it after `apply`."""
-        stamp, vectors = self._snapshot(model_id)
-        return whitening.load(Path(path), self.whitening, vectors, stamp, vault)
+        """As `Whitening.load`. Call it after `apply`."""
+        return self.whitening.load(Path(path), *self._snapshot(model_id), vault)
 
-    def _snapshot(self, model_id: str) -> tuple[whitening.Stamp, Callable[[Key], Vectors]]:
-        """What a file of now would be stamped with, and whose vectors are which."""
+    def _snapshot(self, model_id: str) -> tuple[Callable[[Key], Vectors], dict[str, Any]]:
+        """Whose vectors are which, and what a file of now is stamped with."""
         with self._lock:
-            stamp = whitening.Stamp(self.generation, model_id, self.dim, self.vectors.dtype)
             table, users = self.vectors.table(), self._catalog.users()
+            stamp = {
+                "generation": self.generation,
+                "model_id": model_id,
+                "dim": self.dim,
+                "dtype": self.vectors.dtype,
+            }
         code = self._catalog.user_code
-        return stamp, lambda key: table.vectors(None if key is None else users == code(key))
+        return lambda key: table.vectors(None if key is None else users == code(key)), stamp
 
     def close(self) -> None:
         """Stop what other threads are at. It still searches afterwards."""

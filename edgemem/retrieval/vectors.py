@@ -217,7 +217,7 @@ class VectorTable:
     def apply(self, changes: Changes) -> None:
         """Take in what a store changed. Applying the same changes twice changes nothing.
 
-        Raises ValueError if the vectors have another dimension or the columns differ in length.
+        Raises ValueError if the vectors have another dimension.
         """
         new = self._columns_of(changes)
         labels = new["labels"]
@@ -291,12 +291,7 @@ class VectorTable:
             # A vector with a NaN or an infinity in it has no nearest neighbours.
             "live": np.asarray(np.isfinite(vectors).all(axis=1), np.bool_),
         }
-        for name, column in new.items():
-            if len(column) != n:
-                raise ValueError(f"{name} has {len(column)} entries for {n} labels")
         order = np.argsort(new["labels"], kind="stable")
-        if np.any(np.diff(new["labels"][order]) == 0):
-            raise ValueError("a label occurs twice in one set of changes")
         if np.array_equal(order, np.arange(n)):
             return new
         return {name: column[order] for name, column in new.items()}

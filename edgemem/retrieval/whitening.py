@@ -24,7 +24,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 from edgemem import cachefile
 from edgemem.kernels import IntArray
 from edgemem.retrieval.metric import BLOCK, REFIT_SHARE, Metric, Moments
-from edgemem.retrieval.vectors import Dtype, Vectors
+from edgemem.retrieval.vectors import Vectors
 from edgemem.vault import Vault
 
-__all__ = ["AT_ONCE", "EVERYBODY", "LAYOUT", "Fitted", "Key", "Stamp", "Whitening", "load", "save"]
+__all__ = ["AT_ONCE", "EVERYBODY", "LAYOUT", "Fitted", "Key", "Whitening"]
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Whitening:
             self._checked[key] = generation
         return fitted.metric if fitted is not None else None
 
-    def large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:
+    def _large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:
         """The metrics worth keeping in a file, each of live vectors only.
 
         vectors: a key's live vectors. A metric that was fitted on others too is fitted anew, and a
@@ -135,7 +135,66 @@ class Whitening:
                 kept[key] = of_live
         return kept
 
-    def hold(self, key: Key, fitted: Fitted) -> None:
+    def save(
+        self,
+        path: Path,
+        vectors: Callable[[Key], Vectors],
+        stamp: Mapping[str, Any],
+        vault: Vault | None,
+    ) -> bool:
+        """Write the metrics of large sets; may fit some anew, which takes seconds.
+
+        vectors: a key's live vectors; nobody may erase any meanwhile. stamp: what the file is for:
+        the store's generation, the model, dim and dtype. vault: seals the file. Returns whether a
+        file was written. If not, there is no large set (a file from before is removed) or the disk
+        did not take it. Never raises OSError.
+        """
+        try:
+            metrics = self._large(vectors)
+            if not metrics:
+                cachefile.discard(path)
+                return False
+            data = _packed(metrics, vectors)
+            temporary, size = cachefile.write_temporary(
+                path, lambda name: _write(name, data), len(data), vault
+            )
+            cachefile.publish(temporary, path, {**size, **stamp, "layout": LAYOUT})
+            return True
+        except OSError as exc:
+            log.warning("the metric file %s was not written: %s", path, exc)
+            return False
+
+    def load(
+        self,
+        path: Path,
+        vectors: Callable[[Key], Vectors],
+        stamp: Mapping[str, Any],
+        vault: Vault | None,
+    ) -> bool:
+        """Take the metrics of a file. Arguments as for `save`, as it is now.
+
+        Returns False, and leaves everything as it was, on any doubt. Vectors that came or went
+        since are no reason for one, nor is an earlier generation. Never raises.
+        """
+        found = cachefile.read_stamp(path)
+        if found is None:
+            return False
+        generation = found.get("generation")
+        if type(generation) is not int or not 0 <= generation <= stamp["generation"]:
+            return False
+        wanted = {**stamp, "layout": LAYOUT, "generation": generation}
+        if any(found.get(name) != value for name, value in wanted.items()):
+            return False
+        try:
+            held = _unpacked(cachefile.contents(path, vault), vectors, stamp["dim"])
+        except Exception:
+            log.warning("the metric file %s was refused", path, exc_info=True)
+            return False
+        for key, fitted in held.items():
+            self._hold(key, fitted)
+        return True
+
+    def _hold(self, key: Key, fitted: Fitted) -> None:
         """Take a metric that was fitted before; it is replaced when it is stale."""
         with self._lock:
             self._fitted[key] = fitted
@@ -201,79 +260,8 @@ class Whitening:
                 moments.merge(held.moments)
                 labels = np.union1d(held.labels, labels)
             fitted = Fitted(moments.fit(), moments, labels)
-            self.hold(key, fitted)
+            self._hold(key, fitted)
             return fitted
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What a file is for. generation: the store's, which a file may be older than, not newer."""
-
-    generation: int
-    model_id: str
-    dim: int
-    dtype: Dtype
-    layout: int = LAYOUT
-
-
-def save(
-    path: Path,
-    whitening: Whitening,
-    vectors: Callable[[Key], Vectors],
-    stamp: Stamp,
-    vault: Vault | None = None,
-) -> bool:
-    """Write the metrics of large sets; may fit some anew, which takes seconds.
-
-    vectors: a key's live vectors at the stamp's generation; nobody may erase any meanwhile. vault:
-    seals the file. Returns whether a file was written. If not, there is no large set (a file from
-    before is removed) or the disk did not take it. Never raises OSError.
-    """
-    try:
-        metrics = whitening.large(vectors)
-        if not metrics:
-            cachefile.discard(path)
-            return False
-        data = _packed(metrics, vectors)
-        temporary, size = cachefile.write_temporary(
-            path, lambda name: _write(name, data), len(data), vault
-        )
-        cachefile.publish(temporary, path, {**size, **asdict(stamp)})
-        return True
-    except OSError as exc:
-        log.warning("the metric file %s was not written: %s", path, exc)
-        return False
-
-
-def load(
-    path: Path,
-    whitening: Whitening,
-    vectors: Callable[[Key], Vectors],
-    stamp: Stamp,
-    vault: Vault | None = None,
-) -> bool:
-    """Let `whitening` hold the metrics of a file. Other arguments as for `save`, as it is now.
-
-    Returns False, and leaves everything as it was, on any doubt. Vectors that came or went since
-    are no reason for one. Never raises.
-    """
-    found = cachefile.read_stamp(path)
-    if found is None:
-        return False
-    generation = found.get("generation")
-    wanted = {**asdict(stamp), "generation": generation}
-    if type(generation) is not int or not 0 <= generation <= stamp.generation:
-        return False
-    if any(found.get(name) != value for name, value in wanted.items()):
-        return False
-    try:
-        held = _unpacked(cachefile.contents(path, vault), vectors, stamp.dim)
-    except Exception:
-        log.warning("the metric file %s was refused", path, exc_info=True)
-        return False
-    for key, fitted in held.items():
-        whitening.hold(key, fitted)
-    return True
 
 
 def _write(name: str, data: bytes) -> None:
