@@ -141,7 +141,7 @@ def _load_edgemem(path: str, rows: FloatArray) -> VectorIndex:
 
 
 def _search_edgemem(index: VectorIndex, query: FloatArray, k: int, ef: int) -> Any:
-    return index.search(query, k, np.ones(len(index) + 1, np.bool_))[0] - 1
+    return index.view(np.ones(len(index) + 1, np.bool_)).search(query, k)[0] - 1
 
 
 PEERS = {

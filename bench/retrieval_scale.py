@@ -268,7 +268,7 @@ def recalls(
         image = query.vector if metric is None else metric.query(query.vector).image
         exact = table.rowids[table.rows.topk(image, K, None)[0]]
         nearest, _ = index.exact_search(query.vector, K, allowed)
-        proposed, _, _ = index.search(query.vector, PROPOSALS, allowed)
+        proposed, _, _ = index.view(allowed).search(query.vector, PROPOSALS)
         shares.append([np.isin(exact, best).mean(), np.isin(nearest, proposed).mean()])
     in_metric, among = np.mean(shares, axis=0).tolist()
     return {

@@ -38,6 +38,7 @@ __all__ = [
     "read_stamp",
     "readable",
     "replace_file",
+    "stamp_for",
     "sync_folder",
     "write_temporary",
 ]
@@ -142,6 +143,15 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
         return None
     assert isinstance(stamp, dict)
     return stamp
+
+
+def stamp_for(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """As `read_stamp`, if it says all that is wanted; its `generation` may be an earlier one."""
+    stamp = read_stamp(path) or {}
+    generation = stamp.get("generation")
+    if type(generation) is not int or not 0 <= generation <= wanted["generation"]:
+        return None
+    return stamp if stamp == {**stamp, **wanted, "generation": generation} else None
 
 
 def contents(path: Path, vault: Vault | None = None) -> bytes:

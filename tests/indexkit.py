@@ -95,7 +95,7 @@ def filled(n, *, crossover=0, seed=1, dim=DIM):
 
 
 def search(index, query, k=5, allowed=EVERYTHING):
-    return index.search(query, k, allowed)
+    return index.view(allowed).search(query, k)
 
 
 def rowids_of(index, query, k=5, allowed=EVERYTHING):
@@ -105,7 +105,7 @@ def rowids_of(index, query, k=5, allowed=EVERYTHING):
 def same_answers(index, queries, k=5, allowed=EVERYTHING):
     """Whether search and exact_search agree, scores and all."""
     for query in queries:
-        rowids, scores, _ = index.search(query, k, allowed)
+        rowids, scores, _ = index.view(allowed).search(query, k)
         expected, expected_scores = index.exact_search(query, k, allowed)
         if rowids.tolist() != expected.tolist() or scores.tolist() != expected_scores.tolist():
             return False

@@ -82,7 +82,7 @@ def test_any_writes_are_followed(steps):
         index.apply(store.changes(index.generation))
         assert answers(index) == answers(fresh(store))
         for query in unit(6, 2):
-            found, _, _ = index.search(query, 3, EVERYTHING)
+            found, _, _ = index.view(EVERYTHING).search(query, 3)
             expected, _ = index.exact_search(query, 3, EVERYTHING)
             assert found.tolist() == expected.tolist()
         index.close()

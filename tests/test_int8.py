@@ -88,7 +88,7 @@ def test_where_nothing_is_rounded_the_answers_are_those_of_float32(seed, n, k):
     rng = np.random.default_rng(seed)
     allowed = rng.random(n + 1) < 0.7
     for query in exact_in_int8(3, seed + 1):
-        rowids, scores, method = rounded.search(query, k, allowed)
+        rowids, scores, method = rounded.view(allowed).search(query, k)
         expected, expected_scores = plain.exact_search(query, k, allowed)
         assert method == "int8"
         assert rowids.tolist() == expected.tolist()
@@ -102,7 +102,7 @@ def test_rounding_costs_little_recall():
     rounded = int8_index(vectors)
     found = 0
     for query in asked:
-        near, _, _ = rounded.search(query, 10, EVERYTHING)
+        near, _, _ = rounded.view(EVERYTHING).search(query, 10)
         exact, _ = plain.exact_search(query, 10, EVERYTHING)
         found += len(np.intersect1d(near, exact))
     assert found / 500 > 0.95
@@ -139,7 +139,7 @@ def test_changes_one_by_one_end_where_all_at_once_does(seed, steps):
         whole.apply(changes(99, labels, memories, np.stack(vectors), full=True))
     assert len(index) == len(whole) == len(live)
     for query in unit(3, seed):
-        one, two = (i.search(query, 5, EVERYTHING) for i in (index, whole))
+        one, two = (i.view(EVERYTHING).search(query, 5) for i in (index, whole))
         assert one[0].tolist() == two[0].tolist() and one[1].tolist() == two[1].tolist()
 
 
@@ -153,7 +153,7 @@ def test_the_same_vectors_again_change_nothing_and_another_one_is_taken_in():
     other[7] = 3 * unit(1, 9)[0]
     index.apply(changes(3, range(1, 41), vectors=other, full=True))
     assert index._table.epoch > epoch
-    found, expected = (i.search(other[7], 3, EVERYTHING) for i in (index, int8_index(other)))
+    found, expected = (i.view(EVERYTHING).search(other[7], 3) for i in (index, int8_index(other)))
     assert found[0][0] == 8
     assert found[0].tolist() == expected[0].tolist() and found[1].tolist() == expected[1].tolist()
 
@@ -163,10 +163,10 @@ def test_a_vector_that_is_not_finite_is_never_found_and_one_of_zeros_scores_zero
     vectors[1, 3], vectors[2, 0], vectors[3] = np.nan, np.inf, 0
     index = int8_index(vectors)
     assert len(index) == 3
-    rowids, scores, _ = index.search(vectors[0], 5, EVERYTHING)
+    rowids, scores, _ = index.view(EVERYTHING).search(vectors[0], 5)
     assert sorted(rowids.tolist()) == [1, 4, 5]
     assert scores[rowids.tolist().index(4)] == 0
-    assert index.search(vectors[0], 5, only(2, 3))[0].tolist() == []
+    assert index.view(only(2, 3)).search(vectors[0], 5)[0].tolist() == []
 
 
 def test_a_search_sees_one_state_whatever_is_applied_meanwhile():
@@ -177,7 +177,7 @@ def test_a_search_sees_one_state_whatever_is_applied_meanwhile():
     index.apply(changes(2, range(101, 200), vectors=unit(99, 5), removed=range(1, 60)))
     after = view.search(vectors[3], 10)
     assert before[0].tolist() == after[0].tolist() and before[1].tolist() == after[1].tolist()
-    assert index.search(vectors[3], 10, EVERYTHING)[0].tolist() != before[0].tolist()
+    assert index.view(EVERYTHING).search(vectors[3], 10)[0].tolist() != before[0].tolist()
 
 
 def test_no_graph_is_built_loaded_or_kept(tmp_path):
@@ -187,7 +187,7 @@ def test_no_graph_is_built_loaded_or_kept(tmp_path):
     index = int8_index(vectors)
     assert not index.load(path, generation=1, model_id=MODEL)
     assert not index.build_hnsw()
-    assert index.search(vectors[0], 1, EVERYTHING)[2] == "int8"
+    assert index.view(EVERYTHING).search(vectors[0], 1)[2] == "int8"
     assert index._graph is None and index._worker is None
     assert not index.save(path, generation=1, model_id=MODEL)
     assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -398,25 +396,3 @@ def test_moments_give_count_sum_and_scatter_of_the_unit_rows():
     assert moments.count == 20
     np.testing.assert_allclose(moments.sum, unit(H).sum(0))
     np.testing.assert_allclose(moments.scatter, unit(H).T @ unit(H))
-
-
-def test_a_fit_in_another_thread_sees_the_rows_before_a_change_or_after_it():
-    H, more = cloud(1, 30, 6), cloud(2, 20, 6)
-    moments = Moments(6)
-    moments.add(H)
-    seen, done = [], threading.Event()
-
-    def fit_on_and_on():
-        while not done.is_set():
-            seen.append(moments.fit())
-
-    thread = threading.Thread(target=fit_on_and_on)
-    thread.start()
-    for _ in range(100):
-        moments.add(more)
-    done.set()
-    thread.join()
-    assert seen
-    for metric in seen[:: len(seen) // 20 + 1]:
-        times = (metric.count - 30) // 20
-        assert_same_metric(metric, fit(np.vstack([H, *[more] * times])))

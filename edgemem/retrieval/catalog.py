@@ -9,7 +9,7 @@ under the lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -170,13 +170,10 @@ class Catalog:
             *(column[n] for n in ("place", "session", "before", "after", "speaker", "asks"))
         )
 
-    def users(self) -> NDArray[np.int32]:
-        """Each memory's user, as a code of `user_code`."""
-        return self._column["user"]
-
-    def user_code(self, user_id: str) -> int:
-        """The code of a user, -1 if none of the memories is theirs."""
-        return self._codes["user"].get(user_id, UNUSED)
+    def by_user(self) -> Callable[[str], BoolArray]:
+        """Gives (end,) bool of a user: which memories are theirs, as it is now."""
+        users, codes = self._column["user"], self._codes["user"]
+        return lambda user_id: users == codes.get(user_id, UNUSED)
 
     def speakers(self, memories: BoolArray) -> frozenset[int]:
         """The codes of those who said some memories, (end,) bool."""

@@ -20,7 +20,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,13 @@ class IndexView:
     _last_label: int
 
     def search(self, query: FloatArray, k: int) -> tuple[IntArray, FloatArray, Method]:
-        """As `VectorIndex.search`."""
+        """The k best memories: a memory scores as the best of its vectors does.
+
+        query: (dim,) float32, finite. Returns the memories' rowids (m,) int64 and scores (m,)
+        float32, m <= k, best first, and which way it was found. "exact" is exact; "hnsw" may miss
+        some; "int8" scores rounded vectors and may miss some near the end. Equal scores: the
+        earlier stored first. Raises ValueError on a wrong shape or k < 1.
+        """
         query = self._index._check_query(query, k)
         table = self.table
         if self._graph is not None and table.count > self._index.crossover:
@@ -148,33 +154,21 @@ class VectorIndex:
             if self._graph is not None and self._graph.epoch != self._table.epoch:
                 self._graph = None
 
-    def search(
-        self, query: FloatArray, k: int, allowed: BoolArray
-    ) -> tuple[IntArray, FloatArray, Method]:
-        """The k best memories: a memory scores as the best of its vectors does.
-
-        query: (dim,) float32, finite. allowed: (m,) bool by memory number, what may be found; m
-        large enough for every memory taken in. Returns the memories' rowids (m,) int64 and scores
-        (m,) float32, m <= k, best first, and which way it was found. "exact" is exact; "hnsw" may
-        miss some; "int8" scores rounded vectors and may miss some near the end. Equal scores: the
-        earlier stored first. Raises ValueError on a wrong shape or k < 1.
-        """
-        return self.view(allowed).search(query, k)
-
     def exact_search(
         self, query: FloatArray, k: int, allowed: BoolArray
     ) -> tuple[IntArray, FloatArray]:
-        """As `search`, always by scanning: what the graph is measured against. What int8 is
-        measured against is this in an index of float32."""
+        """As `IndexView.search`, always by scanning: what the graph is measured against. What int8
+        is measured against is this in an index of float32."""
         query = self._check_query(query, k)
         with self._lock:
             view = self._table.view(allowed)
         return _best_memories(view.rows, view.rowids, query, k, view.allowed)
 
     def view(self, allowed: BoolArray | View) -> IndexView:
-        """The index as it is now, for one search of what is allowed (as in `search`).
+        """The index as it is now, for one search.
 
-        Instead of a mask, the `table` of an earlier view will do while nothing was applied since.
+        allowed: (m,) bool by memory number, what may be found; m large enough for every memory
+        taken in. Or the `table` of an earlier view, while nothing was applied since.
         Above `crossover` the first one starts building the graph in another thread, and searches
         are exact meanwhile.
         """
@@ -192,17 +186,16 @@ class VectorIndex:
         with self._lock:
             return self._table.view(None)
 
-    def build_hnsw(self, *, anew: bool = False, num_threads: int = -1) -> bool:
+    def build_hnsw(self, *, num_threads: int = -1) -> bool:
         """Bring the graph up to date now, in this thread: seconds for each 10,000 vectors.
 
-        anew: drop what there is, ghosts with it. num_threads: -1 for all cores. Returns whether
-        there is a graph that holds every live vector; False if `close` came in between, or dtype
-        is int8.
+        num_threads: -1 for all cores. Returns whether there is a graph that holds every live
+        vector; False if `close` came in between, or dtype is int8.
         """
         if self.dtype == "int8":
             return False
         with self._build_lock:
-            return self._build(anew=anew, num_threads=num_threads, stop=lambda: self._closed)
+            return self._build(anew=False, num_threads=num_threads, stop=lambda: self._closed)
 
     def close(self) -> None:
         """Stop a build in another thread and wait for it. The index still searches afterwards."""
@@ -269,12 +262,13 @@ class VectorIndex:
                 table, epoch = self._table, self._table.epoch
                 live = table.column("live").copy()
                 labels, rows = table.column("labels"), table.rows
-            stamp = cachefile.read_stamp(path)
-            if stamp is None or not self._stamp_fits(stamp, generation, model_id):
+            wanted = {**self._parameters, "model_id": model_id, "generation": generation}
+            stamp = cachefile.stamp_for(path, wanted)
+            if stamp is None:
                 return False
-            count, last_label = stamp["count"], stamp["last_label"]
             index = _new_hnswlib(self.dim)
             try:
+                count, last_label = int(stamp["count"]), int(stamp["last_label"])
                 with cachefile.readable(path, vault) as name:
                     index.load_index(name, max_elements=count + MAX_TAIL)
                 ids = np.sort(np.asarray(index.get_ids_list(), np.int64))
@@ -319,15 +313,6 @@ class VectorIndex:
         """The caller holds `_lock`."""
         return self.dtype == "float32" and self._table.live_count > self.crossover
 
-    def _stamp_fits(self, stamp: Mapping[str, Any], generation: int, model_id: str) -> bool:
-        numbers = [stamp.get(name) for name in ("count", "last_label", "generation")]
-        return (
-            all(type(number) is int and number > 0 for number in numbers)
-            and stamp["generation"] <= generation
-            and stamp.get("model_id") == model_id
-            and all(stamp.get(name) == value for name, value in self._parameters.items())
-        )
-
     def _ghosts(self, graph: _Graph) -> int:
         """Rows of the graph that are no longer live. The caller holds `_lock`."""
         upto = np.searchsorted(self._table.column("labels"), graph.last_label, "right")
@@ -353,18 +338,16 @@ class VectorIndex:
             self._worker = worker
 
     def _work(self) -> None:
-        failed = True
         try:
             with self._build_lock:
                 # One thread: this goes on beside somebody's chat.
                 self._build(anew=False, num_threads=1, stop=self._must_stop)
-            failed = False
         except Exception:
             log.warning("the HNSW graph could not be built; scanning goes on", exc_info=True)
+            self._worker_failed = True
         finally:
             with self._lock:
                 self._worker = None
-                self._worker_failed = failed
 
     def _must_stop(self) -> bool:
         return self._closed or not threading.main_thread().is_alive()

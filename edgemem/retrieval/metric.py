@@ -133,48 +133,42 @@ class Moments:
     one eigendecomposition of the covariance, O(d³), whatever N is. Adding n rows costs O(n·d²).
     All in float64.
 
-    One thread at a time may change it; `fit` may run in another meanwhile and sees the rows of
-    before a change or those of after it.
+    count: N; rows that are not finite or all zero are not among them. sum: (d,). scatter: (d, d).
     """
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
-        # One tuple, replaced as a whole: what another thread's `fit` reads belongs together.
-        self._state = (0, np.zeros(dim), np.zeros((dim, dim)))
+        self.count, self.sum, self.scatter = 0, np.zeros(dim), np.zeros((dim, dim))
 
     @classmethod
     def of(cls, count: int, sum: DoubleArray, scatter: DoubleArray) -> Moments:
-        """Those that had these properties. Raises ValueError if no moments can have them."""
+        """Those that had these fields. Raises ValueError if no moments can have them."""
         moments = cls(len(sum))
         if scatter.shape != (moments.dim, moments.dim) or count < 0:
             raise ValueError(f"no moments: count {count}, sum {sum.shape}, scatter {scatter.shape}")
         if not (np.isfinite(sum).all() and np.isfinite(scatter).all()):
             raise ValueError("no moments: a number in them is not finite")
-        moments._state = (count, np.array(sum, np.float64), np.array(scatter, np.float64))
+        moments._add(count, sum, scatter)
         return moments
-
-    @property
-    def count(self) -> int:
-        """N, the rows held. Those that are not finite or all zero are not."""
-        return self._state[0]
-
-    @property
-    def sum(self) -> DoubleArray:
-        """(d,), of the unit rows."""
-        return self._state[1]
-
-    @property
-    def scatter(self) -> DoubleArray:
-        """(d, d), the sum of h hᵀ over the unit rows."""
-        return self._state[2]
 
     def add(self, rows: NDArray[Any]) -> None:
         """Take in rows (n, d), normalised here. Raises ValueError on another shape."""
-        self._add(*self._moments_of(rows))
+        rows = np.asarray(rows)
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
+        with one_blas_thread():
+            for start in range(0, len(rows), BLOCK):
+                unit = _unit_rows(rows[start : start + BLOCK])
+                self._add(len(unit), unit.sum(axis=0), unit.T @ unit)
 
     def merge(self, other: Moments) -> None:
         """Take in all rows of other moments of as many dimensions."""
-        self._add(*other._state)
+        self._add(other.count, other.sum, other.scatter)
+
+    def _add(self, count: int, sum: DoubleArray, scatter: DoubleArray) -> None:
+        self.count += count
+        self.sum += sum
+        self.scatter += scatter
 
     def fit(self, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
         """The metric of the rows held, as `fit` gives it for them. Cost O(d³)."""
@@ -184,38 +178,21 @@ class Moments:
             raise ValueError(f"tau is {tau}; it is a share of the variance, above 0 and at most 1")
         if max_rank < 0:
             raise ValueError(f"max_rank is {max_rank}; it must be 0 or more")
-        count, total, scatter = self._state
-        mean = total / max(count, 1)
-        covariance = scatter / max(count, 1) - np.outer(mean, mean)
+        mean = self.sum / max(self.count, 1)
+        covariance = self.scatter / max(self.count, 1) - np.outer(mean, mean)
         variance = covariance.diagonal()
         if variance.sum() <= MIN_VARIANCE:
             inverse_diagonal, A = np.ones(self.dim), np.empty((self.dim, 0))
         else:
             inverse_diagonal = 1 / (variance + c * variance.mean())
             with one_blas_thread():
-                A = _correction(covariance, inverse_diagonal, tau, min(max_rank, count - 1))
+                A = _correction(covariance, inverse_diagonal, tau, min(max_rank, self.count - 1))
         return Metric(
-            count,
+            self.count,
             mean.astype(np.float32),
             inverse_diagonal.astype(np.float32),
             A.astype(np.float32, order="F"),
         )
-
-    def _moments_of(self, rows: NDArray[Any]) -> tuple[int, DoubleArray, DoubleArray]:
-        rows = np.asarray(rows)
-        if rows.ndim != 2 or rows.shape[1] != self.dim:
-            raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
-        count, total, scatter = 0, np.zeros(self.dim), np.zeros((self.dim, self.dim))
-        with one_blas_thread():
-            for start in range(0, len(rows), BLOCK):
-                unit = _unit_rows(rows[start : start + BLOCK])
-                count += len(unit)
-                total += unit.sum(axis=0)
-                scatter += unit.T @ unit
-        return count, total, scatter
-
-    def _add(self, count: int, total: DoubleArray, scatter: DoubleArray) -> None:
-        self._state = (self.count + count, self.sum + total, self.scatter + scatter)
 
 
 def _correction(

@@ -422,12 +422,9 @@ class Memories:
 
     def _metric(self, scope: Scope, view: IndexView, generation: int) -> Metric | None:
         """The metric of the user who is searched for, where they have one."""
-        users = self._catalog.users()
-        if scope.user_id is not None:
-            code = self._catalog.user_code(scope.user_id)
-            own = self.whitening.get(
-                scope.user_id, generation, lambda: view.table.vectors(users == code)
-            )
+        of, user = self._catalog.by_user(), scope.user_id
+        if user is not None:
+            own = self.whitening.get(user, generation, lambda: view.table.vectors(of(user)))
             if own is not None:
                 return own
         return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
@@ -447,15 +444,14 @@ class Memories:
     def _snapshot(self, model_id: str) -> tuple[Callable[[Key], Vectors], dict[str, Any]]:
         """Whose vectors are which, and what a file of now is stamped with."""
         with self._lock:
-            table, users = self.vectors.table(), self._catalog.users()
+            table, of = self.vectors.table(), self._catalog.by_user()
             stamp = {
                 "generation": self.generation,
                 "model_id": model_id,
                 "dim": self.dim,
                 "dtype": self.vectors.dtype,
             }
-        code = self._catalog.user_code
-        return lambda key: table.vectors(None if key is None else users == code(key)), stamp
+        return lambda key: table.vectors(None if key is None else of(key)), stamp
 
     def close(self) -> None:
         """Stop what other threads are at. It still searches afterwards."""

@@ -176,14 +176,7 @@ class Whitening:
         Returns False, and leaves everything as it was, on any doubt. Vectors that came or went
         since are no reason for one, nor is an earlier generation. Never raises.
         """
-        found = cachefile.read_stamp(path)
-        if found is None:
-            return False
-        generation = found.get("generation")
-        if type(generation) is not int or not 0 <= generation <= stamp["generation"]:
-            return False
-        wanted = {**stamp, "layout": LAYOUT, "generation": generation}
-        if any(found.get(name) != value for name, value in wanted.items()):
+        if cachefile.stamp_for(path, {**stamp, "layout": LAYOUT}) is None:
             return False
         try:
             held = _unpacked(cachefile.contents(path, vault), vectors, stamp["dim"])
