@@ -45,8 +45,7 @@ from corpus import readers
 from corpus.annotated import Annotated, store
 from edgemem.config import load_settings
 from edgemem.memory import Memory
-from edgemem.retrieval.matching import MATCHES
-from edgemem.retrieval.search import FEATURES, RELEVANT, Weights, probability
+from edgemem.retrieval.search import FEATURES, MATCHES, RELEVANT, Weights, probability
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import MODEL, TokenEmbedder
 

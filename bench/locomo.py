@@ -49,8 +49,7 @@ from edgemem.config import load_settings
 from edgemem.language import content_words, same_word, words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import SHARES, LocomoFile, read_locomo
-from edgemem.retrieval.matching import MATCHES
-from edgemem.retrieval.search import FEATURES
+from edgemem.retrieval.search import FEATURES, MATCHES
 from edgemem.retrieval.vectors import Dtype
 from edgemem.training import fleet
 

@@ -24,8 +24,7 @@ from corpus.annotated import Question as AnnotatedQuestion
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, batches
 from edgemem.results import Query, Scope
-from edgemem.retrieval.matching import match
-from edgemem.retrieval.search import refresh
+from edgemem.retrieval.search import match, refresh
 
 __all__ = [
     "CATEGORIES",

@@ -49,9 +49,8 @@ from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
 from edgemem.retrieval import search
 from edgemem.retrieval.lexical import query_words
-from edgemem.retrieval.matching import QueryTokens
 from edgemem.retrieval.metric import Metric
-from edgemem.retrieval.search import NEAREST, Candidates, Memories, similarities
+from edgemem.retrieval.search import NEAREST, Candidates, Memories, QueryTokens, similarities
 from edgemem.retrieval.vectors import View
 from edgemem.retrieval.whitening import EVERYBODY
 from edgemem.store import Store

@@ -13,8 +13,7 @@ from bench.fit_fusion import SHARES, fast, fit, hits, leave_one_out, reached
 from bench.questions import Question, ask, by_session, by_turns
 from corpus import readers
 from corpus.annotated import Annotated, store
-from edgemem.retrieval.matching import MATCHES
-from edgemem.retrieval.search import FEATURES
+from edgemem.retrieval.search import FEATURES, MATCHES
 
 TALK = """# Mara (she), Joel (he)
 @ 2024-03-09 18:20

@@ -12,8 +12,7 @@ from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import ModelError, ModelNotFound, StoreCorrupt
 from edgemem.results import Query, Scope
-from edgemem.retrieval.matching import MATCHES, match
-from edgemem.retrieval.search import FEATURES, refresh
+from edgemem.retrieval.search import FEATURES, MATCHES, match, refresh
 from edgemem.runtime.tokens import TokenEmbedder
 
 DIM = WordTokens.dim

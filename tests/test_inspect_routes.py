@@ -16,8 +16,7 @@ import edgemem.server
 from edgemem import Memory
 from edgemem.errors import InputError
 from edgemem.results import Scope
-from edgemem.retrieval.matching import MATCHES
-from edgemem.retrieval.search import FEATURES
+from edgemem.retrieval.search import FEATURES, MATCHES
 from edgemem.server.memories import PATHS
 from edgemem.store.store import browse, owners, replacements
 

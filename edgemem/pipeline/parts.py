@@ -28,8 +28,7 @@ from edgemem.errors import (
 from edgemem.images.ocr import OCR_BYTES, Ocr
 from edgemem.language import is_other_language, is_other_script
 from edgemem.pipeline import admission
-from edgemem.retrieval.matching import QueryTokens
-from edgemem.retrieval.search import Memories, refresh
+from edgemem.retrieval.search import Memories, QueryTokens, refresh
 from edgemem.runtime import experts
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder

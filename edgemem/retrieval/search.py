@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from edgemem import kernels
 from edgemem.errors import DimensionMismatch
-from edgemem.kernels import BoolArray, FloatArray, IntArray, beside, rank
+from edgemem.kernels import NO_TOKENS, BoolArray, FloatArray, IntArray, beside, maxsim, rank
 from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_forms, words
 from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval.catalog import Catalog
@@ -43,7 +43,6 @@ from edgemem.retrieval.lexical import (
     query_terms,
     time_terms,
 )
-from edgemem.retrieval.matching import MATCHES, QueryTokens, match
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
@@ -55,14 +54,17 @@ __all__ = [
     "FEATURES",
     "FEW",
     "MANY",
+    "MATCHES",
     "NEAREST",
     "RELEVANT",
     "Candidates",
     "Feature",
     "Memories",
+    "QueryTokens",
     "Scored",
     "Weights",
     "find",
+    "match",
     "parts_of",
     "probability",
     "refresh",
@@ -92,6 +94,11 @@ class Feature(IntEnum):
 
 
 FEATURES = tuple(feature.name.lower() for feature in Feature)
+
+MATCHES = ("match", "match_around", "match_before", "match_after")
+"""The columns of `match`: the mean over the query's tokens of the cosine with the token that is
+nearest, of those of the memory; of those of the memory and the turns just before and after; and of
+either turn alone, 0 where there is none."""
 
 _OF_VECTORS = slice(Feature.SIMILARITY, Feature.SIMILARITY_BEFORE + 1)
 _OF_WORDS = slice(Feature.BM25, Feature.TIME + 1)
@@ -480,6 +487,15 @@ def similarities(
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class QueryTokens:
+    """A query's token vectors: tokens (q, d) int8 of the model model_id, a number times `step`."""
+
+    model_id: str
+    tokens: NDArray[np.int8]
+    step: float
+
+
 class Scored(NamedTuple):
     """A memory that was found: its row in the store, its score and, if asked for, its parts."""
 
@@ -570,3 +586,29 @@ def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: in
         around=around,
         matches=match(store, tokens, around),
     )
+
+
+def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
+    """Late interaction: what the columns MATCHES say of each candidate: (n, len(MATCHES)) float32.
+
+    around: (n, AROUND) int64, of `kernels.beside`. NaN of a candidate without token vectors.
+    The token vectors are read from the store: none are held between searches, and what was erased
+    is found by none.
+    """
+    three = around[:, [0, 3, 4]]  # itself, and the turns just before and after
+    memories = three.ravel().tolist()
+    dim = query.tokens.shape[1]
+    held = store.tokens(query.model_id, set(memories), dim)
+    rows = np.frombuffer(b"".join(held.values()), np.int8).reshape(-1, dim)
+    offsets = np.cumsum([0, *map(len, held.values())]) // dim
+    # A last row for the memories that have none.
+    best = np.full((len(held) + 1, len(query.tokens)), NO_TOKENS, np.int32)
+    best[:-1] = maxsim(rows, offsets, query.tokens)
+    row_of = {memory: row for row, memory in enumerate(held)}
+    at = np.array([row_of.get(memory, -1) for memory in memories], np.int64).reshape(three.shape)
+    nearest = best[at]  # (n, 3, q)
+    own, before, after = np.where(at < 0, 0, nearest.mean(axis=2)).T
+    columns = np.stack([own, nearest.max(axis=1).mean(axis=1), before, after], axis=1)
+    columns *= query.step**2
+    columns[at[:, 0] < 0] = np.nan
+    return columns.astype(np.float32)
