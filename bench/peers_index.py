@@ -135,7 +135,7 @@ def _build_edgemem(rows: FloatArray) -> VectorIndex:
 def _load_edgemem(path: str, rows: FloatArray) -> VectorIndex:
     index = VectorIndex(DIM, crossover=0)
     index.apply(changes_of(rows))
-    if not index.load(path, generation=1, model_id="synthetic"):
+    if not index.load(Path(path), generation=1, model_id="synthetic"):
         raise ValueError("the file was refused; the graph would be built anew")
     return index
 
@@ -164,7 +164,7 @@ DAMAGED = {
     "edgemem": Peer(
         build=_build_edgemem,
         search=_search_edgemem,
-        save=lambda index, path: index.save(path, generation=1, model_id="synthetic"),
+        save=lambda index, path: index.save(Path(path), generation=1, model_id="synthetic"),
         load=_load_edgemem,
         own_bytes=lambda index: int(index.memory_bytes()),
     ),

@@ -273,8 +273,7 @@ class _Layer:
         times = self._model.times
         d_gated, d_gate_up = times(d_out, self._W_down), np.empty(self._gates.shape, np.float32)
         self._model.over_rows(
-            lambda t: kernels.gated_backward(self._gates[t], d_gated[t], d_gate_up[t]),
-            len(d_out),
+            lambda t: kernels.gated_backward(self._gates[t], d_gated[t], d_gate_up[t]), len(d_out)
         )
         d_middle = d_out + self._ffn_in.backward(times(d_gate_up, self._W_gate_up))
         d_qkv = self._attention.backward(times(d_middle, self._W_o))

@@ -473,11 +473,7 @@ def rms_norm(
 
 @kernel
 def rms_norm_backward(
-    d_out: FloatArray,
-    halves: HalfArray,
-    weight: FloatArray,
-    inverse: FloatArray,
-    dx: FloatArray,
+    d_out: FloatArray, halves: HalfArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
 ) -> None:
     """dx += the gradient of x, given that of `rms_norm`'s out.
 

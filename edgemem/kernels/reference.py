@@ -307,11 +307,7 @@ def rms_norm(
 
 
 def rms_norm_backward(
-    d_out: FloatArray,
-    halves: HalfArray,
-    weight: FloatArray,
-    inverse: FloatArray,
-    dx: FloatArray,
+    d_out: FloatArray, halves: HalfArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
 ) -> None:
     for rows in _blocks(dx):
         part, r = middles(halves[rows]), inverse[rows, None]

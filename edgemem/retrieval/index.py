@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -206,12 +205,7 @@ class VectorIndex:
             worker.join()
 
     def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        generation: int,
-        model_id: str,
-        vault: Vault | None = None,
+        self, path: Path, *, generation: int, model_id: str, vault: Vault | None = None
     ) -> bool:
         """Write the graph as a cache file, without a trace of vectors that are gone.
 
@@ -221,7 +215,6 @@ class VectorIndex:
         removed), the store moved on, `close` was called, or the disk did not take it. Never raises
         OSError.
         """
-        path = Path(path)
         with self._build_lock:
             with self._lock:
                 wanted = self._wants_graph()
@@ -240,12 +233,7 @@ class VectorIndex:
                 return False
 
     def load(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        generation: int,
-        model_id: str,
-        vault: Vault | None = None,
+        self, path: Path, *, generation: int, model_id: str, vault: Vault | None = None
     ) -> bool:
         """Take the graph from a cache file. Call it after `apply`, with the store's generation.
 
@@ -254,7 +242,6 @@ class VectorIndex:
         lacks a vector or holds too many that are gone. Never raises, never lets hnswlib read a
         file whose checksum is wrong.
         """
-        path = Path(path)
         with self._build_lock:
             with self._lock:
                 if not self._wants_graph():

@@ -45,14 +45,7 @@ from numpy.typing import NDArray
 
 from edgemem.kernels import DoubleArray, FloatArray, metric_query, one_blas_thread
 
-__all__ = [
-    "MIN_VARIANCE",
-    "REFIT_SHARE",
-    "Metric",
-    "Moments",
-    "WhitenedQuery",
-    "fit",
-]
+__all__ = ["MIN_VARIANCE", "REFIT_SHARE", "Metric", "Moments", "WhitenedQuery", "fit"]
 
 
 MIN_VARIANCE = 1e-10
@@ -95,10 +88,6 @@ class Metric:
     mean: FloatArray
     inverse_diagonal: FloatArray
     A: FloatArray
-
-    @property
-    def dim(self) -> int:
-        return len(self.mean)
 
     @property
     def rank(self) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -35,14 +34,7 @@ from edgemem.language import GRAMS_A_WORD, asks_when, is_other_language, name_fo
 from edgemem.results import Query, Scope, to_utc
 from edgemem.retrieval.catalog import Catalog
 from edgemem.retrieval.index import IndexView, VectorIndex
-from edgemem.retrieval.lexical import (
-    Postings,
-    Seen,
-    in_grams,
-    query_grams,
-    query_terms,
-    time_terms,
-)
+from edgemem.retrieval.lexical import Postings, Seen, in_grams, query_grams, query_terms, time_terms
 from edgemem.retrieval.metric import Metric
 from edgemem.retrieval.vectors import Dtype, Vectors, View
 from edgemem.retrieval.whitening import EVERYBODY, Key, Whitening
@@ -436,17 +428,13 @@ class Memories:
                 return own
         return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
 
-    def save_metrics(
-        self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
-    ) -> bool:
+    def save_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
         """As `Whitening.save`, of what was last taken in."""
-        return self.whitening.save(Path(path), *self._snapshot(model_id), vault)
+        return self.whitening.save(path, *self._snapshot(model_id), vault)
 
-    def load_metrics(
-        self, path: str | os.PathLike[str], *, model_id: str, vault: Vault | None = None
-    ) -> bool:
+    def load_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
         """As `Whitening.load`. Call it after `apply`."""
-        return self.whitening.load(Path(path), *self._snapshot(model_id), vault)
+        return self.whitening.load(path, *self._snapshot(model_id), vault)
 
     def _snapshot(self, model_id: str) -> tuple[Callable[[Key], Vectors], dict[str, Any]]:
         """Whose vectors are which, and what a file of now is stamped with."""

@@ -24,14 +24,7 @@ from edgemem.kernels import BoolArray, FloatArray, IntArray, distinct, quantize_
 if TYPE_CHECKING:
     from edgemem.store import Changes
 
-__all__ = [
-    "Columns",
-    "Dtype",
-    "Rows",
-    "VectorTable",
-    "Vectors",
-    "View",
-]
+__all__ = ["Columns", "Dtype", "Rows", "VectorTable", "Vectors", "View"]
 
 
 Dtype = Literal["float32", "int8"]
