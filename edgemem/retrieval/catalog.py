@@ -9,7 +9,7 @@ under the lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -180,11 +180,11 @@ class Catalog:
         said = np.bincount(self._column["speaker"], weights=memories)
         return frozenset(np.flatnonzero(said).tolist())
 
-    def speakers_named(self, query_words: Iterable[str], among: Collection[int]) -> list[int]:
+    def speakers_named(self, query_words: Iterable[str], among: frozenset[int]) -> list[int]:
         """The codes of the speakers whose name has one of these words (lower case), among some;
         "I" and "my" name the user who has no name."""
         codes = {code for word in query_words for code in self._names.get(word, ())}
-        return sorted(code for code in codes if code in among)
+        return sorted(codes & among)
 
     def _grow(self, end: int) -> None:
         start = self.end

@@ -29,7 +29,7 @@ import numpy as np
 
 from edgemem import cachefile
 from edgemem.kernels import BoolArray, FloatArray, IntArray, dots, scan_topk
-from edgemem.retrieval.vectors import Dtype, Rows, VectorTable, View
+from edgemem.retrieval.vectors import Dtype, VectorTable, View
 from edgemem.vault import Vault
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class IndexView:
             found = self._index._search_graph(self._graph, self._last_label, table, query, k)
             if found is not None:
                 return (*found, "hnsw")
-        found = _best_memories(table.rows, table.rowids, query, k, table.allowed)
+        found = _best_memories(table, query, k)
         return (*found, "exact" if self._index.dtype == "float32" else "int8")
 
 
@@ -160,8 +160,8 @@ class VectorIndex:
         is measured against is this in an index of float32."""
         query = self._check_query(query, k)
         with self._lock:
-            view = self._table.view(allowed)
-        return _best_memories(view.rows, view.rowids, query, k, view.allowed)
+            table = self._table.view(allowed)
+        return _best_memories(table, query, k)
 
     def view(self, allowed: BoolArray | View) -> IndexView:
         """The index as it is now, for one search.
@@ -458,14 +458,12 @@ def _new_hnswlib(dim: int) -> Any:
     return hnswlib.Index(space="ip", dim=dim)
 
 
-def _best_memories(
-    rows: Rows, rowids: IntArray, query: FloatArray, k: int, allowed: BoolArray | None
-) -> tuple[IntArray, FloatArray]:
+def _best_memories(table: View, query: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
     """The k memories with the best vector, by scanning. Asks for more while they repeat."""
-    wanted = k
+    rows, wanted = table.rows, k
     while True:
-        positions, scores = scan_topk(rows.rows, query, wanted, allowed, rows.scales)
-        ids, scores = _distinct(rowids[positions], scores)
+        positions, scores = scan_topk(rows.rows, query, wanted, table.allowed, rows.scales)
+        ids, scores = _distinct(table.rowids[positions], scores)
         if len(ids) >= k or len(positions) < wanted:
             return ids[:k], scores[:k]
         wanted *= 4

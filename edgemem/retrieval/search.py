@@ -376,10 +376,7 @@ class Memories:
             features[:, _SUMS_OF_WORDS] /= GRAMS_A_WORD
             features[:, Feature.LENGTH] -= math.log(GRAMS_A_WORD)
         if named:
-            speaker = places.speaker[found]
-            features[:, Feature.SPEAKER] = -0.5
-            for code in named:
-                features[speaker == code, Feature.SPEAKER] = 0.5
+            features[:, Feature.SPEAKER] = np.isin(places.speaker[found], named) - 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
         images = self._catalog.are("image", found)
