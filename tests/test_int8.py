@@ -64,7 +64,7 @@ def test_both_kinds_of_rows_have_the_same_methods(seed, n, dim):
     plain, rounded = Rows.of(vectors, "float32"), Rows.of(vectors, "int8")
     np.testing.assert_array_equal(plain.floats(positions), vectors[positions])
     for rows in (plain, rounded):
-        assert (len(rows), rows.dim) == (n, dim)
+        assert rows.dim == dim
         assert all(len(column) == n for column in rows.columns().values())
         again = type(rows)(*rows.columns().values())
         held = rows.floats(positions)

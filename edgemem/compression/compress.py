@@ -281,8 +281,7 @@ def final_scores(layout: Layout, scores: Scores | None) -> FloatArray:
     if scores is None or not len(scores.values) or not len(layout.starts):
         return np.ones(len(layout.starts), np.float32)
     smooth = pool(scores.values) * masks(layout.text, scores.offsets)
-    found: FloatArray = means(smooth, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
-    return found
+    return means(smooth, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
 
 
 def relevance(layout: Layout, question: str, embedder: Embedder) -> FloatArray:
@@ -346,11 +345,14 @@ def pool(scores: FloatArray) -> FloatArray:
     return (sums / counts).astype(np.float32)
 
 
-def means(values: FloatArray, group: IntArray, n: int, weights: IntArray | None = None) -> Any:
+def means(
+    values: FloatArray, group: IntArray, n: int, weights: IntArray | None = None
+) -> FloatArray:
     """The weighted mean of each of n groups of values: (n,) float32, 0 where a group has none."""
     weights = np.ones(len(values), np.int64) if weights is None else weights
     sums = np.bincount(group, weights=values * weights, minlength=n)
-    return (sums / np.maximum(np.bincount(group, weights=weights, minlength=n), 1)).astype("f4")
+    counts = np.bincount(group, weights=weights, minlength=n)
+    return (sums / np.maximum(counts, 1)).astype(np.float32)
 
 
 def select(
@@ -373,33 +375,31 @@ def select(
     Source: CoreMem 3.3; departs from it in that a sentence that fits is never pruned, and so no gap
     needs filling: the middles that it drops from every sentence held answers (bench/LOG.md).
     """
-    sentence, head = layout.sentence, layout.head
-    n_sentences = len(layout.turn)
+    sentence, head, n_sentences = layout.sentence, layout.head, len(layout.turn)
     if not n_sentences:
         return np.zeros(0, bool)
     kept = np.zeros(len(scores), bool) if keep is None else keep.copy()
-    turn_of_unit = layout.turn[sentence]
-    open_turn = np.zeros(int(layout.turn[-1]) + 1, bool)
-    open_turn[turn_of_unit[kept]] = True
-    kept |= head & open_turn[turn_of_unit]
-    head_cost = np.bincount(turn_of_unit, weights=costs * head, minlength=len(open_turn))
+    turn_of_unit, turns = layout.turn[sentence], layout.turn.tolist()
+    opened = np.zeros(turns[-1] + 1, bool)
+    opened[turn_of_unit[kept]] = True
+    kept |= head & opened[turn_of_unit]
 
     body = ~head
-    safe = _protected(layout, costs) | kept
+    missing, safe = body & ~kept, _protected(layout, costs) | kept
     near = means(scores, sentence, n_sentences, costs * body) if relevance is None else relevance
-    order = np.argsort(-near, kind="stable")
 
+    def cost_by(group: IntArray, units: BoolArray) -> list[int]:
+        by_group: list[int] = np.bincount(group, weights=costs * units).astype(int).tolist()
+        return by_group
+
+    heads = cost_by(turn_of_unit, head)
+    wholes, leasts = cost_by(sentence, missing), cost_by(sentence, safe & missing)
     bounds = np.searchsorted(sentence, np.arange(n_sentences + 1)).tolist()
-    missing = body & ~kept
-    whole_cost = np.bincount(sentence, weights=costs * missing, minlength=n_sentences)
-    least_cost = np.bincount(sentence, weights=costs * (safe & missing), minlength=n_sentences)
-    wholes, leasts = whole_cost.astype(int).tolist(), least_cost.astype(int).tolist()
-    heads, turns = head_cost.astype(int).tolist(), layout.turn.tolist()
-    opened = open_turn.tolist()
     left = budget - int(costs[kept].sum())
     whole = np.zeros(n_sentences, bool)
-    for s in order.tolist():
-        room = left - (0 if opened[turns[s]] else heads[turns[s]])
+    for s in np.argsort(-near, kind="stable").tolist():
+        turn = turns[s]
+        room = left if opened[turn] else left - heads[turn]
         if wholes[s] <= room:
             whole[s] = True
             left = room - wholes[s]
@@ -413,9 +413,8 @@ def select(
             left = room - leasts[s] - int(costs[rest].sum())
         else:
             continue
-        opened[turns[s]] = True
-    kept |= (body & whole[sentence]) | (head & np.array(opened)[turn_of_unit])
-    return kept
+        opened[turn] = True
+    return kept | (body & whole[sentence]) | (head & opened[turn_of_unit])
 
 
 def within(

@@ -131,9 +131,6 @@ class Rows:
             return cls(*quantize_i8(np.ascontiguousarray(vectors)))
         raise ValueError(f"dtype is {dtype!r}; vectors are held as 'float32' or 'int8'")
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     @property
     def dim(self) -> int:
         return int(self.rows.shape[1])
