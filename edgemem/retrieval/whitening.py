@@ -128,9 +128,8 @@ class Whitening:
             these = vectors(key)
             if min(len(fitted.labels), len(these.labels)) <= AT_ONCE:
                 continue
-            of_live: Fitted | None = fitted
-            if not np.isin(fitted.labels, these.labels).all():
-                of_live = self._fit(key, these, anew=True)
+            all_live = np.isin(fitted.labels, these.labels).all()
+            of_live = fitted if all_live else self._fit(key, these, anew=True)
             if of_live is not None:
                 kept[key] = of_live
         return kept
