@@ -54,11 +54,8 @@ MIN_VARIANCE = 1e-10
 Float32 rounds a number by up to 6e-8 of it: at 1e-10 that is about 1 % of the distances."""
 
 REFIT_SHARE = 0.1
-"""Fit again when the rows that came or went since the last fit reach this share of its count.
-
-Measured on LoCoMo conversations (bench/metric_refit.py; inner product): with 5 % more rows than at
-the fit, 0.95 of the first 10 are those of a fresh fit, with 10 % 0.91, with 20 % 0.84, with 50 %
-0.78. Hit@10 falls by 0.003, 0.015, 0.029 and 0.028; the metric is worth 0.08 to 0.10 there."""
+"""Fit again when the rows that came or went since the last fit reach this share of its count
+(bench/LOG.md, 2026-11-22)."""
 
 BLOCK = 512
 """Rows worked on at once: copies of theirs are a MB or two, and others get turns between."""
