@@ -51,7 +51,7 @@ from bench.asked import asked
 from corpus.annotated import store
 from corpus.readers import read_locomo
 from edgemem import Memory
-from edgemem.graph import facts
+from edgemem.graph import reader
 from edgemem.graph.reader import triples
 from edgemem.language import asked_day, words
 from edgemem.pipeline import ingest
@@ -201,13 +201,13 @@ def answered(memory: Memory, question: str, asked_at: str) -> list[str]:
         return []
     chances, said = asked(question, memory.encoder), {*words(question)}
     named = {each.source for each in told if {*words(each.source)} <= said}
-    about = dict.fromkeys(named or {facts.USER}, 1.0)
+    about = dict.fromkeys(named or {reader.USER}, 1.0)
     for each in told:
-        if each.source == facts.USER:
+        if each.source == reader.USER:
             about.setdefault(each.destination, chances[each.relationship])
     best = max(told, key=lambda each: chances[each.relationship] * about.get(each.source, 0.0))
     same = [r for r in told if (r.source, r.relationship) == (best.source, best.relationship)]
-    if best.relationship in facts.FUNCTIONAL:
+    if best.relationship in reader.FUNCTIONAL:
         return [max(same, key=lambda each: each.valid_from or "").destination]
     return [each.destination for each in same]
 
@@ -429,7 +429,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows.append(one_hop(options.edges))
     if options.memories:
         rows.append(told_beside(options.memories))
-    report.write(options.json, {"reader": facts.FactReader(encoder).version}, rows)
+    report.write(options.json, {"reader": reader.version(encoder)}, rows)
     for row in rows:
         _console.print({key: value for key, value in row.items() if key != "labels"})
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgemem.budget import Plan
 from edgemem.config import Settings, load_settings
 from edgemem.errors import EdgememError, InputError, ModelError, StoreError, StoreLocked
-from edgemem.graph import facts as graph
+from edgemem.graph import reader as graph
 from edgemem.inputs import (
     count_of,
     id_of,
@@ -68,7 +68,7 @@ from edgemem.store.encryption import vault_for
 from edgemem.store.erasures import with_receipt
 from edgemem.store.filters import Where, compile_filters
 from edgemem.store.images import image
-from edgemem.store.relations import relations, relations_of
+from edgemem.store.relations import entity_ids, normalised, relations, relations_of
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
 
@@ -325,12 +325,12 @@ class Memory:
         speaker = None
         if old.kind == "turn":
             speaker = next((t.name for t in self.store.turns(old.sources).values()), None)
+        encoder = self.encoder if old.kind == "fact" else None
+        told = graph.relations(encoder, text, old.valid_from or old.created_at)
         embedder = self.embedder
         indexed = search_text(text, speaker=speaker, when=old.valid_from)
         vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
         now = utc_now()
-        reader = graph.FactReader(self.encoder)
-        told = reader.read(text, old.valid_from or old.created_at) if old.kind == "fact" else []
         with self._writing(embedder) as tx:
             previous = tx.update_memory(
                 id,
@@ -343,7 +343,7 @@ class Memory:
             if old.kind == "image":
                 tx.set_caption(id, text, "user")
             if old.kind == "fact":
-                tx.set_relations(id, told, reader.version)
+                tx.set_relations(id, told, graph.version(encoder))
             ingest.leave_unread(self, tx, [old])
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
@@ -487,8 +487,10 @@ class Memory:
         over. An unknown entity has none. Raises InputError on a blank name or what is no time.
         """
         then, scope = time_of(at, "at"), scope_of(user_id, agent_id, run_id)
-        name = None if entity is None else text_of(entity, "entity")
-        names = graph.names(self.store, name, scope)
+        names = None if entity is None else [text_of(entity, "entity")]
+        own = scope.user_id is not None and normalised(scope.user_id)
+        if names and normalised(names[0]) == own and not entity_ids(self.store, names, scope):
+            names.append(graph.USER)
         found = relations(self.store, scope, names, at=then, include_invalid=include_invalid)
         return Relations(tuple(found))
 

@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 
 import edgemem
-from edgemem.graph.facts import FactReader
+from edgemem.graph import reader
 from edgemem.results import Entity, Label, Scope
 from edgemem.runtime.encoder import Encoder
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
@@ -47,7 +47,7 @@ def relate(tx: Transaction, id: str, *said: str) -> None:
         source, label, target = re.split(rf" ({'|'.join(get_args(Label))}) ", line)
         kind = _TYPES.get(label, "person" if label.endswith("_of") else "thing")
         new.append(NewRelation(_entity(source, "person"), label, _entity(target, kind)))
-    tx.set_relations(id, new, FactReader(encoder()).version)
+    tx.set_relations(id, new, reader.version(encoder()))
 
 
 def _entity(said: str, kind: str) -> Entity:

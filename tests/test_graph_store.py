@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from storekit import child, encoder, memory, relate, turn, vectors_by_length
 
 from edgemem.errors import StoreError
-from edgemem.graph import facts
+from edgemem.graph import reader
 from edgemem.pipeline.upkeep import read_relations
 from edgemem.results import Entity, Scope
 from edgemem.store import NewRelation, Store
@@ -141,7 +141,7 @@ def contradict(store: Store) -> None:
         new = "Ana lives_in Rome"
         tx.add_memory(memory("new", new, kind="fact", valid_from=NOW, scope=ANA))
         relate(tx, "new", new)
-        tx.end_relations("old", NOW, "new", facts.FUNCTIONAL)
+        tx.end_relations("old", NOW, "new", reader.FUNCTIONAL)
 
 
 def test_an_ended_fact_ends_what_it_says_and_its_functional_target_everywhere(

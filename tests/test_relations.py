@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storekit import encoder
 
-from edgemem.graph.facts import FactReader
+from edgemem.graph import reader
 from edgemem.graph.reader import triples as read
 from edgemem.results import Triple
 
@@ -107,5 +107,4 @@ def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
 
 
 def test_without_an_encoder_nothing_is_read() -> None:
-    reader = FactReader(None)
-    assert (reader.version, reader.read("User lives in Oslo.", "")) == (0, [])
+    assert (reader.version(None), reader.relations(None, "User lives in Oslo.", "")) == (0, [])

@@ -10,7 +10,7 @@ import pytest
 from clikit import invoke
 
 from edgemem import Memory
-from edgemem.graph.facts import FactReader
+from edgemem.graph import reader
 from edgemem.pipeline.pictures import described
 from edgemem.pipeline.recall import asked_at
 from edgemem.results import Evidence, Message, Triple, at_day, local_time
@@ -71,12 +71,11 @@ def test_a_question_about_a_day_means_it_here(zone):
 
 
 def test_a_relation_holds_since_a_day_of_here(zone, monkeypatch):
-    from edgemem.graph import facts
     from edgemem.results import Entity
 
     triple = Triple(Entity("User", "person"), "lives_in", Entity("Oslo", "place"))
-    monkeypatch.setattr(facts, "triples", lambda *_: [triple])
-    (found,) = FactReader(object()).read("User has lived in Oslo for two days.", LATE)
+    monkeypatch.setattr(reader, "triples", lambda *_: [triple])
+    (found,) = reader.relations(object(), "User has lived in Oslo for two days.", LATE)
     assert found.valid_from == at_day(day(zone, "2026-11-23", "2026-11-24"))
 
 

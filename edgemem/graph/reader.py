@@ -1,11 +1,11 @@
-"""Reads a fact as triples with an expert of the encoder.
+"""Reads a fact as relations with an expert of the encoder.
 
 A word is the mean of its tokens' states. Each run of a few words is scored as an entity of a type,
 and each two of the likeliest runs as a label or none. Both are small feed-forward nets. They and
 the expert are fitted by `python -m bench.fit_relations` and kept in edgemem/data/relations.npz.
 Source: the span-based reading of SpERT (Eberts and Ulges 2020), with LoRA instead of a whole model.
 
-Knows one fact as text; knows no store.
+Knows one fact as text and the language's dates; opens no store.
 """
 
 from __future__ import annotations
@@ -17,13 +17,24 @@ from typing import NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.language import asks, content_words, denied, nicknames, without_pronoun, word_spans
-from edgemem.results import Entity, EntityType, Label, Triple
+from edgemem.language import (
+    asks,
+    content_words,
+    denied,
+    held_since,
+    nicknames,
+    same_word,
+    without_pronoun,
+    word_spans,
+    words,
+)
+from edgemem.results import Entity, EntityType, Label, Triple, at_day, local_time
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.lowrank import expert
+from edgemem.store import NewRelation
 
-__all__ = ["DISTANCES", "LABELS", "LAYERS", "LONGEST", "TYPES", "Read", "ends", "pooling", "runs"]
-__all__ += ["shapes", "triples"]
+__all__ = ["DISTANCES", "FUNCTIONAL", "LABELS", "LAYERS", "LONGEST", "TYPES", "USER", "Read"]
+__all__ += ["ends", "pooling", "relations", "runs", "shapes", "triples", "version"]
 
 Floats = NDArray[np.float32]
 Run = tuple[int, int]
@@ -37,6 +48,21 @@ LONGEST = 8
 """Words of a run."""
 DISTANCES = 20
 """Words between the beginnings of two runs; what is farther counts as this far."""
+USER = "User"
+"""How facts name the user who gave no name."""
+FUNCTIONAL: frozenset[Label] = frozenset((
+    "lives_in", "works_at", "works_as", "married_to", "partner_of", "engaged_to", "drives",
+    "born_in", "born_on", "comes_from", "studies_at", "aged", "follows_diet",
+))  # fmt: skip
+"""What somebody has one of at a time."""
+
+_VERSION = 3  # of the fitted weights; a higher one has every fact read again
+_UNDATED: frozenset[Label] = frozenset((
+    # What is done once: "for two weeks" says how long it took.
+    "visited", "plans_to_visit", "bought", "made", "attends", "happens_on", "born_on", "born_in",
+    # What no date in its fact begins.
+    "parent_of", "child_of", "sibling_of", "relative_of", "is_a", "located_in", "comes_from",
+))  # fmt: skip
 
 _WORDS = 160  # of a fact; the work grows with their number
 _RUN = 0.12  # probability from which a run may be an end of a relation
@@ -54,21 +80,57 @@ class Read(NamedTuple):
     sure: float
 
 
+def version(encoder: Encoder | None) -> int:
+    """Of the reader, to be stored with what it read: 0 without an encoder, so that a later reader
+    reads it."""
+    return 0 if encoder is None else _VERSION
+
+
+def relations(
+    encoder: Encoder | None, fact: str, valid_from: str, said: str | None = None
+) -> list[NewRelation]:
+    """The relations that a fact tells; none without an encoder.
+
+    valid_from: when it was told or began, ISO-8601 UTC. said: the words of its turns; a relation to
+    something that is not among them is left out.
+    """
+    in_turns = None if said is None else set(words(said))
+    found = []
+    for triple in triples(fact, encoder) if encoder is not None else ():
+        if in_turns is not None and not _was_said(triple.target, in_turns):
+            continue
+        since = None
+        if triple.label not in _UNDATED:
+            since = held_since(fact, triple.target.name, local_time(valid_from))
+        begins = at_day(since) if since else None
+        found.append(NewRelation(triple.source, triple.label, triple.target, begins))
+    return found
+
+
+def _was_said(target: Entity, said: set[str]) -> bool:
+    """Whether a target's words were said. Days are written out, and "my" becomes a name."""
+    if target.type == "date":
+        return True
+    named = content_words(target.name)
+    named = named[-1:] if target.type == "person" else named
+    return all(same_word(word, said) for word in named)
+
+
 def triples(fact: str, encoder: Encoder) -> list[Triple]:
     """What a fact says, in its order. A question and a long text say nothing, what is denied is
     only disliked, and "her aunt" is left out unless it was read whose she is.
     """
-    words = word_spans(fact)
-    if asks(fact) or not 1 < len(words) <= _WORDS:
+    spans = word_spans(fact)
+    if asks(fact) or not 1 < len(spans) <= _WORDS:
         return []
     if (read := encoder.read(expert("relations"), fact)) is None:
         return []
-    seen = pooling(words, read.offsets) @ np.concatenate(read.layers[LAYERS], axis=-1)
-    seen = np.concatenate([seen, shapes(fact, words)], axis=1)
-    kept = _without_clashes(_likely(seen, runs(fact, words)))
+    seen = pooling(spans, read.offsets) @ np.concatenate(read.layers[LAYERS], axis=-1)
+    seen = np.concatenate([seen, shapes(fact, spans)], axis=1)
+    kept = _without_clashes(_likely(seen, runs(fact, spans)))
 
     def said(run: Run) -> str:
-        return fact[words[run[0]][0] : words[run[1]][1]]
+        return fact[spans[run[0]][0] : spans[run[1]][1]]
 
     called = dict(nicknames(fact))
     names: dict[Run, str] = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgemem.graph import facts as graph
+from edgemem.graph import reader as graph
 from edgemem.language import Statement, in_third_person, same_word
 from edgemem.results import Conflict, Label, Query, Relation, Scope, utc_now
 from edgemem.retrieval.search import refresh
@@ -40,7 +40,8 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
     query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_NEAREST)
     rowids, cosines = index.nearest(query, vector)
     items = store.by_rowids(rowids.tolist())
-    new, said = graph.FactReader(memory.encoder).read(statement, utc_now()), Statement.of(statement)
+    new = graph.relations(memory.encoder, statement, utc_now())
+    said = Statement.of(statement)
     found = []
     for rowid, cosine in zip(rowids.tolist(), cosines.tolist(), strict=True):
         if (item := items.get(rowid)) is None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError, StoreError, StoreLocked
-from edgemem.graph import facts as graph
+from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
 from edgemem.results import Change, MemoryItem, Message, Query, Scope, to_utc, utc_now
 from edgemem.retrieval.lexical import search_text
@@ -228,7 +228,6 @@ def conclude(
     context: the turns before, of which a fact may have words.
     """
     embedder, encoder = memory.embedder, memory.encoder
-    reader = graph.FactReader(encoder)
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
     cited = [[said[len(context) + i] for i in (f.source, *f.also)] for f in found]
@@ -238,8 +237,12 @@ def conclude(
             vector,
             turns[fact.source],
             tuple(turn.id for turn in its),
-            tuple(reader.read(fact.text, fact.valid_from, " ".join(turn.content for turn in its))),
-            reader.version,
+            tuple(
+                graph.relations(
+                    encoder, fact.text, fact.valid_from, " ".join(t.content for t in its)
+                )
+            ),
+            graph.version(encoder),
         )
         for fact, vector, its in zip(found, vectors, cited, strict=True)
     ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgemem.graph.facts import USER
+from edgemem.graph.reader import USER
 from edgemem.language import content_words, is_question, proper_names, sentences, words
 from edgemem.pipeline.recall import evidence_of, share, within
 from edgemem.results import Edge, Evidence, Subgraph

@@ -21,7 +21,7 @@ from edgemem import kernels
 from edgemem import vault as vaults
 from edgemem.budget import Plan
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
-from edgemem.graph.facts import FactReader
+from edgemem.graph import reader
 from edgemem.inputs import holds_nul
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import Aligned, to_utc
@@ -415,16 +415,18 @@ def read_relations(
 
     limit: at most so many facts, the oldest.
     """
-    reader = FactReader(encoder)
-    facts = unread_facts(store, reader.version, limit)
+    version = reader.version(encoder)
+    facts = unread_facts(store, version, limit)
     for start in range(0, len(facts), BATCH):
         batch = facts[start : start + BATCH]
-        made = [(id, reader.read(text, since, said)) for id, text, since, said in batch]
+        made = [
+            (id, reader.relations(encoder, text, since, said)) for id, text, since, said in batch
+        ]
         with store.transaction() as tx:
-            alive = tx.unread(reader.version, [id for id, _ in made])
+            alive = tx.unread(version, [id for id, _ in made])
             for id, relations in made:
                 if id in alive:
-                    tx.set_relations(id, relations, reader.version)
+                    tx.set_relations(id, relations, version)
         if on_progress is not None:
             on_progress(start + len(batch), len(facts))
 
