@@ -184,7 +184,7 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
         turn = ingest.stored_turn(Message("user", fact, when), Scope("ana"), when)
         with memory._writing(embedder) as tx:
             tx.add_turn(turn)
-            tx.add_pending(ingest.EXTRACT, ingest.payload([turn.id], {}, None), turn.scope)
+            tx.add_pending(ingest.EXTRACT, {"turns": [turn.id]}, turn.scope)
         (piece,) = memory.pending()
         ingest.conclude(memory, piece, [], [turn], [Fact(fact, 0, when)])
     return memory

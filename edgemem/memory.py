@@ -231,7 +231,7 @@ class Memory:
                 changes.append(ingest.added(item))
             changes += pictures.store(tx, photos, vectors[len(searchable) :], shared, until)
             for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
-                piece = ingest.payload(pair, shared, until)
+                piece = {"turns": pair, "metadata": shared, "expires_at": until}
                 queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
         left = 0
         if queued:

@@ -365,14 +365,16 @@ def changed(
     text: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     previous: str | None = None,
+    by: Literal["rule", "model", "user"] = "user",
 ) -> Change:
-    """What a user's own operation did to a memory at the time `now`. None: as it was before."""
+    """What an operation did to a memory at the time `now`. None: as it was before."""
     return Change(
         id=old.id,
         memory=old.memory if text is None else text,
         event=event,
         kind=old.kind,
         previous_memory=previous,
+        by=by,
         metadata=old.metadata if metadata is None else metadata,
         created_at=old.created_at,
         updated_at=now,

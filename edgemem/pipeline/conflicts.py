@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from edgemem.graph import reader as graph
 from edgemem.language import Statement, in_third_person, same_word
+from edgemem.pipeline.ingest import nearest
 from edgemem.results import Conflict, Label, Query, Relation, Scope, utc_now
-from edgemem.retrieval.search import refresh
 from edgemem.store import NewRelation
 from edgemem.store.relations import relations_of
 
@@ -33,22 +33,16 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
 
     text: of somebody by name, or in the first person: then the user's.
     """
-    store, index = memory.store, memory.index
-    refresh(store, index)
     statement = in_third_person(text, graph.USER)
     vector = memory.embedder.embed_query(statement)
     query = Query(statement, scope, kinds=frozenset({"fact"}), top_k=_NEAREST)
-    rowids, cosines = index.nearest(query, vector)
-    items = store.by_rowids(rowids.tolist())
     new = graph.relations(memory.encoder, statement, utc_now())
     said = Statement.of(statement)
     found = []
-    for rowid, cosine in zip(rowids.tolist(), cosines.tolist(), strict=True):
-        if (item := items.get(rowid)) is None:
-            continue
-        label = _at_odds(new, relations_of(store, [item.id]))
+    for item, cosine in nearest(memory, query, vector):
+        label = _at_odds(new, relations_of(memory.store, [item.id]))
         if label is not None or _denies(said, Statement.of(item.memory)):
-            found.append(Conflict(**vars(item), score=max(0.0, float(cosine)), label=label))
+            found.append(Conflict(**vars(item), score=max(0.0, cosine), label=label))
     return found
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, StoreError, StoreLocked
 from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
-from edgemem.results import Change, MemoryItem, Message, Query, Scope, to_utc, utc_now
+from edgemem.results import Change, MemoryItem, Message, Query, Scope, changed, to_utc, utc_now
 from edgemem.retrieval.lexical import search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
@@ -38,8 +38,8 @@ __all__ = [
     "conclude",
     "is_searchable",
     "leave_unread",
+    "nearest",
     "pairs_to_extract",
-    "payload",
     "said",
     "stored_turn",
     "turn_memory",
@@ -56,13 +56,11 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _NewFact:
-    fact: extraction.Fact
-    vectors: Vectors
+    """A fact as it may be stored, what it tells of whom, and the turn that says it."""
+
+    item: NewMemory
+    relations: list[NewRelation]
     turn: StoredTurn
-    sources: tuple[str, ...]
-    relations: tuple[NewRelation, ...]
-    reader: int
-    """The version of what read them."""
 
 
 # -- messages as stored turns -----------------------------------------------------------------
@@ -147,13 +145,6 @@ def pairs_to_extract(
 # -- facts from stored turns -------------------------------------------------------------------
 
 
-def payload(
-    turns: Sequence[str], metadata: dict[str, Any], expires_at: str | None
-) -> dict[str, Any]:
-    """The pending work of extracting from a pair of turns (their ids)."""
-    return {"turns": list(turns), "metadata": metadata, "expires_at": expires_at}
-
-
 def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
     """What working pieces off has changed. The caller holds the work lock."""
     changes: list[Change] = []
@@ -218,7 +209,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
 
 def conclude(
     memory: Memory,
-    item: PendingItem,
+    piece: PendingItem,
     context: Sequence[StoredTurn],
     turns: Sequence[StoredTurn],
     found: Sequence[extraction.Fact],
@@ -230,36 +221,39 @@ def conclude(
     embedder, encoder = memory.embedder, memory.encoder
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
     said = [*context, *turns]
-    cited = [[said[len(context) + i] for i in (f.source, *f.also)] for f in found]
-    facts = [
-        _NewFact(
-            fact,
-            vector,
-            turns[fact.source],
-            tuple(turn.id for turn in its),
-            tuple(
-                graph.relations(
-                    encoder, fact.text, fact.valid_from, " ".join(t.content for t in its)
-                )
-            ),
-            graph.version(encoder),
+    facts, near = [], []
+    for fact, chunks in zip(found, vectors, strict=True):
+        its = [said[len(context) + i] for i in (fact.source, *fact.also)]
+        item = NewMemory(
+            id=str(uuid.uuid4()),
+            kind="fact",
+            memory=fact.text,
+            search_text=search_text(fact.text, when=fact.valid_from),
+            scope=piece.scope,
+            created_at=utc_now(),
+            vectors=chunks,
+            metadata=piece.payload.get("metadata") or {},
+            valid_from=fact.valid_from,
+            expires_at=piece.payload.get("expires_at"),
+            sources=tuple(turn.id for turn in its),
         )
-        for fact, vector, its in zip(found, vectors, cited, strict=True)
-    ]
-    near = [_nearest(memory, item.scope, fact) for fact in facts]
+        words = " ".join(turn.content for turn in its)
+        told = graph.relations(encoder, fact.text, fact.valid_from, words)
+        facts.append(_NewFact(item, told, turns[fact.source]))
+        query = Query(fact.text, piece.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
+        near.append(nearest(memory, query, chunks[0]))
     ops = update.decide(
         memory.engine,
-        [f.fact.text for f in facts],
-        [[update.Candidate(m.id, m.memory, s) for m, s in found_near] for found_near in near],
+        [new.item.memory for new in facts],
+        [[update.Candidate(m.id, m.memory, s) for m, s in of_one] for of_one in near],
         encoder,
     )
-    known = {m.id: m for found_near in near for m, _ in found_near}
+    known = {m.id: m for of_one in near for m, _ in of_one}
     changes: list[Change] = []
-    gone: set[str] = set()
     with memory._writing(embedder) as tx:
         for op in ops:
-            changes += _apply(tx, op, facts[op.fact], known, item, gone)
-        tx.finish_pending(item.id)
+            changes += _apply(tx, op, facts[op.fact], known, graph.version(encoder))
+        tx.finish_pending(piece.id)
     return changes
 
 
@@ -267,98 +261,53 @@ def _message(turn: StoredTurn) -> Message:
     return Message(turn.role, turn.content, turn.timestamp, turn.name)
 
 
-def _nearest(memory: Memory, scope: Scope, new: _NewFact) -> list[tuple[MemoryItem, float]]:
-    """The facts of the scope nearest to a new one, with their cosine."""
+def nearest(memory: Memory, query: Query, vector: Vectors) -> list[tuple[MemoryItem, float]]:
+    """The memories with the largest cosine to a query's vector, (dim,), and that; best first."""
     store, index = memory.store, memory.index
     refresh(store, index)
-    query = Query(new.fact.text, scope, kinds=frozenset({"fact"}), top_k=NEAREST)
-    rowids, cosines = index.nearest(query, new.vectors[0])
+    rowids, cosines = index.nearest(query, vector)
     items = store.by_rowids(rowids.tolist())
     pairs = zip(rowids.tolist(), cosines.tolist(), strict=True)
     return [(items[rowid], cosine) for rowid, cosine in pairs if rowid in items]
 
 
 def _apply(
-    tx: Transaction,
-    op: update.Op,
-    new: _NewFact,
-    known: dict[str, MemoryItem],
-    item: PendingItem,
-    gone: set[str],
+    tx: Transaction, op: update.Op, new: _NewFact, known: dict[str, MemoryItem], reader: int
 ) -> list[Change]:
-    """Write one operation. gone: memories that an operation of this batch has replaced already."""
+    """Write one operation. known: what is not replaced yet. reader: of the relations."""
     now = utc_now()
-    text, valid_from = new.fact.text, new.fact.valid_from
-    indexed = search_text(text, when=valid_from)
+    item = replace(new.item, created_at=now)
+
+    def add(item: NewMemory) -> Change:
+        tx.add_memory(item, role=new.turn.role, actor_id=new.turn.name)
+        tx.set_relations(item.id, new.relations, reader)
+        return replace(added(item), by=op.by)
+
     old = known.get(op.target) if op.target is not None else None
-    if old is None or old.id in gone:
-        return [_add(tx, new, indexed, item, now, op.by)]
+    if old is None:
+        return [add(item)]
     if op.event == "NONE":
-        return [_change(old, "NONE", op.by, old.memory)]
+        return [changed(old, "NONE", old.updated_at, by=op.by)]
     if op.event == "UPDATE":
-        gone.add(old.id)
+        del known[old.id]
         tx.update_memory(
             old.id,
-            memory=text,
-            search_text=indexed,
-            vectors=new.vectors,
+            memory=item.memory,
+            search_text=item.search_text,
+            vectors=item.vectors,
             updated_at=now,
-            valid_from=valid_from,
-            sources=new.sources,
+            valid_from=item.valid_from,
+            sources=item.sources,
         )
-        tx.set_relations(old.id, new.relations, new.reader)
-        return [_change(old, "UPDATE", op.by, text, updated_at=now)]
+        tx.set_relations(old.id, new.relations, reader)
+        return [changed(old, "UPDATE", now, text=item.memory, previous=old.memory, by=op.by)]
     if old.valid_from is not None and new.turn.timestamp < old.valid_from:
         # An older conversation, imported later: what it says was over before it was stored.
-        return [_add(tx, new, indexed, item, now, op.by, valid_to=old.valid_from)]
-    gone.add(old.id)
-    ended_at = max(valid_from, old.valid_from or valid_from)
+        return [add(replace(item, valid_to=old.valid_from))]
+    del known[old.id]
+    ended_at = max(item.valid_from or now, old.valid_from or "")
     tx.invalidate(old.id, ended_at, at=now)
-    dropped = _change(old, "DELETE", op.by, old.memory, updated_at=now)
-    instead = _add(tx, new, indexed, item, now, op.by)
+    dropped = changed(old, "DELETE", now, by=op.by)
+    instead = add(item)
     tx.end_relations(old.id, ended_at, instead.id, graph.FUNCTIONAL)
     return [dropped, instead]
-
-
-def _add(
-    tx: Transaction,
-    new: _NewFact,
-    indexed: str,
-    item: PendingItem,
-    now: str,
-    by: Any,
-    valid_to: str | None = None,
-) -> Change:
-    stored = NewMemory(
-        id=str(uuid.uuid4()),
-        kind="fact",
-        memory=new.fact.text,
-        search_text=indexed,
-        scope=item.scope,
-        created_at=now,
-        vectors=new.vectors,
-        metadata=item.payload.get("metadata") or {},
-        valid_from=new.fact.valid_from,
-        valid_to=valid_to,
-        expires_at=item.payload.get("expires_at"),
-        sources=new.sources,
-    )
-    tx.add_memory(stored, role=new.turn.role, actor_id=new.turn.name)
-    tx.set_relations(stored.id, new.relations, new.reader)
-    return replace(added(stored), by=by)
-
-
-def _change(
-    old: MemoryItem, event: Any, by: Any, text: str, *, updated_at: str | None = None
-) -> Change:
-    return Change(
-        id=old.id,
-        memory=text,
-        event=event,
-        kind=old.kind,
-        previous_memory=old.memory if event == "UPDATE" else None,
-        by=by,
-        metadata=old.metadata,
-        created_at=old.created_at,
-        updated_at=updated_at or old.updated_at,
-    )

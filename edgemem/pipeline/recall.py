@@ -32,8 +32,9 @@ from edgemem.language import (
     sentences,
     words,
 )
+from edgemem.pipeline.ingest import nearest
 from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
-from edgemem.retrieval.search import RELEVANT, refresh
+from edgemem.retrieval.search import RELEVANT
 from edgemem.stages.intent import only_asks
 from edgemem.store import StoredTurn
 
@@ -241,13 +242,10 @@ def within(hits: Sequence[Hit], of_best: float, *, least: float = 0.0) -> list[H
 
 def _lasting(memory: Memory, scope: Scope) -> list[Hit]:
     """The memories nearest to each thing that lasts, the nearest of each first; scored 0."""
-    refresh(memory.store, memory.index)
-    found = []
-    for text, vector in zip(_LASTING, memory.embedder.embed(_LASTING), strict=True):
-        rowids, _ = memory.index.nearest(Query(text, scope, top_k=_NEAREST), vector)
-        items = memory.store.by_rowids(rowids.tolist()).values()
-        found.append([Hit.of(item, 0.0) for item in items])
-    return list(_round_robin(*found))
+    vectors = memory.embedder.embed(_LASTING)
+    queries = (Query(text, scope, top_k=_NEAREST) for text in _LASTING)
+    near = [nearest(memory, query, vector) for query, vector in zip(queries, vectors, strict=True)]
+    return list(_round_robin(*([Hit.of(item, 0.0) for item, _ in found] for found in near)))
 
 
 def _round_robin(*rows: Iterable[Hit]) -> Iterator[Hit]:
