@@ -182,7 +182,7 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
     memory = Memory(":memory:", embedder=embedder)
     for when, fact in life.facts:
         turn = ingest.stored_turn(Message("user", fact, when), Scope("ana"), when)
-        with memory._writing(embedder) as tx:
+        with memory._writing() as tx:
             tx.add_turn(turn)
             tx.add_pending(ingest.EXTRACT, {"turns": [turn.id]}, turn.scope)
         (piece,) = memory.pending()

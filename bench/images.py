@@ -326,7 +326,7 @@ def search(images: int) -> dict[str, float]:
                block.splitlines()[1:]]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, Memory(Path(folder) / "m.db") as memory:
         dim, now = memory.embedder.dim, utc_now()
-        with memory._writing(memory.embedder) as tx:
+        with memory._writing() as tx:
             for i in range(MANY + images):
                 text = " ".join(rng.choices(written, k=4))
                 vector = numbers.normal(size=(1, dim)).astype(np.float32)

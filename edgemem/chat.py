@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
-from edgemem.pipeline import sight
+from edgemem.pipeline import looking
 from edgemem.pipeline.recall import (
     asked_at,
     bearing,
@@ -444,8 +444,8 @@ class Chat:
         if not self.engine.sees or wanted.wants is None:
             return (), ()
         if images:
-            return (), sight.given(images)
-        return sight.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
+            return (), looking.given(images)
+        return looking.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
     def _told(
         self, text: str, now: tuple[Evidence, ...], hits: SearchResults
@@ -504,7 +504,7 @@ class Chat:
     def _stream(self, reply: Reply, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the message as the model is shown it."""
         if asked.pixels:
-            return sight.answer(self.engine, asked.text, asked.pixels), turn
+            return looking.answer(self.engine, asked.text, asked.pixels), turn
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":

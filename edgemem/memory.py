@@ -33,7 +33,7 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.pipeline import ingest, looking, pictures, sight, upkeep
+from edgemem.pipeline import ingest, looking, pictures, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.pipeline.subgraph import subgraph
@@ -159,13 +159,13 @@ class Memory:
         return work_lock(self.store.path, self._parts.working, timeout_s)
 
     @contextmanager
-    def _writing(self, embedder: Embedder) -> Iterator[Transaction]:
-        """A transaction for vectors of `embedder`, whatever another process did meanwhile.
+    def _writing(self) -> Iterator[Transaction]:
+        """A transaction for vectors of the embedder, whatever another process did meanwhile.
 
         What it has written gets its token vectors after it, where retrieval is careful. It is
         stored by then, so what goes wrong there is left to `process_pending`.
         """
-        tokens = self.token_embedder
+        embedder, tokens = self._parts.any_embedder(), self.token_embedder
         with self.store.transaction() as tx:
             if not self._parts.check_embedder(embedder):
                 tx.set_meta("embedder_model", embedder.model_id)
@@ -217,12 +217,14 @@ class Memory:
             for turn, (_, recalled) in zip(turns, checked, strict=True)
             if ingest.is_searchable(turn, recalled)
         ]
-        embedder = self.embedder
-        said = [*map(ingest.said, searchable), *(photo.embedded for photo in photos)]
-        vectors = embedder.embed_chunks(said)
+        said = [
+            *(ingest.said(turn) for turn in searchable),
+            *(ingest.said(photo.turn, photo.text) for photo in photos),
+        ]
+        vectors = self.embedder.embed_chunks(said)
         changes: list[Change] = []
         queued: list[int] = []
-        with self._writing(embedder) as tx:
+        with self._writing() as tx:
             for turn in turns:
                 tx.add_turn(turn)
             for turn, chunks in zip(searchable, vectors, strict=False):
@@ -288,7 +290,7 @@ class Memory:
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = ingest.work_off_all(self, pieces)
-            sight.caption(self, None if limit is None else limit - len(pieces))
+            looking.caption(self, None if limit is None else limit - len(pieces))
             if limit is None:
                 upkeep.read_relations(self.store, self.encoder, on_progress)
                 self.read_images(on_progress=on_progress)
@@ -331,7 +333,7 @@ class Memory:
         indexed = search_text(text, speaker=speaker, when=old.valid_from)
         vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
         now = utc_now()
-        with self._writing(embedder) as tx:
+        with self._writing() as tx:
             previous = tx.update_memory(
                 id,
                 memory=text,
@@ -584,9 +586,8 @@ class Memory:
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
-        embedder = self.embedder
-        writing, vault = lambda: self._writing(embedder), self.store.vault
-        return upkeep.import_jsonl(writing, embedder, file, on_progress, vault)
+        embedder, vault = self.embedder, self.store.vault
+        return upkeep.import_jsonl(self._writing, embedder, file, on_progress, vault)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.

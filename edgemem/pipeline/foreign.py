@@ -77,7 +77,7 @@ def import_foreign(
     made, mapped = _in_our_space(new, embedder, on_progress)
     for start in range(0, len(new), _ROWS):
         batch = new[start : start + _ROWS]
-        with memory._writing(embedder) as tx:
+        with memory._writing() as tx:
             for item in batch:
                 tx.add_memory(replace(item, vectors=made[item.id]))
     return Aligned(mapped, len(new) - mapped)

@@ -21,7 +21,7 @@ from edgemem.errors import ModelError, StoreError, StoreLocked
 from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
 from edgemem.results import Change, MemoryItem, Message, Query, Scope, changed, to_utc, utc_now
-from edgemem.retrieval.lexical import search_text
+from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
 from edgemem.stages import extraction, update
@@ -40,6 +40,7 @@ __all__ = [
     "leave_unread",
     "nearest",
     "pairs_to_extract",
+    "rewritten",
     "said",
     "stored_turn",
     "turn_memory",
@@ -71,9 +72,9 @@ def is_searchable(turn: StoredTurn, recalled: bool) -> bool:
     return turn.role in ("user", "assistant") and not recalled and turn.content != NO_WORDS
 
 
-def said(turn: StoredTurn | Message) -> str:
-    """The text whose vector stands for a turn: who says it, and what."""
-    return search_text(turn.content, speaker=turn.name)
+def said(turn: StoredTurn | Message, text: str | None = None) -> str:
+    """The text whose vector stands for a turn, or for an image of it: who says it, and what."""
+    return search_text(text or turn.content, speaker=turn.name)
 
 
 def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:
@@ -95,17 +96,20 @@ def turn_memory(
     vectors: Vectors,
     metadata: Mapping[str, Any] | None = None,
     expires_at: str | None = None,
+    *,
+    image: str | None = None,
 ) -> NewMemory:
     """The memory that makes a turn searchable, whatever is extracted from it later.
 
-    vectors: (c, dim) float32, those of `said(turn)`. metadata: of the whole call; the message's
-    own goes before it.
+    vectors: (c, dim) float32, those of what is `said`. metadata: of the whole call; the message's
+    own goes before it. image: what is known of one that came with the turn, whose memory it is.
     """
+    text = image or turn.content
     return NewMemory(
         id=str(uuid.uuid4()),
-        kind="turn",
-        memory=turn.content,
-        search_text=search_text(turn.content, speaker=turn.name, when=turn.timestamp),
+        kind="image" if image else "turn",
+        memory=text,
+        search_text=search_text(text, speaker=turn.name, when=turn.timestamp),
         scope=turn.scope,
         created_at=turn.created_at,
         vectors=vectors,
@@ -127,6 +131,15 @@ def added(item: NewMemory) -> Change:
         created_at=item.created_at,
         updated_at=item.created_at,
     )
+
+
+def rewritten(memory: Memory, item: MemoryItem, text: str) -> dict[str, Any]:
+    """What `Transaction.update_memory` takes to give a memory another text."""
+    turns = () if item.kind == "fact" else memory.store.turns(item.sources).values()
+    speaker = next((turn.name for turn in turns), None)
+    indexed = search_text(text, speaker=speaker, when=item.valid_from)
+    (vectors,) = memory.embedder.embed_chunks([embedded_text(indexed)])
+    return {"memory": text, "search_text": indexed, "vectors": vectors, "updated_at": utc_now()}
 
 
 def pairs_to_extract(
@@ -250,7 +263,7 @@ def conclude(
     )
     known = {m.id: m for of_one in near for m, _ in of_one}
     changes: list[Change] = []
-    with memory._writing(embedder) as tx:
+    with memory._writing() as tx:
         for op in ops:
             changes += _apply(tx, op, facts[op.fact], known, graph.version(encoder))
         tx.finish_pending(piece.id)

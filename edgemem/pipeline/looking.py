@@ -1,8 +1,9 @@
-"""What is seen in stored images: their text, read after they were stored; those that look alike;
-the line that a search result is cited by.
+"""What is seen in stored images: their text and a caption, told after they were stored; those that
+look alike; the line that a search result is cited by; those that a question is about.
 
 An image waits in the state "pending" until its text was read, in this process or another, so a
-crash loses nothing. A memory limit that has no room for the OCR leaves it waiting.
+crash loses nothing. A memory limit that has no room for the OCR leaves it waiting. One without a
+caption waits for a model that sees, whose caption it is then (`caption_by`). No `add` waits.
 """
 
 from __future__ import annotations
@@ -19,24 +20,31 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import EdgememError, InputError, ModelError, StoreError
+from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
 from edgemem.images import picture
 from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.language import content_words, same_word, words
 from edgemem.pipeline import pictures
 from edgemem.results import Hit, ImageLine, Scope, SearchResults, utc_now
 from edgemem.retrieval.search import Scored
+from edgemem.runtime.engine import Engine, Stream
+from edgemem.runtime.image_embedder import ImageEmbedder
+from edgemem.runtime.vocabulary import Pixels
+from edgemem.stages import vision
 from edgemem.store import images
 from edgemem.store.filters import Where
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["NEAR", "QUIET_S", "Reader", "found_alike", "hits", "look"]
+__all__ = ["NEAR", "QUIET_S", "Reader", "answer", "caption", "found_alike", "given", "hits", "look"]
+__all__ += ["recalled", "waits"]
 
 NEAR = 8
 """Bits of 64 by which the perceptual hashes of copies differ at most: bench/LOG.md."""
 QUIET_S = 2.0
+_FIRST = 6  # memories that a search found, whose images are looked at
+_MOST = 4  # images at once: each is shown in a share of the window
 
 
 def look(
@@ -52,39 +60,27 @@ def look(
     models out, or they are not installed. An image that cannot be read is "failed" and not tried
     again; one that was erased meanwhile is passed over. Raises ModelError, StoreError.
     """
-    with memory._parts.looking:
-        return _look(memory, limit, stop, on_progress)
-
-
-def _look(
-    memory: Memory,
-    limit: int | None,
-    stop: Callable[[], bool],
-    on_progress: Callable[[int, int], None] | None,
-) -> int:
-    store, parts = memory.store, memory._parts
-    waiting = images.unread(store, limit)
-    done = 0
-    if waiting and (ocr := parts.ocr()) is not None:
-        for id in waiting:
-            if stop():
-                break
-            _read(memory, ocr, id)
-            done += 1
-            if on_progress is not None:
-                on_progress(done, len(waiting))
-        parts.drop_ocr()
-    if (embedder := parts.image_embedder()) is not None:
-        for id in images.without_embedding(store, embedder.model_id, limit):
-            if stop():
-                break
-            stored = images.image(store, id)
-            if stored is not None:
-                square = picture.square(stored.data, embedder.side, crop=embedder.crop)
-                vector = embedder.embed(square).tobytes()
-                with store.transaction() as tx:
-                    tx.set_image_embedding(id, embedder.model_id, vector)
+    store, parts, done = memory.store, memory._parts, 0
+    with parts.looking:
+        waiting = images.unread(store, limit)
+        if waiting and (ocr := parts.ocr()) is not None:
+            for id in waiting:
+                if stop():
+                    break
+                _read(memory, ocr, id)
                 done += 1
+                if on_progress is not None:
+                    on_progress(done, len(waiting))
+            parts.drop_ocr()
+        if (embedder := parts.image_embedder()) is not None:
+            for id in images.without_embedding(store, embedder.model_id, limit):
+                if stop():
+                    break
+                if (stored := images.image(store, id)) is not None:
+                    vector = _embedded(embedder, stored.data).tobytes()
+                    with store.transaction() as tx:
+                        tx.set_image_embedding(id, embedder.model_id, vector)
+                    done += 1
     return done
 
 
@@ -96,7 +92,7 @@ def _read(memory: Memory, ocr: Ocr, id: str) -> None:
         pixels = picture.pixels(stored.data, LONGEST)
         lines = ocr.read(pixels)
     except (InputError, ModelError):
-        _note(memory, id, "failed")
+        pictures.set_read(memory, id, "failed")
         return
     scale = stored.width / pixels.shape[1]
     found = []
@@ -104,15 +100,33 @@ def _read(memory: Memory, ocr: Ocr, id: str) -> None:
         box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
         found.append(replace(line, box=box).to_dict())
     text = "\n".join(line.text for line in lines)
-    _note(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
+    pictures.set_read(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
 
 
-def _note(memory: Memory, id: str, state: str, *read: str | None) -> None:
-    try:
-        pictures.set_read(memory, id, state, *read)
-    except StoreError:
-        if images.image(memory.store, id, with_data=False) is not None:
-            raise  # it is still there
+def _embedded(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:
+    return embedder.embed(picture.square(data, embedder.side, crop=embedder.crop))
+
+
+def caption(memory: Memory, limit: int | None = None) -> None:
+    """Name images that have no caption, oldest first. limit: at most so many.
+
+    None where the language model sees no images, which is not loaded to find that out. An image
+    that it cannot read gets an empty caption, and is not tried again. Raises ModelError.
+    """
+    if not memory._parts.sees:
+        return
+    for memory_id, image_id in images.uncaptioned(memory.store, -1 if limit is None else limit):
+        if (stored := images.image(memory.store, image_id)) is not None:
+            try:
+                text = vision.caption(memory.engine, picture.pixels(stored.data, vision.LONGEST))
+            except (InputError, ContextOverflow):
+                text = ""
+            pictures.set_caption(memory, memory_id, text, memory.engine.name)
+
+
+def waits(memory: Memory) -> bool:
+    """Whether an image could be given a caption now."""
+    return memory._parts.sees and bool(images.uncaptioned(memory.store, 1))
 
 
 class Reader:
@@ -189,8 +203,7 @@ def found_alike(
     bits = np.unpackbits(hashes ^ _bytes(given.phash), axis=1).sum(axis=1)
     scores = np.where(bits <= NEAR, 1 - bits / 64, 0.0)
     if embedder is not None:
-        square = picture.square(given.data, embedder.side, crop=embedder.crop)
-        scores = np.maximum(scores, _cosines(looks, embedder.embed(square)))
+        scores = np.maximum(scores, _cosines(looks, _embedded(embedder, given.data)))
     least = max(threshold or 0.0, np.finfo(np.float32).tiny)
     best = [i for i in np.argsort(-scores, kind="stable")[:top_k].tolist() if scores[i] >= least]
     items = store.by_rowids([looks[i][0] for i in best])
@@ -238,3 +251,30 @@ def _cited(lines: Sequence[ImageLine], asked: set[str]) -> ImageLine | None:
         for said in (set(words(line.text)) for line in lines)
     ]
     return lines[int(np.argmax(shared))] if any(shared) else None
+
+
+# -- shown to a model that sees ------------------------------------------------------------------
+
+
+def given(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
+    """The pixels of images as `Memory.add` takes them. Raises InputError, ConfigError."""
+    return tuple(picture.pixels(picture.read(source).data, vision.LONGEST) for source in sources)
+
+
+def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
+    """The images that a question may be about, and the memories that led to them: of the turns that
+    the first memories are from, where the best one's came with an image."""
+    first = hits[:_FIRST]
+    came = images.of_turns(memory.store, [turn for hit in first for turn in hit.sources])
+    shown = tuple(hit for hit in first if came.keys() & {*hit.sources})
+    if not shown or shown[0] is not first[0]:
+        return (), ()
+    ids = dict.fromkeys(i for hit in shown for turn in hit.sources for i in came.get(turn, ()))
+    stored = (images.image(memory.store, id) for id in [*ids][:_MOST])
+    return shown, tuple(picture.pixels(s.data, vision.LONGEST) for s in stored if s is not None)
+
+
+def answer(engine: Engine, question: str, pixels: Sequence[Pixels]) -> Stream:
+    """An answer from an image; of several, from the one that the question is about."""
+    best = vision.which(engine, question, pixels) if len(pixels) > 1 else 0
+    return vision.answer(engine, question, pixels[best or 0])

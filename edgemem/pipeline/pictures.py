@@ -7,8 +7,8 @@ caption from then on.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,9 @@ from edgemem.errors import StoreError
 from edgemem.images import picture
 from edgemem.inputs import NO_WORDS
 from edgemem.language import day_text
-from edgemem.pipeline.ingest import added
-from edgemem.results import Change, MemoryItem, Message, Picture, local_time, utc_now
-from edgemem.retrieval.lexical import embedded_text, search_text
-from edgemem.store import NewMemory, StoredTurn, Transaction, images
+from edgemem.pipeline.ingest import added, rewritten, turn_memory
+from edgemem.results import Change, MemoryItem, Message, Picture, local_time
+from edgemem.store import StoredTurn, Transaction, images
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -34,43 +33,12 @@ MAX_CAPTION_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """An image of a turn, that is to be stored. picture: with its caption, and what was read."""
+    """An image of a turn, that is to be stored. picture: with its caption, and what was read. text:
+    what its memory says."""
 
     picture: Picture
     turn: StoredTurn
-
-    @property
-    def text(self) -> str:
-        """What its memory says."""
-        return described(self.picture, self.turn.timestamp)
-
-    @property
-    def indexed(self) -> str:
-        """What is searched of it."""
-        return search_text(self.text, speaker=self.turn.name, when=self.turn.timestamp)
-
-    @property
-    def embedded(self) -> str:
-        """What its vectors are made of."""
-        return embedded_text(self.indexed)
-
-    def memory(
-        self, vectors: NDArray[np.float32], metadata: Mapping[str, Any], expires_at: str | None
-    ) -> NewMemory:
-        """The memory that it becomes. vectors: (c, dim) float32, those of `embedded`."""
-        return NewMemory(
-            id=str(uuid.uuid4()),
-            kind="image",
-            memory=self.text,
-            search_text=self.indexed,
-            scope=self.turn.scope,
-            created_at=self.turn.created_at,
-            vectors=vectors,
-            metadata={**metadata, **self.turn.metadata},
-            valid_from=self.turn.timestamp,
-            expires_at=expires_at,
-            sources=(self.turn.id,),
-        )
+    text: str
 
 
 def described(picture: Picture, sent_at: str) -> str:
@@ -105,7 +73,7 @@ def photos(
                 caption_by=by if caption else None,
                 ocr_text=images.text_of(memory.store, seen.id),
             )
-            found.append(Photo(seen, turn))
+            found.append(Photo(seen, turn, described(seen, turn.timestamp)))
     return found
 
 
@@ -119,7 +87,7 @@ def store(
     """Store images with their memories, after their turns. vectors: of what of each is embedded."""
     changes = []
     for photo, chunks in zip(found, vectors, strict=True):
-        item = photo.memory(chunks, metadata, expires_at)
+        item = turn_memory(photo.turn, chunks, metadata, expires_at, image=photo.text)
         tx.add_memory(item, role=photo.turn.role, actor_id=photo.turn.name)
         tx.add_image(item.id, photo.picture)
         changes.append(added(item))
@@ -131,60 +99,48 @@ def set_read(
 ) -> None:
     """Note what was read in an image (its id), and say so in the text of its memories.
 
-    state: "done" or "failed". boxes: JSON. Raises StoreError if the image is not there any more.
+    state: "done" or "failed". boxes: JSON. Nothing, if the image is not there any more.
     """
-    held, embedder = memory.store, memory.embedder
+    held = memory.store
     seen = images.image(held, id, with_data=False)
     if seen is None:
-        raise StoreError(f"there is no image {id!r:.80}; it may have been erased meanwhile")
-    shown = images.shown_by(held, id)
-    items = held.get([each.memory_id for each in shown])
-    made = []
-    for each in shown if text else ():
-        known = replace(seen, caption=each.caption, caption_by=each.caption_by, ocr_text=text)
-        made.append(_Words.of(memory, items[each.memory_id], known))
-    with memory._writing(embedder) as tx:
+        return
+    shown = {each.memory_id: each.caption for each in images.shown_by(held, id)} if text else {}
+    made = [
+        (item.id, _reworded(memory, item, replace(seen, caption=shown[item.id], ocr_text=text)))
+        for item in held.get([*shown]).values()
+    ]
+    with _unless_erased(memory, id), memory._writing() as tx:
         tx.set_ocr(id, state, text, boxes)
-        for words in made:
-            words.write(tx)
+        for memory_id, words in made:
+            tx.update_memory(memory_id, **words)
 
 
 def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
     """Let a memory call its image so. An empty caption says that none was found, and is shown
-    nowhere. Raises StoreError if the memory is not there any more."""
-    held = memory.store
-    item = held.get([memory_id]).get(memory_id)
-    seen = None if item is None or item.image is None else images.image(held, item.image.id)
-    if item is None or seen is None:
-        raise StoreError(f"there is no image of the memory {memory_id!r:.80}; it may be erased")
+    nowhere. Nothing, if the memory is not there any more."""
+    item = memory.store.get([memory_id]).get(memory_id)
+    if item is None or item.image is None:
+        return
+    seen = images.image(memory.store, item.image.id, with_data=False)
+    if seen is None:
+        return
     caption = caption[:MAX_CAPTION_CHARS]
-    words = _Words.of(memory, item, replace(seen, caption=caption, caption_by=by))
-    with memory._writing(memory.embedder) as tx:
+    words = _reworded(memory, item, replace(seen, caption=caption)) if caption else None
+    with _unless_erased(memory, seen.id), memory._writing() as tx:
         tx.set_caption(memory_id, caption, by)
-        if caption:
-            words.write(tx)
+        if words:
+            tx.update_memory(memory_id, **words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """What a memory says of its image by now, with its vectors."""
+def _reworded(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:
+    return rewritten(memory, item, described(known, item.valid_from or item.created_at))
 
-    memory_id: str
-    text: str
-    indexed: str
-    vectors: NDArray[np.float32]
 
-    @classmethod
-    def of(cls, memory: Memory, item: MemoryItem, known: Picture) -> _Words:
-        when = item.valid_from or item.created_at
-        text = described(known, when)
-        speaker = next((turn.name for turn in memory.store.turns(item.sources).values()), None)
-        indexed = search_text(text, speaker=speaker, when=when)
-        vectors = memory.embedder.embed_chunks([embedded_text(indexed)])[0]
-        return cls(item.id, text, indexed, vectors)
-
-    def write(self, tx: Transaction) -> None:
-        tx.update_memory(
-            self.memory_id, memory=self.text, search_text=self.indexed, vectors=self.vectors,
-            updated_at=utc_now(),
-        )  # fmt: skip
+@contextmanager
+def _unless_erased(memory: Memory, id: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        if images.image(memory.store, id, with_data=False) is not None:
+            raise  # it is still there

@@ -35,7 +35,7 @@ from edgemem.errors import (
     StoreLocked,
 )
 from edgemem.memory import Memory
-from edgemem.pipeline import sight
+from edgemem.pipeline import looking
 from edgemem.pipeline.ingest import EXTRACT
 from edgemem.results import utc_now
 
@@ -481,7 +481,7 @@ class Service:
         memory = self.memory
         try:
             waiting = memory.store.pending(EXTRACT, due_before=utc_now(), limit=1)
-            if waiting or sight.waits(memory):
+            if waiting or looking.waits(memory):
                 memory.process_pending(1)
                 return 0.0
         except EdgememError:
