@@ -625,7 +625,7 @@ class Memory:
         erased: also look through all of its files for what was ever erased, under the key "erased";
         what an erase gave (`Erased.to_dict`) is looked for by its ids, too. See `erasures.verify`.
         """
-        return upkeep.doctor(self.store, self._parts.index_file(), self.plan, erased)
+        return upkeep.doctor(self.store, self._parts.index_file, self.plan, erased)
 
     def close(self) -> None:
         """Write the index's files if it is worth it, and close. A second time does nothing.

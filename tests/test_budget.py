@@ -22,7 +22,7 @@ import edgemem
 from edgemem.budget import Choice, admit, bytes_of
 from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
-from edgemem.pipeline import admission
+from edgemem.pipeline.parts import LIBRARIES_BYTES, index_bytes
 from edgemem.results import Query, Scope
 from edgemem.retrieval.search import Memories
 from edgemem.runtime import llama, models
@@ -185,7 +185,7 @@ def test_an_index_takes_about_what_is_foretold(n, vectors):
         index.candidates(Query("word1", Scope("ann"), now=0.0), unit(1, dim=384)[0])
         index.whitening.wait()
     measured = sum(index.memory_bytes().values())
-    assert measured == pytest.approx(admission.index_bytes(n, 384, vectors), rel=0.25)
+    assert measured == pytest.approx(index_bytes(n, 384, vectors), rel=0.25)
 
 
 # -- settings, Memory and Engine -----------------------------------------------------------------
@@ -215,7 +215,7 @@ def model(tmp_path, monkeypatch):
 
 def needed(model, n_ctx, prefix_bytes=PREFIX_BYTES):
     told = llama.engine_bytes(model, Choice(n_ctx=n_ctx, prefix_bytes=prefix_bytes))
-    return admission.LIBRARIES_BYTES + sum(told.values())
+    return LIBRARIES_BYTES + sum(told.values())
 
 
 def test_memory_loads_what_the_limit_leaves(model, monkeypatch):
@@ -234,8 +234,8 @@ def test_memory_holds_vectors_in_int8_when_that_is_needed(model, tmp_path):
     with quick(tmp_path / "s.db") as memory:
         memory.add(["I like tea.", "I live in Oslo."], user_id="ana", infer=False)
         n, dim = 2, memory.embedder.dim
-    saved = admission.index_bytes(n, dim, "float32") - admission.index_bytes(n, dim, "int8")
-    least = needed(model, 512) + admission.index_bytes(n, dim, "float32")
+    saved = index_bytes(n, dim, "float32") - index_bytes(n, dim, "int8")
+    least = needed(model, 512) + index_bytes(n, dim, "float32")
     for limit, vectors in ((least, "float32"), (least - saved, "int8")):
         with quick(tmp_path / "s.db", memory_limit_bytes=limit) as memory:
             assert memory.index.vectors.dtype == vectors

@@ -25,7 +25,7 @@ def leave_an_index_file(memory: Memory) -> Path:
     memory.index.vectors.crossover = 0
     memory.search("warm")
     memory.index.vectors.build_hnsw()
-    file = memory._parts.index_file()
+    file = memory._parts.index_file
     assert file is not None
     generation = memory.index.generation
     assert memory.index.vectors.save(file, generation=generation, model_id=memory.embedder.model_id)

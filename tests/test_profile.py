@@ -16,7 +16,7 @@ from edgemem import profile
 from edgemem.budget import Choice
 from edgemem.config import load_settings
 from edgemem.errors import InputError, ModelError
-from edgemem.pipeline import admission
+from edgemem.pipeline import parts
 from edgemem.profile import measure
 from edgemem.profile.page import render
 from edgemem.profile.report import Growth, Part, Profile, Timing, parse_budget, verdict
@@ -376,6 +376,6 @@ def test_the_parts_explain_what_the_process_takes(monkeypatch, tmp_path):
         pytest.skip("this system does not tell what a process takes")
     assert made.explained >= 0.85, found["parts_mb"]
     assert found["parts_mb"]["adapters"] > 6  # those of the set `open`
-    foretold = admission.predict(load_settings(), {"vectors": 101}, 384)(Choice(n_ctx=2048))
+    foretold = parts.predict(load_settings(), {"vectors": 101}, 384)(Choice(n_ctx=2048))
     for name in ("libraries", "embedder", "tokenizer", "weights", "kv"):
         assert foretold[name] == pytest.approx(found["parts_mb"][name] * 1e6, rel=0.2), name

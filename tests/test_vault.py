@@ -110,7 +110,7 @@ def test_an_index_file_of_a_vault_is_loaded_again_and_never_with_another_key(
         opened.index.vectors.crossover = 0
         opened.search(WORDS[0])
         opened.index.vectors.build_hnsw()
-        file, index = opened._parts.index_file(), opened.index
+        file, index = opened._parts.index_file, opened.index
         assert file is not None
         stamp = {"generation": index.generation, "model_id": "bag@1"}
         vault = opened.store.vault

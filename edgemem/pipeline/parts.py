@@ -1,21 +1,24 @@
 """What a Memory works with: its models and its index, each loaded when it is first needed.
 
-Knows which model the store's vectors are of, and that the index and its files hold vectors, which
-tell of their texts. Knows no memories, no queries.
+Knows which model the store's vectors are of, that the index and its files hold vectors, which tell
+of their texts, and how large each part will be, which the memory limit's ladder (budget.py) asks.
+Knows no memories, no queries.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemem import cachefile
-from edgemem.budget import Plan
+from edgemem.budget import Choice, Plan, admit
 from edgemem.config import NO_MODEL, Settings
 from edgemem.errors import (
     ConfigError,
@@ -27,20 +30,21 @@ from edgemem.errors import (
 )
 from edgemem.images.ocr import OCR_BYTES, Ocr
 from edgemem.language import is_other_language, is_other_script
-from edgemem.pipeline import admission
+from edgemem.retrieval.index import CROSSOVER
 from edgemem.retrieval.search import Memories, QueryTokens, refresh
-from edgemem.runtime import experts
-from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.encoder import Encoder
+from edgemem.runtime import experts, models, tune
+from edgemem.runtime.embedder import Embedder, embedder_bytes
+from edgemem.runtime.encoder import Encoder, encoder_bytes
 from edgemem.runtime.engine import PREFIX_BYTES, Engine
-from edgemem.runtime.image_embedder import ImageEmbedder
+from edgemem.runtime.image_embedder import ImageEmbedder, image_embedder_bytes
 from edgemem.runtime.machine import give_back
 from edgemem.runtime.models import DEFAULT_EMBEDDER
-from edgemem.runtime.tokens import TokenEmbedder
+from edgemem.runtime.tokens import MODEL, TokenEmbedder, token_embedder_bytes
+from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
 from edgemem.store.database import work_lock
 
-__all__ = ["Parts"]
+__all__ = ["LIBRARIES_BYTES", "Parts", "index_bytes", "predict"]
 
 _ENGLISH_ALONE = (
     f"a query is not in English, and the embedder {DEFAULT_EMBEDDER} knows English alone: it is "
@@ -48,6 +52,13 @@ _ENGLISH_ALONE = (
     "(`edgemem config set embedder FILE`) and run `edgemem reindex`"
 )
 _JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
+LIBRARIES_BYTES = 85_000_000
+"""Python, NumPy, llama.cpp, onnxruntime and the rest once imported; measured 80 to 84 MB."""
+DIM = 384  # of the bundled embedder's vectors, where the store does not say yet
+_ROW_BYTES = 34  # the columns beside a vector
+_TEXT_BYTES = 400  # postings and the catalog, of a memory of some fifteen words
+_LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of the vector
+_METRIC_NUMBERS = 9  # bytes for each of dim², of a fitted metric and its moments
 
 
 class Parts:
@@ -79,23 +90,32 @@ class Parts:
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
         self.looking = threading.Lock()  # one looks at images at a time
-        self._closed = False
+        self.closed = False
         self._warned = False  # that the embedder knows English alone
+        # Where the files of the index and of the metrics lie, if they are there.
+        self.index_file = self.metric_file = None
+        if (path := store.path) is not None:
+            self.index_file = path.with_name(path.name + ".hnsw")
+            self.metric_file = path.with_name(path.name + ".metric")
         self.plan: Plan | None = None
+        self._choice = Choice(
+            n_ctx=settings.n_ctx if engine is None else engine.n_ctx,
+            vectors=settings.vectors,
+            prefix_bytes=PREFIX_BYTES,
+            careful=settings.retrieval == "careful",
+        )
         if (limit := settings.memory_limit_bytes) is not None:
             try:
-                dim = int(store.meta("embedder_dim") or 0) or None
-                self.plan = admission.plan(settings, limit, store.counts(), dim, engine)
+                dim = int(store.meta("embedder_dim") or DIM)
+                told = predict(settings, store.counts(), dim, engine)
+                self.plan = admit(self._choice, told, limit)
+                self._choice = self.plan.choice
             except BaseException:
                 store.close()
                 raise
 
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
     def require_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise StoreError("this Memory is closed; open it again with Memory(path)")
 
     def engine(self) -> Engine:
@@ -103,23 +123,19 @@ class Parts:
         with self._lock:
             self.require_open()
             if self._engine is None:
-                s, plan = self.settings, self.plan
+                s = self.settings
                 engine = Engine.load(
                     s.model,
                     mmproj=None if s.mmproj == NO_MODEL else s.mmproj,
-                    n_ctx=s.n_ctx if plan is None else plan.choice.n_ctx,
+                    n_ctx=self._choice.n_ctx,
                     n_threads=s.n_threads,
                     n_gpu_layers=s.n_gpu_layers,
                     tuned=s.tuned == "on",
-                    prefix_bytes=PREFIX_BYTES if plan is None else plan.choice.prefix_bytes,
+                    prefix_bytes=self._choice.prefix_bytes,
                 )
-                engine.plan = plan
-                try:
-                    with_experts = s.reader in ("auto", "expert")
-                    experts.load_chosen(engine, s.experts if with_experts else experts.NO_EXPERTS)
-                except BaseException:
-                    engine.close()
-                    raise
+                engine.plan = self.plan
+                with_experts = s.reader in ("auto", "expert")
+                _load_experts(engine, s.experts if with_experts else experts.NO_EXPERTS)
                 self._engine = engine
             return self._engine
 
@@ -149,11 +165,7 @@ class Parts:
                     )
                 except ModelNotFound:
                     return None
-                try:
-                    experts.load_chosen(judge, s.experts)
-                except BaseException:
-                    judge.close()
-                    raise
+                _load_experts(judge, s.experts)
                 self._judge = judge
             return self._judge if self._judge.expert("generation") else None
 
@@ -192,10 +204,7 @@ class Parts:
         """
         with self._lock:
             self.require_open()
-            careful = self.settings.retrieval == "careful"
-            if self.plan is not None:
-                careful = self.plan.choice.careful
-            if self._token_embedder is None and careful:
+            if self._token_embedder is None and self._choice.careful:
                 with suppress(ModelNotFound):
                     self._token_embedder = TokenEmbedder.load(n_threads=self.settings.n_threads)
             return self._token_embedder
@@ -270,31 +279,15 @@ class Parts:
         with self._lock:
             self.require_open()
             if self._index is None or self._index.dim != embedder.dim:
-                plan = self.plan
-                dtype = self.settings.vectors if plan is None else plan.choice.vectors
-                index = Memories(embedder.dim, dtype)
+                index = Memories(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
                 give_back()  # a store is read through several times its size in rows
-                model_id, vault = embedder.model_id, self.store.vault
-                if (file := self.index_file()) is not None:
-                    generation = index.generation
-                    index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)
-                if (file := self.metric_file()) is not None:
-                    index.load_metrics(file, model_id=model_id, vault=vault)
+                if self.index_file is not None and self.metric_file is not None:
+                    made: Any = {"model_id": embedder.model_id, "vault": self.store.vault}
+                    index.vectors.load(self.index_file, generation=index.generation, **made)
+                    index.load_metrics(self.metric_file, **made)
                 self._index = index
             return self._index
-
-    def index_file(self) -> Path | None:
-        """Where the index file lies, if it is there. None for a store in memory."""
-        return self._beside(".hnsw")
-
-    def metric_file(self) -> Path | None:
-        """Where the file of the metrics lies, if it is there. None for a store in memory."""
-        return self._beside(".metric")
-
-    def _beside(self, suffix: str) -> Path | None:
-        path = self.store.path
-        return path.with_name(path.name + suffix) if path is not None else None
 
     def drop_prompts(self) -> None:
         """Let the engine forget what it was shown, unless this thread still reads an answer."""
@@ -311,9 +304,7 @@ class Parts:
             if self._index is not None:
                 self._index.close()
                 self._index = None
-        for file in (self.index_file(), self.metric_file()):
-            if file is None:
-                continue
+        for file in filter(None, (self.index_file, self.metric_file)):
             try:
                 cachefile.discard(file)
             except OSError as exc:
@@ -328,9 +319,9 @@ class Parts:
         Waits for a write or an answer of the model that is under way in another thread.
         """
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             try:
                 self._save_index()
             except StoreError:
@@ -345,15 +336,90 @@ class Parts:
                 self.store.close()
 
     def _save_index(self) -> None:
-        index, embedder = self._index, self._embedder
-        file, metric_file = self.index_file(), self.metric_file()
-        if index is None or file is None or metric_file is None or embedder is None:
+        index, embedder, file, metric_file = (
+            self._index, self._embedder, self.index_file, self.metric_file
+        )  # fmt: skip
+        if index is None or embedder is None or file is None or metric_file is None:
             return
         if len(index) <= index.vectors.crossover:
             return
         with work_lock(self.store.path, self.working, 0.0) as mine:
             if mine:
                 refresh(self.store, index)  # in the lock: what was erased must not come back
-                model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
-                index.vectors.save(file, generation=generation, model_id=model_id, vault=vault)
-                index.save_metrics(metric_file, model_id=model_id, vault=vault)
+                made: Any = {"model_id": embedder.model_id, "vault": self.store.vault}
+                index.vectors.save(file, generation=index.generation, **made)
+                index.save_metrics(metric_file, **made)
+
+
+def _load_experts(engine: Engine, setting: str) -> None:
+    try:
+        experts.load_chosen(engine, setting)
+    except BaseException:
+        engine.close()
+        raise
+
+
+# -- what a memory limit admits ------------------------------------------------------------------
+
+
+def predict(
+    settings: Settings, counts: dict[str, int], dim: int, engine: Engine | None = None
+) -> Callable[[Choice], dict[str, int]]:
+    """Bytes of each part that a Memory with these settings loads, under a choice.
+
+    counts: of the store; dim: of its vectors. engine: one that the caller has loaded, which is
+    counted and cannot be turned down. A model that is not there takes nothing.
+    Raises ModelError or AdapterError on a file that cannot be read, as does what it gives.
+    """
+    model: tuple[Path, Path | None] | None = None
+    loaded: Choice | None = None
+    adapters = embedder = encoder = tokens = looks = 0
+    with suppress(ModelNotFound):
+        if engine is not None:
+            model = engine.path, engine.mmproj
+            loaded = Choice(n_ctx=engine.n_ctx, prefix_bytes=PREFIX_BYTES)
+            adapters = engine.memory()["adapters"]
+        else:
+            file, _, _ = tune.choose_file(
+                settings.model, tuned=settings.tuned == "on", n_gpu_layers=settings.n_gpu_layers
+            )
+            model = file, None if settings.mmproj == NO_MODEL else models.find(settings.mmproj)
+            adapters = _adapter_bytes(settings.experts, file)
+    with suppress(ModelNotFound):
+        embedder = embedder_bytes(models.find(settings.embedder))
+        if settings.embedder == DEFAULT_EMBEDDER:
+            encoder = encoder_bytes(models.find(settings.embedder))
+    with suppress(ModelNotFound):
+        if settings.image_embedder != NO_MODEL:
+            looks = image_embedder_bytes(settings.image_embedder)
+    with suppress(ModelNotFound):
+        tokens = token_embedder_bytes(models.find(MODEL))
+
+    def parts(choice: Choice) -> dict[str, int]:
+        return {
+            "libraries": LIBRARIES_BYTES,
+            **(engine_bytes(*model, loaded or choice) if model is not None else {}),
+            "adapters": adapters,
+            "embedder": embedder,
+            "encoder": encoder,
+            "token_embedder": tokens if choice.careful else 0,
+            "image_embedder": looks,
+            "index": index_bytes(counts["vectors"], dim, choice.vectors),
+        }
+
+    return parts
+
+
+def index_bytes(n: int, dim: int, vectors: str) -> int:
+    """Of what searches keep of n vectors of `dim` numbers, held as "float32" or "int8"."""
+    row = dim + 4 if vectors == "int8" else 4 * dim
+    if vectors == "float32" and n > CROSSOVER:
+        row += 4 * dim + _LINK_BYTES
+    return n * (row + _ROW_BYTES + _TEXT_BYTES) + (_METRIC_NUMBERS * dim * dim if n else 0)
+
+
+def _adapter_bytes(setting: str, base: Path) -> int:
+    """Of the experts that will be loaded beside a model: as large as their files."""
+    chosen = experts.chosen_set(setting, base)
+    files = [] if chosen is None else [chosen.folder / a.file for a in chosen.adapters]
+    return sum(file.stat().st_size for file in files if file.is_file())

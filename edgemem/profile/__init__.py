@@ -54,7 +54,7 @@ def profile(
     """
     from edgemem.budget import Choice
     from edgemem.config import load_settings
-    from edgemem.pipeline import admission
+    from edgemem.pipeline.parts import predict as predict_parts
     from edgemem.profile import report
     from edgemem.runtime.engine import PREFIX_BYTES
 
@@ -80,7 +80,7 @@ def profile(
     made = report.Profile.of(
         found["profile"], {name: round(at, 3) for name, at in marks.items()}, grown
     )
-    predict = admission.predict(settings, found["counts"], found["dim"])
+    predict = predict_parts(settings, found["counts"], found["dim"])
     choice = Choice(n_ctx=found["n_ctx"], vectors=found["vectors"], prefix_bytes=PREFIX_BYTES)
     verdicts = (report.verdict(b, made, found["reserved"], choice, predict) for b in wanted)
     return replace(made, verdicts=tuple(verdicts))
