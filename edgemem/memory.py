@@ -56,7 +56,6 @@ from edgemem.results import (
     utc_now,
 )
 from edgemem.retrieval import search
-from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import Memories
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
@@ -324,29 +323,17 @@ class Memory:
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
         old = self._existing(id)
-        speaker = None
-        if old.kind == "turn":
-            speaker = next((t.name for t in self.store.turns(old.sources).values()), None)
         encoder = self.encoder if old.kind == "fact" else None
         told = graph.relations(encoder, text, old.valid_from or old.created_at)
-        embedder = self.embedder
-        indexed = search_text(text, speaker=speaker, when=old.valid_from)
-        vectors = embedder.embed_chunks([embedded_text(indexed)])[0]
-        now = utc_now()
+        words = ingest.rewritten(self, old, text)
         with self._writing() as tx:
-            previous = tx.update_memory(
-                id,
-                memory=text,
-                search_text=indexed,
-                vectors=vectors,
-                updated_at=now,
-                metadata=new,
-            )
+            previous = tx.update_memory(id, **words, metadata=new)
             if old.kind == "image":
                 tx.set_caption(id, text, "user")
             if old.kind == "fact":
                 tx.set_relations(id, told, graph.version(encoder))
             ingest.leave_unread(self, tx, [old])
+        now = words["updated_at"]
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     def delete(self, id: str) -> Change:

@@ -96,6 +96,15 @@ def test_an_image_alone_is_found_by_its_day_and_its_own_caption_goes_first() -> 
         assert texts(memory.search("kite", top_k=1)) == ["Photo: A red kite"]
 
 
+def test_an_image_with_another_text_is_still_found_by_who_sent_it() -> None:
+    with quick() as memory:
+        said = {"role": "user", "name": "Ana", "content": [part(SMALL, caption="A red kite")]}
+        memory.add(said, infer=False, timestamp="2024-05-01T10:00Z")
+        (item,) = memory.get_all()
+        memory.update(item.id, "A blue kite")
+        assert memory.store.search_texts() == {item.id: "Ana: A blue kite\n1 May 2024"}
+
+
 def test_the_place_is_kept_only_where_the_setting_says_so_and_the_bytes_never_tell_it(
     tmp_path: Path,
 ) -> None:
