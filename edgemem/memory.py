@@ -573,8 +573,7 @@ class Memory:
         on_progress: given the number of the line that was read. Raises InputError, naming the line,
         on what is no export; what came before it may be stored then.
         """
-        embedder, vault = self.embedder, self.store.vault
-        return upkeep.import_jsonl(self._writing, embedder, file, on_progress, vault)
+        return upkeep.import_jsonl(self, file, on_progress)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
         """Embed all memories anew with the present embedder; how many. All or nothing.

@@ -10,9 +10,10 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,10 @@ from edgemem.store import Store, images, pgvector
 from edgemem.store.erasures import verify
 from edgemem.store.relations import unread_facts
 from edgemem.store.rows import import_rows
-from edgemem.store.writing import Transaction
 from edgemem.vault import Vault
+
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
 
 __all__ = [
     "SEALED",
@@ -49,6 +52,7 @@ __all__ = [
     "read_relations",
     "reindex",
     "sample_of",
+    "vectors_of",
 ]
 
 Vectors = NDArray[np.float32]
@@ -57,16 +61,25 @@ BATCH = 64
 PAIRS = 1000
 """Texts that are embedded anew to align all others by: bench/LOG.md."""
 _TIMES = (
-    "timestamp",
-    "taken_at",
-    "created_at",
-    "updated_at",
-    "valid_from",
-    "valid_to",
-    "expires_at",
-    "deleted_at",
-    "next_try_at",
-)
+    "timestamp", "taken_at", "created_at", "updated_at", "valid_from", "valid_to", "expires_at",
+    "deleted_at", "next_try_at",
+)  # fmt: skip
+
+
+def batched(
+    items: Sequence[Item], on_progress: Callable[[int, int], None] | None
+) -> Iterator[Sequence[Item]]:
+    """BATCH items at a time; after each, on_progress is told how many are done, and of how many."""
+    for start in range(0, len(items), BATCH):
+        batch = items[start : start + BATCH]
+        yield batch
+        if on_progress is not None:
+            on_progress(start + len(batch), len(items))
+
+
+def vectors_of(embedder: Embedder, search_texts: Iterable[str]) -> list[Vectors]:
+    """The vectors of memories, (c, dim) of each, from what is searched of them."""
+    return embedder.embed_chunks([embedded_text(text) for text in search_texts])
 
 
 # -- export and import -----------------------------------------------------------------------
@@ -74,15 +87,13 @@ _TIMES = (
 
 def export_jsonl(store: Store, file: str | Path | IO[str], *, sealed: bool = False) -> int:
     """Write every row of a store as a line of JSON; how many. A path is replaced in one step."""
-    if isinstance(file, str | Path):
-        with _replacing(Path(file)) as out:
-            return export_jsonl(store, out, sealed=sealed)
     count = 0
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
-    with closing(rows):  # it holds a snapshot, which an erase would wait for
+    # The rows hold a snapshot, which an erase would wait for.
+    with _replacing(file) as out, closing(rows):
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         for line in _sealed_lines(store, lines) if sealed else lines:
-            file.write(line + "\n")
+            out.write(line + "\n")
             count += 1
     return count - 2 * sealed
 
@@ -144,40 +155,31 @@ def opened_lines(
 
 def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
     """Write a store as SQL for `psql` (see `store.pgvector`); how many rows."""
-    if isinstance(file, str | Path):
-        with _replacing(Path(file)) as out:
-            return pgvector.write_sql(store, out)
-    return pgvector.write_sql(store, file)
+    with _replacing(file) as out:
+        return pgvector.write_sql(store, out)
 
 
 def import_jsonl(
-    begin: Callable[[], AbstractContextManager[Transaction]],
-    embedder: Embedder,
+    memory: Memory,
     file: str | Path | Iterable[str],
     on_progress: Callable[[int], None] | None,
-    vault: Vault | None = None,
 ) -> int:
-    """Store the rows of an export; how many were new. on_progress: given the line's number.
-
-    begin: gives a transaction for vectors of this embedder, or refuses to. vault: the store's.
-    """
-    if isinstance(file, str | Path):
-        with _opened(Path(file)) as lines:
-            return import_jsonl(begin, embedder, lines, on_progress, vault)
-
-    def vectors_for(indexed: list[str]) -> list[Vectors]:
-        return embedder.embed_chunks([embedded_text(text) for text in indexed])
-
-    return sum(
-        import_rows(begin, _rows(opened_lines(file, vault), on_progress), vectors_for).values()
-    )
+    """Store the rows of an export; how many were new. on_progress: given the line's number."""
+    vectors_for = partial(vectors_of, memory.embedder)
+    with _opened(file) as lines:
+        rows = _rows(opened_lines(lines, memory.store.vault), on_progress)
+        return sum(import_rows(memory._writing, rows, vectors_for).values())
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[str]]:
-    """A file to write, readable by its owner only, that takes the path's place once it is whole."""
+def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
+    """A file to write, readable by its owner only, that takes the path's place once it is whole;
+    one that is open already is given as it is."""
+    if not isinstance(file, str | Path):
+        yield file
+        return
     temporary: str | None = None
-    path = _usable(path)
+    path = _usable(file)
     try:
         if path.exists() and not path.is_file():  # a pipe or a terminal
             with path.open("w", encoding="utf-8", newline="\n") as out:
@@ -204,22 +206,25 @@ def _replacing(path: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
+def _opened(file: str | Path | Iterable[str]) -> Iterator[Iterable[str]]:
+    if not isinstance(file, str | Path):
+        yield file
+        return
     try:
-        file = _usable(path).open(encoding="utf-8-sig")
+        lines = _usable(file).open(encoding="utf-8-sig")
     except OSError as exc:
         raise InputError(
-            f"cannot open {path} ({exc.strerror or exc}); give a file of `edgemem export`"
+            f"cannot open {file} ({exc.strerror or exc}); give a file of `edgemem export`"
         ) from exc
-    with file:
-        yield file
+    with lines:
+        yield lines
 
 
-def _usable(path: Path) -> Path:
+def _usable(path: str | Path) -> Path:
     """The file itself, not a link to it."""
     try:
         os.fsencode(path)
-        return path.resolve()
+        return Path(path).resolve()
     except (OSError, ValueError, RuntimeError) as exc:
         raise InputError(f"{str(path)!r} is no usable path ({exc}); give another") from exc
 
@@ -291,12 +296,7 @@ def reindex(
     store: Store, embedder: Embedder, on_progress: Callable[[int, int], None] | None
 ) -> int:
     """Replace the vectors of all memories by the embedder's; how many memories. All or nothing."""
-    made: dict[tuple[str, str], Vectors] = {}
-    items = list(store.search_texts().items())
-    for start in range(0, len(items), BATCH):
-        made.update(_embedded(embedder, items[start : start + BATCH]))
-        if on_progress is not None:
-            on_progress(len(made), len(items))
+    made = _embedded(embedder, [*store.search_texts().items()], on_progress)
     return _replace_vectors(store, embedder, made, aligned_from=None)
 
 
@@ -319,10 +319,7 @@ def align(
     made: dict[tuple[str, str], Vectors] = {}
     if pairs is None:
         sample = [item for item in sample if item[0] in held]
-        for start in range(0, len(sample), BATCH):
-            made.update(_embedded(embedder, sample[start : start + BATCH]))
-            if on_progress is not None:
-                on_progress(len(made), len(sample))
+        made = _embedded(embedder, sample, on_progress)
         x = np.stack([held[id].mean(axis=0) for id, _ in sample])
         pairs = x, np.stack([made[item].mean(axis=0) for item in sample])
     alignment = alignments.fit(*pairs)
@@ -350,10 +347,14 @@ def sample_of(items: Sequence[Item], dim: int, other_dim: int) -> list[Item]:
 
 
 def _embedded(
-    embedder: Embedder, items: Sequence[tuple[str, str]]
+    embedder: Embedder,
+    items: Sequence[tuple[str, str]],
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> dict[tuple[str, str], Vectors]:
-    vectors = embedder.embed_chunks([embedded_text(text) for _, text in items])
-    return dict(zip(items, vectors, strict=True))
+    made: dict[tuple[str, str], Vectors] = {}
+    for batch in batched(items, on_progress):
+        made.update(zip(batch, vectors_of(embedder, (text for _, text in batch)), strict=True))
+    return made
 
 
 def _replace_vectors(
@@ -392,15 +393,12 @@ def embed_tokens(
     scores them without.
     """
     items = store.without_tokens(embedder.model_id, since)
-    for start in range(0, len(items), BATCH):
+    for batch in batched(items, on_progress):
         made = [
-            (rowid, text, embedder.embed(embedded_text(text)).tobytes())
-            for rowid, text in items[start : start + BATCH]
+            (rowid, text, embedder.embed(embedded_text(text)).tobytes()) for rowid, text in batch
         ]
         with store.transaction() as tx:
             tx.set_tokens(embedder.model_id, made)
-        if on_progress is not None:
-            on_progress(start + len(made), len(items))
 
 
 def read_relations(
@@ -417,8 +415,7 @@ def read_relations(
     """
     version = reader.version(encoder)
     facts = unread_facts(store, version, limit)
-    for start in range(0, len(facts), BATCH):
-        batch = facts[start : start + BATCH]
+    for batch in batched(facts, on_progress):
         made = [
             (id, reader.relations(encoder, text, since, said)) for id, text, since, said in batch
         ]
@@ -427,8 +424,6 @@ def read_relations(
             for id, relations in made:
                 if id in alive:
                     tx.set_relations(id, relations, version)
-        if on_progress is not None:
-            on_progress(start + len(batch), len(facts))
 
 
 def doctor(

@@ -6,19 +6,16 @@ ARCHITECTURE.md says why it is right whatever happens to the files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgemem.config import require
 from edgemem.errors import StoreLocked
 from edgemem.pipeline.ingest import leave_unread
-from edgemem.pipeline.upkeep import BATCH, read_relations
-from edgemem.retrieval.lexical import embedded_text
+from edgemem.pipeline.upkeep import BATCH, read_relations, vectors_of
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
-    from edgemem.store.rows import Floats
     from edgemem.store.writing import Transaction
     from edgemem.sync.exchange import Place, Synced
 
@@ -38,9 +35,6 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
     pairing_code(memory, code)
     from edgemem.sync.exchange import Directory, exchange
 
-    def vectors_for(texts: list[str]) -> Sequence[Floats]:
-        return memory.embedder.embed_chunks([embedded_text(text) for text in texts])
-
     def unread(tx: Transaction, ids: list[str]) -> None:
         leave_unread(memory, tx, memory.store.get(ids, include_deleted=True).values())
 
@@ -53,7 +47,7 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         done = exchange(
             memory.store,
             Directory(place) if isinstance(place, str | Path) else place,
-            vectors_for=vectors_for,
+            vectors_for=lambda texts: vectors_of(memory.embedder, texts),
             before_erase=memory._parts.drop_index,
             on_replaced=unread,
         )
