@@ -295,7 +295,7 @@ def score_turns(folder: Path, embedder: Embedder) -> dict[str, Any]:
                 if question.answer is None or not gold:
                     continue
                 hits = memory.search(question.text, user_id=talk.id, top_k=10)
-                shown = evidence_of(memory, None, hits, most=10, assistants=True)
+                shown = evidence_of(memory, None, hits, assistants=True)[:10]
                 started = time.perf_counter()
                 found = memory.evidence(question.text, user_id=talk.id, budget=250)
                 rows.append(

@@ -300,7 +300,7 @@ def hashes(drawn: Sequence[Picture]) -> dict[str, Any]:
 
 def _bits(image: Image.Image | bytes) -> Any:
     data = image if isinstance(image, bytes) else _saved(image)
-    return np.unpackbits(np.frombuffer(bytes.fromhex(picture.phash(data)), np.uint8))
+    return np.unpackbits(np.frombuffer(bytes.fromhex(picture.read(data).phash), np.uint8))
 
 
 def _saved(image: Image.Image, kind: str = "PNG", **more: int) -> bytes:

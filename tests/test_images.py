@@ -128,8 +128,8 @@ def test_alike_pictures_are_near_and_others_are_far() -> None:
         saved(drawn().point(lambda value: value * 0.8)),
         saved(drawn().crop((4, 3, 396, 297))),
     ]
-    assert all(_apart(picture.phash(data), known) <= 8 for data in alike)
-    others = [picture.phash(saved(drawn(seed=seed))) for seed in range(1, 30)]
+    assert all(_apart(picture.read(data).phash, known) <= 8 for data in alike)
+    others = [picture.read(saved(drawn(seed=seed))).phash for seed in range(1, 30)]
     assert min(_apart(other, known) for other in others) > 12
 
 

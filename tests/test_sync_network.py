@@ -98,9 +98,9 @@ def test_a_proof_for_one_certificate_is_none_for_another(
 ) -> None:
     """Who stands between two devices can only show a certificate of their own."""
     memory, server = served
-    honest = server._http.RequestHandlerClass.fingerprint
+    honest = server.fingerprint
     between = Server(tmp_path / "x", secret_of(pairing_code(memory)), lambda: None, "127.0.0.1", 0)
-    between._http.RequestHandlerClass.fingerprint = honest  # passes on the honest one's proof
+    between.fingerprint = honest  # passes on the honest one's proof
     Thread(target=between.run, daemon=True).start()
     with pytest.raises(InputError, match="another pairing code"):
         Remote(f"127.0.0.1:{between.port}", secret_of(pairing_code(memory)))

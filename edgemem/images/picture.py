@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_BYTES",
-    "MAX_PIXELS",
-    "MIMES",
     "THUMBNAIL",
     "outgoing",
-    "phash",
     "pixels",
     "read",
     "square",
@@ -122,11 +119,6 @@ def pixels(data: bytes, longest: int) -> NDArray[np.uint8]:
         small = _upright(image, _turn(image), longest)
         small.thumbnail((longest, longest))
         return np.array(small, dtype=np.uint8)
-
-
-def phash(source: bytes | str | Path) -> str:
-    """The perceptual hash of a picture; see `Picture.phash`."""
-    return read(source).phash
 
 
 def square(data: bytes, side: int, *, crop: bool) -> NDArray[np.uint8]:

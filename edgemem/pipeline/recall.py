@@ -105,6 +105,7 @@ def recall(
     question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
+    found = found[:_MAX_EVIDENCE]
     if whole:
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
@@ -184,7 +185,7 @@ def notes(
     one is left out: each is read at the cost of a sentence, and takes the model's mind off.
     """
     near = within(hits, _FAR_LESS, least=_LEAST)
-    found = evidence_of(memory, None, near, most=len(hits))
+    found = evidence_of(memory, None, near)
     return _oldest_first([e for e in found if e.text not in seen][:most])
 
 
@@ -204,7 +205,7 @@ def known(
     facts = [Hit.of(item, 0.0) for item in newest]
     hits = list(_round_robin(facts, _lasting(memory, scope)))
     taken: tuple[Evidence, ...] = ()
-    for evidence in evidence_of(memory, None, hits, most=len(hits)):
+    for evidence in evidence_of(memory, None, hits):
         if evidence.text in seen:
             continue
         if not fits(more := _oldest_first([*taken, evidence])):
@@ -218,7 +219,7 @@ def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidenc
     for what was asked for: a task is remembered for what it may tell."""
     near = within(hits, _OF_THE_BEST)
     told = [h for h in near if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
-    return _oldest_first(evidence_of(memory, None, told, most=most))
+    return _oldest_first(evidence_of(memory, None, told)[:most])
 
 
 def bearing(
@@ -227,7 +228,7 @@ def bearing(
     """At most `most` turns that a task should agree with, oldest first: in turn what a search
     finds and what is nearest to each thing that lasts."""
     hits = list(_round_robin(hits, _lasting(memory, scope)))
-    return _oldest_first(evidence_of(memory, None, hits, most=most))
+    return _oldest_first(evidence_of(memory, None, hits)[:most])
 
 
 def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
@@ -259,7 +260,6 @@ def evidence_of(
     question: str | None,
     hits: Sequence[Hit],
     *,
-    most: int = _MAX_EVIDENCE,
     assistants: bool = False,
 ) -> list[Evidence]:
     """What the hits say, in their order: the words of their turns where these still stand.
@@ -296,7 +296,7 @@ def evidence_of(
                 ended = marked.get(turn.id, ())
                 evidence = Evidence(text, turn.timestamp, speaker, ended, hit, whose)
                 found.setdefault(turn.id, evidence)
-    return list(found.values())[:most]
+    return list(found.values())
 
 
 def _answers_old(memory: Memory, turn: StoredTurn) -> bool:

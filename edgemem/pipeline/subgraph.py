@@ -45,7 +45,7 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
     count = memory.embedder.count_tokens
     hits = memory.search(question, **where, top_k=_HITS)
     near = within(hits, _LEAST)
-    found = evidence_of(memory, question, near, most=_HITS, assistants=True)
+    found = evidence_of(memory, question, near, assistants=True)[:_HITS]
     found = [_shortened(question, evidence, count) for evidence in found]
     scores = [0.0 if e.source is None else e.source.score for e in found]
     joined = _joined(found)

@@ -40,55 +40,45 @@ MOST_BYTES = 64 << 20  # of one file; an image has 32 MB at most
 _AT_ONCE = 8  # calls
 
 
-class Server:
+class Server(ThreadingHTTPServer):
     """Serves a folder to devices with the same pairing code, until it is closed.
 
     on_call: lets this device exchange with the folder. port 0 takes a free one: see `port`.
     Raises StoreError if the address cannot be used.
     """
 
+    daemon_threads = True
+
     def __init__(
         self, folder: Path, secret: bytes, on_call: Callable[[], object], host: str, port: int
     ) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        fingerprint = _load_certificate(context)
-        handler = type(
-            "Handler",
-            (_Handler,),
-            {
-                "place": Directory(folder), "secret": secret, "fingerprint": fingerprint,
-                "on_call": staticmethod(on_call), "free": BoundedSemaphore(_AT_ONCE),
-            },
-        )  # fmt: skip
+        self.place, self.secret, self.on_call = Directory(folder), secret, on_call
+        self.free = BoundedSemaphore(_AT_ONCE)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_3
+        self.fingerprint = _load_certificate(self._context)
         try:
-            self._http = _Listener((host, port), handler)
+            super().__init__((host, port), _Handler)
         except OSError as exc:
             raise StoreError(
                 f"cannot listen on {host}:{port} ({exc.strerror or exc}); give another --host or "
                 "--port"
             ) from exc
-        self._http.context = context
-        self.port = int(self._http.server_address[1])
+        self.port = int(self.server_address[1])
 
     def run(self) -> None:
         """Answer until `close`, or an interrupt."""
-        self._http.serve_forever()
+        self.serve_forever()
 
     def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-
-class _Listener(ThreadingHTTPServer):
-    daemon_threads = True
-    context: ssl.SSLContext
+        self.shutdown()
+        self.server_close()
 
     def get_request(self) -> Any:
         connection, address = super().get_request()
         connection.settimeout(TIMEOUT_S)
         # The handshake happens in the call's own thread: nobody waits for a slow one.
-        wrapped = self.context.wrap_socket(
+        wrapped = self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         )
         return wrapped, address
@@ -98,34 +88,31 @@ class _Listener(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One call. place, secret, fingerprint, on_call, free: set by Server."""
+    """One call."""
 
     protocol_version = "HTTP/1.1"
     timeout = TIMEOUT_S
-    place: Directory
-    secret: bytes
-    fingerprint: bytes
-    on_call: Callable[[], object]
-    free: BoundedSemaphore
+    server: Server
 
     def _answer(self) -> None:
+        served = self.server
         path, _, nonce = self.path.partition("?")
         if self.command == "GET" and path == "/hello":
-            said = proof(self.secret, b"server", self.fingerprint, nonce.encode()[:100])
+            said = proof(served.secret, b"server", served.fingerprint, nonce.encode()[:100])
             return self._send(200, said.encode())
         given = self.headers.get("Authorization", "")
-        expected = proof(self.secret, b"client", self.fingerprint)
+        expected = proof(served.secret, b"client", served.fingerprint)
         if not hmac.compare_digest(given.encode(), expected.encode()):
             self.close_connection = True  # whatever it sends on, nobody reads
             return self._send(401, b"another pairing code")
-        if not self.free.acquire(timeout=TIMEOUT_S):
+        if not served.free.acquire(timeout=TIMEOUT_S):
             return self._send(503, b"busy")
         try:
             self._serve(path)
         except EdgememError as exc:
             self._send(500, str(exc).encode())
         finally:
-            self.free.release()
+            served.free.release()
 
     def _serve(self, path: str) -> None:
         size = int(self.headers.get("Content-Length") or 0)
@@ -135,18 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         device, _, name = path.removeprefix("/").partition("/")
         if path == "/" and self.command == "GET":
-            return self._send(200, json.dumps(self.place.names()).encode())
+            return self._send(200, json.dumps(self.server.place.names()).encode())
         if path == "/" and self.command == "POST":
-            self.on_call()
+            self.server.on_call()
             return self._send(200, b"")
         if not is_name(device, name):
             return self._send(404, b"no such file")
         if self.command == "PUT":
-            self.place.write(device, name, body)
+            self.server.place.write(device, name, body)
         elif self.command == "DELETE":
-            self.place.delete(device, name)
+            self.server.place.delete(device, name)
         else:
-            data = self.place.read(device, name)
+            data = self.server.place.read(device, name)
             return self._send(404 if data is None else 200, data or b"")
         return self._send(200, b"")
 
