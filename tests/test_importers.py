@@ -7,6 +7,7 @@ from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from clikit import Run
@@ -343,7 +344,8 @@ def test_ids_depend_on_the_seed_and_on_everything_before() -> None:
 
 @given(message_lists, st.booleans())
 def test_batches_hold_every_message_once_in_order(messages: list[Any], infer: bool) -> None:
-    made = list(batches(messages, infer=infer, size=5))
+    with patch("edgemem.pipeline.importers.BATCH_TURNS", 5):
+        made = list(batches(messages, infer=infer))
     assert [m for batch in made for m in batch] == messages
     if infer:
         assert all(len(b) <= 2 for b in made)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -86,7 +86,7 @@ class Demo:
     user_id: str
     sessions: list[DemoSession]
     questions_date: str
-    questions: list[dict[str, Any]] = field(default_factory=list)
+    questions: list[dict[str, Any]]
 
 
 def spaced(start: str | datetime, position: int) -> str:
@@ -155,10 +155,9 @@ def _read_text(path: str | Path) -> str:
 
 
 def _read_json(path: str | Path) -> Any:
+    text = _read_text(path)
     try:
-        return json.loads(_read_text(path))
-    except InputError:
-        raise
+        return json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise InputError(f"{path} is not JSON: {exc}. Correct it, or give another file.") from exc
 
@@ -396,23 +395,22 @@ def _chat_message(name: str, time: str | None, content: str) -> dict[str, Any]:
 def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None]:
     """The time of each head, in the order of day and month that suits them all best."""
     readings: list[list[str | None]] = []
-    wrong = ""
+    wrong: list[int] = []
     halves = any(head and head["half"] for head in heads)
     for day_first in (not halves, halves):
         times: list[str | None] = []
-        for number, head in enumerate(heads, 1):
-            try:
+        try:
+            for head in heads:
                 times.append(None if head is None else _time(head, day_first))
-            except ValueError:
-                begins = head[0][:40] if head else ""
-                wrong = (
-                    wrong or f"line {number} of {where} begins with a time that is none: {begins}"
-                )
-                break
-        else:
             readings.append(times)
+        except ValueError:
+            wrong.append(len(times))
     if not readings:
-        raise InputError(f"{wrong}. Correct the line.")
+        head = heads[wrong[0]]
+        raise InputError(
+            f"line {wrong[0] + 1} of {where} begins with a time that is none: "
+            f"{head[0][:40] if head else ''}. Correct the line."
+        )
     return min(readings, key=_steps_back)
 
 
@@ -457,19 +455,17 @@ def import_ids(messages: Sequence[Mapping[str, Any]], *, seed: str) -> list[str]
     return ids
 
 
-def batches(
-    messages: Sequence[dict[str, Any]], *, infer: bool, size: int = BATCH_TURNS
-) -> Iterator[list[dict[str, Any]]]:
-    """Messages as they go into one `Memory.add`: pairs of one session if infer, else `size`."""
-    groups = [list(of_one) for _, of_one in groupby(messages, key=_session)]
-    size = 2 if infer else size
-    for group in groups if infer else [messages]:
+def batches(messages: Sequence[dict[str, Any]], *, infer: bool) -> Iterator[list[dict[str, Any]]]:
+    """Messages as they go into one `Memory.add`: BATCH_TURNS, or pairs of one session if infer."""
+
+    def session(message: Mapping[str, Any]) -> object:
+        return (message.get("metadata") or {}).get("session")
+
+    sessions = [list(of_one) for _, of_one in groupby(messages, key=session)]
+    size = 2 if infer else BATCH_TURNS
+    for group in sessions if infer else [messages]:
         for start in range(0, len(group), size):
             yield list(group[start : start + size])
-
-
-def _session(message: Mapping[str, Any]) -> object:
-    return (message.get("metadata") or {}).get("session")
 
 
 # -- the demo ------------------------------------------------------------------------------------
