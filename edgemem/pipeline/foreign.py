@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgemem.errors import InputError
 from edgemem.inputs import metadata_of, scope_of, text_of, time_of
-from edgemem.pipeline.upkeep import BATCH, sample_of
+from edgemem.pipeline.upkeep import batched, sample_of
 from edgemem.results import Aligned, Scope, utc_now
 from edgemem.retrieval import alignment
 from edgemem.retrieval.lexical import search_text
@@ -96,15 +96,12 @@ def _in_our_space(
     rest = [item for item in given if item.id not in sampled]
     plain = [item for item in items if not len(item.vectors)]
 
-    def embed(some: Sequence[NewMemory], total: int) -> None:
-        for start in range(0, len(some), BATCH):
-            batch = some[start : start + BATCH]
+    def embed(some: Sequence[NewMemory]) -> None:
+        for batch in batched(some, on_progress, done=len(made)):
             vectors = embedder.embed_chunks([item.memory for item in batch])
             made.update(zip([item.id for item in batch], vectors, strict=True))
-            if on_progress is not None:
-                on_progress(len(made), total)
 
-    embed([*sample, *plain], len(sample) + len(plain))
+    embed([*sample, *plain])
     if rest:
         try:
             fitted = alignment.fit(
@@ -113,7 +110,7 @@ def _in_our_space(
             )
             vectors = fitted.map(np.concatenate([item.vectors for item in rest]))
         except InputError:
-            embed(rest, len(items))
+            embed(rest)
             return made, 0
         made.update(zip([item.id for item in rest], vectors[:, None], strict=True))
     return made, len(rest)
@@ -134,13 +131,9 @@ def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewM
         full = scope_of(*(row.get(name) or getattr(scope, name) for name in _SCOPE))
         when = time_of(row.get("created_at"), "created_at")
         extra = {key: value for key, value in row.items() if key not in _KNOWN}
+        told = json.dumps([id, full.user_id, full.agent_id, full.run_id])
         return NewMemory(
-            # The same at a second import.
-            id=str(
-                uuid.uuid5(
-                    uuid.NAMESPACE_OID, json.dumps([id, *(getattr(full, name) for name in _SCOPE)])
-                )
-            ),
+            id=str(uuid.uuid5(uuid.NAMESPACE_OID, told)),  # the same at a second import
             kind="fact",
             memory=text,
             search_text=search_text(text, when=when),

@@ -249,15 +249,13 @@ def _locomo_time(text: object, where: str, number: int) -> datetime:
 def _locomo_turn(
     turn: Any, start: datetime, position: int, session: int, sample_id: str, where: str
 ) -> dict[str, Any]:
-    given = turn if isinstance(turn, Mapping) else {}
-    speaker, text, dia_id = (given.get(key) for key in ("speaker", "text", "dia_id"))
-    if not (isinstance(speaker, str) and isinstance(text, str) and isinstance(dia_id, str)):
+    if (texts := _texts(turn, "speaker", "text", "dia_id")) is None:
         raise InputError(
             f"{where}: turn {position + 1} of session_{session} lacks one of the texts "
             "'speaker', 'text' and 'dia_id'."
         )
-    caption = turn.get("blip_caption")
-    if caption:
+    speaker, text, dia_id = texts
+    if caption := turn.get("blip_caption"):
         text = f"{text} {SHARES}{caption}]".strip()
     return {
         "role": "user",
@@ -293,8 +291,7 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
         start = datetime.fromisoformat(_date(session, "date", where)).replace(hour=12, tzinfo=UTC)
         position = 0
         for said in _list(session, "dialogues", where):
-            texts = [said.get(k) if isinstance(said, Mapping) else None for k in _ROUND]
-            if not all(isinstance(text, str) for text in texts):
+            if _texts(said, *_ROUND) is None:
                 raise InputError(f"{where}: a round lacks one of the texts {', '.join(_ROUND)}.")
             about = {"session": session.get("session_id"), "round": said["round"]}
             images, told = said.get("image_id") or [], said.get("image_caption") or []
@@ -487,10 +484,7 @@ def read_demo(path: str | Path) -> Demo:
         date = _date(session, "date", where)
         messages = []
         for position, message in enumerate(_list(session, "messages", where)):
-            texts = ("role", "content")
-            if not isinstance(message, Mapping) or not all(
-                isinstance(message.get(key), str) for key in texts
-            ):
+            if _texts(message, "role", "content") is None:
                 raise InputError(f"{where}: message {position + 1} lacks the text role or content.")
             messages.append({"timestamp": spaced(date, position), **message})
         sessions.append(DemoSession(date, messages))
@@ -498,9 +492,8 @@ def read_demo(path: str | Path) -> Demo:
     for number, question in enumerate(_list(raw, "questions", f"{path}"), 1):
         where = f"{path}: question {number}"
         answers = _list(question, "answers", where)
-        if not isinstance(question.get("question"), str) or not all(
-            isinstance(answer, str) and answer.strip() for answer in answers
-        ):
+        told = all(isinstance(answer, str) and answer.strip() for answer in answers)
+        if _texts(question, "question") is None or not told:
             raise InputError(f"{where} lacks the text 'question', or an answer is no text.")
         questions.append({"question": question["question"], "answers": answers})
     return Demo(
@@ -510,6 +503,13 @@ def read_demo(path: str | Path) -> Demo:
         questions_date=_date(raw, "questions_date", f"{path}"),
         questions=questions,
     )
+
+
+def _texts(raw: Any, *keys: str) -> list[str] | None:
+    """The texts of an object with these keys; None unless it has them all."""
+    found = (raw.get(key) if isinstance(raw, Mapping) else None for key in keys)
+    texts = [text for text in found if isinstance(text, str)]
+    return texts if len(texts) == len(keys) else None
 
 
 def _list(raw: Any, key: str, where: str) -> list[Any]:

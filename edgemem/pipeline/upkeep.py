@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SEALED",
     "align",
+    "batched",
     "doctor",
     "embed_tokens",
     "export_jsonl",
@@ -67,14 +69,17 @@ _TIMES = (
 
 
 def batched(
-    items: Sequence[Item], on_progress: Callable[[int, int], None] | None
+    items: Sequence[Item], on_progress: Callable[[int, int], None] | None, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """BATCH items at a time; after each, on_progress is told how many are done, and of how many."""
+    """BATCH items at a time; after each, on_progress is told how many are done, and of how many.
+
+    done: how many were done before these.
+    """
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
         yield batch
         if on_progress is not None:
-            on_progress(start + len(batch), len(items))
+            on_progress(done + start + len(batch), done + len(items))
 
 
 def vectors_of(embedder: Embedder, search_texts: Iterable[str]) -> list[Vectors]:
@@ -110,14 +115,8 @@ def _sealed_lines(store: Store, lines: Iterable[str]) -> Iterator[str]:
         )
     none = {"format": vaults.FORMAT, "id": store.vault.id, "state": "locked", "ways": []}
     yield SEALED + json.dumps(vaults.read(store.path) or none).removeprefix("{")
-    number = 0
-    for number, line in enumerate(lines, 1):
-        yield _seal_line(store.vault, line, f"export {number}")
-    yield _seal_line(store.vault, "", f"export {number + 1}")
-
-
-def _seal_line(vault: Vault, line: str, purpose: str) -> str:
-    return base64.b64encode(vault.seal(line.encode(), purpose)).decode()
+    for number, line in enumerate(chain(lines, [""]), 1):
+        yield base64.b64encode(store.vault.seal(line.encode(), f"export {number}")).decode()
 
 
 def opened_lines(

@@ -192,8 +192,7 @@ def exchange(
 
 def _read_head(place: Place, secret: bytes, device: str) -> dict[str, Any] | None:
     data = unseal(secret, place.read(device, HEAD_FILE), f"{device}/{HEAD_FILE}")
-    head: dict[str, Any] | None = None if data is None else json.loads(data)
-    return head
+    return None if data is None else dict(json.loads(data))
 
 
 def _read_changes(place: Place, secret: bytes, device: str, name: str) -> bytes | None:
