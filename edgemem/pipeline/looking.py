@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
 from edgemem.images import picture
 from edgemem.images.ocr import LONGEST, Ocr
-from edgemem.language import content_words, same_word, words
+from edgemem.language import content_words
 from edgemem.pipeline import pictures
+from edgemem.pipeline.recall import share
 from edgemem.results import Hit, ImageLine, Scope, SearchResults, utc_now
 from edgemem.retrieval.search import Scored
 from edgemem.runtime.engine import Engine, Stream
@@ -246,11 +247,8 @@ def hits(memory: Memory, scored: Sequence[Scored], query: str) -> tuple[Hit, ...
 
 
 def _cited(lines: Sequence[ImageLine], asked: set[str]) -> ImageLine | None:
-    shared = [
-        sum(same_word(word, said) for word in asked)
-        for said in (set(words(line.text)) for line in lines)
-    ]
-    return lines[int(np.argmax(shared))] if any(shared) else None
+    shares = [share(asked, line.text) for line in lines]
+    return lines[int(np.argmax(shares))] if any(shares) else None
 
 
 # -- shown to a model that sees ------------------------------------------------------------------

@@ -327,7 +327,7 @@ def _holding(text: str, over: Sequence[str]) -> str:
     return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing
 
 
-def share(asked: Sequence[str], sentence: str) -> float:
+def share(asked: Collection[str], sentence: str) -> float:
     """How many of the words that are asked for a sentence has, of all of them."""
     said = set(words(sentence))
     return sum(same_word(word, said) for word in asked) / max(1, len(asked))

@@ -1,9 +1,7 @@
 """One exchange with the other devices, at a place that all of them can reach.
 
-Each device writes in a folder of its own and reads those of the others: files of changes, numbered
-and never changed, and a head that lists them. What the files of a head hold is taken in together,
-or not at all while one of them is missing or broken; its owner sees that at its next exchange and
-writes it again. A device that is in doubt about its own files writes all that it knows anew.
+Each device writes in a folder of its own, and reads those of the others; ARCHITECTURE.md says what
+the files are, and what becomes of one that is missing or broken.
 """
 
 from __future__ import annotations
@@ -243,8 +241,8 @@ class _Others:
         rows = store.select(
             "SELECT device, counter, content, files FROM sync_peers WHERE link = ?", link
         )
-        known = {row[0]: (row[1], row[2], set(json.loads(row[3]))) for row in rows}
-        self.seen = {device: content for device, (_, content, _files) in known.items()}
+        known = {device: (counter, set(json.loads(files))) for device, counter, _, files in rows}
+        self.seen = {device: content for device, _, content, _ in rows}
         for device in devices:
             try:
                 head = _read_head(place, me.secret, device)
@@ -255,7 +253,7 @@ class _Others:
                 self.late.append(device)
                 continue
             _check_schema(device, head["schema"])
-            counter, _content, files = known.get(device, (-1, 0, set()))
+            counter, files = known.get(device, (-1, set()))
             self.heads[device] = head
             if head["counter"] > counter:
                 self._read(place, me, device, head, sorted(head["files"].keys() - files))
