@@ -33,7 +33,7 @@ from edgemem.inputs import (
     threshold_of,
     time_of,
 )
-from edgemem.pipeline import ingest, looking, pictures, upkeep
+from edgemem.pipeline import ingest, looking, upkeep
 from edgemem.pipeline.conflicts import conflicts
 from edgemem.pipeline.parts import Parts
 from edgemem.pipeline.subgraph import subgraph
@@ -210,27 +210,25 @@ class Memory:
         checked = messages_of(messages, timestamp, images)
         now = utc_now()
         turns = [ingest.stored_turn(message, scope, now) for message, _ in checked]
-        photos = pictures.photos(self, checked, turns)
+        photos = looking.photos(self, checked, turns)
         searchable = [
             turn
             for turn, (_, recalled) in zip(turns, checked, strict=True)
             if ingest.is_searchable(turn, recalled)
         ]
-        said = [
-            *(ingest.said(turn) for turn in searchable),
-            *(ingest.said(photo.turn, photo.text) for photo in photos),
-        ]
-        vectors = self.embedder.embed_chunks(said)
+        told = [*map(ingest.Told, searchable), *photos]
+        vectors = self.embedder.embed_chunks([ingest.said(turn, image) for turn, image, _ in told])
         changes: list[Change] = []
         queued: list[int] = []
         with self._writing() as tx:
             for turn in turns:
                 tx.add_turn(turn)
-            for turn, chunks in zip(searchable, vectors, strict=False):
-                item = ingest.turn_memory(turn, chunks, shared, until)
+            for (turn, image, picture), chunks in zip(told, vectors, strict=True):
+                item = ingest.turn_memory(turn, chunks, shared, until, image=image)
                 tx.add_memory(item, role=turn.role, actor_id=turn.name)
+                if picture is not None:
+                    tx.add_image(item.id, picture)
                 changes.append(ingest.added(item))
-            changes += pictures.store(tx, photos, vectors[len(searchable) :], shared, until)
             for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
                 piece = {"turns": pair, "metadata": shared, "expires_at": until}
                 queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))

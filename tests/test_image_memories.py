@@ -26,7 +26,7 @@ from edgemem.config import Settings
 from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.images import picture
 from edgemem.inputs import MAX_IMAGES, NO_WORDS
-from edgemem.pipeline import pictures
+from edgemem.pipeline import looking
 from edgemem.results import Scope
 from edgemem.server.mcp import mcp_server
 from edgemem.store import images
@@ -152,7 +152,7 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         (second,) = add(memory, SMALL, said="The receipt.")
         assert images.unread(memory.store, 9) == [first.image.id]
         boxes = json.dumps([{"text": READ, "confidence": 0.9, "box": [[0, 0], [9, 0], [9, 9]]}])
-        pictures.set_read(memory, first.image.id, "done", READ, boxes)
+        looking.set_read(memory, first.image.id, "done", READ, boxes)
         assert images.unread(memory.store, 9) == []
         assert memory.get(first.id).memory == f"Photo\nText in it: {READ}"  # type: ignore[union-attr]
         assert texts(memory.search("xyzzyplugh", top_k=1)) != []
@@ -162,7 +162,7 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         changed = memory.get(second.id)
         assert changed is not None and changed.image is not None
         assert (changed.memory, changed.image.caption_by) == ("Groceries", "user")
-        pictures.set_read(memory, first.image.id, "done", "milk")
+        looking.set_read(memory, first.image.id, "done", "milk")
         assert memory.get(second.id).memory == "Photo: Groceries\nText in it: milk"  # type: ignore[union-attr]
 
 
@@ -171,7 +171,7 @@ def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it() -> None:
 
     with quick() as memory:
         (photo,) = add(memory, SMALL, said="Look at this.")
-        pictures.set_read(memory, photo.image.id, "done", READ)
+        looking.set_read(memory, photo.image.id, "done", READ)
         hits = memory.search("xyzzyplugh", filters={"kind": "image"})
         (shown,) = evidence_of(memory, "What did it say?", hits)
         assert READ in shown.text
@@ -268,7 +268,7 @@ def test_erasing_leaves_nothing_of_an_image_in_any_file(tmp_path: Path) -> None:
         gone = add(memory, SMALL, LARGE, said=BIKE)
         traces = [READ.encode(), BIKE.encode()]
         for item in gone:
-            pictures.set_read(memory, item.image.id, "done", READ, json.dumps([READ]))
+            looking.set_read(memory, item.image.id, "done", READ, json.dumps([READ]))
             stored = memory.image(item.image.id)
             assert stored is not None
             traces += [stored.id.encode(), stored.phash.encode(), stored.thumbnail[20:200]]
@@ -306,7 +306,7 @@ def test_an_import_of_an_export_is_equal(tmp_path: Path) -> None:
     with quick(tmp_path / "a.db") as one, quick(tmp_path / "b.db") as two:
         small, large = add(one, SMALL, LARGE, said=BIKE)
         add(one, SMALL, user_id="ben")
-        pictures.set_read(one, small.image.id, "done", READ, "[]")
+        looking.set_read(one, small.image.id, "done", READ, "[]")
         one.export_jsonl(tmp_path / "a.jsonl")
         rows = (tmp_path / "a.jsonl").read_text()
         assert two.import_jsonl(tmp_path / "a.jsonl") == rows.count("\n")
@@ -382,7 +382,7 @@ def test_an_image_leaves_only_if_images_may_and_then_small_and_bare(tmp_path: Pa
 def test_a_marked_image_stays_with_all_that_is_known_of_it() -> None:
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="My bicycle in the yard.")
-        pictures.set_read(memory, item.image.id, "done", READ)
+        looking.set_read(memory, item.image.id, "done", READ)
         (free,) = add(memory, LARGE, said="A bicycle of Ben's.")
         with memory.store.transaction() as tx:
             add_mark(tx, pattern=f"image:{item.image.id}")
@@ -410,7 +410,7 @@ def test_an_image_stays_with_the_line_that_tells_of_it() -> None:
 def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="A card.")
-        pictures.set_read(memory, item.image.id, "done", "Call 0113 496 0000 for a card")
+        looking.set_read(memory, item.image.id, "done", "Call 0113 496 0000 for a card")
         hits = memory.search("card", filters={"kind": "image"})
         with Governor(memory, cloud.settings()) as governor:
             outgoing = governor.prepare("Which card?", hits, scope=Scope("ana"))

@@ -11,7 +11,7 @@ from clikit import invoke
 
 from edgemem import Memory
 from edgemem.graph import reader
-from edgemem.pipeline.pictures import described
+from edgemem.pipeline.looking import described
 from edgemem.pipeline.recall import asked_at
 from edgemem.results import Evidence, Message, Triple, at_day, local_time
 from edgemem.retrieval.lexical import query_terms, search_text

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, StoreError, StoreLocked
 from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
-from edgemem.results import Change, MemoryItem, Message, Query, Scope, changed, to_utc, utc_now
+from edgemem.results import (
+    Change,
+    MemoryItem,
+    Message,
+    Picture,
+    Query,
+    Scope,
+    changed,
+    to_utc,
+    utc_now,
+)
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.retrieval.search import refresh
 from edgemem.runtime.experts import reader_of
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTRACT",
+    "Told",
     "added",
     "conclude",
     "is_searchable",
@@ -55,6 +66,17 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 60.0, 86_400.0  # doubled from one failure to th
 Vectors = NDArray[np.float32]
 
 
+class Told(NamedTuple):
+    """What a memory is made of: a turn, or an image that came with it.
+
+    image: what is known of it, as a text. picture: to be stored with the memory.
+    """
+
+    turn: StoredTurn
+    image: str | None = None
+    picture: Picture | None = None
+
+
 @dataclass(frozen=True)
 class _NewFact:
     """A fact as it may be stored, what it tells of whom, and the turn that says it."""
@@ -72,9 +94,9 @@ def is_searchable(turn: StoredTurn, recalled: bool) -> bool:
     return turn.role in ("user", "assistant") and not recalled and turn.content != NO_WORDS
 
 
-def said(turn: StoredTurn | Message, text: str | None = None) -> str:
+def said(turn: StoredTurn | Message, image: str | None = None) -> str:
     """The text whose vector stands for a turn, or for an image of it: who says it, and what."""
-    return search_text(text or turn.content, speaker=turn.name)
+    return search_text(image or turn.content, speaker=turn.name)
 
 
 def stored_turn(message: Message, scope: Scope, now: str) -> StoredTurn:

@@ -1,5 +1,9 @@
-"""What is seen in stored images: their text and a caption, told after they were stored; those that
-look alike; the line that a search result is cited by; those that a question is about.
+"""From an image in a message to a memory that words find, and back: what is seen in stored images,
+which look alike, the line that a search result is cited by, which a question is about.
+
+The text of its memory is what is known of an image: what it was called, and what was read in it. It
+is written anew when more is known; a text that somebody gave it by hand (`Memory.update`) is its
+caption from then on.
 
 An image waits in the state "pending" until its text was read, in this process or another, so a
 crash loses nothing. A memory limit that has no room for the OCR leaves it waiting. One without a
@@ -11,41 +15,147 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
+from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError, StoreError
 from edgemem.images import picture
 from edgemem.images.ocr import LONGEST, Ocr
-from edgemem.language import content_words
-from edgemem.pipeline import pictures
+from edgemem.inputs import NO_WORDS
+from edgemem.language import content_words, day_text
+from edgemem.pipeline.ingest import Told, rewritten
 from edgemem.pipeline.recall import share
-from edgemem.results import Hit, ImageLine, Scope, SearchResults, utc_now
+from edgemem.results import (
+    Hit,
+    ImageLine,
+    MemoryItem,
+    Message,
+    Picture,
+    Scope,
+    SearchResults,
+    local_time,
+    utc_now,
+)
 from edgemem.retrieval.search import Scored
 from edgemem.runtime.engine import Engine, Stream
 from edgemem.runtime.image_embedder import ImageEmbedder
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import vision
-from edgemem.store import images
+from edgemem.store import StoredTurn, images
 from edgemem.store.filters import Where
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["NEAR", "QUIET_S", "Reader", "answer", "caption", "found_alike", "given", "hits", "look"]
-__all__ += ["recalled", "waits"]
+__all__ = ["NEAR", "QUIET_S", "Reader", "answer", "caption", "described", "found_alike", "given"]
+__all__ += ["hits", "look", "photos", "recalled", "set_read", "waits"]
 
 NEAR = 8
 """Bits of 64 by which the perceptual hashes of copies differ at most: bench/LOG.md."""
 QUIET_S = 2.0
+MAX_CAPTION_CHARS = 500
 _FIRST = 6  # memories that a search found, whose images are looked at
 _MOST = 4  # images at once: each is shown in a share of the window
+
+
+# -- told ----------------------------------------------------------------------------------------
+
+
+def described(picture: Picture, sent_at: str) -> str:
+    """What is known of an image, as a text: its day if it is not that of sending, its caption, and
+    what was read in it."""
+    taken = local_time(picture.taken_at) if picture.taken_at else ""
+    day = f" taken on {day_text(taken)}" if taken[:10] not in ("", local_time(sent_at)[:10]) else ""
+    lines = [f"Photo{day}: {picture.caption}" if picture.caption else f"Photo{day}"]
+    if picture.ocr_text:
+        lines.append(f"Text in it: {picture.ocr_text}")
+    return "\n".join(lines)
+
+
+def photos(
+    memory: Memory, checked: Sequence[tuple[Message, bool]], turns: Iterable[StoredTurn]
+) -> list[Told]:
+    """The images of messages, looked at; nothing is stored. turns: of the messages, in order.
+
+    Without a caption of its own an image is called what was said with it, unless that only asks.
+    Raises InputError on an image that cannot be stored, ConfigError without the extra `images`.
+    """
+    found = []
+    for (message, recalled), turn in zip(checked, turns, strict=True):
+        for part in message.images:
+            seen = picture.read(part.source, place=memory.settings.image_place == "keep")
+            caption, by = part.caption, turn.name or turn.role
+            if caption is None and turn.content != NO_WORDS and not recalled:
+                caption = turn.content
+            seen = replace(
+                seen,
+                caption=caption and caption[:MAX_CAPTION_CHARS],
+                caption_by=by if caption else None,
+                ocr_text=images.text_of(memory.store, seen.id),
+            )
+            found.append(Told(turn, described(seen, turn.timestamp), seen))
+    return found
+
+
+def set_read(
+    memory: Memory, id: str, state: str, text: str | None = None, boxes: str | None = None
+) -> None:
+    """Note what was read in an image (its id), and say so in the text of its memories.
+
+    state: "done" or "failed". boxes: JSON. Nothing, if the image is not there any more.
+    """
+    held = memory.store
+    seen = images.image(held, id, with_data=False)
+    if seen is None:
+        return
+    shown = {each.memory_id: each.caption for each in images.shown_by(held, id)} if text else {}
+    made = [
+        (item.id, _reworded(memory, item, replace(seen, caption=shown[item.id], ocr_text=text)))
+        for item in held.get([*shown]).values()
+    ]
+    with _unless_erased(memory, id), memory._writing() as tx:
+        tx.set_ocr(id, state, text, boxes)
+        for memory_id, words in made:
+            tx.update_memory(memory_id, **words)
+
+
+def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
+    """Let a memory call its image so. An empty caption says that none was found, and is shown
+    nowhere. Nothing, if the memory is not there any more."""
+    item = memory.store.get([memory_id]).get(memory_id)
+    if item is None or item.image is None:
+        return
+    seen = images.image(memory.store, item.image.id, with_data=False)
+    if seen is None:
+        return
+    caption = caption[:MAX_CAPTION_CHARS]
+    words = _reworded(memory, item, replace(seen, caption=caption)) if caption else None
+    with _unless_erased(memory, seen.id), memory._writing() as tx:
+        tx.set_caption(memory_id, caption, by)
+        if words:
+            tx.update_memory(memory_id, **words)
+
+
+def _reworded(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:
+    return rewritten(memory, item, described(known, item.valid_from or item.created_at))
+
+
+@contextmanager
+def _unless_erased(memory: Memory, id: str) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        if images.image(memory.store, id, with_data=False) is not None:
+            raise  # it is still there
+
+
+# -- seen ----------------------------------------------------------------------------------------
 
 
 def look(
@@ -93,7 +203,7 @@ def _read(memory: Memory, ocr: Ocr, id: str) -> None:
         pixels = picture.pixels(stored.data, LONGEST)
         lines = ocr.read(pixels)
     except (InputError, ModelError):
-        pictures.set_read(memory, id, "failed")
+        set_read(memory, id, "failed")
         return
     scale = stored.width / pixels.shape[1]
     found = []
@@ -101,7 +211,7 @@ def _read(memory: Memory, ocr: Ocr, id: str) -> None:
         box = tuple((round(x * scale, 1), round(y * scale, 1)) for x, y in line.box)
         found.append(replace(line, box=box).to_dict())
     text = "\n".join(line.text for line in lines)
-    pictures.set_read(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
+    set_read(memory, id, "done", text or None, json.dumps(found, ensure_ascii=False))
 
 
 def _embedded(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:
@@ -122,7 +232,7 @@ def caption(memory: Memory, limit: int | None = None) -> None:
                 text = vision.caption(memory.engine, picture.pixels(stored.data, vision.LONGEST))
             except (InputError, ContextOverflow):
                 text = ""
-            pictures.set_caption(memory, memory_id, text, memory.engine.name)
+            set_caption(memory, memory_id, text, memory.engine.name)
 
 
 def waits(memory: Memory) -> bool:
