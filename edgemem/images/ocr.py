@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +51,11 @@ class Ocr:
         Raises ConfigError where rapidocr is not installed, ModelError if a model is damaged.
         """
         require("ocr")
+        import rapidocr
         from omegaconf import flag_override
-        from rapidocr import RapidOCR
 
-        spec = find_spec("rapidocr")
-        assert spec is not None and spec.origin is not None
-        folder = Path(spec.origin).parent / "models"
-        reader = RapidOCR(
+        folder = Path(rapidocr.__file__).parent / "models"
+        reader = rapidocr.RapidOCR(
             params={
                 "Global.log_level": "critical",  # what goes wrong is raised
                 "Det.limit_type": "max",
