@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,10 +281,11 @@ class Parts:
                 index = Memories(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
                 give_back()  # a store is read through several times its size in rows
-                if self.index_file is not None and self.metric_file is not None:
-                    made: Any = {"model_id": embedder.model_id, "vault": self.store.vault}
-                    index.vectors.load(self.index_file, generation=index.generation, **made)
-                    index.load_metrics(self.metric_file, **made)
+                model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
+                if (file := self.index_file) is not None:
+                    index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)
+                if (file := self.metric_file) is not None:
+                    index.load_metrics(file, model_id=model_id, vault=vault)
                 self._index = index
             return self._index
 
@@ -336,9 +336,8 @@ class Parts:
                 self.store.close()
 
     def _save_index(self) -> None:
-        index, embedder, file, metric_file = (
-            self._index, self._embedder, self.index_file, self.metric_file
-        )  # fmt: skip
+        index, embedder = self._index, self._embedder
+        file, metric_file = self.index_file, self.metric_file
         if index is None or embedder is None or file is None or metric_file is None:
             return
         if len(index) <= index.vectors.crossover:
@@ -346,9 +345,9 @@ class Parts:
         with work_lock(self.store.path, self.working, 0.0) as mine:
             if mine:
                 refresh(self.store, index)  # in the lock: what was erased must not come back
-                made: Any = {"model_id": embedder.model_id, "vault": self.store.vault}
-                index.vectors.save(file, generation=index.generation, **made)
-                index.save_metrics(metric_file, **made)
+                model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
+                index.vectors.save(file, generation=generation, model_id=model_id, vault=vault)
+                index.save_metrics(metric_file, model_id=model_id, vault=vault)
 
 
 def _load_experts(engine: Engine, setting: str) -> None:
