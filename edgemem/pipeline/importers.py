@@ -349,12 +349,11 @@ def read_chat_log(path: str | Path) -> ChatLog:
     dated = any(head and _NAMED.fullmatch(head["rest"]) for head in heads)
     times = _times(heads, str(path)) if dated else []
     entries: list[tuple[str | None, str | None, list[str]]] = []  # name, time, lines of text
-    left_out = 0
+    stray = 0
     for number, line in enumerate(lines):
         if dated and (head := heads[number]) is not None:
             named = _NAMED.fullmatch(head["rest"])
             if named is None:  # a notice, such as of someone who left
-                left_out += 1
                 entries.append((None, None, []))
             else:
                 entries.append((named["name"].strip(), times[number], [named["text"] or ""]))
@@ -363,20 +362,18 @@ def read_chat_log(path: str | Path) -> ChatLog:
         elif entries:
             entries[-1][2].append(line)
         elif line.strip():
-            left_out += 1
+            stray += 1
     messages = []
     for name, time, text in entries:
         content = "\n".join(text).strip()
         if name is not None and content and not _MEDIA.fullmatch(content):
             messages.append(_chat_message(name, time, content))
-        elif name is not None:
-            left_out += 1
     if not messages:
         raise InputError(
             f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. Give a "
             "chat log with such lines, an export of edgemem, or LoCoMo's JSON."
         )
-    return ChatLog(messages, dated, left_out)
+    return ChatLog(messages, dated, left_out=stray + len(entries) - len(messages))
 
 
 def _chat_message(name: str, time: str | None, content: str) -> dict[str, Any]:
