@@ -71,13 +71,12 @@ _SURE = 0.45  # probability from which a relation is told; a missing one is stil
 
 
 class Read(NamedTuple):
-    """A relation as it was read: its two runs, label, types of the runs, and probability."""
+    """A relation as it was read: its two runs, label, and types of the runs."""
 
     source: Run
     target: Run
     label: Label
     types: tuple[EntityType, EntityType]
-    sure: float
 
 
 def version(encoder: Encoder | None) -> int:
@@ -242,7 +241,7 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
     return [
         Read(
             of[source[i]], of[target[i]], LABELS[label[i]],
-            (TYPES[kinds[source[i]]], TYPES[kinds[target[i]]]), float(sure[i]),
+            (TYPES[kinds[source[i]]], TYPES[kinds[target[i]]]),
         )
         for i in np.argsort(-sure, kind="stable").tolist()
         if sure[i] >= _SURE
