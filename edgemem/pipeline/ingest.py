@@ -157,8 +157,9 @@ def added(item: NewMemory) -> Change:
 
 def rewritten(memory: Memory, item: MemoryItem, text: str) -> dict[str, Any]:
     """What `Transaction.update_memory` takes to give a memory another text."""
-    turns = () if item.kind == "fact" else memory.store.turns(item.sources).values()
-    speaker = next((turn.name for turn in turns), None)
+    speaker = None
+    if item.kind in ("turn", "image"):
+        speaker = next((turn.name for turn in memory.store.turns(item.sources).values()), None)
     indexed = search_text(text, speaker=speaker, when=item.valid_from)
     (vectors,) = memory.embedder.embed_chunks([embedded_text(indexed)])
     return {"memory": text, "search_text": indexed, "vectors": vectors, "updated_at": utc_now()}
