@@ -170,9 +170,8 @@ class Memory:
                 tx.set_meta("embedder_model", embedder.model_id)
                 tx.set_meta("embedder_dim", str(embedder.dim))
             yield tx
-        if tokens is not None:
-            with suppress(EdgememError):
-                upkeep.embed_tokens(self.store, tokens, since=tx.generation)
+        with suppress(EdgememError):
+            upkeep.embed_tokens(self.store, tokens, since=tx.generation)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -291,8 +290,7 @@ class Memory:
             if limit is None:
                 upkeep.read_relations(self.store, self.encoder, on_progress)
                 self.read_images(on_progress=on_progress)
-                if (tokens := self.token_embedder) is not None:
-                    upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
+                upkeep.embed_tokens(self.store, self.token_embedder, on_progress=on_progress)
         took = time.perf_counter() - started
         return AddResults(tuple(changes), len(self.pending()), took, self._told(changes))
 
@@ -580,8 +578,7 @@ class Memory:
         """
         count = upkeep.reindex(self.store, self._parts.any_embedder(), on_progress)
         self._parts.drop_index()
-        if (tokens := self.token_embedder) is not None:
-            upkeep.embed_tokens(self.store, tokens, on_progress=on_progress)
+        upkeep.embed_tokens(self.store, self.token_embedder, on_progress=on_progress)
         return count
 
     def align(

@@ -381,16 +381,19 @@ def _replace_vectors(
 
 def embed_tokens(
     store: Store,
-    embedder: TokenEmbedder,
+    embedder: TokenEmbedder | None,
     *,
     since: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Give the memories that lack token vectors theirs, a batch to a transaction.
+    """Give the memories that lack token vectors theirs, a batch to a transaction; none without an
+    embedder, as where retrieval is fast.
 
     since: only those that were written in this generation or later. A search that comes before
     scores them without.
     """
+    if embedder is None:
+        return
     items = store.without_tokens(embedder.model_id, since)
     for batch in batched(items, on_progress):
         made = [
