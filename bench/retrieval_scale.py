@@ -44,6 +44,7 @@ from bench import report
 from bench.alone import grown_mb, in_turns, on_one_core, one_thread_each, percentiles, rss_mb
 from bench.synthetic import DIM, Corpus, Query, corpus, queries
 from edgemem import results
+from edgemem.kernels import scan_topk
 from edgemem.kernels.reference import scan_topk as scan_topk_numpy
 from edgemem.pipeline.ingest import stored_turn, turn_memory
 from edgemem.results import Message, Scope
@@ -265,7 +266,7 @@ def recalls(
     shares = []
     for query, best in zip(asked, found, strict=True):
         image = query.vector if metric is None else metric.query(query.vector).image
-        exact = table.rowids[table.rows.topk(image, K, None)[0]]
+        exact = table.rowids[scan_topk(table.rows.rows, image, K, None, table.rows.scales)[0]]
         nearest, _ = index.exact_search(query.vector, K, allowed)
         proposed, _, _ = index.view(allowed).search(query.vector, PROPOSALS)
         shares.append([np.isin(exact, best).mean(), np.isin(nearest, proposed).mean()])

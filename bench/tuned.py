@@ -73,7 +73,8 @@ def grammar_overhead(engine: Engine, rounds: int = 9) -> float:
     """
     ratios = []
     for number in range(rounds):
-        prompt = extraction._prompt("", "Ana", SENTENCES[number % len(SENTENCES)])
+        sentence = SENTENCES[number % len(SENTENCES)]
+        prompt = f"{extraction.PROMPT}\n\n{extraction._SHOTS}Ana: {sentence}\n"
         speed = [
             engine.generate(prompt, max_tokens=16, schema=schema).tokens_per_s
             for schema in (None, extraction.schema("Ana"))
