@@ -1,12 +1,12 @@
-"""Where edgemem keeps its files, and the user's settings.
+"""Where edgemem stores its files, and the user's settings.
 
-Knows folders, `config.toml`, the environment and the names of the extras' packages. Knows nothing
-of models, stores or the command line. The only importer of platformdirs.
+Knows folders, `config.toml`, the environment and the packages of each extra. Knows nothing of
+models, stores or the command line. The only importer of platformdirs.
 
-A setting is taken from, first wins: the environment (`EDGEMEM_<KEY>`, for example
-`EDGEMEM_TOP_K=5`), `config.toml` in the configuration folder, the default. `EDGEMEM_HOME` names
-one folder that then holds data, cache and configuration. The keys of the file's `[cloud]` table are
-called `cloud.model` and so on, `EDGEMEM_CLOUD_MODEL` in the environment.
+A setting comes from the first of these that has it: the environment (`EDGEMEM_<KEY>`, for example
+`EDGEMEM_TOP_K=5`), `config.toml` in the configuration folder, the default. `EDGEMEM_HOME` names a
+single folder for data, cache and configuration. A key of the file's `[cloud]` table is written
+`cloud.model`, and `EDGEMEM_CLOUD_MODEL` in the environment.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ def _expanded(path: str, where: str) -> Path:
 
 
 def data_dir() -> Path:
-    """The folder of the user's memories and models. It may not exist yet."""
+    """Returns the folder of the user's memories and models. It may not exist yet."""
     return _home() or platformdirs.user_data_path("edgemem", appauthor=False)
 
 
 def cache_dir() -> Path:
-    """The folder of files that can be made again. It may not exist yet."""
+    """Returns the folder of files that can be made again. It may not exist yet."""
     return _home() or platformdirs.user_cache_path("edgemem", appauthor=False)
 
 
 def config_dir() -> Path:
-    """The folder of `config.toml`. It may not exist yet."""
+    """Returns the folder of `config.toml`. It may not exist yet."""
     return _home() or platformdirs.user_config_path("edgemem", appauthor=False)
 
 
 def config_file() -> Path:
-    """The settings file. It may not exist yet."""
+    """Returns the path of the settings file. It may not exist yet."""
     return config_dir() / "config.toml"
 
 
@@ -86,21 +86,25 @@ NO_LIMIT = NO_MODEL = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSettings:
-    """When, where and what may be sent. Off until base_url and model are set.
+    """What may be sent to a cloud service, and when. Off until base_url and model are set.
 
-    base_url: of an OpenAI-compatible service, up to and with its `/v1`. model: its name there.
-    api_key_env: the environment variable that holds the key; none for a service without keys.
-    monthly_budget: of a calendar month (UTC), in the price table's currency; None: no limit.
-    timeout_s: for a whole call, its retries included. max_tokens: of an answer; max_tokens_name:
-    what the service calls that. context_tokens: above it, memories are compressed to it.
-    compression: by what, `question` (the sentences that are near to it) or `fdtd` (those that the
-    local model's gradients say most of; its seconds are not weighed). ask_when: patterns of
-    messages that go to the cloud by themselves; min_confidence: so do questions whose best memory
-    scores below it. images: `on` lets photos leave too, small and without metadata, to a model
-    that sees; `off` none. never_send: patterns of what may not leave. names: redacted besides those
-    that the store knows. second_price: what a second of waiting is worth, to tell whether
-    compression pays. A pattern is a keyword, or a regular expression between slashes; `image:ID` in
-    never_send is an image.
+    base_url: the URL of an OpenAI-compatible service, including its `/v1`.
+    model: the model's name at that service.
+    api_key_env: the environment variable that holds the key; None for a service without keys.
+    monthly_budget: for a calendar month (UTC), in the price table's currency; None: no limit.
+    timeout_s: for a whole call, including retries. max_retries: after failures that cost nothing.
+    max_tokens: most tokens of an answer. max_tokens_name: the service's name for that parameter.
+    context_tokens: the memories of a call are compressed if they have more tokens than this.
+    compression: which sentences are kept: `question`, those nearest to the question; `fdtd`, also
+    by the local model's gradients, whatever time that takes.
+    min_confidence: a question goes to the cloud if its best memory scores below this.
+    second_price: the price of a second of waiting; compression must save what its time costs.
+    images: `on` also sends photos, small and without metadata, to a model that sees.
+    ask_when: patterns; a message that matches one goes to the cloud by itself.
+    never_send: patterns; what matches one is never sent. `image:ID` stands for an image.
+    names: names to redact beside those that the store knows.
+
+    A pattern is a keyword, or a regular expression between slashes.
     """
 
     base_url: str | None = None
@@ -122,34 +126,40 @@ class CloudSettings:
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a service to ask."""
+        """Whether a service is configured."""
         return self.base_url is not None and self.model is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the user can set.
+    """The user's settings.
 
-    db: the store's file, or `:memory:`. user_id: whose memories the command line works on. model,
-    embedder: a name of the models' manifest, or a path. experts: the set of adapters that the model
-    works with, by name or by its folder, or `none`. mmproj: the file of a vision model's projector,
-    with which it sees images, or `none`. reader: how the model answers and takes facts
-    (runtime/experts.py): `auto` by what it can do, else `expert`, `instruct` or `quote`. n_ctx:
-    tokens of context window. n_threads: None lets each model choose. n_gpu_layers: -1 means all.
-    context_turns: earlier turns shown to a model without experts when it takes facts from a new one
-    (an expert is shown two). top_k: memories per search. vectors: how a search holds them in
-    memory, `float32` or `int8`; int8 takes about an eighth of the memory of float32 with its HNSW
-    graph, and finds nearly the same. The store keeps float32 either way. retrieval: `careful` also
-    compares the words of a query with those of a memory one by one (ColBERT): it finds more, takes
-    3 kB of disk a memory, and needs the extra `colbert`; without it, it is `fast`. tuned: `on` uses
-    the default model as `edgemem models tune` has stored it, if it has, and lets `edgemem chat` and
-    `demo` do so at their first start; `off` does neither. encryption: `ask` lets `edgemem chat` ask
-    at its first start whether to encrypt the store; `off` asks nothing. memory_limit: what all that
-    is loaded may take in memory, such as `1GB`, or `none`; what does not fit is turned down
-    (budget.py). image_place: `keep` notes where a photo was taken, if it says so; `drop` does not.
-    image_text: `on` reads what is written in images after they were stored, if rapidocr is there;
-    `off` leaves that to `edgemem doctor --retry`. image_embedder: the folder of a CLIP or SigLIP
-    model in ONNX (runtime/image_embedder.py), or `none`. cloud: the `[cloud]` table.
+    db: the store's file, or `:memory:`.
+    user_id: whose memories the command line uses.
+    model, embedder: a name in the models' manifest, or a path.
+    experts: the set of adapters for the model, by its name or folder, or `none`.
+    mmproj: the projector file with which a vision model sees images, or `none`.
+    reader: how the model answers and extracts facts (runtime/experts.py): `expert`, `instruct` or
+    `quote`; `auto` chooses by what the model can do.
+    n_ctx: the context window, in tokens. n_threads: None lets each model choose.
+    n_gpu_layers: how many layers run on the GPU; -1 means all.
+    context_turns: how many earlier turns the reader `quote` is shown when it extracts facts from a
+    new turn. The other readers are shown two.
+    top_k: memories per search.
+    vectors: their type in memory. `int8` takes about an eighth of the memory of `float32` with its
+    HNSW graph, and searches find nearly the same. The store always holds float32.
+    retrieval: `careful` also compares each word of a query with each word of a memory (ColBERT). It
+    finds more, takes 3 kB of disk for each memory, and falls back to `fast` without the extra
+    `colbert`.
+    tuned: `on` uses the default model in the form that `edgemem models tune` has stored, and lets
+    `edgemem chat` and `edgemem demo` tune it at their first start.
+    encryption: `ask` lets `edgemem chat` ask at its first start whether to encrypt the store.
+    memory_limit: for everything that is loaded, such as `1GB`, or `none`; see budget.py.
+    image_place: `keep` stores where a photo was taken, if the photo has that; `drop` does not.
+    image_text: `on` reads the text in images after they are stored, if rapidocr is installed; `off`
+    leaves that to `edgemem doctor --retry`.
+    image_embedder: the folder of a CLIP or SigLIP model in ONNX, or `none`.
+    cloud: the `[cloud]` table.
     """
 
     db: Path
@@ -176,25 +186,25 @@ class Settings:
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """None: there is no limit."""
+        """`memory_limit` in bytes; None without a limit."""
         return None if self.memory_limit == NO_LIMIT else bytes_of(self.memory_limit)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON-able values, by key, in the order of the fields."""
+        """Returns the settings by key as JSON values, in the order of the fields."""
         own = {key: getattr(self, key) for key in _OWN_KEYS}
         cloud = {_CLOUD + name: value for name, value in asdict(self.cloud).items()}
         return {key: _plain(value) for key, value in (own | cloud).items()}
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON and TOML have it."""
+    """Returns a setting's value as JSON and TOML write it."""
     if isinstance(value, Path):
         return str(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def _choices(of: type, prefix: str = "") -> dict[str, tuple[str, ...]]:
-    """The texts that a setting may be, of those whose type names them."""
+    """Returns the allowed texts of each setting whose type is a Literal."""
     kinds = get_type_hints(of).items()
     return {prefix + name: get_args(kind) for name, kind in kinds if get_origin(kind) is Literal}
 
@@ -217,7 +227,7 @@ _NUMBERS: dict[str, tuple[type[int] | type[float], float, float]] = {
 }
 _CHOICES = _choices(Settings) | _choices(CloudSettings, _CLOUD)
 _TEXT_LISTS = frozenset({"cloud.ask_when", "cloud.never_send", "cloud.names"})
-_RETIRED = frozenset({"ahead_percent"})  # what older files may still have; it does nothing
+_RETIRED = frozenset({"ahead_percent"})  # ignored: older files may still have these keys
 _URL = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?(/[^\s?#]*)?")
 _BROKEN = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of surrogate pairs
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -227,10 +237,10 @@ MEMORY_DB = ":memory:"
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """The settings now in force.
+    """Returns the settings now in force.
 
     path: a settings file; None means `config_file()`, which need not exist. A relative `db` in a
-    file is taken from the file's folder, one in the environment from the working folder.
+    file starts from the file's folder, a relative one in the environment from the working folder.
     Raises ConfigError on an unreadable file, an unknown key or a bad value.
     """
     file = path or config_file()
@@ -248,14 +258,14 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def set_value(key: str, value: str | int | Path) -> Path:
-    """Write one setting to the settings file and return the file's path.
+    """Writes one setting to the settings file and returns the file's path.
 
-    value: text is converted as the key needs. Other lines, comments too, stay as they are; the
-    file is replaced in one step. Raises ConfigError as `load_settings` does, and if the file
-    cannot be written.
+    value: a text is converted to the key's type. All other lines stay as they are, comments
+    included. The file is replaced atomically. Raises ConfigError as `load_settings` does, and if
+    the file cannot be written.
     """
     if isinstance(value, Path) or (key == "db" and value != MEMORY_DB):
-        # A relative path typed by the user means the working folder, not the file's.
+        # A relative path that the user types starts from the working folder, not from the file's.
         value = os.path.abspath(_expanded(str(value), "the call"))
     elif key in ("model", "embedder", "experts", "image_embedder", "mmproj"):
         # A name, a file, or a folder.
@@ -271,9 +281,9 @@ def set_value(key: str, value: str | int | Path) -> Path:
 
 
 def unset_value(key: str) -> Path:
-    """Take one setting out of the settings file, so that its default holds again.
+    """Removes one setting from the settings file, so that its default is in force again.
 
-    Returns the file's path. Raises ConfigError as `set_value` does; an absent key is no error.
+    Returns the file's path. An absent key is not an error. Raises ConfigError as `set_value` does.
     """
     _check_key(key, "the call")
     file = config_file()
@@ -293,9 +303,9 @@ def _check_key(key: str, where: str) -> None:
 
 
 def _from_text(key: str, text: str) -> str | int | float | list[str]:
-    """Text of the environment or the command line in the type that the key needs.
+    """Converts text from the environment or the command line to the key's type.
 
-    A list is a JSON list, or one text a line.
+    A list is given as JSON, or as one text per line. Text that cannot be converted is returned.
     """
     try:
         if key in _NUMBERS:
@@ -303,14 +313,17 @@ def _from_text(key: str, text: str) -> str | int | float | list[str]:
         if key in _TEXT_LISTS and text.lstrip().startswith("["):
             return json.loads(text)  # type: ignore[no-any-return]
     except (ValueError, RecursionError):
-        return text  # `checked` says what is wrong with it
+        return text  # `checked` refuses it with a message
     if key in _TEXT_LISTS:
         return [line.strip() for line in text.splitlines() if line.strip()]
     return text
 
 
 def checked(key: str, value: object, where: str) -> Any:
-    """The value of a setting in its final type. Raises ConfigError naming what it may be."""
+    """Returns a setting's value in its final type. Raises ConfigError, naming the allowed values.
+
+    where: the source of the value, for the message.
+    """
     _check_key(key, where)
 
     def refuse(allowed: str, shown: str = repr(value)) -> ConfigError:
@@ -341,7 +354,7 @@ def checked(key: str, value: object, where: str) -> Any:
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
             raise refuse("non-empty text without control characters")
         if key == "cloud.api_key_env" and not _VARIABLE.fullmatch(value):
-            # What stands there may be the key itself, so it is not repeated.
+            # The value may be the key itself, so the message does not repeat it.
             raise refuse("the name of an environment variable, such as OPENAI_API_KEY",
                          "(not shown)")  # fmt: skip
         if key == "cloud.base_url":
@@ -364,7 +377,7 @@ def checked(key: str, value: object, where: str) -> Any:
 
 
 def is_near(url: str) -> bool:
-    """Whether a URL names this machine, or an address of a private network."""
+    """Whether a URL names this machine or an IP address of a private network."""
     found = _URL.fullmatch(url)
     host = found[2].strip("[]") if found else ""
     address = ip_address(host)
@@ -372,7 +385,7 @@ def is_near(url: str) -> bool:
 
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that a host is given by; None where it is a name."""
+    """Returns a host as an IP address; None if it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -380,7 +393,7 @@ def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 
 def expression(pattern: str) -> str | None:
-    """The regular expression that a pattern holds between slashes; None: it is a keyword."""
+    """Returns the regular expression between a pattern's slashes; None for a keyword."""
     is_one = len(pattern) > 2 and pattern.startswith("/") and pattern.endswith("/")
     return pattern[1:-1] if is_one else None
 
@@ -394,7 +407,7 @@ def _is_no_expression(pattern: str) -> bool:
 
 
 def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
-    """The checked keys and raw values of a settings file; empty if there is none."""
+    """Returns the raw values of a settings file by key, checked; empty without a file."""
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as exc:
@@ -417,7 +430,7 @@ def _read_file(file: Path, *, must_exist: bool = False) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The table `cloud` as keys `cloud.…`."""
+    """Returns the values with the table `cloud` flattened to keys `cloud.…`."""
     out: dict[str, Any] = {}
     for key, value in values.items():
         if key == _TABLE and isinstance(value, dict):
@@ -428,14 +441,14 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _toml_line(key: str, value: Any) -> str:
-    # JSON's quoting is TOML's for all but DEL, which TOML wants escaped. Non-ASCII text must stay
-    # as it is: JSON would escape it as surrogate pairs, which TOML refuses.
+    # JSON and TOML quote alike, but for DEL, which TOML wants escaped. Non-ASCII text must stay as
+    # it is: JSON would escape it as surrogate pairs, which TOML refuses.
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{key.removeprefix(_CLOUD)} = {text}"
 
 
 def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[str]:
-    """The lines with that of `changed` replaced, added or dropped, in its own table."""
+    """Returns the file's lines with the line of the key `changed` replaced, added or removed."""
     cloudy = changed.startswith(_CLOUD)
     heads = [i for i, line in enumerate(lines) if re.match(r"\s*\[", line)]
     start, end = 0, heads[0] if heads else len(lines)
@@ -451,11 +464,11 @@ def _edited(lines: list[str], values: Mapping[str, Any], changed: str) -> list[s
 
 
 def _write(file: Path, values: Mapping[str, Any], changed: str) -> None:
-    """Replace the file by one that holds `values`, keeping every line but that of `changed`."""
+    """Rewrites the file so that it holds `values`. All lines but that of `changed` stay."""
     try:
         old = file.read_text(encoding="utf-8") if file.exists() else ""
         text = "".join(f"{line}\n" for line in _edited(old.splitlines(), values, changed))
-        if not _holds(text, values):  # quoted keys or values over several lines: write it plainly
+        if not _holds(text, values):  # quoted keys, or values over several lines: rewrite it all
             own = [_toml_line(k, v) for k, v in values.items() if not k.startswith(_CLOUD)]
             cloud = [_toml_line(k, v) for k, v in values.items() if k.startswith(_CLOUD)]
             head = [f"[{_TABLE}]"] if cloud else []
@@ -498,9 +511,9 @@ _NEEDED_BY = {
 def require(
     extra: Literal["serve", "mcp", "train", "images", "ocr", "vault", "sync", "fleet"],
 ) -> None:
-    """Raise ConfigError, with the line that installs them, if a package of an extra is missing.
+    """Raises ConfigError, with the install command, if a package of an extra is missing.
 
-    Imports none of them.
+    Imports no package.
     """
     missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
     if missing:

@@ -1,16 +1,16 @@
 """Every error that edgemem raises on purpose, in one tree.
 
     EdgememError
-    ├ InputError   what cannot be stored or asked (also a ValueError)
+    ├ InputError   an argument that cannot be stored or searched for (also a ValueError)
     ├ ConfigError  unknown key, bad value (names the key and the file)
-    ├ MemoryBudgetExceeded  what is to be loaded does not fit the memory limit (has its parts)
+    ├ MemoryBudgetExceeded  the models and index do not fit the memory limit (lists their sizes)
     ├ ModelError   ├ ModelNotFound ├ AdapterError ├ ContextOverflow
     ├ StoreError   ├ SchemaVersionError ├ DimensionMismatch ├ StoreCorrupt ├ StoreLocked ├ StoreFull
     ├ StoreError   ├ VaultLocked
     └ CloudError   ├ CloudDisabled ├ CloudTimeout ├ CloudRejected
 
 A message says what was given, what is allowed, and what to do next. Errors of dependencies are
-wrapped with ``from exc``; none leaks. A wrong *type* stays a ``TypeError``.
+wrapped with ``from exc``; none leaks. An argument of the wrong *type* raises ``TypeError``.
 """
 
 __all__ = [
@@ -41,17 +41,17 @@ class EdgememError(Exception):
 
 
 class InputError(EdgememError, ValueError):
-    """Text, metadata or an argument that cannot be stored or asked."""
+    """Text, metadata or another argument that cannot be stored or searched for."""
 
 
 class ConfigError(EdgememError):
-    """An unknown configuration key or a bad value."""
+    """An unknown setting, a bad value, an unusable file, or a missing optional package."""
 
 
 class MemoryBudgetExceeded(EdgememError):
-    """What is to be loaded does not fit the memory limit, whatever is turned down.
+    """The models and the index do not fit the memory limit, even with everything turned down.
 
-    turned_down: what was, in order; parts_bytes: what each part would take then.
+    turned_down: what was turned down, in order. parts_bytes: the size of each part after that.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class ModelError(EdgememError):
 
 
 class ModelNotFound(ModelError):
-    """No file for the model that was asked for."""
+    """There is no file of the requested model."""
 
 
 class AdapterError(ModelError):
-    """A LoRA adapter that does not fit the loaded model."""
+    """A LoRA adapter that is missing, damaged, or made for another model."""
 
 
 class ContextOverflow(ModelError):
     """A prompt that does not fit the context window.
 
-    prompt_tokens: tokens of the prompt plus those asked for; n_ctx: tokens that fit.
+    prompt_tokens: tokens of the prompt plus those to generate. n_ctx: tokens that fit.
     """
 
     def __init__(self, message: str, *, prompt_tokens: int, n_ctx: int) -> None:
@@ -95,27 +95,27 @@ class SchemaVersionError(StoreError):
 
 
 class DimensionMismatch(StoreError):
-    """Vectors of one embedding model offered to a store that holds another's."""
+    """Vectors that do not come from the embedding model of the store's vectors."""
 
 
 class StoreCorrupt(StoreError):
-    """A file that is not an edgemem store, or is a damaged one."""
+    """A file that is damaged, or is not an edgemem store."""
 
 
 class StoreLocked(StoreError):
-    """Another process holds the store's write lock for too long."""
+    """Another process, or another part of this one, keeps the store locked."""
 
 
 class StoreFull(StoreError):
-    """No room, or no permission, to write."""
+    """A file cannot be written or deleted: the disk is full, or permission is missing."""
 
 
 class VaultLocked(StoreError):
-    """An encrypted store whose key is wrong or not at hand."""
+    """An encrypted store whose key is wrong or missing."""
 
 
 class CloudError(EdgememError):
-    """A cloud call that did not give an answer. may_be_billed: whether it may cost all the same."""
+    """A cloud call without an answer. may_be_billed: the service may charge for it nevertheless."""
 
     def __init__(self, message: str, *, may_be_billed: bool = False) -> None:
         super().__init__(message)
@@ -123,7 +123,7 @@ class CloudError(EdgememError):
 
 
 class CloudDisabled(CloudError):
-    """A cloud call although no cloud is configured."""
+    """A cloud call while the cloud is not configured, or its key or package is missing."""
 
 
 class CloudTimeout(CloudError):

@@ -1,9 +1,9 @@
 """What edgemem takes and gives: messages, memories, queries, hits, evidence, changes.
 
-Knows no storage and no model. Frozen dataclasses that carry their own measurements; ``to_dict()``
-gives mem0's shapes, which is also what the command line's ``--json`` prints. Times are ISO-8601
-strings in UTC with milliseconds, so that they sort as text. Days are those of this machine's time
-zone: `local_time`.
+Knows no storage and no model. All are frozen dataclasses that carry their own measurements.
+``to_dict()`` gives mem0's shape, which the command line's ``--json`` prints too. Times are ISO-8601
+strings in UTC with milliseconds, so that they sort as text. A day is a day in this machine's time
+zone (see `local_time`).
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ Label = Literal[
     "has_condition", "takes_medicine", "follows_diet", "plays", "practises", "learns", "speaks",
     "is_a", "born_on", "happens_on", "attends", "bought", "made", "located_in", "aged", "other",
 ]  # fmt: skip
-"""What one entity may be to another."""
+"""The relations that may hold between two entities."""
 
 
 def utc_now() -> str:
-    """The current time as stored text: ISO-8601, UTC, milliseconds."""
+    """Returns the current time as it is stored: ISO-8601, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def to_utc(value: datetime | str | int | float) -> str:
-    """A time as stored text: ISO-8601, UTC, milliseconds.
+    """Returns a time as it is stored: ISO-8601, UTC, milliseconds.
 
-    value: a datetime, an ISO-8601 string, or seconds since the epoch. A naive time is taken in
-    the machine's own zone. Raises ValueError on a string or number that is no time.
+    value: a datetime, an ISO-8601 string, or seconds since the epoch. A time without a zone is read
+    in this machine's zone. Raises ValueError if a string or number is not a time.
     """
     if isinstance(value, str):
         value = datetime.fromisoformat(value.strip())
@@ -95,23 +95,23 @@ def to_utc(value: datetime | str | int | float) -> str:
 
 
 def local_time(stored: str) -> str:
-    """A stored time in this machine's zone, in which people name days: ISO-8601."""
+    """Returns a stored time as ISO-8601 in this machine's zone, in which days are named."""
     try:
         return datetime.fromisoformat(stored).astimezone().isoformat(timespec="milliseconds")
     except (OverflowError, OSError):
-        return stored  # at the edges of the years 1 and 9999
+        return stored  # the shift leaves the years 1 to 9999
 
 
 def at_day(day: str, hour: int = 0) -> str:
-    """An ISO day of this machine's zone, at an hour, as stored text."""
+    """Returns an hour of an ISO day in this machine's zone, as it is stored."""
     try:
         return to_utc(f"{day}T{hour:02}:00:00")
-    except ValueError:  # there too
+    except ValueError:  # the shift to UTC leaves the years 1 to 9999
         return to_utc(f"{day}T{hour:02}:00:00+00:00")
 
 
 def _row(result: Any, *optional: str) -> dict[str, Any]:
-    """The fields of a result as JSON has them. Optional ones that are None are left out."""
+    """Returns a result's fields as JSON values, without the fields of `optional` that are None."""
     out: dict[str, Any] = {}
     for f in fields(result):
         value = getattr(result, f.name)
@@ -129,7 +129,7 @@ def _row(result: Any, *optional: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose memories: any of the three may be absent (None matches everything on reading)."""
+    """Whose memories. An id that is None matches everybody when reading."""
 
     user_id: str | None = None
     agent_id: str | None = None
@@ -140,9 +140,9 @@ class Scope:
 class Query:
     """What a search asks for, decided once.
 
-    text: the words. where: a filter on the memories; None: any. kinds: only these; None: any.
-    now: Unix seconds; memories that have ended by then are left out. at: Unix seconds; only
-    memories that held then; None: that hold now. top_k: at most so many hits.
+    where: a filter on the memories; None allows all. kinds: the kinds that may be found; None
+    allows all. now: Unix seconds; memories that ended before are left out. at: Unix seconds; only
+    memories that were valid then are found; None means `now`. top_k: the most hits to return.
     """
 
     text: str
@@ -156,7 +156,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """An image of a message as it was given. source: its bytes, a path, or a data URI."""
+    """An image of a message, as the caller gave it. source: its bytes, a path, or a data URI."""
 
     source: bytes | str | Path
     caption: str | None = None
@@ -164,9 +164,11 @@ class ImagePart:
 
 @dataclass(frozen=True, slots=True)
 class ImageLine:
-    """A line of text in an image. confidence: of the least certain part of it, from 0.5 to 1. box:
-    its four corners, the text's upper left first and then clockwise, in pixels (x, y) of the image
-    as it is seen upright."""
+    """A line of text in an image.
+
+    confidence: of the line's least certain part, from 0.5 to 1. box: the four corners (x, y), in
+    pixels of the upright image, clockwise from the text's upper left.
+    """
 
     text: str
     confidence: float
@@ -190,12 +192,12 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What is known of a stored image.
+    """A stored image, without its bytes.
 
-    id: the SHA-256 of its bytes, in hexadecimal. width, height: pixels, as it is seen upright.
-    taken_at: ISO-8601 UTC. place: "latitude,longitude" in degrees. caption, caption_by: what a
-    memory calls it, and who does: "user", a speaker, or a model. ocr_state: whether its text was
-    read.
+    id: the SHA-256 of the stored bytes, in hexadecimal. width, height: pixels of the upright image.
+    taken_at: ISO-8601 UTC. place: "latitude,longitude" in degrees. caption: the description in the
+    memory that holds the image. caption_by: who wrote the caption: "user", a speaker, or a model.
+    ocr_state: whether the text in the image was read.
     """
 
     id: str
@@ -217,9 +219,10 @@ class Image:
 class Picture(Image):
     """An image with its bytes.
 
-    data: without metadata but for its orientation; empty where only the thumbnail was asked for.
-    thumbnail: WebP. phash: perceptual hash, 64 bits in hexadecimal. animated: data has more frames
-    than the one that the rest is of. ocr_boxes: JSON, a list of what was read and where.
+    data: the file, stripped of all metadata but the orientation; empty if only the thumbnail was
+    requested. thumbnail: WebP. phash: perceptual hash, 64 bits in hexadecimal. animated: `data` has
+    several frames; thumbnail, phash and text are of the first. ocr_boxes: the lines that were read
+    and their corners, as JSON.
     """
 
     data: bytes = field(repr=False)
@@ -232,7 +235,11 @@ class Picture(Image):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryItem:
-    """One stored memory. sources: ids of the turns it was taken from. image: of kind "image"."""
+    """One stored memory.
+
+    valid_from, valid_to: when the memory became true and stopped being true. expires_at: when it
+    stops being found. sources: ids of the turns it was taken from. image: only for kind "image".
+    """
 
     id: str
     memory: str
@@ -250,14 +257,17 @@ class MemoryItem:
     image: Image | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """In mem0's shape. What only some memories have is there where it is known."""
+        """Returns mem0's shape. The keys `image`, `parts` and `line` are left out if None."""
         return _row(self, "image", "parts", "line")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit(MemoryItem):
-    """A memory found by a search. score: larger is better; parts (explain=True) sum to it. line:
-    of an image, the one that was read in it and has most words of the query."""
+    """A memory found by a search.
+
+    score: larger is better. parts: the terms that sum to the score, with explain=True. line: the
+    line of text in the memory's image that has most words of the query.
+    """
 
     score: float
     parts: Mapping[str, float] | None = None
@@ -271,7 +281,7 @@ class Hit(MemoryItem):
         parts: Mapping[str, float] | None = None,
         line: ImageLine | None = None,
     ) -> Hit:
-        """A memory that was found."""
+        """Makes a hit of a memory."""
         hit = cls.__new__(cls)  # a frozen dataclass calls a function for each of its fields
         vars(hit).update(vars(item), score=score, parts=parts, line=line)
         return hit
@@ -279,11 +289,11 @@ class Hit(MemoryItem):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a memory tells, as a model is shown it.
+    """The content of a memory, in the form a model is shown.
 
-    text: somebody's words, or a fact. when: ISO-8601 UTC. speaker: whose words; None: nobody's,
-    the fact was noted. over: facts of it that no longer hold. source: the memory. turn: the id of
-    the turn whose whole words the text is. source and turn do not count in a comparison.
+    text: a speaker's words, or a fact. when: ISO-8601 UTC. speaker: who said the text; None for a
+    fact or image. over: facts taken from the same turn that are no longer valid. source: the hit.
+    turn: the id of the turn, if the text is its whole content. Equality ignores source and turn.
     """
 
     text: str
@@ -296,7 +306,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Somebody or something that facts name. aliases: what else they are called."""
+    """A person or thing that facts name. aliases: its other names."""
 
     name: str
     type: EntityType
@@ -305,7 +315,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """What one entity is to another."""
+    """A relation between two entities, as it is read from a text."""
 
     source: Entity
     label: Label
@@ -314,11 +324,11 @@ class Triple:
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """What somebody or something is to another, as facts told it.
+    """A stored relation between two entities, with the facts that state and end it.
 
-    memory_id: the fact that told it first. turns: ids of those in which it was told. valid_from,
-    valid_to: since and until when it held, ISO-8601 UTC. invalidated_by: the fact that ended it.
-    score: of the memory that tells it, where a search found that.
+    source, destination: the entities' names. memory_id: the first fact that states the relation.
+    turns: ids of the turns that state it. valid_from, valid_to: ISO-8601 UTC. invalidated_by: the
+    fact that ended it. score: of the best hit that states it; None outside search results.
     """
 
     id: str
@@ -335,13 +345,13 @@ class Relation:
     score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """In mem0's shape: source, relationship, destination; and what else is known."""
+        """Returns mem0's shape (source, relationship, destination) with all other fields added."""
         return _row(self, "score")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What one operation did to one memory. by: "rule" or "model", who decided."""
+    """What one operation did to one memory. by: who decided it."""
 
     id: str
     memory: str
@@ -367,7 +377,7 @@ def changed(
     previous: str | None = None,
     by: Literal["rule", "model", "user"] = "user",
 ) -> Change:
-    """What an operation did to a memory at the time `now`. None: as it was before."""
+    """Returns the change of `old` at the time `now`. A text or metadata of None stays as it was."""
     return Change(
         id=old.id,
         memory=old.memory if text is None else text,
@@ -409,9 +419,10 @@ class Results(Generic[T], Sequence[T]):
 
 @dataclass(frozen=True)
 class SearchResults(Results[Hit]):
-    """Hits, best first, with what finding them took. candidates: memories that were scored.
+    """Hits, best first, with the cost of finding them.
 
-    relations: what the hits tell of whom, each with the score of the best that does.
+    candidates: how many memories were scored. relations: what the hits, or facts from the same
+    turns, state; each relation has the score of the best such hit.
     """
 
     embed_ms: float = 0.0
@@ -425,9 +436,10 @@ class SearchResults(Results[Hit]):
 
 @dataclass(frozen=True)
 class AddResults(Results[Change]):
-    """What was stored. pending: pieces of work left for later (``edgemem doctor`` lists them).
+    """The changes that an add made.
 
-    relations: what the facts that were added tell of whom.
+    pending: pieces of work left for later, which ``edgemem doctor`` lists. relations: what the
+    added and updated facts state.
     """
 
     pending: int = 0
@@ -440,7 +452,7 @@ class AddResults(Results[Change]):
 
 @dataclass(frozen=True)
 class Relations(Results[Relation]):
-    """What is told of somebody or something, the longest known first."""
+    """Relations, the longest known first."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"relations": [item.to_dict() for item in self.items]}
@@ -448,7 +460,7 @@ class Relations(Results[Relation]):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Two nodes of a subgraph, by their places from 0, that name the same."""
+    """Two nodes of a subgraph that share a name. source, target: indices of the nodes, from 0."""
 
     source: int
     target: int
@@ -457,10 +469,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The memories that answer a question within a budget, oldest first, and what joins them.
+    """The memories that answer a question within a budget, oldest first, and their edges.
 
-    text: as MemAdapter writes a subgraph: nodes, edges, a confidence. tokens: of the text.
-    confidence: how probable it is that one of the memories answers.
+    text: nodes, edges and confidence in MemAdapter's format. tokens: how many the text has.
+    confidence: the probability that one of the memories answers the question.
     """
 
     nodes: tuple[Hit, ...] = ()
@@ -471,7 +483,7 @@ class Subgraph:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The ids of the memories, each once."""
+        """The memories' ids, without duplicates."""
         return tuple(dict.fromkeys(node.id for node in self.nodes))
 
     def to_dict(self) -> dict[str, Any]:
@@ -487,8 +499,11 @@ class Subgraph:
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict(MemoryItem):
-    """A memory that a statement contradicts. score: the cosine of the two. label: the relation
-    that can have one target at a time; None where one of them denies what the other says."""
+    """A memory that a statement contradicts.
+
+    score: the cosine of the two, at least 0. label: the relation in which they contradict (two
+    homes, or a like and a dislike); None if one of the two texts negates the other.
+    """
 
     score: float
     label: Label | None = None
@@ -496,7 +511,7 @@ class Conflict(MemoryItem):
 
 @dataclass(frozen=True)
 class Aligned:
-    """Memories whose vectors were mapped from another model's, and those that were embedded."""
+    """How many vectors were mapped from another model's, and how many embedded anew."""
 
     mapped: int
     embedded: int
@@ -504,8 +519,11 @@ class Aligned:
 
 @dataclass(frozen=True)
 class Erased(Sequence[str]):
-    """The ids of all memories that an erase took. receipt: what the store keeps of it (see
-    `store.erasures`), without text and ids; None if nothing went."""
+    """The ids of all memories that an erase removed.
+
+    receipt: what the store keeps about the erase, with hashes in place of texts and ids (see
+    `store.erasures`); None if nothing was removed.
+    """
 
     ids: tuple[str, ...] = ()
     receipt: Mapping[str, Any] | None = None
