@@ -6,8 +6,8 @@ from importlib import import_module
 from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
-# Run from a checkout, this folder comes before the installed package and has no compiled module;
-# extending the path lets `edgemem._native` be found where it was installed.
+# In a checkout, this folder hides the installed package and has no compiled module. Extending the
+# path finds `edgemem._native` where it was installed.
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import late: `import edgemem` loads no model library."""
+    """Imports a public name when it is first used, so `import edgemem` loads no model library."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'edgemem' has no attribute {name!r}")

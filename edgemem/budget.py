@@ -1,8 +1,8 @@
-"""One ceiling for everything that is loaded, and what is turned down so that it fits.
+"""One memory limit for everything that is loaded, and what is turned down to fit it.
 
-Knows sizes, choices and the order in which they are given up; knows no model, no store and no
-file: what each choice would take it is told. The ceiling is held when things are loaded. What
-grows later (a store that is added to) is counted when it is opened the next time.
+Knows sizes, choices and the order in which they are turned down. Knows no model, store or file: a
+caller predicts the size of each choice. The limit is checked when parts are loaded. A part that
+grows later, such as the index of a store that is written to, is counted at the next opening.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgemem.errors import InputError, MemoryBudgetExceeded
 
 __all__ = ["SMALLEST_N_CTX", "Choice", "Plan", "admit", "bytes_of"]
 
-SMALLEST_N_CTX = 512  # below it a prompt's examples leave no room for what was recalled
+SMALLEST_N_CTX = 512  # in a smaller window, a prompt's examples leave no room for recalled memories
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.I)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -25,8 +25,11 @@ Predict = Callable[["Choice"], Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What can be turned down. n_ctx: tokens; vectors: how a search holds them; prefix_bytes: for
-    the KV of stages that do not run; careful: whether searches compare word by word."""
+    """What can be turned down.
+
+    n_ctx: tokens. vectors: their type in memory. prefix_bytes: for the KV of all stages but the one
+    that runs. careful: whether searches compare word by word.
+    """
 
     n_ctx: int
     vectors: Literal["float32", "int8"] = "int8"
@@ -36,7 +39,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What may be loaded. parts_bytes: predicted, by part; turned_down: what, in order."""
+    """What may be loaded.
+
+    parts_bytes: the predicted size of each part. turned_down: the rungs of `admit`, in order.
+    """
 
     choice: Choice
     limit_bytes: int
@@ -57,7 +63,7 @@ class Plan:
 
 
 def bytes_of(text: str) -> int:
-    """`1GB`, `512MiB`, `1.5 G` or plain bytes as a number of bytes, at least 1.
+    """Returns `1GB`, `512MiB`, `1.5 G` or plain bytes as a number of bytes, at least 1.
 
     GB is 10⁹ bytes, GiB 2³⁰. Raises InputError on anything else.
     """
@@ -71,14 +77,13 @@ def bytes_of(text: str) -> int:
 
 
 def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
-    """The choice, or the first one down the ladder, whose parts fit the limit together.
+    """Returns a plan with the choice, turned down until the sum of its parts fits the limit.
 
-    The ladder: the window is halved, down to 512 tokens (KV and working buffers shrink with it);
-    then vectors are held in int8; then only the prefix of the stage that runs is kept; then
-    searches are fast. A rung that would save nothing is passed over.
-    predict: bytes of each part under a choice.
-    Raises MemoryBudgetExceeded, which lists the parts, when the last rung does not fit either;
-    InputError if limit_bytes < 1.
+    The rungs, in order: halve the window, down to 512 tokens (KV and working buffers shrink with
+    it); vectors in int8; only the prefix of the stage that runs; fast searches. A rung that saves
+    nothing is skipped. predict: the bytes of each part under a choice.
+    Raises MemoryBudgetExceeded, with the parts, if the last rung does not fit either; InputError if
+    limit_bytes < 1.
     """
     if limit_bytes < 1:
         raise InputError(f"the memory limit is {limit_bytes} bytes; it must be at least 1")
@@ -103,7 +108,7 @@ def admit(choice: Choice, predict: Predict, limit_bytes: int) -> Plan:
 
 
 def _ladder(choice: Choice) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is given up, in order: its name, and the fields that it changes."""
+    """Yields the rungs in order: a name, and the fields of the choice that it changes."""
     n_ctx = choice.n_ctx
     while n_ctx > SMALLEST_N_CTX:
         n_ctx = max(SMALLEST_N_CTX, n_ctx // 2)

@@ -1,18 +1,18 @@
-"""Files that may be thrown away at any time: the caches beside a store, and a tuned model.
+"""Files that may be deleted at any time: the caches beside a store, and a tuned model.
 
-Knows files and their stamp, not what is inside: hnswlib writes its data file (in place, without
-fsync, without saying that the disk is full) and crashes the process when it reads a damaged one,
-and llama.cpp takes a damaged tensor for a whole one. So the data is written to a temporary file,
-checked, synced and renamed, and a stamp beside it holds its size and SHA-256; both are compared
-before anything reads the data.
+Knows files and their stamps, not their content. hnswlib writes its file in place, without fsync and
+without reporting a full disk, and crashes the process when it reads a damaged one. llama.cpp does
+not notice a damaged tensor. So the data is written to a temporary file, checked, synced and
+renamed. A stamp beside it holds its size and SHA-256, and both are compared before a read.
 
     <db>.hnsw        what hnswlib wrote
     <db>.hnsw.json   the stamp: one line of JSON with a checksum of itself
-    <db>.metric      what whitening.py wrote, and its stamp likewise
-    <model>.tuned    what runtime/tune.py let llama.cpp write, and its stamp likewise
+    <db>.metric      what whitening.py wrote, with such a stamp
+    <model>.tuned    what llama.cpp wrote for runtime/tune.py, with such a stamp
 
-Beside a vault the data is sealed with its key: what writes or reads it by name is given a file in
-memory (Linux; elsewhere such a cache is not written). It lies in memory twice while it is read.
+Beside a vault the data is sealed with the vault's key. A library that reads or writes by file name
+is given a file in memory. Only Linux has these, so elsewhere a vault has no caches. While such a
+cache is read, memory holds it twice.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def stamp_path(path: Path) -> Path:
 
 
 def discard(path: str | os.PathLike[str]) -> None:
-    """Remove a cache file, its stamp and what an interrupted writer left. Missing ones are fine.
+    """Removes a cache file, its stamp, and the leftovers of interrupted writers, if there are any.
 
-    Raises OSError if one is there and cannot be removed: after an erase it must not stay.
+    Raises OSError if one of them cannot be removed: after an erase none may stay.
     """
     path = Path(path)
     left_over = path.parent.glob(f"{glob.escape(path.name)}.*.tmp*")
@@ -72,10 +72,11 @@ def write_temporary(
     expected_bytes: int | None,
     vault: Vault | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Let `write` fill a new file beside `path`. Returns it with its size and checksum.
+    """Lets `write` fill a new file beside `path`. Returns the file, and its size and checksum.
 
-    expected_bytes: None if only `write` knows. vault: seals it. Raises OSError if it has another
-    size than that, as on a full disk, or cannot be synced, or sealed.
+    write: is given the file's name. expected_bytes: before sealing; None if unknown. vault: seals
+    the data. Raises OSError if the size differs, as on a full disk, or if the file cannot be synced
+    or sealed.
     """
     if vault is not None:
         with _in_memory() as name:
@@ -104,10 +105,10 @@ def write_temporary(
 
 
 def publish(temporary: Path, path: Path, stamp: Mapping[str, Any]) -> None:
-    """Put a file from `write_temporary` in its place, then its stamp.
+    """Renames a file from `write_temporary` to `path`, then writes its stamp.
 
-    A process that dies in between leaves a pair that does not match, which no reader accepts.
-    Raises OSError.
+    A process that dies in between leaves a file and a stamp that do not match, which no reader
+    accepts. Raises OSError.
     """
     text = _stamp_text({"format": FORMAT, **stamp})
     new_stamp = stamp_path(temporary)
@@ -125,13 +126,13 @@ def publish(temporary: Path, path: Path, stamp: Mapping[str, Any]) -> None:
 
 
 def read_stamp(path: Path) -> dict[str, Any] | None:
-    """The stamp of a cache file, if the file is exactly what the stamp says; None on any doubt."""
+    """Returns the stamp of a cache file; None unless the file matches the stamp exactly."""
     try:
         with stamp_path(path).open("rb") as file:
             text = file.read(MAX_STAMP_BYTES)
         stamp = json.loads(text)
         stamp.pop("check")
-        # Comparing with what we would have written leaves no byte of the stamp unchecked.
+        # Comparing with the stamp as it would be written checks every byte of it.
         if stamp["format"] != FORMAT or _stamp_text(stamp) != text:
             return None
         if path.stat().st_size != stamp["bytes"]:
@@ -146,7 +147,10 @@ def read_stamp(path: Path) -> dict[str, Any] | None:
 
 
 def stamp_for(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """As `read_stamp`, if it says all that is wanted; its `generation` may be an earlier one."""
+    """Returns `read_stamp`'s stamp if it has all `wanted` values; None otherwise.
+
+    The stamp's `generation` may be older than the wanted one.
+    """
     stamp = read_stamp(path) or {}
     generation = stamp.get("generation")
     if type(generation) is not int or not 0 <= generation <= wanted["generation"]:
@@ -155,15 +159,17 @@ def stamp_for(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def contents(path: Path, vault: Vault | None = None) -> bytes:
-    """A cache's data. vault: what it was sealed with. Raises OSError, or StoreCorrupt if it is not
-    its seal."""
+    """Returns a cache's data, unsealed with `vault` if there is one.
+
+    Raises OSError, and StoreCorrupt if the data was not sealed with this vault.
+    """
     data = path.read_bytes()
     return data if vault is None else vault.unseal(data, _PURPOSE)
 
 
 @contextmanager
 def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
-    """The name of a file with a cache's `contents`, for as long as the block runs."""
+    """Yields the name of a file with a cache's `contents`, valid within the block."""
     if vault is None:
         yield str(path)
         return
@@ -174,7 +180,7 @@ def readable(path: Path, vault: Vault | None = None) -> Iterator[str]:
 
 @contextmanager
 def _in_memory() -> Iterator[str]:
-    """The name of an empty file that no disk has. Raises OSError where there is no such thing."""
+    """Yields the name of an empty file in memory. Raises OSError on a system without such files."""
     if not hasattr(os, "memfd_create"):
         raise OSError("this system has no files in memory, and a vault's caches go nowhere else")
     handle = os.memfd_create("edgemem")
@@ -191,8 +197,10 @@ def _stamp_text(stamp: Mapping[str, Any]) -> bytes:
 
 
 def replace_file(file: Path, data: bytes) -> None:
-    """Put these bytes in a file's place in one step, for its owner alone to read. They are on the
-    disk then. Raises OSError."""
+    """Replaces a file by these bytes, atomically and synced, readable by its owner alone.
+
+    Raises OSError.
+    """
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "wb") as out:
@@ -207,8 +215,8 @@ def replace_file(file: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was named and removed in a folder outlast a power cut."""
-    # Windows cannot open a folder; there a rename is durable when the file system says so.
+    """Makes renames and removals in a folder durable, as far as the system can."""
+    # Windows cannot open a folder; there the file system decides when a rename is durable.
     with suppress(OSError, AttributeError):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,7 +1,7 @@
-"""What users hand in, checked and brought into shape before anything is stored.
+"""Checks and normalises what callers pass in, before anything is stored.
 
-Knows types and limits; no store, no model. Everything refused here is an InputError (or a TypeError
-for a wrong type) that names what was given, what is allowed and what to do.
+Knows types and limits, no store and no model. A refusal is an InputError (a TypeError for a wrong
+type) that names what was given, what is allowed and what to do.
 """
 
 from __future__ import annotations
@@ -46,18 +46,22 @@ MAX_METADATA_BYTES = 65_536
 MAX_ID_CHARS = 256
 MAX_COUNT = 1_000_000_000
 MAX_IMAGES = 10
-"""In one call; each may take as much memory as `images.picture` allows."""
+"""Most images in one call. Each may take as much memory as `images.picture` allows."""
 NO_WORDS = "[image]"
-"""The content of a message that is nothing but images."""
+"""The content of a message that has images and no text."""
 THOUGHT_TAGS = "<think>", "</think>"
-"""Between these a model writes what it thinks before it answers."""
+"""The tags around a model's reasoning before its answer."""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>\s*|\Z)|</think>\s*", re.DOTALL)
 _ROLES = ("user", "assistant", "system", "tool")
 _MESSAGE_KEYS = frozenset({"role", "content", "name", "timestamp", "metadata", "recalled"})
 
 
 def text_of(value: object, what: str = "text") -> str:
-    """A text that can be stored: not blank, whole characters, no NUL, at most a mebi-character."""
+    """Returns `value` if it is a text that can be stored.
+
+    what: names the text in errors. Raises InputError on text that is blank, has a NUL or half of a
+    surrogate pair, or is longer than MAX_TEXT_CHARS; TypeError on what is not a string.
+    """
     if not isinstance(value, str):
         raise TypeError(f"the {what} must be a string, not {type(value).__name__}")
     if not value.strip():
@@ -77,7 +81,7 @@ def text_of(value: object, what: str = "text") -> str:
 
 
 def utf8(text: str, what: str = "text") -> bytes:
-    """The bytes of a text. Raises InputError if it has half of a surrogate pair."""
+    """Returns a text as UTF-8. Raises InputError if it has half of a surrogate pair."""
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as exc:
@@ -88,7 +92,7 @@ def utf8(text: str, what: str = "text") -> bytes:
 
 
 def time_of(value: datetime | str | float | None, what: str = "timestamp") -> str | None:
-    """A time as stored text, or None. Naive times are taken in this machine's zone."""
+    """Returns a time as it is stored, or None. A time without a zone is in this machine's zone."""
     if value is None:
         return None
     if not isinstance(value, datetime | str | int | float) or isinstance(value, bool):
@@ -105,9 +109,9 @@ def time_of(value: datetime | str | float | None, what: str = "timestamp") -> st
 
 
 def metadata_of(value: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Metadata as a dict that JSON gives back unchanged, at most 64 KiB.
+    """Returns metadata as a dict of at most MAX_METADATA_BYTES of JSON.
 
-    What JSON would change on the way (keys that are no strings, tuples) is refused too.
+    Values that JSON cannot give back unchanged (tuples, keys that are not strings) are refused.
     """
     if value is None:
         return {}
@@ -138,7 +142,7 @@ def metadata_of(value: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def holds_nul(value: Any) -> bool:
-    """Whether a JSON value has a NUL character in any string or key of it."""
+    """Whether any string or key of a JSON value has a NUL character."""
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):
@@ -147,14 +151,14 @@ def holds_nul(value: Any) -> bool:
 
 
 def id_of(value: object) -> str:
-    """The id of a memory. Whether there is such a memory, the store knows."""
+    """Returns the id of a memory. Only its type is checked: the memory may not exist."""
     if not isinstance(value, str):
         raise TypeError(f"the id of a memory must be a string, not {type(value).__name__}")
     return value
 
 
 def count_of(value: object, what: str, *, least: int = 1) -> int:
-    """A whole number from `least` to a milliard."""
+    """Returns a whole number from `least` to MAX_COUNT. what: names it in errors."""
     if isinstance(value, bool):
         raise TypeError(f"{what} must be a whole number, not bool")
     try:
@@ -167,7 +171,7 @@ def count_of(value: object, what: str, *, least: int = 1) -> int:
 
 
 def threshold_of(value: object) -> float | None:
-    """A score to stay above, or None."""
+    """Returns the lowest score that a search may return, or None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -182,7 +186,7 @@ def threshold_of(value: object) -> float | None:
 
 
 def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> Scope:
-    """A scope of usable ids."""
+    """Returns the scope of these ids, each checked if it is given."""
     for name, value in (("user_id", user_id), ("agent_id", agent_id), ("run_id", run_id)):
         if value is not None:
             _short(value, name)
@@ -204,16 +208,17 @@ def messages_of(
     timestamp: datetime | str | float | None,
     images: Sequence[bytes | str | Path] = (),
 ) -> list[tuple[Message, bool]]:
-    """Messages in order, each with whether it is `recalled`: kept as a turn, never found.
+    """Returns the messages in order, each with its `recalled` flag.
 
-    So are a chat's answers and questions: what is made of memories, or only asks for them.
+    A recalled message is stored as a turn, and no search finds it. A chat marks its own answers so,
+    and questions: they repeat memories or ask for them.
 
     value: a string (a user's message), a message dict {role, content, name?, timestamp?, metadata?,
-    recalled?}, or a sequence of either. content: a text, or OpenAI's parts; an image among these is
-    a data URI, and may have a "caption" beside its "image_url". timestamp: for messages without
-    their own; None is now. images: bytes, paths or data URIs, of the last message; messages may be
-    empty then.
-    What an assistant thought (`<think>…</think>`) is left out, and so is a message of no more.
+    recalled?}, or a sequence of either. content: a text, or OpenAI's parts. An image part has a
+    data URI as its "image_url", and may have a "caption". timestamp: for messages without their
+    own; None means now. images: bytes, paths or data URIs, added to the last message; `value` may
+    then be empty.
+    An assistant's `<think>…</think>` is left out, and so is a message that has nothing else.
     """
     if isinstance(value, str | Mapping):
         value = [value]
@@ -276,7 +281,7 @@ def _message(
 
 
 def _content(value: object, what: str) -> tuple[str, tuple[ImagePart, ...]]:
-    """The text of a message, and its images. mem0 also takes one part without a list."""
+    """Returns a message's text and images. One part without a list is valid, as in mem0."""
     if not isinstance(value, Mapping | list | tuple):
         return text_of(value, what), ()
     texts: list[Any] = []
@@ -298,8 +303,8 @@ def _content(value: object, what: str) -> tuple[str, tuple[ImagePart, ...]]:
 
 
 def image_part(part: Mapping[str, Any], what: str) -> ImagePart:
-    """The image of one of OpenAI's parts. Raises InputError unless it is a data URI."""
-    # Only its own bytes: an address or a path from a message would let its author read others'.
+    """Returns the image of an OpenAI content part. Raises InputError unless it is a data URI."""
+    # Inline bytes only: by a path or an address, a message's author could read any file or server.
     url = part.get("image_url")
     url = url.get("url") if isinstance(url, Mapping) else url
     if not isinstance(url, str) or not url[:5].lower() == "data:":
@@ -312,10 +317,10 @@ def image_part(part: Mapping[str, Any], what: str) -> ImagePart:
 
 
 def without_thoughts(text: str) -> str:
-    """What a model says aloud: its text without `<think>…</think>`, finished or not.
+    """Returns a model's text without `<think>…</think>` blocks, closed or not.
 
-    The space after a thought goes with it. What is left of a text that grows only grows, but for
-    the beginning of a tag at its end (`runtime.generation.held_back`).
+    The space after a block is removed too. While a text is streamed, the result only grows, apart
+    from the beginning of a tag at its end (see `runtime.generation.held_back`).
     """
     while (rest := _THOUGHT.sub("", text)) != text:
         text = rest

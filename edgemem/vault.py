@@ -1,14 +1,14 @@
-"""The key of an encrypted store, and the ways to it that lie beside the store in `STORE.vault`.
+"""The key of an encrypted store, and the sealed copies of it in `STORE.vault` beside the store.
 
 Knows keys, passphrases and sealed bytes; knows no SQLite and no rows. The only importer of nacl and
 keyring.
 
-The key is 32 random bytes that never change. A *way* is a copy of it, sealed (XChaCha20-Poly1305)
-under what a passphrase gives (Argon2id), under a key in the system's keyring, or under one in a
-file that its owner alone may read. So a new passphrase rewrites a few hundred bytes and no page.
-The recovery code is the key itself in letters: it opens the store without any other file.
+The key is 32 random bytes that never change. A *way* is a copy of the key, sealed by
+XChaCha20-Poly1305. The wrapping key comes from a passphrase (Argon2id), from the system's keyring,
+or from a file that only its owner may read. So a new passphrase rewrites a few hundred bytes and no
+page. The recovery code is the key itself in letters; it opens the store without any other file.
 
-From the key come others, one for SQLite's pages and one for each kind of file beside the store.
+Subkeys derive from the key: one for SQLite's pages, one for each kind of file beside the store.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ __all__ = [
 FORMAT = 1
 PASSPHRASE_VARIABLE = "EDGEMEM_PASSPHRASE"
 LEAST_PASSPHRASE = 8
-# RFC 9106's second choice; libsodium has one lane. 0.2 to 0.4 s on a slow core.
+# RFC 9106's second recommended option, but with one lane: libsodium has no more.
 OPS, MEM_BYTES = 3, 64 * 2**20
-MOST_OPS, MOST_MEM_BYTES = 16, 2**30  # of a file that anyone may have written
+MOST_OPS, MOST_MEM_BYTES = 16, 2**30  # accepted from a file, which anyone may have written
 MOST_FILE_BYTES = 100_000
 _SERVICE = "edgemem"
-_VERSION, _NONCE = b"\x01", 24  # of sealed bytes: version, nonce, ciphertext and tag
+_VERSION, _NONCE = b"\x01", 24  # sealed bytes are version, nonce, ciphertext and tag
 _GROUP, _CHECK_BYTES = 4, 3
 
 Way = Literal["keyring", "passphrase", "file"]
@@ -66,7 +66,10 @@ State = Literal["locking", "locked", "unlocking"]
 
 
 class Vault:
-    """The key of one store. id: tells keys apart, and nothing of the key. page_key: SQLite's."""
+    """The key of one store.
+
+    id: identifies the key without revealing it. page_key: the subkey for SQLite's pages.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -77,15 +80,15 @@ class Vault:
         return f"Vault({self.id})"
 
     def subkey(self, purpose: str) -> bytes:
-        """32 bytes for one purpose, which tell nothing of those for another."""
+        """Returns 32 bytes for one purpose; the subkeys of two purposes are independent."""
         return hashlib.blake2b(purpose.encode(), key=self._key, digest_size=32).digest()
 
     def seal(self, data: bytes, purpose: str) -> bytes:
-        """The bytes, encrypted and authenticated; `unseal` wants the same purpose. Adds 41."""
+        """Returns the data encrypted and authenticated, 41 bytes longer, for `unseal`."""
         return _sealed(self.subkey(purpose), data, purpose)
 
     def unseal(self, data: bytes, purpose: str) -> bytes:
-        """What was sealed. Raises StoreCorrupt on a changed byte, another key or purpose."""
+        """Returns the sealed data. Raises StoreCorrupt on a changed byte, wrong key or purpose."""
         opened = _unsealed(self.subkey(purpose), data, purpose)
         if opened is None:
             raise StoreCorrupt(
@@ -95,7 +98,7 @@ class Vault:
         return opened
 
     def recovery_code(self) -> str:
-        """The key in letters and digits, in groups of four, with a checksum."""
+        """Returns the key and a checksum as letters and digits, in groups of four."""
         text = base64.b32encode(self._key + _check(self._key)).decode()
         return "-".join(text[i : i + _GROUP] for i in range(0, len(text), _GROUP))
 
@@ -121,20 +124,20 @@ def _unsealed(key: bytes, data: bytes, purpose: str) -> bytes | None:
 
 
 def new_key() -> Vault:
-    """A vault of a new, random key."""
+    """Returns a vault with a new, random key."""
     require("vault")
     return Vault(secrets.token_bytes(32))
 
 
 def of_key(key: bytes | str) -> Vault:
-    """The vault of a key: 32 bytes, or a recovery code. Raises InputError on anything else."""
+    """Returns the vault of a key: 32 bytes, or a recovery code. Else raises InputError."""
     require("vault")
     if isinstance(key, bytes):
         if len(key) != 32:
             raise InputError(f"a key is 32 bytes, this one has {len(key)}; give a recovery code")
         return Vault(key)
     text = "".join(key.upper().split()).replace("-", "")
-    # What a hand or an eye takes for another: none of these digits is in the alphabet.
+    # Misread characters: the digits 0, 1 and 8 are not in the alphabet, O, I, L and B are.
     for one in "IL":
         with suppress(ValueError):
             data = base64.b32decode(text.translate(str.maketrans("018", f"O{one}B")))
@@ -158,12 +161,15 @@ def vault_file(store: Path) -> Path:
 
 
 def is_vault(store: Path) -> bool:
-    """Whether a store is, or is being made, a vault."""
+    """Whether a store is a vault, or is being encrypted or decrypted."""
     return vault_file(store).exists()
 
 
 def read(store: Path) -> dict[str, Any] | None:
-    """What the file of the ways says: id, state, ways; None without one. Raises StoreCorrupt."""
+    """Returns the content of `STORE.vault` (id, state, ways), or None without that file.
+
+    Raises StoreCorrupt if the file is damaged.
+    """
     file = vault_file(store)
     try:
         with file.open("rb") as opened:
@@ -178,7 +184,7 @@ def read(store: Path) -> dict[str, Any] | None:
 
 
 def checked(found: Any) -> dict[str, Any]:
-    """What `read` gives, if it is that. Raises ValueError."""
+    """Returns `found` if it is the content of a vault's file. Raises ValueError otherwise."""
     try:
         texts = [found["id"], *(way[name] for way in found["ways"] for name in ("by", "box"))]
         if found["format"] != FORMAT:
@@ -196,11 +202,11 @@ def _write(store: Path, vault_id: str, state: State, ways: list[dict[str, Any]])
 
 
 def _replace(file: Path, data: bytes) -> None:
-    """Put a file in its place that its owner alone may read; it is on the disk then."""
+    """Writes a file as `replace_file` does, with its folder. Raises StoreFull."""
     try:
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
         for half in file.parent.glob(f".{glob.escape(file.name)}.*"):
-            half.unlink(missing_ok=True)  # of a writer that was killed: an old way may be in it
+            half.unlink(missing_ok=True)  # a killed writer left it; it may hold an old way
         replace_file(file, data)
     except OSError as exc:
         raise StoreFull(
@@ -217,28 +223,28 @@ def create(
     passphrase: str | None = None,
     state: State = "locked",
 ) -> None:
-    """Write the file of the ways, with one way to the key; way None: none but the key itself.
+    """Writes `STORE.vault` with one way to the key; with none if `way` is None.
 
-    Raises InputError on a passphrase that is too short, VaultLocked if the keyring refuses.
+    Raises InputError if the passphrase is too short, VaultLocked if the keyring refuses.
     """
     _write(store, vault.id, state, [] if way is None else [_way(vault, way, passphrase)])
 
 
 def set_state(store: Path, state: State) -> None:
-    """Note how far a store is on its way into a vault, or out of it."""
+    """Records whether the store is being encrypted, is encrypted, or is being decrypted."""
     if (found := read(store)) is not None:
         _write(store, found["id"], state, found["ways"])
 
 
 def set_passphrase(store: Path, vault: Vault, passphrase: str) -> None:
-    """Let this passphrase open the vault, and none from before. Other ways stay."""
+    """Replaces the vault's passphrase. Other ways stay."""
     ways = (read(store) or {"ways": []})["ways"]
     others = [way for way in ways if way["by"] != "passphrase"]
     _write(store, vault.id, "locked", [*others, _way(vault, "passphrase", passphrase)])
 
 
 def remove(store: Path) -> None:
-    """Drop the file of the ways, and the keys that they needed. The store is plain by now."""
+    """Deletes `STORE.vault` and its wrapping keys. The store must be decrypted already."""
     if (found := read(store)) is not None:
         kinds = {way["by"] for way in found["ways"]}
         if "keyring" in kinds:
@@ -253,7 +259,7 @@ def remove(store: Path) -> None:
 
 
 def _way(vault: Vault, way: Way, passphrase: str | None) -> dict[str, Any]:
-    """A way to the key, as the file has it; writes what must lie elsewhere."""
+    """Returns a new way for the file, and stores its wrapping key in the keyring or key file."""
     if way == "passphrase":
         salt = _text(secrets.token_bytes(16))
         more = {"kdf": "argon2id", "ops": OPS, "mem_bytes": MEM_BYTES, "salt": salt}
@@ -276,11 +282,11 @@ def _way(vault: Vault, way: Way, passphrase: str | None) -> dict[str, Any]:
 
 
 def unlock(store: Path, *, key: bytes | str | None = None, passphrase: str | None = None) -> Vault:
-    """The vault of a store that is one.
+    """Returns the vault of an encrypted store.
 
-    key: its 32 bytes, or its recovery code. passphrase: one, or the recovery code. With neither,
-    the environment's EDGEMEM_PASSPHRASE, the keyring and the key file are tried, in that order.
-    Raises VaultLocked if none fits, StoreCorrupt if the file of the ways is damaged.
+    key: the 32 bytes, or the recovery code. passphrase: the passphrase, or the recovery code.
+    Without both, the variable EDGEMEM_PASSPHRASE and the ways in `STORE.vault` are tried.
+    Raises VaultLocked if none fits, StoreCorrupt if `STORE.vault` is damaged.
     """
     require("vault")
     found = read(store)
@@ -293,7 +299,10 @@ def unlock(store: Path, *, key: bytes | str | None = None, passphrase: str | Non
 
 
 def open_ways(found: Mapping[str, Any], name: str, passphrase: str | None = None) -> Vault:
-    """The vault that a file's ways lead to, as `unlock`. found: as `read`. name: for errors."""
+    """Returns the vault that the ways in `found` open; see `unlock`, also for the errors.
+
+    found: the result of `read`. name: names the vault in errors.
+    """
     given = passphrase or os.environ.get(PASSPHRASE_VARIABLE)
     for way in found["ways"]:
         wrapping = _wrapping(way, found["id"], given, explicit=passphrase is not None)
@@ -320,10 +329,10 @@ def open_ways(found: Mapping[str, Any], name: str, passphrase: str | None = None
 def _wrapping(
     way: dict[str, Any], vault_id: str, passphrase: str | None, *, explicit: bool
 ) -> bytes | None:
-    """The key that a way's copy is sealed under; None if it is not at hand."""
+    """Returns the key that seals a way's copy; None if it is not available."""
     if way["by"] == "passphrase":
         return None if passphrase is None else _argon2(_normal(passphrase), way)
-    if explicit:  # a passphrase that is wrong must not seem right
+    if explicit:  # else a wrong passphrase would seem right, as the keyring opens the vault
         return None
     with suppress(OSError, ValueError):
         if way["by"] == "keyring":
@@ -351,7 +360,7 @@ def _argon2(passphrase: bytes, way: dict[str, Any]) -> bytes:
 
 
 def _normal(passphrase: str) -> bytes:
-    """The same bytes however a keyboard composes its letters."""
+    """Returns the same bytes for a passphrase, however the keyboard composes its letters."""
     return unicodedata.normalize("NFKC", passphrase).encode("utf-8", "surrogatepass")
 
 
@@ -366,7 +375,7 @@ def _key_file(vault_id: str) -> Path:
 
 
 def keyring_works() -> bool:
-    """Whether there is a system keyring that keeps what it is given. It may ask to be opened."""
+    """Whether a system keyring stores what it is given. The keyring may ask to be opened."""
     name, secret = f"trial-{secrets.token_hex(4)}", secrets.token_hex(8)
 
     def trial(ring: Any) -> bool:
@@ -379,11 +388,11 @@ def keyring_works() -> bool:
 
 
 def by_keyring(ask: Callable[[Any], Any]) -> Any:
-    """What the system's keyring answers; None where there is none, or it refuses."""
+    """Returns `ask(keyring)` for the system's keyring; None if there is none, or it refuses."""
     try:
         import keyring
 
         ring = keyring.get_keyring()
         return ask(ring) if ring.priority >= 1 else None
-    except Exception:  # each backend has errors of its own, and a broken one is none at all
+    except Exception:  # each backend has its own errors, and a broken one counts as none
         return None
