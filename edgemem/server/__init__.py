@@ -1,10 +1,9 @@
 """The local server: a Memory and its model over HTTP, for the programs of the same person.
 
-`serve(memory)` runs until it is stopped; `app(memory)` is the ASGI application alone, for a program
-that has a server of its own. Both need the extra `serve`. asgi.py knows addresses, signals and who
-may call, service.py the engine's queue, what is counted and how an error is answered. openai_api.py
-and memories.py have the routes; they hold no rule of what is remembered or recalled. mcp.py is
-`edgemem mcp`, which speaks no HTTP.
+`serve(memory)` runs until it is stopped. `app(memory)` is the ASGI application alone, for a program
+that has its own server. Both need the extra `serve`. asgi.py knows addresses, signals and access;
+service.py the engine's queue, the metrics and the error answers. openai_api.py and memories.py have
+the routes, and no rule of what is remembered or recalled. mcp.py is `edgemem mcp`, without HTTP.
 """
 
 from __future__ import annotations

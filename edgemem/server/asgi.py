@@ -1,8 +1,7 @@
-"""The application: its routes, who may call them, and running it until it is stopped. The only
-importer of uvicorn.
+"""The ASGI application: its routes, who may call them, and how it is served.
 
-The guard checks Host, Origin, token, requests in flight and the size of a body, and gives every
-answer its headers. Nothing is logged: paths and bodies are the user's own.
+The only importer of uvicorn. The guard checks Host, Origin, token, requests in flight and body
+size, and adds headers to every response. Nothing is logged, for paths and bodies are private.
 """
 
 from __future__ import annotations
@@ -60,16 +59,16 @@ def app(
     on_erase: Callable[[Iterable[str]], None] = lambda texts: None,
     routes: Sequence[BaseRoute] = (),
 ) -> Starlette:
-    """An ASGI application that answers for a Memory, which stays the caller's to close.
+    """Returns an ASGI application on a Memory, which the caller closes.
 
-    token: asked of every call but /healthz and the page's own files; None takes that of
-    `edgemem serve`, made if there is none. hosts: names that the Host header may have beside
-    localhost and 127.0.0.1; anywhere: also any IP address. allow_reset: whether POST /reset may
-    erase everything. on_erase: told what was said in the turns that the page is about to erase, for
-    copies that are kept elsewhere. routes: more of them; the token is asked for them too. Without
-    the lifespan events of ASGI (mounted in another application), call `.state.service.close()` at
-    the end.
-    Raises ConfigError if the token cannot be read or made.
+    token: required by every route but /healthz and the inspector's own files; None means the token
+    of `edgemem serve`, which is made if there is none. hosts: names that the Host header may have
+    beside those of the loopback. anywhere: the Host header may also be any IP address. allow_reset:
+    whether POST /reset may erase everything. on_erase: called before the inspector erases turns,
+    with their texts, so that copies elsewhere can be erased too. routes: additional routes, which
+    require the token.
+    An application that is mounted in another gets no lifespan events: call `.state.service.close()`
+    at its end. Raises ConfigError if the token cannot be read or made.
     """
     service = Service(memory, limits or Limits(), allow_reset=allow_reset, on_erase=on_erase)
     own = [
@@ -138,7 +137,7 @@ async def _metrics(request: Request) -> Response:
 
 # -- who may call --------------------------------------------------------------------------------
 
-# Of every answer: it is for the caller alone, is what it says it is, and is kept nowhere.
+# For every response: no caching, no sniffing of its type, no framing, no referrer.
 _HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
@@ -148,11 +147,10 @@ _HEADERS = {
 
 
 class _Guard:
-    """An ASGI middleware around the application, so that no route can forget it.
+    """ASGI middleware around the whole application, so that no route can forget the checks.
 
-    hosts: names that the Host header may have beside the loopback's; anywhere: also any IP address.
-    open: paths that need no token, for they tell nothing but that something runs. paths: of each
-    endpoint the route's path, for the counts; an id is no label.
+    hosts, anywhere: as for `app`. open: paths without a token, which reveal only that a server
+    runs. paths: each endpoint's route, such as /memories/{id}, as the label of its metrics.
     """
 
     def __init__(
@@ -175,9 +173,9 @@ class _Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # a web socket: none is offered
+            return  # a web socket, which this server does not offer
         service, started = self._service, time.monotonic()
-        status = 499  # the client has gone before it was told one
+        status = 499  # if the client hangs up before the response starts
 
         async def counted(message: Message) -> None:
             nonlocal status
@@ -242,7 +240,7 @@ class _Guard:
         return Refusal(f"the body is larger than {most:,} bytes; send less at a time", 413)
 
     def _limited(self, receive: Receive) -> Receive:
-        """Receive, with a body that is too large or too slow refused."""
+        """Wraps `receive` so that a body that is too large or too slow raises Refusal."""
         limits = self._service.limits
         taken, ended = 0, False
         until = time.monotonic() + limits.receive_s
@@ -266,14 +264,17 @@ class _Guard:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine's own, which no other can reach."""
+    """Whether a host is a loopback address or name, which no other machine can reach."""
     address = ip_address(host)
     return host.lower() == "localhost" or (address is not None and address.is_loopback)
 
 
 def host_allowed(header: str, names: Collection[str], *, anywhere: bool) -> bool:
-    """Whether a Host header is one of ours. Against DNS rebinding, by which a web page makes a
-    name of its own mean this machine: a page cannot choose what an IP address means."""
+    """Whether a Host header names this server: loopback, one of `names`, or any IP (`anywhere`).
+
+    This prevents DNS rebinding, in which a web page points its own name at this machine. A page
+    cannot do that with an IP address.
+    """
     host, _, port = header.strip().lower().rpartition(":")
     if not host or not port.isdigit():
         host = header.strip().lower()
@@ -286,14 +287,14 @@ def host_allowed(header: str, names: Collection[str], *, anywhere: bool) -> bool
 
 
 def token_file() -> Path:
-    """Where the token lies. It may not exist yet."""
+    """Returns the path of the token's file. It may not exist yet."""
     return config_dir() / "server_token"
 
 
 def load_token() -> tuple[str, bool]:
-    """The token, and whether it was made just now.
+    """Returns the token, and whether this call has made it.
 
-    Raises ConfigError if the file cannot be read or made, holds no token, or may be read by others.
+    Raises ConfigError if the file cannot be read or made, holds no token, or is readable by others.
     """
     file = token_file()
     try:
@@ -346,12 +347,12 @@ def serve(
     limits: Limits | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer for a Memory over HTTP until SIGINT or SIGTERM; the caller closes the Memory.
+    """Serves a Memory over HTTP until SIGINT or SIGTERM; the caller closes the Memory.
 
-    host: beyond loopback only with tls_cert and tls_key (PEM files), or with insecure=True, for a
-    network that nobody else can read. port: 0 takes a free one. on_ready: given the URL when calls
-    are answered. token, hosts, allow_reset, on_erase: see `app`. Requests under way have
-    limits.drain_s to end. Raises ConfigError if it must not or cannot listen there.
+    host: any but a loopback address needs tls_cert and tls_key (PEM files), or insecure=True on a
+    network that nobody else can read. port: 0 takes a free one. on_ready: called with the URL once
+    the server listens. token, hosts, allow_reset, on_erase: see `app`. At the end, running requests
+    have limits.drain_s to finish. Raises ConfigError if the server must not or cannot listen there.
     """
     limits = limits or Limits()
     require_safe(host, tls_cert, tls_key, insecure=insecure)
@@ -379,8 +380,8 @@ def serve(
             proxy_headers=False,
             ws="none",
             lifespan="on",
-            # Longer than clients keep an idle connection (httpx: 5 s), or both close it at a time
-            # and a request is lost on the way.
+            # Longer than clients keep an idle connection (httpx: 5 s). Otherwise the server may
+            # close a connection while a request is on its way.
             timeout_keep_alive=60,
             timeout_graceful_shutdown=limits.drain_s,
         )
@@ -390,18 +391,21 @@ def serve(
     with _signals_end_it_only():
         try:
             server.run()
-        except OSError as exc:  # of the certificate
+        except OSError as exc:  # the certificate cannot be loaded
             raise ConfigError(
                 f"the certificate {tls_cert} or its key {tls_key} cannot be used ({exc}); give PEM "
                 "files of one pair"
             ) from exc
         finally:
-            asgi.state.service.close()  # also where a second Ctrl-C has skipped the lifespan's end
+            asgi.state.service.close()  # a second Ctrl-C skips the end of the lifespan
 
 
 def protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which by itself waits for ever for a request's head and takes connections
-    until the process has no more files: no more than limits say, and no longer."""
+    """Returns uvicorn's protocol with `limits.connections` and, for request heads, `receive_s`.
+
+    uvicorn itself waits for a request's head for ever, and accepts connections until the process
+    has no file descriptors left.
+    """
 
     class Polite(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         _waiting: asyncio.TimerHandle | None = None
@@ -423,7 +427,7 @@ def protocol(limits: Limits) -> type[asyncio.Protocol]:
             self._stop_waiting()
 
         def _wait(self) -> None:
-            """Begin to wait for a head, unless it has begun, or a request is under way."""
+            """Starts the timer for the next request's head, unless it or a request runs."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._stop_waiting()
             elif self._waiting is None:
@@ -451,7 +455,7 @@ _FULL = (
 def require_safe(
     host: str, tls_cert: str | Path | None, tls_key: str | Path | None, *, insecure: bool
 ) -> None:
-    """Raise ConfigError if what is said on a host could be read by others."""
+    """Raises ConfigError if others could read the traffic of this host, or half of TLS is given."""
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("TLS needs both a certificate and its key: --tls-cert and --tls-key")
     if tls_cert is None and not insecure and not is_loopback(host):
@@ -462,7 +466,7 @@ def require_safe(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, telling where it listens, or why it cannot, instead of ending the process."""
+    """uvicorn's server, which reports its port and raises ConfigError if it cannot listen."""
 
     on_port: Callable[[int], None] = staticmethod(lambda port: None)
 
@@ -490,7 +494,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _signals_end_it_only() -> Iterator[None]:
-    """uvicorn sends itself the signal once more when it has ended: the caller is to go on then."""
+    """Ignores the signal that uvicorn raises again at its end, so that the caller can go on."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

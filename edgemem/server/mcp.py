@@ -1,8 +1,8 @@
 """The memory as an MCP server on standard input and output. The only importer of mcp.
 
-While it runs, the SDK sends to stderr what anything else prints. Needs the extra `mcp`, whose
-package brings those of `serve` along.
-Source: Model Context Protocol, tools; the names are those of mem0's MCP server.
+While it runs, the SDK redirects all other output to stderr. Needs the extra `mcp`, whose
+package depends on those of the extra `serve`.
+Source: Model Context Protocol, tools. The tools have the names of mem0's MCP server.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ def mcp_server(
     agent_id: str | None = None,
     run_id: str | None = None,
 ) -> MCPServer[Any]:
-    """A server with eight tools on a Memory, which stays the caller's to close; `.run()` serves.
+    """Returns a server with eight tools on a Memory, which the caller closes; `.run()` serves.
 
-    user_id, agent_id, run_id: whose memories, where a call does not say. Errors of ours come back
-    as tool errors with their text.
+    user_id, agent_id, run_id: defaults for calls without these ids. An EdgememError or TypeError
+    becomes a tool error with its message.
     """
     server: MCPServer[Any] = MCPServer(
         "edgemem",
         instructions=_INSTRUCTIONS,
         version=edgemem.__version__,
-        log_level="CRITICAL",  # its messages may hold what was asked
+        log_level="CRITICAL",  # its messages may hold a query
     )
 
     def scope(user: str | None, agent: str | None, run: str | None) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def mcp_server(
             def told(*args: Any, **kwargs: Any) -> Any:
                 try:
                     return function(*args, **kwargs)
-                except (EdgememError, TypeError) as exc:  # else hidden as a crash
+                except (EdgememError, TypeError) as exc:  # the SDK hides the text of other errors
                     raise ToolError(str(exc)) from exc
 
             server.add_tool(told, annotations=annotations)

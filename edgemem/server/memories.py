@@ -1,14 +1,13 @@
-"""The memory over HTTP: mem0's routes, and the inspector, a page on which a person looks through
-the memories and forgets some.
+"""The memory over HTTP: mem0's routes, and the inspector, a page to read and erase memories.
 
 Departures from mem0: a list has at most `top_k` memories (100 unless given); `/search` takes
-`top_k` or `limit`, `threshold`, `explain` and `at`; relations have a route of their own; an unknown
-id is 404; `/reset` must be allowed at the start. Adding with inference, mem0's default, waits for
-the engine; nothing else here does.
+`top_k` or `limit`, `threshold`, `explain` and `at`; relations have their own route; an unknown id
+is 404; `/reset` must be allowed when the server starts. Only adding with inference, mem0's default,
+waits for the engine.
 Source: mem0ai/mem0, server/main.py.
 
-The page's own files hold nothing private and are given without the token. The page sends the token
-with every call, so it needs no cookie, and no other page can use it.
+The inspector's own files hold nothing private and need no token. The page sends the token with
+every call in a header. It sets no cookie that a page of another origin could use.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ __all__ = ["PATHS", "ROUTES"]
 _IDS = ("user_id", "agent_id", "run_id")
 _LISTED = 100
 _FOUND = 10
-_SHOWN = 50  # on a page of the inspector, unless asked for more
-_MOST = 200  # there
+_SHOWN = 50  # rows on a page of the inspector, by default
+_MOST = 200  # rows on a page of the inspector, at most
 
 
 Ask = Callable[[Service, dict[str, Any]], Any]
@@ -54,9 +53,9 @@ ROUTES: list[Route] = []
 
 
 def _from_store(method: str, path: str) -> Callable[[Ask], Ask]:
-    """A route that answers with what a function gives, as JSON, from a thread of the store.
+    """Registers a function as a route. Its result is the JSON answer; it runs in a store thread.
 
-    The function is given the fields of the body (POST, PUT) or of the query, and those of the path.
+    The function gets the fields of the body (POST, PUT) or of the query, and those of the path.
     """
 
     def register(ask: Ask) -> Ask:
@@ -77,7 +76,7 @@ def _from_store(method: str, path: str) -> Callable[[Ask], Ask]:
 
 
 async def _add(request: Request) -> Response:
-    """POST /memories: messages, an id of whose they are, metadata, infer."""
+    """POST /memories: messages, user_id, agent_id or run_id, metadata, infer."""
     service, body = service_of(request), await json_object(request)
     scope = _scope(body)
     messages = body.get("messages")
@@ -115,10 +114,9 @@ def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("POST", "/search")
 def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """POST /search: query, or an image as a data URI; whose memories, filters, top_k, threshold,
-    explain."""
+    """POST /search: query, or image (a data URI); ids, filters, top_k, threshold, explain, at."""
     image = field(given, "image", str)
-    if image is not None and image[:5].lower() != "data:":  # a path would be this machine's
+    if image is not None and image[:5].lower() != "data:":  # a path would read a local file
         raise wrong("image", image, "give a data URI such as data:image/png;base64,…")
     filters = field(given, "filters", dict)
     top_k = field(given, "top_k", int)
@@ -137,7 +135,7 @@ def _search(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("GET", "/relations")
 def _relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /relations?user_id=…&entity=…&at=…: who is what to whom, as mem0 names it."""
+    """GET /relations?user_id=…&entity=…&at=…: relations, in mem0's shape."""
     over = given.get("include_invalid") in ("true", "1")
     return _told_of(service.memory, given, _scope(given), include_invalid=over)
 
@@ -156,7 +154,7 @@ def _get(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _image(request: Request) -> Response:
-    """GET /images/{id}, /images/{id}/thumbnail: the bytes of an image that a memory is of."""
+    """GET /images/{id}, /images/{id}/thumbnail: the bytes of a stored image."""
     service, id = service_of(request), request.path_params["id"]
     small = request.url.path.endswith("/thumbnail")
     found = await service.apart(lambda: service.memory.image(id, thumbnail_only=small))
@@ -172,7 +170,7 @@ ROUTES += [Route(f"/images/{{id}}{end}", _image, methods=["GET"]) for end in (""
 
 @_from_store("PUT", "/memories/{id}")
 def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """PUT /memories/{id}: a new text, and metadata in place of the old if given."""
+    """PUT /memories/{id}: replaces the text, and the metadata if given."""
     text = field(given, "text", str)
     if text is None:
         raise Refusal("text is missing; give the memory's new text", param="text")
@@ -183,7 +181,7 @@ def _update(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("DELETE", "/memories/{id}")
 def _delete(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """DELETE /memories/{id}: taken out of every answer, its history kept."""
+    """DELETE /memories/{id}: removes a memory from all answers; its history stays."""
     service.memory.delete(_existing(service, given["id"]).id)
     return {"message": "Memory deleted successfully"}
 
@@ -197,7 +195,7 @@ def _delete_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("GET", "/memories/{id}/history")
 def _history(service: Service, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """GET /memories/{id}/history: what became of a memory, deleted ones too."""
+    """GET /memories/{id}/history: the changes of a memory, also of a deleted one."""
     rows = service.memory.history(given["id"])
     if not rows:
         raise _unknown(given["id"])
@@ -205,7 +203,7 @@ def _history(service: Service, given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def _reset(request: Request) -> Response:
-    """POST /reset: everything of everybody, for good."""
+    """POST /reset: erases everything of every user."""
     service = service_of(request)
     if not service.allow_reset:
         raise Refusal(
@@ -239,7 +237,7 @@ def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:
 
 
 def _whose(given: Mapping[str, Any]) -> Scope:
-    """Whose memories the inspector shows: everybody's, if nobody is named."""
+    """Returns the scope that the inspector shows: everybody's, if no id is given."""
     return Scope(*(given.get(name) or None for name in _IDS))
 
 
@@ -248,7 +246,7 @@ def _whose(given: Mapping[str, Any]) -> Scope:
 
 @_from_store("GET", "/inspect/overview")
 def _overview(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/overview: how many there are, whose, and which cloud is set up."""
+    """GET /inspect/overview: counts, the owners of memories, and the configured cloud."""
     memory = service.memory
     cloud = memory.settings.cloud
     return {
@@ -281,7 +279,7 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("GET", "/inspect/memories/{id}")
 def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/memories/{id}: a memory, deleted ones too, its turns and its history."""
+    """GET /inspect/memories/{id}: a memory, even a deleted one, its turns and its history."""
     memory, id = service.memory, given["id"]
     found = browse(memory.store, id=id, state="all", limit=1)
     if not found:
@@ -295,7 +293,7 @@ def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_image(memory: Memory, item: MemoryItem) -> dict[str, Any]:
-    """What was read in a memory's image, and the other memories that are of it."""
+    """Returns the text in a memory's image, and the other memories of the same image."""
     if item.image is None:
         return {}
     id = item.image.id
@@ -308,20 +306,20 @@ def _of_image(memory: Memory, item: MemoryItem) -> dict[str, Any]:
 
 @_from_store("GET", "/inspect/entities")
 def _entities(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/entities?user_id=…: who and what is known, in most relations first."""
+    """GET /inspect/entities?user_id=…: the known entities, those with most relations first."""
     found = entities(service.memory.store, _whose(given), _MOST + 1)
     return {"results": found[:_MOST], "more": len(found) > _MOST}
 
 
 @_from_store("GET", "/inspect/relations")
 def _all_relations(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/relations?entity=…: what is told of it, what is over, too; of everybody."""
+    """GET /inspect/relations?entity=…: also invalidated ones; of everybody if no id is given."""
     return _told_of(service.memory, given, asdict(_whose(given)), include_invalid=True)
 
 
 @_from_store("GET", "/inspect/pending")
 def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/pending: the turns from which no facts were taken yet, and why."""
+    """GET /inspect/pending: turns whose facts are not extracted yet, with the last error."""
     waiting = service.memory.pending()
     rows = [
         {
@@ -339,14 +337,14 @@ def _pending(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("GET", "/inspect/receipts")
 def _receipts(service: Service, _given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/receipts: the last calls of the cloud, the latest first."""
+    """GET /inspect/receipts: the last calls to the cloud, newest first."""
     rows = reversed(receipts(service.memory.store, _MOST))
     return {"results": [row.to_dict() for row in rows]}
 
 
 @_from_store("POST", "/inspect/erase/preview")
 def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """POST /inspect/erase/preview: {"ids": […]}; all that would go with them. Changes nothing."""
+    """POST /inspect/erase/preview: {"ids": […]}; what an erase would remove. Changes nothing."""
     memory = service.memory
     _, turns, memories = _extent(memory, given)
     items = memory.store.get(memories, include_deleted=True).values()
@@ -355,7 +353,7 @@ def _preview(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("POST", "/inspect/erase")
 def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """POST /inspect/erase: {"ids": […]}; they and all that goes with them, for good."""
+    """POST /inspect/erase: {"ids": […]}; erases these memories and all that goes with them."""
     memory = service.memory
     ids, turns, _ = _extent(memory, given)
     service.on_erase([turn.content for turn in memory.store.turns(turns).values()])
@@ -363,7 +361,7 @@ def _erase(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _extent(memory: Memory, given: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """The ids that were given, and those of the turns and memories that their erasing takes.
+    """Returns the given ids, and the ids of all turns and memories that erasing them removes.
 
     Raises Refusal on an unknown id.
     """
@@ -378,7 +376,7 @@ def _extent(memory: Memory, given: dict[str, Any]) -> tuple[list[str], list[str]
 
 
 def _with_ties(memory: Memory, found: Sequence[Browsed]) -> list[dict[str, Any]]:
-    """Memories with when they were deleted, what they replaced and what replaced them."""
+    """Returns memories as JSON, with `deleted_at`, `replaces` and `replaced_by`."""
     pairs = replacements(memory.store, [each.item.id for each in found])
     tied = memory.store.get([id for pair in pairs for id in pair], include_deleted=True)
     shown = {id: {"id": id, "memory": item.memory} for id, item in tied.items()}
@@ -407,9 +405,9 @@ _TYPES = {
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
-# Beside those that the guard gives every answer.
+# Added to the headers that the guard gives every response.
 _HEADERS = {
-    # The page's own files and nothing else; no text can become a script, not by our mistake either.
+    # Allows only the page's own files. No text can become a script, even by a bug in the page.
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

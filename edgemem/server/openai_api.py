@@ -1,17 +1,18 @@
-"""OpenAI's routes: chat completions, whole or streamed, embeddings, models; and llama-server's
-/lora-adapters, which scales the adapters of completions without memory.
+"""OpenAI's routes (chat completions, embeddings, models) and llama-server's /lora-adapters.
 
-Departures from OpenAI's API, all told in the refusal or here: one choice, no tools, no
-log-probabilities and no penalties; temperature is 0 unless given. With `user`, an answer is made
-with that user's memory; an instruct model follows the sampling settings and the system message,
-the answers of another model are short and take neither.
+Departures from OpenAI's API: one choice, no tools, no log-probabilities and no penalties;
+temperature is 0 unless given. /lora-adapters scales the adapters of completions without memory.
 
-With `user`, images of the last message are remembered with it, and a model with a projector is
-shown them. Those of earlier ones were. Without `user` an image is refused.
+With `user`, an answer is made with that user's memory. An instruct model then follows the sampling
+settings and the system message. Other models give short answers and ignore both.
 
-With `user`, the last message goes through Chat: recall, then the message is stored, then the
-answer is made, and stored before its end is told. Nothing is sent before its first piece, so a 200
-says that the message is kept. Its facts are taken later, while nobody waits.
+With `user`, images of the last message are stored with it and shown to a model with a projector.
+Images of earlier messages are ignored: the call that sent them has stored them. Without `user`, an
+image is refused.
+
+With `user`, the last message goes through Chat: recall, store the message, make the answer, store
+the answer, send its end. Nothing is sent before the answer's first piece, so status 200 means that
+the message is stored. Facts are extracted from it later, while the engine is idle.
 Source: OpenAI API reference, chat completions and embeddings; llama.cpp, tools/server.
 """
 
@@ -55,10 +56,10 @@ from edgemem.server.service import (
 
 __all__ = ["ROUTES"]
 
-_STAGE = "server"  # of completions without memory: what /lora-adapters sets is bound to it
+_STAGE = "server"  # the stage of completions without memory, which /lora-adapters sets
 _MOST_TEXTS = 2048  # OpenAI's own limit of texts in one request for embeddings
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-# What would change the answer, and cannot be done: refused unless it is one of these.
+# Fields that are not supported. Each is refused unless its value, one of these, has no effect.
 _REFUSED: dict[str, tuple[object, ...]] = {
     "n": (1,),
     "tools": ([],),
@@ -72,9 +73,9 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "audio": (),
     "modalities": (["text"],),
 }
-_NO_MODEL = Generation("", 0, 0, 0, 0.0, 0.0, "stop")  # an answer that took no model
+_NO_MODEL = Generation("", 0, 0, 0, 0.0, 0.0, "stop")  # stands for an answer made without a model
 
-Given = str | Generation  # pieces of text, and what the answer took at last
+Given = str | Generation  # pieces of the answer, then its measurements
 
 
 # -- chat completions: what is asked -------------------------------------------------------------
@@ -82,8 +83,11 @@ Given = str | Generation  # pieces of text, and what the answer took at last
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A checked request. messages: role and content, as texts. images: data URIs, of the last one.
-    user: None is without memory."""
+    """A checked request.
+
+    messages: role and content, as texts. images: data URIs of the last message. user: None answers
+    without memory.
+    """
 
     model: str
     messages: list[dict[str, str]]
@@ -95,7 +99,7 @@ class _Asked:
 
 
 def _asked(body: Mapping[str, Any]) -> _Asked:
-    """Check the body of a chat completion. Raises Refusal, naming the field."""
+    """Checks the body of a chat completion. Raises Refusal, naming the field."""
     for name, fine in _REFUSED.items():
         value = body.get(name)
         if value is not None and value not in fine:
@@ -148,7 +152,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[str]]:
-    """The messages as texts, and the images of the last one."""
+    """Returns the messages with texts as contents, and the images of the last one."""
     given = field(body, "messages", list, [])
     if not given:
         raise Refusal("messages is missing or empty; give at least one", param="messages")
@@ -227,7 +231,7 @@ async def _chat_completions(request: Request) -> Response:
 
     job: Job[Given] = service.worker.submit(work)
     try:
-        # Errors come before the first piece: they still get a status of their own.
+        # An error before the first piece still gets its own status.
         first = await unless_gone(job.next(), request.receive)
         if asked.stream:
             return _Events(service, job, _events(job, asked, head, first))
@@ -238,7 +242,7 @@ async def _chat_completions(request: Request) -> Response:
 
 
 def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
-    """The model's answer alone: no memory is read or written."""
+    """Runs the model on the messages alone: no memory is read or written."""
     engine = service.memory.engine
     if not engine.has_chat_template:
         raise Refusal(
@@ -267,7 +271,7 @@ def _remembered(service: Service, asked: _Asked, job: Job[Given]) -> Generation 
 
 
 async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Response:
-    """The answer in one piece, beginning with what was given first."""
+    """Returns the whole answer as one response. given: the job's first item."""
     pieces: list[str] = []
     while isinstance(given, str):
         pieces.append(given)
@@ -281,7 +285,7 @@ async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Resp
 async def _events(
     job: Job[Given], asked: _Asked, head: Mapping[str, Any], given: Given
 ) -> AsyncIterator[str]:
-    """The answer as server-sent events, `[DONE]` at last; an error in the midst of it is one."""
+    """Yields the answer as server-sent events, then `[DONE]`. An error ends it as a last event."""
 
     def event(delta: Mapping[str, Any], reason: str | None = None) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
@@ -327,7 +331,7 @@ def _usage(made: Generation) -> dict[str, Any]:
 
 
 class _Events(StreamingResponse):
-    """A stream that ends the work when the client hangs up, or takes nothing in for too long."""
+    """A stream that cancels its job when the client hangs up or does not read for too long."""
 
     media_type = "text/event-stream"
 
@@ -424,7 +428,7 @@ async def _embeddings(request: Request) -> Response:
 
 
 async def _adapters(request: Request) -> Response:
-    """GET /lora-adapters: each adapter with the scale that it has in plain completions."""
+    """GET /lora-adapters: each adapter with its scale in completions without memory."""
     service = service_of(request)
     loaded = await service.apart(lambda: service.memory.engine.adapters())
     rows = [
@@ -435,7 +439,7 @@ async def _adapters(request: Request) -> Response:
 
 
 async def _set_adapters(request: Request) -> Response:
-    """POST /lora-adapters: scales by id; adapters that are not named get 0, as in llama-server."""
+    """POST /lora-adapters: scales by id. An adapter without one gets 0, as in llama-server."""
     service, rows = service_of(request), await json_value(request)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Refusal('the body must be a list such as [{"id": 0, "scale": 0.5}]')

@@ -1,11 +1,10 @@
-"""What the routes share: a Memory behind the engine's queue, threads for all else, what is counted,
-what a call is refused with, and JSON checked on the way in.
+"""What the routes share: the engine's queue, threads for the store, metrics, errors, JSON checks.
 
-An answer belongs to the thread that began it and one runs at a time, so one thread does all the
-engine's work, in order. What a job gives waits in the event loop that asked, one answer at most, so
-a reader that is slow or gone never holds the engine up. While nothing waits, the thread takes facts
-from stored turns. Errors on paths below /v1/ have OpenAI's shape, all others mem0's
-`{"detail": …}`.
+Only the thread that began an answer may continue it, and the engine runs one answer at a time. So
+one thread does all the engine's work, in order. The pieces of an answer are queued in the event
+loop of the request, so that a slow client, or one that has gone, never blocks the engine. While the
+queue is empty, the thread extracts facts from stored turns. Errors on paths below /v1/ have
+OpenAI's shape, all others mem0's `{"detail": …}`.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-_IDLE_S = 0.5  # how long nothing must wait before `idle` is called
+_IDLE_S = 0.5  # how long the queue must be empty before `idle` is called
 _LONGEST_WAIT_S = 60
 _STORE_THREADS = 4
-_RETRY_S = 60.0  # until the next look at what is pending, if nothing is due
+_RETRY_S = 60.0  # between two checks for pending work, if none is due
 
 
 # -- what a call is refused with -----------------------------------------------------------------
@@ -73,8 +72,7 @@ _CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 class Refusal(Exception):
-    """A call that is answered with an error. param: the field at fault; retry_after_s: when to try
-    again."""
+    """An error answer to a call. param: the wrong field. code: OpenAI's error code."""
 
     def __init__(
         self,
@@ -91,7 +89,7 @@ class Refusal(Exception):
         self.retry_after_s = retry_after_s
 
     def body(self, path: str) -> dict[str, Any]:
-        """The JSON to answer with on a path."""
+        """Returns the JSON of the answer, in the shape of the path's API."""
         message = str(self)
         if not path.startswith("/v1/"):
             return {"detail": message}
@@ -99,7 +97,7 @@ class Refusal(Exception):
         return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self, path: str) -> JSONResponse:
-        """The answer on a path."""
+        """Returns the answer to a call on a path."""
         headers = {}
         if self.retry_after_s is not None:
             headers["retry-after"] = str(self.retry_after_s)
@@ -109,7 +107,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: Refusal | EdgememError) -> Refusal:
-    """What an error of ours is answered with."""
+    """Returns the error answer for an error: its status, code and retry time."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ContextOverflow):
@@ -128,12 +126,12 @@ _NAMES |= {list: "a list", dict: "an object"}
 
 
 def wrong(name: str, value: object, rule: str) -> Refusal:
-    """What a field is refused with: what was given, and what is allowed."""
+    """Returns the refusal of a field's value, with the rule that it breaks."""
     return Refusal(f"{name} is {value!r:.80}; {rule}", param=name)
 
 
 async def json_value(request: Request) -> Any:
-    """The body as JSON. Raises Refusal."""
+    """Returns the body's JSON value. Raises Refusal."""
     try:
         return json.loads(await request.body(), parse_constant=_no_number)
     except (ValueError, RecursionError) as exc:
@@ -145,7 +143,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 async def json_object(request: Request) -> dict[str, Any]:
-    """The body as a JSON object. Raises Refusal."""
+    """Returns the body's JSON object. Raises Refusal on any other value."""
     value = await json_value(request)
     if not isinstance(value, dict):
         raise Refusal(f"the body is {type(value).__name__}; it must be a JSON object")
@@ -157,19 +155,19 @@ def field(body: Mapping[str, Any], name: str, kind: type[T]) -> T | None: ...
 @overload
 def field(body: Mapping[str, Any], name: str, kind: type[T], default: T) -> T: ...
 def field(body: Mapping[str, Any], name: str, kind: type[T], default: T | None = None) -> T | None:
-    """A field of a JSON object, of one kind; null is as good as absent. Raises Refusal."""
+    """Returns a field of a JSON object. null counts as absent. Raises Refusal on another type."""
     value = body.get(name)
     if value is None:
         return default
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return value  # type: ignore[return-value]  # JSON's 1 is as good as 1.0
+        return value  # type: ignore[return-value]  # JSON's 1 is a float too
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise wrong(name, value, f"it must be {_NAMES[kind]}")
     return value
 
 
 def strings(value: object, name: str) -> list[str]:
-    """A text or a list of texts as a list. Raises Refusal on anything else."""
+    """Returns a text or a list of texts as a list. Raises Refusal on anything else."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise wrong(name, value, "it must be a text or a list of texts")
@@ -177,7 +175,7 @@ def strings(value: object, name: str) -> list[str]:
 
 
 def whole(text: str, name: str) -> int:
-    """A number from a URL. Raises Refusal on anything else."""
+    """Returns a whole number from a URL. Raises Refusal on anything else."""
     try:
         return int(text)
     except ValueError as exc:
@@ -189,14 +187,13 @@ def whole(text: str, name: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much the server takes on at a time.
+    """How much work the server accepts at a time.
 
-    queue: requests that may wait for the engine, beside the one that it answers; in_flight:
-    requests of any kind at a time. Beyond either a client gets 429. connections: open at a time;
-    more get 503. body_bytes: of a request. receive_s: for a request's head to arrive, and for its
-    body. send_s: for a client to take in what it is sent.
-    drain_s: for requests under way when the server is stopped. Raises InputError on a number that
-    is not above 0.
+    queue: requests that wait for the engine, beside the running one. in_flight: requests of any
+    kind. Above either limit a client gets 429. connections: open ones; above the limit a client
+    gets 503. body_bytes: the largest body. receive_s: for a request's head to arrive, and again for
+    its body. send_s: for a client to read each piece of an answer. drain_s: for running requests to
+    finish when the server is stopped. Raises InputError if a limit is not above 0.
     """
 
     queue: int = 16
@@ -232,23 +229,23 @@ _HELP = {
 
 
 class Metrics:
-    """Counters and histograms since the start; thread-safe. Labels are ours: never a user's text.
+    """Counters and histograms since the start. Thread-safe. Labels never contain a user's text.
 
     Source: Prometheus' text exposition format, version 0.0.4.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Per metric: its samples, each by its name and labels, in the order of their first times.
+        # Each metric's samples, by their name with labels, in the order of first use.
         self._samples: dict[str, dict[str, float]] = {}
 
     def count(self, name: str, by: float = 1, **labels: str) -> None:
-        """Add to a counter."""
+        """Adds to a counter."""
         with self._lock:
             self._add(name, "", by, labels)
 
     def took(self, name: str, seconds: float, **labels: str) -> None:
-        """Add one duration to a histogram."""
+        """Adds one duration to a histogram."""
         with self._lock:
             for bound in BUCKETS_S:
                 self._add(name, "_bucket", seconds <= bound, {**labels, "le": f"{bound}"})
@@ -257,7 +254,7 @@ class Metrics:
             self._add(name, "_count", 1, labels)
 
     def text(self, gauges: Mapping[str, float]) -> str:
-        """All of it, with the gauges' values of now."""
+        """Returns all metrics as text. gauges: the current value of each gauge."""
         with self._lock:
             found = {name: dict(samples) for name, samples in self._samples.items()}
         found |= {name: {name: value} for name, value in gauges.items()}
@@ -279,7 +276,7 @@ class Metrics:
 
 
 class Job(Generic[T]):
-    """A piece of work and what it has given so far; made by `Worker.submit`."""
+    """A piece of work with its queue of results. Made by `Worker.submit`."""
 
     def __init__(self, run: Callable[[Job[T]], None], loop: asyncio.AbstractEventLoop) -> None:
         self._run, self._loop = run, loop
@@ -288,29 +285,30 @@ class Job(Generic[T]):
         self.submitted = time.monotonic()
 
     def cancelled(self) -> bool:
-        """Whether nobody wants the rest any more; asked by the work itself."""
+        """Whether the job was cancelled. Called by the work itself."""
         return self._gone.is_set()
 
     def put(self, item: T) -> None:
-        """Hand something to the one who asked; called by the work itself."""
+        """Queues a result for the caller. Called by the work itself."""
         self._send(item, None)
 
     async def next(self) -> T:
-        """What the work gives next; no more than it puts. Raises what the work raised."""
+        """Returns the work's next result, or raises its error. Never returns after the last one."""
         item, error = await self._given.get()
         if error is not None:
             raise error
         return cast(T, item)
 
     def _send(self, item: T | None, error: BaseException | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody is there to hear it
+        with suppress(RuntimeError):  # the event loop is closed, so nobody waits
             self._loop.call_soon_threadsafe(self._given.put_nowait, (item, error))
 
 
 class Worker:
-    """A thread that runs jobs one after another; it starts with the first call of `start`.
+    """A thread that runs jobs one after another. The first call of `start` starts it.
 
-    limit: jobs that may wait. idle: called between jobs; gives the seconds until the next call.
+    limit: jobs that may wait. idle: called while no job waits; returns the seconds until its next
+    call.
     """
 
     def __init__(self, limit: int, metrics: Metrics, idle: Callable[[], float]) -> None:
@@ -321,15 +319,15 @@ class Worker:
         self._closed = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._mean_s = 2.0  # of the last jobs; a guess before the first
+        self._mean_s = 2.0  # running mean of a job's seconds; a guess before the first job
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._waiting)
 
     def start(self) -> None:
-        """Begin; a second time does nothing."""
+        """Starts the thread, unless it runs or the worker is closed."""
         with self._changed:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(
@@ -338,7 +336,7 @@ class Worker:
                 self._thread.start()
 
     def submit(self, run: Callable[[Job[T]], None]) -> Job[T]:
-        """Queue a piece of work, from a coroutine.
+        """Queues a piece of work. Must be called from a coroutine.
 
         Raises Refusal if the queue is full, or after `close`.
         """
@@ -361,13 +359,13 @@ class Worker:
         return job
 
     def cancel(self, job: Job[Any]) -> None:
-        """Give a job up: it leaves the queue, or ends at its next look. Ended ones are left be."""
+        """Removes a job from the queue, or ends a running one when it next asks `cancelled`."""
         job._gone.set()
         with self._changed, suppress(ValueError):
             self._waiting.remove(job)
 
     def close(self) -> None:
-        """End the job under way at its next look, refuse those that wait, and stop."""
+        """Cancels the running job, refuses the waiting ones, and waits for the thread to end."""
         with self._changed:
             self._closed = True
             for job in self._waiting:
@@ -411,10 +409,9 @@ def _stopping() -> Refusal:
 
 
 class Service:
-    """A Memory as the routes ask it: behind the engine's queue, or from a thread of the store.
+    """A Memory that routes use through the engine's queue, or from a store thread.
 
-    memory: stays open when this is closed. allow_reset: whether all of it may be erased at once.
-    on_erase: told what was said in the turns that are about to be erased.
+    memory: the caller closes it. allow_reset, on_erase: see `asgi.app`.
     """
 
     def __init__(
@@ -432,19 +429,19 @@ class Service:
         self.worker = Worker(limits.queue, self.metrics, self._work_off_one)
         self.scales: dict[str, float] = {}
         self._store = ThreadPoolExecutor(_STORE_THREADS, "edgemem-store")
-        # Apart from the store's, so that a long list of texts does not hold searches up.
+        # Its own pool, so that a long list of texts does not delay searches.
         self._embedding = ThreadPoolExecutor(1, "edgemem-embed")
 
     async def apart(self, ask: Callable[[], T], *, embedding: bool = False) -> T:
-        """What a call that needs no engine gives, from a thread of its own kind.
+        """Returns `ask()`, run in a store thread, or with `embedding` in the embedding thread.
 
-        A TypeError becomes an InputError: here it is what the caller sent.
+        A TypeError becomes an InputError, since the client sent the argument.
         """
         pool = self._embedding if embedding else self._store
         return await asyncio.get_running_loop().run_in_executor(pool, _asked, ask)
 
     async def in_engine(self, ask: Callable[[], T], receive: Receive) -> T:
-        """What a call that needs the engine gives, in its turn; given up if the client hangs up.
+        """Returns `ask()`, run in the engine's queue; cancelled if the client hangs up.
 
         A TypeError becomes an InputError.
         """
@@ -455,11 +452,11 @@ class Service:
             self.worker.cancel(job)
 
     def embedder_name(self) -> str:
-        """The embedder's name, without the hash of its file."""
+        """Returns the embedder's name, without the hash of its file."""
         return self.memory.embedder.model_id.partition("@")[0]
 
     def metrics_text(self) -> str:
-        """All that is counted, as Prometheus reads it."""
+        """Returns all metrics in Prometheus' text format."""
         counts = self.memory.store.counts()
         gauges = {
             "edgemem_requests_in_flight": self.in_flight,
@@ -471,13 +468,13 @@ class Service:
         return self.metrics.text(gauges)
 
     def close(self) -> None:
-        """Stop the work under way; what was begun in the store is ended first."""
+        """Cancels the engine's work, and waits until running calls to the store have finished."""
         self.worker.close()
         self._store.shutdown()
         self._embedding.shutdown()
 
     def _work_off_one(self) -> float:
-        """Take facts from the oldest turn that is due; the seconds until another look is due."""
+        """Does one due piece of pending work. Returns the seconds until the next check is due."""
         memory = self.memory
         try:
             waiting = memory.store.pending(EXTRACT, due_before=utc_now(), limit=1)
@@ -485,7 +482,7 @@ class Service:
                 memory.process_pending(1)
                 return 0.0
         except EdgememError:
-            pass  # no model, or another process is at it: the piece stays
+            pass  # no model, or another process has the lock: the piece stays pending
         return _RETRY_S
 
 
@@ -497,14 +494,14 @@ def _asked(ask: Callable[[], T]) -> T:
 
 
 def service_of(request: Request) -> Service:
-    """The service that the application was made with."""
+    """Returns the service of the application that received the request."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
 async def unless_gone(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    """What a coroutine gives; if the client hangs up first, it is cancelled and Refusal raised."""
+    """Returns a coroutine's result. If the client hangs up first, cancels it and raises Refusal."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_hung_up(receive))
     try:
