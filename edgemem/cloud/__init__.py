@@ -1,7 +1,7 @@
-"""The optional cloud, and what stands before it: redact, compress, ask, send, note a receipt.
+"""The optional cloud: redact, compress, show, send, and write a receipt.
 
-`governor` decides, knows the store, prices and budgets, and leaves HTTP to `client`, which knows no
-memory. `never` says what may not leave, `redact` hides what is private; neither knows the service.
-None knows the command line. Importing this opens no connection and loads no client; nothing is sent
-unless it is configured.
+`governor` decides, and knows the store, prices and budgets. It leaves HTTP to `client`, which knows
+no memory. `never` says what may not be sent, and `redact` hides what is private; neither knows the
+service. Importing this package opens no connection and loads no client. Nothing is sent unless a
+cloud is configured.
 """

@@ -1,10 +1,11 @@
 """One request to an OpenAI-compatible service, and its answer. The only importer of `openai`.
 
-Imported late: `openai` takes half a second to load and is in the extra `cloud`.
+`openai` is imported late: it loads slowly, and is in the extra `cloud`.
 
-What `build` shows is what `send` sends, byte for byte, or nothing is sent. Only the headers of
-ALLOWED go out: the client's own would tell the system, the processor and Python's version. No
-redirect is followed, no variable of OPENAI_* is heeded, and proxies only for https.
+`send` sends the bytes that `build` has shown, or nothing. Only the headers of ALLOWED are sent: the
+library's own would reveal the system, the processor and Python's version. No redirect is followed,
+and no OPENAI_* variable has an effect. Proxies from the environment are used only for services
+beyond this machine and its private network.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ ALLOWED = frozenset(
     {"host", "content-length", "content-type", "accept", "accept-encoding", "connection"}
     | {"user-agent", "authorization", "idempotency-key", "x-stainless-raw-response"}
 )
-_BACKOFF_S = 0.5  # before the first retry, unless the service says; doubled each time
+_BACKOFF_S = 0.5  # before the first retry, then doubled; a Retry-After replaces it
 _MAX_TOKENS_TOLD = 1_000_000_000
-_NEVER_REACHED = ("ConnectError", "ConnectTimeout")  # of the HTTP library: nothing was sent
+_NEVER_REACHED = ("ConnectError", "ConnectTimeout")  # the HTTP library's errors before any byte
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What goes over the wire. headers: with the key, which `shown` hides."""
+    """The HTTP request. headers: with the key, which `shown` hides."""
 
     method: str
     url: str
@@ -44,7 +45,7 @@ class Request:
     body: bytes
 
     def shown(self) -> str:
-        """The request as text, the key left out; the body as it is."""
+        """Returns the request as text, with its whole body and without the key."""
         lines = [f"{self.method} {self.url}"]
         for name, value in self.headers:
             hidden = name.lower() == "authorization"
@@ -54,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer. prompt_tokens, completion_tokens: as the service counted, None if it did not."""
+    """An answer. prompt_tokens, completion_tokens: as the service counts; None if it did not."""
 
     text: str
     prompt_tokens: int | None
@@ -64,10 +65,10 @@ class Reply:
 
 
 class Client:
-    """A connection to the service of the settings; close it when done. One call at a time.
+    """A connection to the service of the settings, for one call at a time. Must be closed.
 
-    key: None for a service without keys. The first call loads `openai`, and raises CloudDisabled
-    if it is not installed.
+    key: None for a service without keys. The first call loads `openai`, and raises CloudDisabled if
+    it is not installed.
     """
 
     def __init__(self, settings: CloudSettings, key: str | None) -> None:
@@ -76,12 +77,14 @@ class Client:
         self._openai: Any = None
         self._stop: type[Exception] = CloudError
         self._connected: Any = None
-        # A call that came too late may still run in its thread, beside the next one.
+        # Per thread: a call past its deadline may still run in its thread, beside the next call.
         self._call = threading.local()
 
     def build(self, parameters: Mapping[str, Any], key: str) -> Request:
-        """The request that `send` would send, nothing sent. key: of the turn, told the service so
-        that the same turn sent twice may count once."""
+        """Returns the request that `send` would send, and sends nothing.
+
+        key: the call's idempotency key, by which a service can recognise a repeated call.
+        """
         self._call.allowed = None
         create = self._created(parameters, key)
         with suppress(self._stop), create:
@@ -90,11 +93,12 @@ class Client:
         return seen
 
     def send(self, parameters: Mapping[str, Any], key: str, allowed: Request) -> Reply:
-        """Ask, with retries where the service has surely done nothing, until `timeout_s`.
+        """Sends the request and returns the answer, within `timeout_s` including retries.
 
-        allowed: what `build` gave; anything else is not sent. Tried again: a connection that was
-        never made, and 429 or 503 with their Retry-After. Raises CloudTimeout, CloudRejected or
-        CloudError; `may_be_billed` tells whether the service may have answered all the same.
+        allowed: the result of `build`; any other request is not sent. A call is retried only if the
+        service has surely done nothing: no connection, status 429, or 503 with a Retry-After.
+        Raises CloudTimeout, CloudRejected or CloudError. Its `may_be_billed` says whether the
+        service may have made an answer nevertheless.
         """
         started = time.monotonic()
         deadline = started + self._settings.timeout_s
@@ -113,10 +117,10 @@ class Client:
                 time.sleep(wait)
 
     def close(self) -> None:
-        """Close the connections; the next call opens new ones."""
+        """Closes the connections. The next call opens new ones."""
         connected, self._connected = self._connected, None
         if connected is not None:
-            with suppress(Exception):  # whatever the library's sockets say at their end
+            with suppress(Exception):  # the library's sockets may raise anything when closed
                 connected.close()
 
     # -- one try ---------------------------------------------------------------------------------
@@ -124,10 +128,10 @@ class Client:
     def _patiently(
         self, parameters: Mapping[str, Any], key: str, allowed: Request, deadline: float
     ) -> bytes:
-        """The body of the answer, or an error at the deadline.
+        """Returns the answer's body, or raises CloudTimeout at the deadline.
 
-        In a thread of its own: the client's timeout is for each read, so a service that sends a
-        byte now and then would never time out, nor does a name that is being looked up.
+        The call runs in its own thread, since the library's timeout is for each read. It would not
+        end a service that sends a byte now and then, or a slow DNS lookup.
         """
         body: Future[bytes] = Future()
 
@@ -143,7 +147,7 @@ class Client:
         except TimeoutError:
             raise self._late() from None
         finally:
-            if not body.done():  # late, or the user pressed Ctrl-C
+            if not body.done():  # the deadline has passed, or the user pressed Ctrl-C
                 self.close()
 
     def _late(self) -> CloudTimeout:
@@ -215,7 +219,7 @@ class Client:
                     "the cloud needs the package openai: pip install 'edgemem-runtime[cloud]'"
                 ) from exc
             self._openai = openai
-            # Raised from a hook, it passes through the client as it is.
+            # The library passes its own errors on unchanged when a hook raises them.
             self._stop = type("_Stop", (openai.OpenAIError,), {})
         url = self._settings.base_url
         assert url is not None
@@ -232,7 +236,7 @@ class Client:
         )
 
     def _outgoing(self, request: Any) -> None:
-        """The client's last look at a request: drop what tells of the machine, compare, let go."""
+        """Removes headers that reveal the machine, then stops any request but the allowed one."""
         for name in [name for name in request.headers if name.lower() not in ALLOWED]:
             del request.headers[name]
         if self._key is None:
@@ -247,7 +251,7 @@ class Client:
             )
 
     def _incoming(self, response: Any) -> None:
-        """Refuse everything but a plain 200 before its body is read."""
+        """Raises on any response but an unencoded 200, before its body is read."""
         status = int(response.status_code)
         if status == 200 and response.headers.get("content-encoding", "identity") == "identity":
             return
@@ -255,7 +259,7 @@ class Client:
 
 
 class _Again(Exception):
-    """A try that surely cost nothing. after_s: when the service says to come back."""
+    """A failed try that surely cost nothing. after_s: the service's Retry-After, in seconds."""
 
     def __init__(self, error: CloudError, after_s: float | None = None) -> None:
         super().__init__(str(error))
@@ -274,7 +278,7 @@ def _refusal(status: int, headers: Mapping[str, str]) -> Exception:
         error = CloudRejected(
             f"the cloud is busy or its limit is reached (status {status}{said}); try again later"
         )
-        # Without a time to wait, 503 may come from something between, after the answer was made.
+        # A 503 without Retry-After may come from a proxy, after the service has made the answer.
         if status == 429 or after_s is not None:
             return _Again(error, after_s)
         return CloudRejected(str(error), may_be_billed=True)
@@ -307,7 +311,7 @@ def _refusal(status: int, headers: Mapping[str, str]) -> Exception:
 
 
 def _after_s(text: str | None) -> float | None:
-    """Retry-After in seconds: a number, or a date. None if it is neither."""
+    """Returns a Retry-After header (a number or a date) in seconds; None if it is neither."""
     if text is None:
         return None
     try:
@@ -328,7 +332,7 @@ def _broken_off(cause: str) -> CloudError:
 
 
 def _reply(body: bytes, seconds: float, attempts: int) -> Reply:
-    """The answer in a body. Raises CloudError on one that holds none."""
+    """Returns the answer in a body. Raises CloudError if there is none."""
     try:
         found = json.loads(body)
         choice = found["choices"][0]
@@ -357,7 +361,7 @@ def _reply(body: bytes, seconds: float, attempts: int) -> Reply:
 
 
 def _clean(text: str) -> str:
-    """Without NULs and halves of surrogate pairs, which no store takes."""
+    """Returns a text without NULs and halves of surrogate pairs, which the store refuses."""
     return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()
 
 

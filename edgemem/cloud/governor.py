@@ -1,8 +1,8 @@
-"""The governor: whether a message goes to the cloud, what of it, at what cost, and the receipt.
+"""The governor: decides whether a message goes to the cloud, what is sent, and at what cost.
 
-decide → choose what may leave → redact → compress if it pays → budget → show → send → receipt →
-answer, its placeholders put back. Off until configured; whatever goes wrong is one CloudError,
-after which the local model answers.
+decide → choose memories that may be sent → redact → compress if it pays → budget → show → receipt →
+send → restore the placeholders in the answer. Off until configured. Any failure raises a
+CloudError, after which the local model answers.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ Mode = Literal["ask", "auto", "off"]
 SHOWN = 8  # memories in one call
 SHOWN_IMAGES = 3
 IMAGE_TOKENS = 2833
-"""What an image of low detail counts as at most; gpt-4o-mini's (OpenAI, images and vision)."""
-GRADIENTS = 0.1  # weight of a sentence's logarithm, standardised, beside its relevance (LOG.md)
+"""Most tokens of an image of low detail: those of gpt-4o-mini (OpenAI, images and vision)."""
+GRADIENTS = 0.1  # weight of a sentence's standardised log score, added to its relevance (LOG.md)
 _SYSTEM = (
     "You answer a person from their own notes. Texts such as [PERSON_1] or [PHONE_2] stand for "
     "names and numbers that you are not told: repeat them as they are, brackets included. Answer "
@@ -77,10 +77,10 @@ _SYSTEM = (
 class Outgoing:
     """One call, ready to be sent and not sent yet.
 
-    request: the exact bytes. memory_ids: what of the store is in it. tokens_before, tokens_after:
-    of the memories, estimated, before and after compression (compress_s seconds; 0 if it was not
-    tried). images: ids of those that go along, small and without metadata. cost_at_most: in the
-    price table's currency, None without a price.
+    request: the exact bytes. memory_ids: the memories in it. tokens_before, tokens_after: estimated
+    tokens of the memories before and after compression. compress_s: 0 without compression. images:
+    ids of the images that are sent, small and without metadata. cost_at_most: in the price table's
+    currency; None without a price.
     """
 
     uid: str
@@ -98,13 +98,13 @@ class Outgoing:
 
     @property
     def sha256(self) -> str:
-        """Of the request's body, in hexadecimal."""
+        """The SHA-256 of the request's body, in hexadecimal."""
         return hashlib.sha256(self.request.body).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudAnswer:
-    """An answer from the cloud. text: with the private parts put back. why: it was asked."""
+    """An answer from the cloud. text: with the private parts restored. why: see `decide`."""
 
     text: str
     why: str
@@ -112,7 +112,7 @@ class CloudAnswer:
 
 
 def require_enabled(settings: CloudSettings) -> None:
-    """Raise CloudDisabled, saying how to switch the cloud on, unless it is."""
+    """Raises CloudDisabled, with instructions to set it up, unless a cloud is configured."""
     if not settings.enabled:
         raise CloudDisabled(
             "the cloud is off, and nothing is sent; to switch it on: `edgemem config set "
@@ -124,10 +124,10 @@ def require_enabled(settings: CloudSettings) -> None:
 def compressed(
     memory: Memory, context: str, question: str, target_tokens: int, *, gradients: bool = False
 ) -> str:
-    """Whole sentences, and parts of them, that have most to do with the question.
+    """Returns the sentences, or parts of them, that are most relevant to the question.
 
-    gradients: CoreMem's FDTD counts too: how much the local model's loss of the question depends on
-    a sentence's words. Without a local model nearness decides alone.
+    gradients: adds CoreMem's FDTD: how much the local model's loss on the question depends on a
+    sentence's words. Without a local model only relevance counts.
     """
     from edgemem.compression.compress import compress, fdtd, final_scores, means, relevance
 
@@ -155,7 +155,7 @@ def compressed(
 
 
 def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
-    """What is configured, whether its key is there, and what this month has cost so far."""
+    """Returns the cloud's settings, whether the key is set, and this month's cost so far."""
     price = load_prices().get(settings.model or "")
     name = settings.api_key_env
     return {
@@ -173,10 +173,10 @@ def status(store: Store, settings: CloudSettings) -> dict[str, Any]:
 
 
 class Governor:
-    """Stands between a Memory and the cloud. Safe to call from several threads; close it when done.
+    """Stands between a Memory and the cloud. Thread-safe. Must be closed.
 
     settings: None takes the memory's own. on_show: called with each request before it is sent; if
-    it raises, nothing is. Raises CloudDisabled if no cloud is configured or its key is missing.
+    it raises, nothing is sent. Raises CloudDisabled if the cloud or its key is not configured.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Governor:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
         require_enabled(self.settings)
-        # Gradients map the model once more, for which a memory limit has no room.
+        # Gradients map the model a second time, for which a memory limit leaves no room.
         self._gradients = self.settings.compression == "fdtd" and memory.plan is None
         self._on_show = on_show
         self._prices = load_prices()
@@ -199,13 +199,14 @@ class Governor:
 
     @property
     def price(self) -> Price | None:
-        """Of the model's tokens, None if the table does not have it."""
+        """The price of the model's tokens; None if the table does not have the model."""
         return self._prices.get(self.settings.model or "")
 
     def decide(self, text: str, confidence: float, mode: Mode = "auto") -> str | None:
-        """Why a message goes to the cloud: the user asks, a rule, little confidence. None: not.
+        """Returns why a message goes to the cloud ("asked", "rule", "low confidence"), or None.
 
-        confidence: of the local answer, in [0, 1]: the score of the best memory.
+        confidence: in the local answer, in [0, 1]; the score of the best memory. mode: "ask" always
+        sends, "off" never does, "auto" lets the settings decide.
         """
         if mode not in ("ask", "auto", "off"):
             raise ValueError(f"mode is {mode!r}; give 'ask', 'auto' or 'off'")
@@ -218,16 +219,16 @@ class Governor:
     def ask(
         self, question: str, hits: Sequence[Hit] = (), *, scope: Scope, why: str = "asked"
     ) -> CloudAnswer:
-        """Prepare, show and send. Raises CloudError and its kinds."""
+        """Prepares, shows and sends a call. Raises CloudError or a subclass."""
         return self.send(self.prepare(question, hits, scope=scope, why=why))
 
     def prepare(
         self, question: str, hits: Sequence[Hit] = (), *, scope: Scope, why: str = "asked"
     ) -> Outgoing:
-        """What would be sent for a message, nothing sent.
+        """Returns what would be sent for a message, and sends nothing.
 
-        hits: of a search, best first; those that may not leave are left out. scope: whose chat it
-        is. Raises CloudRejected if the message itself may not leave.
+        hits: of a search, best first; those that may not be sent are left out. scope: whose chat it
+        is. Raises CloudRejected if the message itself may not be sent.
         """
         with self._lock:
             rules = guard(self.memory.store, self.settings.never_send)
@@ -259,9 +260,10 @@ class Governor:
             )
 
     def send(self, outgoing: Outgoing) -> CloudAnswer:
-        """Show and send a call, once: a receipt is written first, and a second time is refused.
+        """Shows a call, writes its receipt, and sends it.
 
-        Raises CloudRejected if the budget does not allow it, CloudError and its kinds otherwise.
+        Raises CloudRejected if the budget does not allow the call, CloudError or a subclass if it
+        fails, and StoreError if the same call was sent before.
         """
         with self._lock:
             if self._on_show is not None:
@@ -287,7 +289,7 @@ class Governor:
             )
 
     def close(self) -> None:
-        """Close the connections to the service."""
+        """Closes the connections to the service."""
         self._client.close()
 
     def __enter__(self) -> Governor:
@@ -301,7 +303,7 @@ class Governor:
     def _notes(
         self, question: str, hits: Sequence[Hit], rules: Guard
     ) -> tuple[list[str], tuple[str, ...]]:
-        """Dated lines of what may leave, and the ids of the memories they are of."""
+        """Returns dated lines of the memories that may be sent, and these memories' ids."""
         from edgemem.pipeline.recall import recall, sources
 
         allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
@@ -312,13 +314,13 @@ class Governor:
         return [line for _, line in told], tuple(hit.id for hit in sources([e for e, _ in told]))
 
     def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
-        """The context, compressed where that pays; and the seconds it took."""
+        """Returns the context, compressed if that pays, and the seconds that compression took."""
         target = self.settings.context_tokens
         if not compression_pays(
             tokens,
             target,
             price=self.price,
-            # Whoever chose gradients has chosen their seconds.
+            # A user who chose gradients has accepted the time that they take.
             rate_s=None if self._gradients else receipts.compress_rate(self.memory.store),
             second_price=self.settings.second_price,
         ):
@@ -328,7 +330,7 @@ class Governor:
         return shorter, time.perf_counter() - started
 
     def _images(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """The images of memories that may leave, as data URIs by their ids; none unless allowed."""
+        """Returns images of these memories by id, as data URIs; none if the settings forbid it."""
         if self.settings.images == "off":
             return {}
         from edgemem.images import picture
@@ -374,7 +376,7 @@ class Governor:
         return read * self.price.input + self.settings.max_tokens * self.price.output
 
     def _begin(self, outgoing: Outgoing) -> Receipt:
-        """The receipt of a call about to be made, if the budget allows it."""
+        """Stores and returns the receipt of a call. Raises CloudRejected beyond the budget."""
         assert self.settings.base_url is not None and self.settings.model is not None
         receipt = Receipt(
             uid=outgoing.uid,
@@ -419,15 +421,15 @@ class Governor:
         )
 
     def _end(self, receipt: Receipt) -> Receipt:
-        """Note how it ended. If the store refuses, the receipt stays as it was before the call, its
-        cost an upper bound: an answer, or the reason why there is none, is worth more."""
+        """Stores the outcome of a call. If the store fails, the receipt keeps its upper bound as
+        cost, and the caller still gets the answer, or the error of the call."""
         with suppress(StoreError), self.memory.store.transaction() as tx:
             receipts.end_receipt(tx, receipt)
         return receipt
 
 
 def _tokens(text: str) -> int:
-    """How many tokens a text has at most, for any model."""
+    """Returns an upper estimate of a text's tokens, for any model."""
     return len(estimated_tokens(text))
 
 
@@ -451,7 +453,7 @@ def _key(settings: CloudSettings) -> str | None:
 
 
 def _month() -> str:
-    """When this calendar month began, as stored text."""
+    """Returns the start of this calendar month (UTC), as it is stored."""
     return to_utc(datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0))
 
 
@@ -463,15 +465,18 @@ _PACKAGED = Path(__file__).parent.parent / "data" / _PRICES
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a token costs, in the table's currency: one that is read, one that is written."""
+    """The price of one input token and one output token, in the table's currency."""
 
     input: float
     output: float
 
 
 def load_prices() -> dict[str, Price]:
-    """The price of each known model, per token. The user's table, `prices.toml` in the
-    configuration folder, goes first. Raises ConfigError on a table that cannot be read."""
+    """Returns the prices per token of each known model.
+
+    Prices in `prices.toml` of the configuration folder replace the packaged ones. Raises
+    ConfigError if a table cannot be read.
+    """
     out: dict[str, Price] = {}
     for file in (_PACKAGED, config_dir() / _PRICES):
         try:
@@ -509,12 +514,12 @@ def compression_pays(
     rate_s: float | None,
     second_price: float,
 ) -> bool:
-    """Whether compressing `tokens` to `target` saves more than it costs.
+    """Whether compressing `tokens` to `target` saves at least what it costs.
 
-    rate_s: seconds a token took lately, None if that was never measured: then it is tried. What is
-    saved is the price of tokens not sent (none without a price); what it costs is the user's wait,
-    at second_price a second. What the service saves in reading time is not counted: it is not known
-    here.
+    It saves the price of the tokens that are not sent, and costs the user's wait at second_price
+    per second. Time that the service saves by reading less is unknown here and not counted. rate_s:
+    seconds per token in recent compressions. Without a rate or a price the answer is yes, as long
+    as `tokens` exceed `target`.
     """
     if tokens <= target:
         return False

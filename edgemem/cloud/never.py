@@ -1,12 +1,11 @@
-"""What may never be sent, and a last look at what is about to be.
+"""What may never be sent, and a last check of what is about to be sent.
 
-A memory may leave only if nothing that it shares source turns with is marked: not its turns, not
-the facts taken from those, not what these were taken from besides. Copies that share no turn (the
-same words said again) are caught by their words: a sentence of a marked text does not leave in any
-text. Invisible characters and letters that look like others hide nothing. What says the same in
-other words is not recognised.
+A memory may be sent only if nothing that it is tied to by source turns is marked: its turns, the
+facts taken from these turns, the other turns of these facts, and so on. Copies in other turns are
+recognised by their words: no text is sent that holds a sentence of a marked text. Invisible
+characters and look-alike letters do not prevent this. A paraphrase is not recognised.
 
-A pattern `image:ID` marks an image: neither it leaves, nor what was said with it or read in it.
+A pattern `image:ID` marks an image: the image, the words said with it and the text in it stay.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ __all__ = ["IMAGE", "Guard", "guard", "matches"]
 
 IMAGE = "image:"
 
-_MIN_WORDS = 3  # of content; shorter sentences ("Yes, please") belong to nobody
+_MIN_WORDS = 3  # content words; shorter sentences ("Yes, please") are said by everybody
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The rules of one moment. patterns: as in the settings; scopes: absent parts match all.
+    """The rules in force at one moment.
 
-    images: ids.
+    patterns: as in the settings. scopes: marked ones; an id that is None matches all. quotes:
+    normalised sentences of marked texts. images: ids of marked images.
     """
 
     patterns: tuple[str, ...]
@@ -43,19 +43,19 @@ class Guard:
     images: frozenset[str] = frozenset()
 
     def allows(self, text: str) -> bool:
-        """Whether a text holds nothing that a pattern matches, nor a sentence of a marked text."""
+        """Whether a text has no match of a pattern and no sentence of a marked text."""
         if any(matches(pattern, text) for pattern in self.patterns):
             return False
-        # All at once, padded, so that a quotation is found wherever its sentence was cut.
+        # The whole text at once, so that a quoted sentence is found however the text is split.
         flat = f" {_flat(text)} "
         return not any(quote in flat for quote in self.quotes)
 
     def allows_scope(self, scope: Scope) -> bool:
-        """Whether messages of a scope may leave at all."""
+        """Whether messages of a scope may be sent at all."""
         return not any(_covers(marked, scope) for marked in self.scopes)
 
     def check(self, texts: Iterable[str], scope: Scope) -> None:
-        """Raise CloudRejected unless all may leave. Names no text: errors are shown and logged."""
+        """Raises CloudRejected, without the text in its message, unless all texts may be sent."""
         if not self.allows_scope(scope):
             raise CloudRejected(
                 "nothing of this user, agent or run may be sent (never_send); it was not sent. "
@@ -68,7 +68,7 @@ class Guard:
             )
 
     def sendable(self, store: Store, memory_ids: Sequence[str]) -> frozenset[str]:
-        """Those memories that may leave."""
+        """Returns the ids of the memories that may be sent."""
         tied = related(store, memory_ids)
         return frozenset(id for id, rows in tied.items() if all(map(self._is_free, rows)))
 
@@ -78,11 +78,11 @@ class Guard:
 
 
 def guard(store: Store, patterns: Sequence[str]) -> Guard:
-    """The rules in force. patterns: of the settings, beside those in the store."""
+    """Returns the rules in force. patterns: from the settings, added to those in the store."""
     found = marks(store)
     listed = (*patterns, *(mark.pattern for mark in found if mark.pattern is not None))
     given = tuple(pattern for pattern in listed if not pattern.startswith(IMAGE))
-    # Whom a pattern names by one name may be called by another.
+    # A person whom a pattern names may have other names.
     aliases = [
         name
         for names in (other_names(store) if given else ())
@@ -98,9 +98,11 @@ def guard(store: Store, patterns: Sequence[str]) -> Guard:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is in a text, as it is or as a reader sees it: a regular expression between
-    slashes, or the beginning of words, whatever their case. An expression that is none matches
-    everything."""
+    """Whether a pattern occurs in a text, as written or with disguised characters replaced.
+
+    pattern: a regular expression between slashes, or a keyword, which also matches the beginning of
+    a longer word. Case does not matter. An invalid expression matches everything.
+    """
     plain = undisguised(text)[0]
     return _is_in(pattern, text) or (plain != text and _is_in(undisguised(pattern)[0], plain))
 

@@ -1,9 +1,9 @@
-"""Private parts of texts to placeholders, and back: what is private by its form, and names.
+"""Replaces private parts of texts by placeholders, and restores them.
 
-By form: e-mail addresses, phone numbers, payment cards (Luhn), IBANs (ISO 13616, mod 97), postal
-addresses, keys and passwords, mostly of Europe and North America. Names: what the memories of a
-store introduce as people, as English does ("my sister Ina", "Tomas said"). In doubt a text is taken
-for private: what is redacted is put back into the answer, what is sent is gone.
+Recognised by their form: e-mail addresses, phone numbers, payment cards (Luhn), IBANs (ISO 13616,
+mod 97), postal addresses, keys and passwords, mostly in the forms of Europe and North America.
+Names: those that the memories of a store introduce as people, in English ("my sister Ina", "Tomas
+said"). In doubt a text is redacted: that can be undone in the answer, and sending cannot.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "ADDRESS", "PHONE", "PERSON")
-"""What is told apart; where two overlap, the earlier kind names both."""
+"""The kinds of private parts. Parts that overlap become one, of the kind that comes first here."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Characters start to end of a text, and what they are (of KINDS)."""
+    """A private part of a text: the characters from start to before end. kind: one of KINDS."""
 
     start: int
     end: int
@@ -50,14 +50,16 @@ _BARE = re.compile(rf"\b({'|'.join(KINDS)})_(\d{{1,4}})\b")
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """Texts that may be sent. values: what each placeholder stands for; it stays here."""
+    """Texts that may be sent. values: the text behind each placeholder, which is not sent."""
 
     texts: tuple[str, ...]
     values: Mapping[str, str]
 
     def restore(self, text: str) -> str:
-        """A text with the values put back, also where brackets or case were changed on the way.
-        Placeholders that were not given out stay as they are."""
+        """Returns a text with its placeholders replaced by their values.
+
+        A placeholder without brackets or in another case is recognised. An unknown one stays.
+        """
 
         def value(found: re.Match[str]) -> str:
             return self.values.get(f"[{found[1].upper()}_{int(found[2])}]", found[0])
@@ -66,17 +68,17 @@ class Redacted:
 
 
 def redact(texts: Sequence[str], names: Iterable[str] = ()) -> Redacted:
-    """Replace all that is private in texts of one call.
+    """Replaces everything private in the texts of one call.
 
-    names: of people, whole ("Ana Lima") or in part. A first or last name that belongs to one of
-    them alone gets that person's placeholder, and comes back as the whole name. Capitals do not
-    matter, but in names that are words, too ("Rose"). What is disguised (by invisible characters,
-    by letters that look like others) is private as well.
+    names: of people, whole ("Ana Lima") or in part. A first or last name that only one of them has
+    gets that person's placeholder, and is restored as the whole name. Case matters only for names
+    that are also words ("Rose"). Parts disguised by invisible characters or look-alike letters are
+    replaced too.
     """
     known = _Names(names)
     given: dict[tuple[str, str], str] = {}
     values: dict[str, str] = {}
-    used = {  # however a text writes them: `restore` reads them all
+    used = {  # placeholders already in the texts, in any form that `restore` would replace
         f"[{m[1].upper()}_{int(m[2])}]"
         for text in texts
         for form in (_PLACEHOLDER, _BARE)
@@ -118,7 +120,7 @@ def _same(value: str) -> str:
 
 
 def _merged(text: str, spans: Iterable[Span]) -> list[Span]:
-    """Spans that do not overlap: those that do are one, of the first of their kinds."""
+    """Returns the spans with overlapping ones merged into one, of the first of their kinds."""
     out: list[Span] = []
     for span in sorted(spans):
         if out and span.start < out[-1].end:
@@ -130,7 +132,7 @@ def _merged(text: str, spans: Iterable[Span]) -> list[Span]:
 
 
 def find(text: str) -> list[Span]:
-    """All that is private by its form in a text, in order; spans may overlap."""
+    """Returns the parts of a text that are private by their form, in order. They may overlap."""
     return sorted(Span(a, b, kind) for kind, finder in _FINDERS for a, b in finder(text) if a < b)
 
 
@@ -144,7 +146,7 @@ def luhn_is_valid(digits: str) -> bool:
 
 
 def iban_is_valid(iban: str) -> bool:
-    """Whether 15 to 34 letters and digits have the remainder 1 modulo 97 (ISO 13616)."""
+    """Whether an IBAN has 15 to 34 characters and the remainder 1 modulo 97 (ISO 13616)."""
     turned = (iban[4:] + iban[:4]).upper()
     return 15 <= len(iban) <= 34 and int("".join(str(int(c, 36)) for c in turned)) % 97 == 1
 
@@ -160,12 +162,13 @@ def _spans(form: re.Pattern[str], text: str, group: int = 0) -> Found:
 
 _AT = r"(?:@|\s?[\[({<]\s?at\s?[\])}>]\s?|\sat\s)"
 _DOT = r"(?:\.|\s?[\[({<]\s?dot\s?[\])}>]\s?|\sdot\s)"
-# Each run of such characters is tried once, from its start: a pasted file may be one long run.
+# The lookbehind tries each run of such characters once, from its start: a pasted file may be one
+# long run.
 _LOCAL = r"[\w.!#$%&'*+/=?^`{|}~-]"
 _EMAIL = re.compile(
     rf"(?<!{_LOCAL}){_LOCAL}+@(?:(?:[\w-]+\.)+[^\W\d_]{{2,24}}(?![\w-])|\[[\d.]+\])"
 )
-# Written out to fool machines; "dot" must be said too where the "@" is the word "at".
+# Addresses that are spelled out. Where "@" is the word "at", a "dot" must be spelled out too.
 _SPOKEN = re.compile(
     rf"(?<![\w.+-])[\w+-]+(?:{_DOT}[\w+-]+){{0,4}}{_AT}"
     rf"[\w-]+(?:{_DOT}[\w-]+){{0,4}}{_DOT}[a-z]{{2,12}}\b",
@@ -177,7 +180,7 @@ def _emails(text: str) -> Found:
     yield from _spans(_EMAIL, text)
     for found in _SPOKEN.finditer(text):
         said = found.group()
-        # "meet at example.com" is an address of a site, not of a person.
+        # "meet at example.com" names a site, not an e-mail address.
         spelt = re.search(r"\bdot\b", said, re.I) or not re.search(r"\sat\s", said, re.I)
         if "@" not in said and spelt:
             yield found.span()
@@ -186,7 +189,7 @@ def _emails(text: str) -> Found:
 # -- numbers ------------------------------------------------------------------------------------
 
 _RUN = re.compile(r"(?<![\w.])(?!(?:\d-){19}\d)\d(?:[ -]?\d){12,18}(?!\w|[.,-]\d)")
-_IBAN_DIGITS = 9  # any country's have as many; a flight's number and the words after it do not
+_IBAN_DIGITS = 9  # every country's IBAN has as many; a flight number with words after it does not
 _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])")
 
 
@@ -199,7 +202,7 @@ def _cards(text: str) -> Found:
 
 def _ibans(text: str) -> Found:
     for found in _IBAN.finditer(text):
-        # In "DE89 3704 … 00 and more" words follow; take them off one by one.
+        # The match may include words that follow ("DE89 3704 … 00 and more"): cut them one by one.
         start, end = found.span()
         while end - start >= 15:
             iban = re.sub(r"[ -]", "", text[start:end])
@@ -223,7 +226,7 @@ _NATIONAL = re.compile(
     r"|0[1-9]\d{8,9}"  # 07700900123
     rf"){_EXT}(?![\w%])(?![.,:/-]\d)"
 )
-# After such a word, other rows of digits are numbers to call, too.
+# After one of these words, any other row of digits is a phone number too.
 _CALL = re.compile(
     r"\b(?:phone|telephone|tel|cell(?:phone)?|mobile|handy|fax|call|ring|text|sms|whatsapp|signal|"
     r"dial|number(?:'s| is| was)?|reach (?:me|him|her|us|them))\b[^\d\n+(]{0,30}"
@@ -292,12 +295,12 @@ _STREETS = (
     rf"\b{_TOWN},?\s+[A-Z]{{2}},?\s+\d{{5}}(?:-\d{{4}})?\b",
     r"\b[A-Z]{1,2}\d[A-Z\d]? \d[ABD-HJLNP-UW-Z]{2}\b|\b[A-Z]\d[A-Z] \d[A-Z]\d\b",
 )
-# Each by itself: together they find more of one. Spaces without end are no address's, and two such
-# runs beside each other would take a time that grows with their square.
+# Each form searches alone: their overlapping matches are merged, and cover more of an address.
+# Spaces are bounded, since two unbounded runs beside each other would take quadratic time.
 _ADDRESSES = tuple(
     re.compile(form.replace(r"\s+", r"\s{1,9}").replace(r"\s*", r"\s{0,9}")) for form in _STREETS
 )
-_LIVES = re.compile(  # in small letters, where the words before tell
+_LIVES = re.compile(  # a street in lower case, after words that announce an address
     r"\b(?:address(?: is|:)?|live at|lives at|lived at|living at|moved to|stay at|staying at|"
     r"ship to|deliver to|send it to)\s+"
     rf"({_NUMBER}\s+(?:[a-zà-ÿ'’]+\s+){{1,3}}{_TYPE}\b(?:,?\s+{_UNIT})?)",
@@ -357,7 +360,7 @@ _NO_VALUE = frozenset(
 )
 _TOKENISH = re.compile(r"(?<![\w/.+=-])(?:[A-Za-z0-9_-]{20,}|[A-Za-z0-9+/]{32,}={0,2})(?![\w/+=-])")
 _HEX = re.compile(r"(?<![\w-])(?:0x)?[0-9a-fA-F]{32,}(?![\w-])")
-_MIN_BITS = 3.2  # entropy per character, above that of words written together
+_MIN_BITS = 3.2  # entropy per character; words written together have less
 
 
 def _secrets(text: str) -> Found:
@@ -378,7 +381,7 @@ def _assigned(found: re.Match[str]) -> tuple[int, int] | None:
     value, label = found["value"], found["label"].lower()
     if value[0] in "\"'“`" and value[-1] in "\"'”`" and len(value) > 3:
         return start + 1, end - 1
-    while value and value[-1] in ".!?)]}\"'":  # the sentence's, more likely than the secret's
+    while value and value[-1] in ".!?)]}\"'":  # they more likely end the sentence than the secret
         value, end = value[:-1], end - 1
     if len(value) < 2 or value.lower() in _NO_VALUE:
         return None
@@ -392,7 +395,7 @@ def _assigned(found: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _is_random(text: str) -> bool:
-    """Whether letters and digits are mixed as no word mixes them."""
+    """Whether a text mixes letters and digits as no word does."""
     if not (re.search(r"\d", text) and re.search(r"[A-Za-z]", text)):
         return False
     if len(re.findall(r"[a-z](?=[A-Z\d])|\d(?=[A-Za-z])|[A-Z](?=\d)", text)) < 4:
@@ -413,7 +416,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
 
 # -- the names a call is redacted by ---------------------------------------------------------------
 
-# Names that are words, so that only a capital tells.
+# Names that are also words: only a capital makes them names.
 _WORDS = frozenset(
     """april august autumn bill carol chance chase dale dawn dean drew earl eve faith frank gene
     glen grace grant guy hope iris ivy jack jade jasmine jay joy june lance lily mark may mason
@@ -425,7 +428,7 @@ _WORDS = frozenset(
 )
 
 
-# After a known first name, a word with a capital is taken for the last name.
+# A capitalised word after a known first name counts as the last name.
 _SURNAME = re.compile(
     r"(?: (?:de|da|del|la|van|von|der|den|bin|al|el))* (?!(?:I|On|In|At|And|But|The|Monday|Tuesday|"
     r"Wednesday|Thursday|Friday|Saturday|Sunday)\b)[^\W\d_a-zà-öø-ÿ][^\W\d_]+(?:['’-][^\W\d_]+)*"
@@ -433,7 +436,7 @@ _SURNAME = re.compile(
 
 
 class _Names:
-    """Names of people as one pattern, and the whole name that a part of one stands for."""
+    """Finds names of people, and the whole name that a part stands for."""
 
     def __init__(self, names: Iterable[str]) -> None:
         wholes = {" ".join(name.split()) for name in names}
@@ -448,11 +451,11 @@ class _Names:
             longer = {whole for whole in of if whole.casefold() != part}
             if len(longer) == 1:
                 self._whole[part] = longer.pop()
-            else:  # nobody's longer name, or that of several people
+            else:  # no longer name has this part, or several do
                 self._whole[part] = next((w for w in of if w.casefold() == part), part.title())
         longest_first = sorted(self._whole, key=lambda part: (-len(part), part))
         forms = "|".join(r"\s+".join(map(re.escape, part.split())) for part in longest_first)
-        # Without a name, nothing matches.
+        # Without names, the pattern matches nothing.
         self._pattern = re.compile(rf"(?<![^\W_])(?:{forms or '(?!)'})(?![^\W_])", re.I)
 
     def find(self, text: str) -> list[Span]:
@@ -504,7 +507,7 @@ _SAID_TO = _any(
     Hello Dear Thanks for from by like than about to and"""
 )
 _WHOSE = "(?:my|his|her|our|their|your|the|a)"
-# Each introduces a name beyond doubt; the name is what is in brackets.
+# Forms that introduce a name beyond doubt. The group is the name.
 _SURE = (
     re.compile(rf"\b{_TITLE}\s({_FULL})"),
     re.compile(rf"\b{KIN}s?(?:,|\s+is|\s+was|['’]s\s+name\s+is|\s+named|\s+called)?\s+({_FULL})"),
@@ -535,7 +538,7 @@ _PLACE = re.compile(
 _THE = re.compile(rf"\b(?:the|The|a|an|A|An|this|that|these|those)\s+({_NAME})\b")
 _SHORTENED = re.compile(r"['’](?:ll|re|ve|d|m)$")
 _SMALL = re.compile(r"(?<![^\W_])[^\W\d_A-ZÀ-ÖØ-Þ]{3,}(?![^\W_])")
-_NAMES_TOO = frozenset({"Will"})  # where a name is introduced; not the months, for dates tell more
+_NAMES_TOO = frozenset({"Will"})  # names in _SURE's forms; not the months, which are mostly dates
 _NO_NAMES = frozenset(
     """I I'm I've I'd I'll A An The This That These Those There Then Here He She It We You They My
     Your His Her Its Our Their Me Him Us Them Who What When Where Why How Which And But Or So
@@ -560,12 +563,12 @@ _NO_NAMES = frozenset(
 
 
 def introduced(text: str) -> tuple[set[str], Counter[str]]:
-    """The names that a text introduces, and points for (above 0) or against others in it."""
+    """Returns the names that a text surely introduces, and points for or against other names."""
     sure = set(_names(_SURE, text, _NAMES_TOO))
     points = Counter(_names(_MAYBE, text))
     for name in _names((_PLACE, _THE), text):
         points[name] -= 2
-    for found in _AND.finditer(text):  # "Ina and Tomas": one of them is known, so is the other
+    for found in _AND.finditer(text):  # "Ina and Tomas": if one is a name, so is the other
         pair = {name for run in found.groups() if (name := _name(run))}
         if pair & sure:
             sure |= pair
@@ -575,16 +578,15 @@ def introduced(text: str) -> tuple[set[str], Counter[str]]:
 def _names(
     forms: Iterable[re.Pattern[str]], text: str, allowed: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """The names where forms match, each as often as it is found. allowed: as `_name`."""
+    """Yields the name in each match of the forms. allowed: as for `_name`."""
     runs = (found[1] for form in forms for found in form.finditer(text))
     return filter(None, (_name(run, allowed) for run in runs))
 
 
 def _name(run: str, allowed: frozenset[str] = frozenset()) -> str:
-    """The name in a run of words with capitals, without those that start a sentence or a title;
-    empty if there is none.
+    """Returns the name in a run of words, without other words and titles at its ends; "" if none.
 
-    allowed: words that are taken for names here.
+    allowed: words of _NO_NAMES that count as names here.
     """
     words = [word.removesuffix("'s").removesuffix("’s") for word in run.split()]
     while words and words[0] not in allowed and _is_no_name(words[0]):
@@ -594,7 +596,7 @@ def _name(run: str, allowed: frozenset[str] = frozenset()) -> str:
     name = " ".join(words)
     if len(name) < 2 or any(word in _NO_NAMES - allowed for word in words):
         return ""
-    return "" if name.isupper() and len(name) <= 4 else name  # an abbreviation
+    return "" if name.isupper() and len(name) <= 4 else name  # not an abbreviation such as "NATO"
 
 
 def _is_no_name(word: str) -> bool:
@@ -611,8 +613,11 @@ _OF_SOMEBODY = re.compile(r"['’]s? ")
 
 
 class People:
-    """The people that a store names, learned as it grows. Other than the store, it forgets
-    nothing: the name of an erased memory is still redacted until the program ends."""
+    """The names of people in a store, learned as the store grows.
+
+    Names are never forgotten: those of erased memories are redacted until the program ends. always:
+    names that are known from the start.
+    """
 
     def __init__(self, always: Iterable[str] = ()) -> None:
         self._sure: set[str] = set(always)
@@ -621,8 +626,8 @@ class People:
         self._generation = 0
 
     def learn(self, store: Store) -> None:
-        """Read what was written since the last time."""
-        if store.generation() < self._generation:  # another file in its place
+        """Learns names from the memories that were written since the last call."""
+        if store.generation() < self._generation:  # the store's file was replaced
             self._generation = 0
         before = self._generation
         self._generation, texts = named_texts(store, before)
@@ -632,20 +637,19 @@ class People:
             self.read(text)
         if self._generation == before:
             return
-        # Whom the graph knows, under every alias; not "Ana's sister", which is no name.
+        # All names and aliases of people in the graph, but for such as "Ana's sister".
         known = entity_names(store, ("person",))
         self._sure |= {name for name in known if not _OF_SOMEBODY.search(name)} - {"User"}
 
     def read(self, text: str) -> None:
-        """Learn from one text."""
+        """Learns names from one text."""
         sure, points = introduced(text)
         self._sure |= sure
         self._points.update(points)
         self._small.update(_SMALL.findall(text))
 
     def names(self) -> set[str]:
-        """All names known by now. What is mostly written small is a word, unless it was introduced
-        as a name."""
+        """Returns all known names. A candidate that is mostly written in lower case is left out."""
         maybe = {
             name
             for name, points in self._points.items()
