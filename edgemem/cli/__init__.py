@@ -1,8 +1,8 @@
 """The command line: `edgemem …`.
 
-Every command asks another room: this one knows options, how results are shown, and how an error is
-said in one line, and nothing of how anything is done. It is the only importer of click and rich.
-Heavy modules are imported inside the commands, so that `edgemem --help` is quick.
+Every command calls another room for its work. This room knows options, how results are shown, and
+how an error becomes one line. It is the only importer of click and rich. Heavy modules are imported
+inside the commands, so that `edgemem --help` is fast.
 
 Data goes to stdout; progress, notes, questions and errors go to stderr.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Each joins its commands to the group.
+# Importing a module adds its commands to the group.
 from edgemem.cli import admin, chatting, demo, memories, syncing, tools, vault  # noqa: F401
 from edgemem.cli.output import cli
 
@@ -20,7 +20,7 @@ __all__ = ["cli", "main"]
 
 
 def main() -> None:
-    """The entry point of `edgemem` and `python -m edgemem`."""
+    """Runs the command line: the entry point of `edgemem` and `python -m edgemem`."""
     _replace_closed_streams()
     try:
         cli(prog_name="edgemem")
@@ -29,14 +29,14 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Python has None for a stream that the shell has closed (`<&-`, `>&-`)."""
+    """Opens the null device for each stream that the shell has closed (`<&-`): it is None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _drop_unwritten() -> None:
-    """What stdout has refused: Python would try it once more at its end, with a traceback."""
+    """Discards output that stdout refused: Python's exit would write it again, with a traceback."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -45,7 +45,7 @@ __all__ = ["tune_first"]
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
-    """The version, the default models, the vector backend and llama.cpp's build."""
+    """Prints the version, the configured models, the vector backend and llama.cpp's build."""
     if not wanted or ctx.resilient_parsing:
         return
     import edgemem
@@ -152,7 +152,7 @@ def doctor(retry: bool, erased: bool, receipt: str | None, memory: Memory) -> No
 
 
 def _projector(settings: Settings) -> str:
-    """What is known of the projector without loading it."""
+    """Describes the projector without loading it."""
     from edgemem.runtime import models, vision
 
     if settings.mmproj == NO_MODEL:
@@ -216,7 +216,7 @@ def models_list() -> None:
 
 
 def _used_as(row: Installed) -> str | None:
-    """How a language model that is here is used; None for anything else, and a damaged file."""
+    """Returns the reader of an installed language model; None for a damaged or any other file."""
     from edgemem.runtime.experts import chosen_set, reader_of_file
 
     if row.path is None or row.path.suffix != ".gguf":
@@ -306,9 +306,9 @@ def _tune() -> Tuning:
 
 
 def tune_first(settings: Settings) -> None:
-    """Tune the default model if that is what settings load, it never was, and a person is there.
+    """Tunes the model if it is the default one on the CPU, is not tuned, and a person is there.
 
-    Only for commands that a person talks with. A model that cannot be tuned is used as it is.
+    Only for interactive commands. If tuning fails, the model is used as it is.
     """
     from edgemem.runtime import models, tune
 

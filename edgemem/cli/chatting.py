@@ -1,7 +1,7 @@
 """`chat`: a conversation at the prompt, or with lines from a pipe.
 
-Answers and lists go to stdout, everything else to stderr; prompt and status are shown to a terminal
-only.
+Answers and lists go to stdout, everything else to stderr. Only a terminal gets a prompt and a
+status line.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
 
 
 def _governor(memory: Memory) -> Governor | None:
-    """The cloud's governor, if a cloud is set up."""
+    """Returns the cloud's governor; None if no cloud is set up, or its settings are wrong."""
     if not memory.settings.cloud.enabled:
         return None
     from edgemem.cloud.governor import Governor
@@ -131,7 +131,7 @@ def _governor(memory: Memory) -> Governor | None:
 
 
 class _Session:
-    """One sitting. reply: what was answered last; listed: the list that was shown last."""
+    """One run of `edgemem chat`. reply: the last answer. listed: the memories shown last."""
 
     def __init__(self, memory: Memory, chat: Chat, scope: dict[str, Any], as_json: bool) -> None:
         self.memory, self.chat, self.scope, self.as_json = memory, chat, scope, as_json
@@ -150,7 +150,7 @@ class _Session:
         }
 
     def run(self) -> None:
-        """Read and answer until the end of the input, /quit, or Ctrl-C at the prompt."""
+        """Reads and answers until the end of the input, /quit, or Ctrl-C at the prompt."""
         while True:
             try:
                 line = self.read()
@@ -174,14 +174,14 @@ class _Session:
                 click.echo(f"Error: {one_line(str(exc))}", err=True)
 
     def read(self) -> str:
-        """The next message. Raises EOFError at the input's end, KeyboardInterrupt on Ctrl-C."""
+        """Reads a message. Raises EOFError at the input's end, KeyboardInterrupt on Ctrl-C."""
         if self.editor is None:
             return _read_line(PROMPT)
         speed = None if self.reply is None else self.reply.timings.get("tokens_per_s")
         return self.editor.read(PROMPT, status_parts(self.memory, self.scope, speed))
 
     def ask(self, question: str) -> str:
-        """An answer from the same input as the messages; no answer is an empty one."""
+        """Asks the user a question. Returns "" at the end of the input."""
         try:
             if self.editor is not None:
                 return self.editor.ask(question).strip()
@@ -193,7 +193,7 @@ class _Session:
             return ""
 
     def suggestions(self, text: str) -> Iterable[tuple[str, str]]:
-        """What may end a text that begins with a slash: commands, and numbers of the last list."""
+        """Returns completions of a text that begins with a slash: commands, or listed numbers."""
         command, *rest = re.split("[ \n]", text, maxsplit=1)
         if not rest:
             return [(name, why) for name, why in MEANINGS.items() if name.startswith(command)]
@@ -326,7 +326,7 @@ class _Session:
             click.echo(line)
 
     def pick(self, numbers: str) -> list[MemoryItem]:
-        """The memories of the last list that have these numbers."""
+        """Returns the memories with these numbers in the last list."""
         parts = numbers.replace(",", " ").split()
         for part in parts:
             if not part.isdecimal() or not 1 <= int(part) <= len(self.listed):
@@ -348,7 +348,7 @@ class _Session:
 
 
 def _editor(suggest: Callable[[str], Iterable[tuple[str, str]]]) -> LineEditor | None:
-    """What reads a line at a terminal that can be drawn on; None for a pipe, and a plain one."""
+    """Returns a line editor; None for a pipe, and for a terminal that cannot be drawn on."""
     drawn_on = stdin_is_terminal() and sys.stdout.isatty()
     if not drawn_on or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
         return None
@@ -358,7 +358,7 @@ def _editor(suggest: Callable[[str], Iterable[tuple[str, str]]]) -> LineEditor |
 
 
 def _read_line(prompt: str) -> str:
-    """The next line of input. Raises EOFError at its end, KeyboardInterrupt on Ctrl-C."""
+    """Reads a line of input. Raises EOFError at its end, KeyboardInterrupt on Ctrl-C."""
     if stdin_is_terminal():
         if sys.stdout.isatty():
             return input(prompt)
@@ -388,16 +388,16 @@ def _reply_dict(reply: Reply) -> dict[str, Any]:
     }
 
 
-# -- /budget and the line of status ----------------------------------------------------------------
+# -- /budget and the status line -------------------------------------------------------------------
 
 
 def budget(memory: Memory) -> dict[str, Any]:
-    """The memory limit and the cloud's budget, and what is used of each; JSON-able.
+    """Returns the memory limit and the cloud's budget, and what is used of each, as JSON values.
 
-    memory_limit: `Plan.to_dict`, None without one. parts_mb: what each part says it holds; rss_mb:
-    the whole process, None where the system does not tell. notes: what is turned off for the
-    model, and why. cloud: None if none is set up; left_this_month: None if it has no budget.
-    Loads what is not loaded yet, and raises as that does.
+    memory_limit: `Plan.to_dict`; None without a limit. parts_mb: as each part reports itself.
+    rss_mb: of the process; None if the system does not report it. notes: what is turned off for the
+    model, and why. cloud: None if no cloud is set up; its left_this_month: None without a budget.
+    Loads the model and the index if they are not loaded, and raises as that does.
     """
     from edgemem.profile.measure import memory_bytes
 
@@ -413,7 +413,7 @@ def budget(memory: Memory) -> dict[str, Any]:
 
 
 def budget_lines(found: Mapping[str, Any]) -> list[str]:
-    """What `budget` has found, in lines of at most 80 columns."""
+    """Returns the result of `budget` as lines of at most 80 columns."""
     limit, cloud = found["memory_limit"], found["cloud"]
     parts = ", ".join(f"{name} {size} MB" for name, size in found["parts_mb"].items() if size)
     rows = [("memory limit", "none; `edgemem config set memory_limit 1GB` sets one")]
@@ -444,10 +444,10 @@ def budget_lines(found: Mapping[str, Any]) -> list[str]:
 def status_parts(
     memory: Memory, scope: Mapping[str, Any], tokens_per_s: float | None
 ) -> tuple[str, ...]:
-    """What a chat's line of status says, the most telling first.
+    """Returns the parts of a chat's status line, the most important first.
 
-    tokens_per_s: of the last answer, None if the model gave none. What the store refuses to tell,
-    for instance while another process has locked it, is left out.
+    tokens_per_s: of the last answer; None if no model made it. A part that the store cannot
+    provide, for instance while another process has locked it, is left out.
     """
     parts: list[str] = []
     with suppress(EdgememError):

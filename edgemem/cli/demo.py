@@ -1,4 +1,4 @@
-"""`demo`: plays a conversation into a store, then asks about it from a new process."""
+"""`demo`: stores a conversation, then answers questions about it in a new process."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def demo(conversation: str, db: str | None, experts: str | None) -> None:
 
 
 def play(script: Demo, store: str, console: Console, settings: Settings | None = None) -> None:
-    """Put every session through `Memory.add`, pair by pair, and show what came of it."""
+    """Passes every session to `Memory.add`, two messages at a time, and shows the changes."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
     with open_memory(store, settings) as memory:
@@ -152,7 +152,10 @@ def _show_changes(console: Console, changes: AddResults) -> None:
 def answer_questions(
     conversation: str, store: str, console: Console, experts: str | None = None
 ) -> tuple[list[dict[str, Any]], float | None]:
-    """Ask every question in a new process on the same file; its rows and its peak memory."""
+    """Asks every question in a new process on the same file.
+
+    Returns a row for each question, and the process's peak RSS in MB (None if unknown).
+    """
     console.rule("a new process opens the same file and answers")
     command = [sys.executable, "-m", "edgemem", "demo-answer", "--db", store]
     command += ["--conversation", conversation]
@@ -226,7 +229,7 @@ def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
     with open_memory(db, settings_with(experts=experts)) as memory:
         for question in script.questions:
             started = time.perf_counter()
-            # Each question stands alone: the sessions are what it is to be answered from.
+            # A new chat for each question: only the stored sessions may answer it.
             chat = Chat(memory, user_id=script.user_id)
             reply = chat.send(question["question"], timestamp=script.questions_date, remember=False)
             for _ in reply:
@@ -258,11 +261,11 @@ def demo_answer(conversation: str, db: str | None, experts: str | None) -> None:
 
 
 def is_right(answer: str, expected: list[str]) -> bool:
-    """Whether an answer contains one of the expected ones, as whole words."""
+    """Whether an answer contains one of the expected answers, as whole words."""
     given = f" {_normalised(answer)} "
     return any(f" {_normalised(text)} " in given for text in expected)
 
 
 def _normalised(text: str) -> str:
-    """A text in lower case, punctuation and runs of spaces as one space."""
+    """Returns a text in lower case, with punctuation and runs of spaces as one space."""
     return " ".join(re.sub(r"[\W_]+", " ", text.casefold()).split())

@@ -123,7 +123,7 @@ def add(
     with open_memory(db, settings) as memory, working("Remembering …"):
         changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
         if images and settings.image_text == "on":
-            memory.read_images()  # this process ends before the thread that would
+            memory.read_images()  # this process ends before the background thread reads them
     print_result(changes.to_dict(), map(change_line, changes))
     pending_note(changes.pending)
 
@@ -158,7 +158,7 @@ def search(
 
 
 def _item_line(item: MemoryItem) -> str:
-    """A memory as tab-separated id, score (of a hit), time, text, and score parts if asked for."""
+    """Returns a memory as tab-separated id, score (of a hit), time, text, and any score parts."""
     columns = [item.id, when(item), text_of(item)]
     if isinstance(item, Hit):
         columns.insert(1, f"{item.score:.3f}")
@@ -186,18 +186,18 @@ def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: An
 
 
 def _relation_line(told: Relation) -> str:
-    """A relation as tab-separated source, relation, target, since and until when."""
+    """Returns a relation as tab-separated source, relation, target, first and last day."""
     ends = [one_line(told.source), told.relationship, one_line(told.destination)]
     return "\t".join([*ends, *_days(told)])
 
 
 def _days(told: Relation) -> list[str]:
-    """Since and until when it holds; "" of what is not known."""
+    """Returns the days since and until when a relation is valid; "" for an unknown day."""
     return [local_time(time)[:10] if time else "" for time in (told.valid_from, told.valid_to)]
 
 
 def _draw_relations(told: Iterable[Relation], entity: str | None) -> None:
-    """Relations as a tree: under each source what it is to whom; of one entity, both ways."""
+    """Draws a tree of relations for each source; with an entity, both directions in its tree."""
     from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
@@ -279,7 +279,7 @@ def delete(
                 click.confirm(question, abort=True, err=True)
             changes = list(memory.delete_all(**scope))
         else:
-            for memory_id in ids:  # all or none, as far as a wrong id goes
+            for memory_id in ids:  # first, so that an unknown id leaves all in place
                 if memory.get(memory_id) is None:
                     raise no_memory(memory_id)
             changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
@@ -326,7 +326,7 @@ def history(memory_id: str, memory: Memory) -> None:
 # -- files -----------------------------------------------------------------------------------------
 
 IMPORT_ID = "import_id"
-"""The key of a turn's metadata that tells a second import that it is there already."""
+"""The metadata key by which a second import recognises a turn that is already stored."""
 
 
 @cli.command()
@@ -428,7 +428,7 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
     with open(path, "rb") as file:
         total = sum(1 for line in file if line.strip())
         file.seek(0)
-        total -= 2 * file.readline().startswith(SEALED.encode())  # the ways to the key, and the end
+        total -= 2 * file.readline().startswith(SEALED.encode())  # the first and the last line
 
     def read(passphrase: str | None) -> int:
         with open(path, encoding="utf-8-sig") as file, progress("Importing", total) as advance:
@@ -469,7 +469,7 @@ def _import_turns(
         conversations = [(Path(path).stem, importers.read_mem_gallery(path))]
     else:
         log = importers.read_chat_log(path)
-        # Logs without times may begin alike ("hi"), so only the whole file tells them apart.
+        # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
         seed = "" if log.dated else "\n".join(m["content"] for m in log.messages)
         conversations = [(seed, log.messages)]
         if log.left_out:
@@ -484,7 +484,7 @@ def _import_turns(
             {**message, "metadata": {**message.get("metadata", {}), IMPORT_ID: import_id}}
             for message, import_id in zip(messages, ids, strict=True)
         ]
-        # Pairs are formed before those that are there are left out, so they stay the same pairs.
+        # Batches are formed before stored turns are left out, so every import has the same pairs.
         for batch in importers.batches(marked, infer=infer):
             left = [message for message in batch if message["metadata"][IMPORT_ID] not in known]
             if left:
@@ -502,7 +502,7 @@ def _import_turns(
                 f"Stopped after {plural(row['imported'], 'turn')}; the same command goes on there."
             )
             raise
-    if infer and done and memory.pending():  # an import that was stopped may have left a pair
+    if infer and done and memory.pending():  # an interrupted import may have left work
         with suppress(StoreLocked):
             row["memories"] += sum(c.event == "ADD" for c in memory.process_pending())
     row["pending"] = len(memory.pending()) if infer else 0
@@ -510,7 +510,7 @@ def _import_turns(
 
 
 def _imported(memory: Memory, scope: Mapping[str, Any]) -> set[str]:
-    """The import ids of the turns in exactly this scope, those of deleted memories among them."""
+    """Returns the import ids of all turns of exactly this scope, even of deleted memories."""
     known: set[str] = set()
     for row in memory.store.export_rows():
         if row["type"] != "turn":  # turns come first

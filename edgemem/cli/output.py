@@ -1,7 +1,4 @@
-"""What the commands share: the group, options, the store, printing, the file of what was typed.
-
-Knows no command.
-"""
+"""What the commands share: the group, options, opening the store, printing, the input history."""
 
 from __future__ import annotations
 
@@ -74,18 +71,18 @@ __all__ = [
 
 Command = Callable[..., None]
 Opened = TypeVar("Opened")
-ASKED = 3  # times for a passphrase
-PREVIEWED = 10  # memories, and turns, that an erase shows one by one before it asks
+ASKED = 3  # attempts at a passphrase
+PREVIEWED = 10  # memories, and turns, that are shown one by one before an erase
 
 
 # -- the group -----------------------------------------------------------------------------------
 
 
 class Group(click.Group):
-    """A group whose commands turn an error into one line and exit code 1."""
+    """A group that turns an error of its commands into one line and exit code 1."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
-        with _one_line_errors():  # --help and --version print from here
+        with _one_line_errors():  # --help and --version print here
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -95,9 +92,9 @@ class Group(click.Group):
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Turn an EdgememError, or output that is refused, into click's one line and exit code 1.
+    """Turns an EdgememError, or an OSError such as a failed write, into click's one-line error.
 
-    A reader that has gone (EPIPE) is left to click, which ends without a word.
+    A closed pipe (EPIPE) is left to click, which exits silently.
     """
     try:
         yield
@@ -109,7 +106,7 @@ def _one_line_errors() -> Iterator[None]:
         if exc.errno == errno.EPIPE:
             raise
         why = one_line(str(exc.strerror or exc))
-        if exc.filename is None:  # a stream has none
+        if exc.filename is None:  # a standard stream
             raise click.ClickException(f"Cannot write the output: {why}.") from exc
         raise click.ClickException(f"Cannot use {exc.filename}: {why}.") from exc
 
@@ -155,12 +152,12 @@ json_option = click.option(
 
 
 def wants_json() -> bool:
-    """Whether the command that runs was given --json."""
+    """Whether the running command was given --json."""
     return bool(click.get_current_context().meta.get("edgemem.json"))
 
 
 def memory_option(command: Command) -> Command:
-    """--db and --json; the command is given the open `memory`."""
+    """Adds --db and --json to a command, and passes it the open `memory`."""
 
     @db_option
     @json_option
@@ -173,7 +170,7 @@ def memory_option(command: Command) -> Command:
 
 
 def scope_options(command: Command) -> Command:
-    """--user-id, --agent-id and --run-id; the command is given `scope`, as `Memory` takes it."""
+    """Adds --user-id, --agent-id and --run-id, and passes `scope`: keyword arguments for Memory."""
 
     @click.option(
         "--user-id", metavar="ID", help="Whose memories.  [default: the setting `user_id`]"
@@ -191,17 +188,17 @@ def scope_options(command: Command) -> Command:
 
 
 def who(scope: Mapping[str, Any]) -> str:
-    """Whose memories a scope holds: `user_id 'ana', run_id 'r1'`."""
+    """Returns a scope as text: `user_id 'ana', run_id 'r1'`."""
     return ", ".join(f"{key} {value!r}" for key, value in scope.items() if value)
 
 
 def settings_with(**given: Any) -> Settings:
-    """The settings in force, with those options that were given in their place."""
+    """Returns the settings in force, with the options that are not None in their place."""
     return replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
 
 
 def licence_note(settings: Settings) -> None:
-    """Before experts are loaded that not everybody may use for everything: say so.
+    """Prints the licence of the chosen experts if it is not a permissive one.
 
     Raises AdapterError if there is no such set.
     """
@@ -217,7 +214,7 @@ def licence_note(settings: Settings) -> None:
 def open_memory(
     db: str | None, settings: Settings | None = None, passphrase: str | None = None
 ) -> Iterator[Memory]:
-    """The store of --db, or else of the settings. A person is asked for a vault's passphrase."""
+    """Opens the store of --db, else of the settings. Asks at a terminal for a passphrase."""
     from edgemem.memory import Memory
 
     global _vault
@@ -230,7 +227,7 @@ def open_memory(
 
 
 def ask_passphrase(open_with: Callable[[str | None], Opened]) -> Opened:
-    """What opens without a passphrase, or with one that a person at the terminal is asked for."""
+    """Returns `open_with(None)`. If that raises VaultLocked, asks at a terminal for passphrases."""
     try:
         return open_with(None)
     except VaultLocked:
@@ -249,7 +246,7 @@ def ask_passphrase(open_with: Callable[[str | None], Opened]) -> Opened:
 
 
 def note(text: str) -> None:
-    """One line for the person, not for the program that reads stdout."""
+    """Prints one line to stderr: for a person, not for a program that reads stdout."""
     indent = text[: len(text) - len(text.lstrip(" "))]
     click.secho(indent + one_line(text), err=True, dim=True)
 
@@ -261,9 +258,9 @@ def pending_note(count: int) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr, if that is a terminal.
+    """Shows a progress bar on stderr, if that is a terminal.
 
-    Yields what to call with the count done, and the count in all where that was not known before.
+    total: None if unknown. Yields a function of the count done so far and, optionally, the total.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -283,7 +280,7 @@ def progress(label: str, total: int | None) -> Iterator[Callable[..., None]]:
 
 
 def working(label: str) -> Status:
-    """A spinner on stderr, if that is a terminal, for work whose end is not known."""
+    """Returns a spinner on stderr, if that is a terminal, for work of unknown length."""
     from rich.console import Console
 
     return Console(stderr=True).status(label)
@@ -297,7 +294,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_result(value: Mapping[str, Any], lines: Iterable[str] = (), remark: str = "") -> None:
-    """Print lines for a person, or with --json the value. remark: noted if there are no lines."""
+    """Prints the value with --json, else the lines; without lines, the remark on stderr."""
     if wants_json():
         print_json(value)
         return
@@ -310,36 +307,36 @@ def print_result(value: Mapping[str, Any], lines: Iterable[str] = (), remark: st
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 memory`, `2 memories`, `3 turns`."""
+    """Returns a count with its noun: `1 memory`, `2 memories`, `3 turns`."""
     if count != 1:
         noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count} {noun}"
 
 
 def one_line(text: str) -> str:
-    """A text with its line breaks folded and without characters that steer a terminal."""
+    """Returns a text in one line, with terminal control characters replaced."""
     folded = " ".join(text.split())
     return "".join(c if c.isprintable() else "\ufffd" for c in folded)
 
 
 def when(item: MemoryItem) -> str:
-    """Since when a memory holds, to the minute."""
+    """Returns the minute since when a memory is valid, in this machine's zone."""
     return minute(item.valid_from or item.created_at)
 
 
 def minute(time: str) -> str:
-    """A stored time in this machine's zone, to the minute."""
+    """Returns a stored time in this machine's zone, to the minute."""
     return local_time(time)[:16].replace("T", " ")
 
 
 def text_of(item: MemoryItem) -> str:
-    """A memory in one line, with the speaker where an import has told who it was."""
+    """Returns a memory in one line, after the speaker's name if an import has stored that."""
     speaker = item.metadata.get("speaker") if item.kind == "turn" else None
     return one_line(f"{speaker}: {item.memory}" if speaker else item.memory)
 
 
 def change_line(change: Change) -> str:
-    """A change as tab-separated id, event, text."""
+    """Returns a change as tab-separated id, event, text."""
     return "\t".join([change.id, change.event, one_line(change.memory)])
 
 
@@ -353,10 +350,10 @@ def no_memory(memory_id: str) -> StoreError:
 
 
 def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> list[str]:
-    """What was said in the turns that `Memory.erase` would take away.
+    """Returns the texts of the turns that `Memory.erase` would erase.
 
-    shown: tell on stderr what would go, deleted memories too: the first of the memories and of the
-    turns, and how many more. Raises StoreError on an unknown id.
+    shown: also lists on stderr the first memories (even deleted ones) and turns that would be
+    erased, and how many follow. Raises StoreError on an unknown id.
     """
     turn_ids, memory_ids = memory.store.erase_extent(ids)
     for memory_id in ids:
@@ -382,7 +379,7 @@ def _first(noun: str, lines: Sequence[str]) -> None:
 
 
 def read_text(file: str = "-") -> str:
-    """All of a file, or of stdin, as text. Raises click's usage error on what is no UTF-8."""
+    """Reads a file, or stdin, as text. Raises click's usage error if it is not UTF-8."""
     try:
         if file == "-":
             return sys.stdin.buffer.read().decode("utf-8")
@@ -403,16 +400,16 @@ def stderr_is_terminal() -> bool:
 
 
 def at_a_terminal() -> bool:
-    """Whether a person can be asked, and answer."""
+    """Whether a person can be asked: stdin and stderr are a terminal."""
     return stdin_is_terminal() and stderr_is_terminal()
 
 
-# -- what was typed at the prompt of `edgemem chat` ------------------------------------------------
+# -- the history of input at the prompt of `edgemem chat` ------------------------------------------
 
 MOST_LINES = 1000
-_BREAK = "\u2028"  # Unicode's line separator: where an input of several lines was broken
+_BREAK = "\u2028"  # Unicode's line separator stands for a line break within an input
 _vault: Vault | None = None
-"""Whose chats' inputs are kept: each vault has a file of its own, sealed line by line."""
+"""The vault of the open store. Each vault has its own history file, sealed line by line."""
 
 
 def history_file() -> Path:
@@ -421,7 +418,7 @@ def history_file() -> Path:
 
 
 def move_typed(old: Vault | None, new: Vault | None) -> None:
-    """Take what was typed in chats into a vault, or out of it; nothing stays behind."""
+    """Moves the history of chats into a vault or out of it, and overwrites the old file."""
     global _vault
     _vault = old
     lines, file = _typed_lines(), history_file()
@@ -434,14 +431,14 @@ def move_typed(old: Vault | None, new: Vault | None) -> None:
 
 
 def _kept(line: str) -> str:
-    """A line as the file has it."""
+    """Returns a line as the file stores it."""
     if _vault is None:
         return line
     return base64.b64encode(_vault.seal(line.encode(), "chat history")).decode()
 
 
 def typed_before() -> list[str]:
-    """The inputs of earlier chats and of this one, oldest first; a file grown long is cut."""
+    """Returns the last MOST_LINES inputs, oldest first. Shortens a file of twice as many."""
     lines = _typed_lines()
     if len(lines) > 2 * MOST_LINES:
         _write_typed(lines[-MOST_LINES:])
@@ -449,7 +446,7 @@ def typed_before() -> list[str]:
 
 
 def remember_typed(text: str) -> None:
-    """Add an input to the file. A folder that refuses is no error."""
+    """Adds an input to the history file. A failed write is ignored."""
     with suppress(OSError, UnicodeEncodeError):
         history_file().parent.mkdir(parents=True, exist_ok=True)
         private = partial(os.open, mode=0o600)
@@ -458,7 +455,7 @@ def remember_typed(text: str) -> None:
 
 
 def forget_typed(texts: Iterable[str]) -> None:
-    """Drop the lines that say one of these texts, alone or behind a command, from the file."""
+    """Removes from the history each input that is one of these texts, even after a command."""
     gone = {_folded(text) for text in texts}
     lines = _typed_lines()
     kept = [line for line in lines if not gone & {_folded(line), _folded(_without_command(line))}]
@@ -467,7 +464,7 @@ def forget_typed(texts: Iterable[str]) -> None:
 
 
 def _without_command(line: str) -> str:
-    """`/cloud MESSAGE` says MESSAGE."""
+    """Returns an input without its slash command: MESSAGE of `/cloud MESSAGE`."""
     return "".join(line.split(maxsplit=1)[1:]) if line.lstrip().startswith("/") else line
 
 
@@ -485,13 +482,13 @@ def _typed_lines() -> list[str]:
         return lines
     opened = []
     for line in lines:
-        with suppress(ValueError, StoreCorrupt):  # one that was cut off is passed over
+        with suppress(ValueError, StoreCorrupt):  # a line that was cut off is skipped
             opened.append(_vault.unseal(base64.b64decode(line), "chat history").decode())
     return opened
 
 
 def _write_typed(lines: list[str]) -> None:
-    """Put these lines in the file's place, over its old bytes."""
+    """Replaces the file's lines in place, so that the old bytes are overwritten."""
     data = "".join(f"{_kept(line)}\n" for line in lines).encode()
     with open(history_file(), "r+b") as file:
         old = os.fstat(file.fileno()).st_size

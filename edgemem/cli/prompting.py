@@ -1,7 +1,7 @@
-"""The prompt at a terminal: what was typed before, completion, several lines, a line of status.
+"""The prompt at a terminal: history, completion, input of several lines, a status line.
 
-The only importer of prompt_toolkit, itself imported only where there is a terminal to draw on. It
-draws while it waits for a key, and for no other reason.
+The only importer of prompt_toolkit. This module is imported only if there is a terminal to draw on.
+It draws only while it waits for input.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Suggest: TypeAlias = Callable[[str], Iterable[tuple[str, str]]]
 
 
 class LineEditor:
-    """Reads what a person types at the terminal that stdin and stdout are.
+    """Reads input from the terminal on stdin and stdout.
 
-    suggest: the words that may end a text, each with its meaning; asked for texts that begin with
-    a slash. The last word of the text is what they replace.
+    suggest: returns the completions of a text that begins with a slash, each with its meaning. A
+    completion replaces the text's last word.
     """
 
     def __init__(self, suggest: Suggest) -> None:
@@ -41,16 +41,16 @@ class LineEditor:
         self.forget()
 
     def forget(self) -> None:
-        """Drop whatever was typed or cut so far: some of it may have been erased."""
+        """Drops all input and the clipboard of this run: an erase may cover some of it."""
         self._messages = _session(_Typed(), _Completer(self._suggest))
         self._questions = _session(DummyHistory())
 
     def read(self, prompt: str, status: Sequence[str] = ()) -> str:
-        """A message, of one line or several. Enter sends it; Alt-Enter, or Esc and Enter, breaks
-        the line, and so do the breaks of what is pasted.
+        """Reads a message of one or several lines.
 
-        status: parts of the line below, the first the most telling; those that do not fit the
-        screen are left out. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C.
+        Enter sends it. Alt-Enter, or Esc and Enter, breaks the line; pasted line breaks stay.
+        status: parts of the line below, the most important first; parts that do not fit the screen
+        are left out. Raises EOFError on Ctrl-D, KeyboardInterrupt on Ctrl-C.
         """
         session = self._messages
         size = session.output.get_size
@@ -58,12 +58,12 @@ class LineEditor:
         return session.prompt(prompt, multiline=True, prompt_continuation=CONTINUED)
 
     def ask(self, question: str) -> str:
-        """A line that answers a question, and is not kept. Raises as `read` does."""
+        """Reads the answer to a question, which enters no history. Raises as `read` does."""
         return self._questions.prompt(question)
 
 
 def fitting(parts: Sequence[str], columns: int) -> str:
-    """As many of the parts, from the first on, as fit a line of the screen."""
+    """Returns the first parts as one line, as many as fit the screen's columns."""
     line = ""
     for part in parts:
         longer = f"{line}{_GAP}{part}" if line else part
@@ -76,19 +76,19 @@ def fitting(parts: Sequence[str], columns: int) -> str:
 def _session(history: History, completer: Completer | None = None) -> PromptSession[str]:
     session: PromptSession[str] = PromptSession(
         completer=completer,
-        # Of commands only: below the prompt, room for the menu is kept while this is true.
+        # Only for commands: while this is true, the menu takes up space below the prompt.
         complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
         history=history,
         key_bindings=_keys(),
         enable_suspend=True,
     )
-    # A terminal that does not tell where its cursor is has no line of status, and no warning.
+    # A terminal that does not report its cursor gets no status line, and here no warning.
     session.app.renderer.cpr_not_supported_callback = None
     return session
 
 
 class _Typed(DummyHistory):
-    """The file of what was typed, read anew for each prompt: what was erased has no copy here."""
+    """The history file, read again for each prompt, so that no copy of erased input stays here."""
 
     async def load(self) -> AsyncGenerator[str, None]:
         for text in reversed(typed_before()):

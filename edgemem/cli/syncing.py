@@ -1,4 +1,4 @@
-"""`sync`: the same memory on a person's devices."""
+"""`sync`: brings the same memory to all devices of a person."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def _with(memory: Memory, address: str, code: str | None) -> None:
     from edgemem.sync.pairing import secret_of
 
     with closing(Remote(address, secret_of(code or pairing_code(memory)))) as remote:
-        remote.exchange_there()  # it leaves what it has
+        remote.exchange_there()  # the other device writes its changes
         done = exchange(memory, remote, code=code)
-        remote.exchange_there()  # and takes in what we left
+        remote.exchange_there()  # and takes in those of this device
     _say(done)
 
 

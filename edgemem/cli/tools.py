@@ -1,4 +1,4 @@
-"""`compress`, `profile`, `serve`, `mcp` and `train`: each hands its options to another room."""
+"""`compress`, `profile`, `serve`, `mcp` and `train`: each passes its options to another room."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def compress(
 
 
 def print_struck(text: str, kept: Sequence[tuple[int, int]]) -> None:
-    """The text with what lies outside the kept spans struck through and dim."""
+    """Prints a text. What lies outside the kept spans (start, end) is struck through and dim."""
     from rich.console import Console
     from rich.text import Text
 
@@ -278,7 +278,7 @@ def serve(
     require_safe(where["host"], where["tls_cert"], where["tls_key"], insecure=where["insecure"])
 
     def ready(url: str) -> None:
-        if stderr_is_terminal():  # and in no log, for the token is in it
+        if stderr_is_terminal():  # the token must not reach a log
             note(f"Look through the memories at {url}/#token={token}")
         note(f"Listening on {url}. Ctrl-C ends it.")
 
@@ -290,7 +290,7 @@ def serve(
     with open_memory(db, settings) as memory:
         if stderr_is_terminal():
             note("Loading the models …")
-        # A missing model ends this at once, and no caller waits for the loading.
+        # Loads both now: a missing model ends this at once, and no caller waits for the loading.
         memory.engine, memory.index  # noqa: B018
         run(
             memory,
@@ -418,7 +418,7 @@ def train_run(
 
 
 def _typed(context: click.Context) -> str:
-    """The command as it was given, files by their names alone."""
+    """Returns the command as it was given, with files named without their folders."""
     words = context.command_path.split()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -483,7 +483,7 @@ def merge(
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Progress], None]]:
-    """A progress line on a terminal; else a line on stderr for each validation."""
+    """Shows a progress line on a terminal; else prints a line to stderr for each validation."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar

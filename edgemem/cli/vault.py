@@ -1,6 +1,6 @@
-"""`vault`: encrypt a store, decrypt it, its passphrase and recovery code; a first chat's offer.
+"""`vault`: encrypt and decrypt a store, its passphrase and recovery code; a first chat's offer.
 
-Knows how a person is asked for a passphrase; the keys are the business of `edgemem.vault`.
+Knows how a person is asked for a passphrase; `edgemem.vault` knows the keys.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _status(file: Path) -> dict[str, Any]:
     found = vaults.read(file)
     if found is None:
         return {"path": str(file), "encrypted": False}
-    if found["state"] != "locked":  # the next open ends it
+    if found["state"] != "locked":  # the next opening finishes it
         return {"path": str(file), "encrypted": not encryption.is_plain(file), "interrupted": True}
     ways = ", ".join(way["by"] for way in found["ways"])
     return {"path": str(file), "encrypted": True, "opened_by": ways, "key": found["id"]}
@@ -177,10 +177,10 @@ def _new_passphrase() -> str:
 
 
 def offer_vault(db: str | None, settings: Settings) -> str | None:
-    """Before the store of a first chat is made: ask a person at a terminal whether to encrypt it.
+    """Asks, before a first chat makes the store, whether to encrypt it.
 
-    Returns the passphrase that was given, if one was. Asks nothing where there is a store already,
-    the extra is not installed, or the setting `encryption` is `off`.
+    Returns the new passphrase, if there is one. Asks nothing without a terminal, or if the store
+    exists, the extra is not installed, or the setting `encryption` is `off`.
     """
     path = settings.db if db is None else db
     asks = settings.encryption == "ask" and str(path) != MEMORY_DB
