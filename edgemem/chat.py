@@ -1,13 +1,19 @@
 """Chat: one turn is recall, then generate (streamed), then remember.
 
-What a message wants (stages/intent.py) decides which memories it is answered with: what a search
-finds for a fact, much of it for an overview, what bears on a task, none for other talk. What the
-model can do (runtime/experts.py) decides how. An expert for short answers gives the facts: the
-bundled model's beside a small one, and where it is sure beside a larger one. An expert for replies
-and an instruct model have a conversation, the memories as dated notes beside the message. A smaller
-model quotes: an overview and a task are the user's own words. One that sees is shown the image that
-a question is about. What the model says, and what the user only asks, is kept as a turn, but never
-searched or extracted from: neither recalled text nor an invention is remembered as new.
+What a message wants (stages/intent.py) decides which memories it is answered with: the hits of a
+search for a question about a fact, more of them for an overview, memories that bear on it for a
+task, none for other talk. What the model can do (runtime/experts.py) decides how it is answered:
+
+- An expert for short answers answers questions about facts. A model without one has the bundled
+  model's beside it. This expert answers for a small model. For a larger one it answers where it is
+  sure, or says that no memory tells. A model of _HEEDS_PARAMS or more answers by itself.
+- A model with an expert for replies, or an instruct model, has a conversation. The memories are
+  dated notes beside the message.
+- A smaller model quotes: an overview, or what bears on a task, is in the user's own words.
+- A model that sees is shown the images that a question is about.
+
+The model's answers, and messages that only ask, are stored as turns, but never searched or
+extracted from. So neither recalled nor invented text is remembered as new.
 
 Knows a Memory and an Engine; no SQL, no prompt (the stages have them).
 """
@@ -63,31 +69,34 @@ if TYPE_CHECKING:
 __all__ = ["Chat", "Reply"]
 
 Way = Literal["answer", "converse", "quote"]
-"""How a message is answered: by an expert for short answers, in a conversation, or by a model that
-does neither: it quotes what was said, and makes small talk."""
+"""How a message is answered. answer: by an expert for short answers. converse: in a conversation.
+quote: by a model that can do neither; it quotes what was said, and makes small talk."""
 
 SHOWN_SENTENCES = 2  # best of 1 to 4 for a base model of 135 M parameters; others are unmeasured
-SHOWN_TURNS = 6  # to an expert, which was trained on 3 to 7
-SHOWN_NOTES = 8  # turns, to a model that has a conversation
-FEW_NOTES = 4  # turns, to one that takes on whatever it is shown
-TOLD_TURNS = 12  # of an overview
-BEARING_TURNS = 6  # on a task
+SHOWN_TURNS = 6  # for an expert for short answers, which was trained on 3 to 7
+SHOWN_NOTES = 8  # in a conversation, for a model that heeds its notes or has an expert for replies
+FEW_NOTES = 4  # the same for any other model, which repeats whatever it is shown
+TOLD_TURNS = 12  # for an overview
+BEARING_TURNS = 6  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000
-"""Parameters from which a model sums up in its own words, and answers what no expert is sure of."""
+"""A model with at least so many parameters gives overviews in its own words. It also answers
+questions about facts itself where no expert is sure."""
 _HEEDS_PARAMS = 4_000_000_000
-"""Parameters from which a model heeds all it is shown, and says itself what no memory tells."""
-_SURE = 0.4  # probability from which an expert's answer spares a larger model the question
-_KNOWN_SHARE = 0.3  # of the window, for what every answer may need
-_TOLD = 0.05  # score from which a memory answers what may be a question of the world
-_CANDIDATES = 16
-_PAST_TURNS = 4
-_LEADING_CHARS = 400  # of what was said before, that a message is searched together with
+"""A model with at least so many parameters heeds all it is shown, and says itself if no memory
+tells."""
+_SURE = 0.4  # an expert's answer of this probability is given without asking the larger model
+_KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
+_TOLD = 0.05  # score of a hit from which a doubtful message is taken to ask for a memory
+_CANDIDATES = 16  # hits of one search
+_PAST_TURNS = 4  # shown for small talk
+_LEADING_CHARS = 400  # of the turns before a message, searched together with it
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """A turn as it was said. shown: its text as the model read it, with the notes recalled for it
-    (their texts); None: as it was said. kept: whether memory holds it, where a search finds it."""
+    """A turn as it was said. shown: its text as the model read it, notes included; None if that is
+    what was said. notes: their texts. kept: whether the turn is stored, so that searches find it.
+    """
 
     said: Message
     shown: str | None = None
@@ -102,11 +111,11 @@ class _Turn:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A message, and what was decided about it at the door.
+    """A message, and what was decided about it before it is answered.
 
-    readings: the memories that it is answered with; a short answer has a second try with others.
-    unknown: what is said where no memory tells it. pixels: images that it is about, for a model
-    that sees them. answered: by an expert, before the model that talks was asked.
+    readings: sets of memories to answer from; a short answer tries the next one if the first tells
+    nothing. unknown: the answer if no memory tells. pixels: images that the message is about, for a
+    model that sees. answered: an expert's answer, which replaces the conversing model's.
     """
 
     text: str
@@ -125,18 +134,17 @@ class _Asked:
 
     @property
     def nothing_known(self) -> bool:
-        """Whether it wants what only this memory could tell, which does not."""
+        """Whether the message asks for what only memory could tell, and no memory was found."""
         return self.intent.wants in ("recall", "overview") and not self.evidence
 
 
 class Reply:
-    """The answer of one turn: iterate it for its pieces; then read the rest.
+    """The answer of one turn: iterate it for its pieces, then read the attributes.
 
-    hits: what recall found, known from the start. context: the memories shown to the model. found:
-    whether anything relevant was. text, generation (None where no model was asked), changes (what
-    was remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s): known once it
-    has been iterated to its end. cloud: the cloud's answer, if that is what it is; cloud_error: why
-    the local one answered.
+    Set from the start: hits (what the search found), context (the memories shown to the model),
+    found (whether there were any). Set once the reply has ended: text, generation (None if no model
+    was asked), changes (what was remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s,
+    remember_s), cloud (the cloud's answer, if this is it), cloud_error (why the cloud failed).
     """
 
     def __init__(self, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float) -> None:
@@ -168,10 +176,11 @@ class Reply:
 class Chat:
     """A conversation of one user with the model, with memory.
 
-    engine: None takes the memory's own. shown: sentences of recalled turns that the model sees, or
-    whole turns if it has an expert or follows instructions. cloud: may answer in the
-    model's place. turns: what was said before in this conversation, oldest first. instructions:
-    what an instruct model is told beside our own system message.
+    engine: None takes the memory's own. shown: how many sentences of recalled turns the model is
+    shown, or how many whole turns if it has an expert or follows instructions; None takes the
+    default. cloud: a governor that lets the cloud answer in the model's place. turns: what was said
+    before in this conversation, oldest first. instructions: added to an instruct model's system
+    message.
     Raises what Memory and Engine raise.
     """
 
@@ -217,15 +226,16 @@ class Chat:
         cloud: Mode = "auto",
         options: Options | None = None,
     ) -> Reply:
-        """Say something; the reply streams as it is iterated.
+        """Send a message; the reply streams as it is iterated.
 
         images: as for `Memory.add`; they are stored with the message, before the answer begins.
-        timestamp: when it is said (None: now). remember=False answers without storing anything;
-        remember="first" stores the message before the answer begins, and leaves its facts to
-        `Memory.process_pending`. cloud: "ask" it, "off", or let the governor decide; whatever fails
-        there, the local model answers. What the cloud says comes in one piece. options: of an
-        answer in a conversation (temperature, max_tokens, stop …); a quoted one takes none.
-        Raises InputError on a text or image that cannot be stored, or a time that is none.
+        timestamp: when the message is said (None: now). remember=False answers without storing
+        anything; remember="first" stores the message before the answer begins, and leaves its facts
+        to `Memory.process_pending`. cloud: "ask" the cloud, "off", or "auto" to let the governor
+        decide. The cloud's answer comes in one piece; if the cloud fails, the local model answers.
+        options: of an answer in a conversation (temperature, max_tokens, stop …); quoted and short
+        answers take none.
+        Raises InputError on a text or image that cannot be stored, or a bad time.
         """
         if images and remember:
             remember = "first"
@@ -253,13 +263,13 @@ class Chat:
             said = [_message(text, wanted)]
             reply.changes = self._add(said, said_at, infer="later", images=images)
         reply._pieces = self._run(reply, asked, remember, cloud)
-        next(reply._pieces)  # up to where it is sure to remember, however early it is closed
+        next(reply._pieces)  # enters the `try`, so that an early close still remembers
         return reply
 
     def forget(self, texts: Iterable[str]) -> None:
-        """Leave out of what the model is shown of this conversation whatever says such a text."""
+        """Drop the turns with these texts, and all notes, from what the model is shown."""
         gone = {_plain(text) for text in texts}
-        # Notes may have said it, and so may answers made from them.
+        # The notes beside the turns that are left may quote these texts.
         left = [turn for turn in self._turns if _plain(turn.said.content) not in gone]
         self._turns = [replace(turn, shown=None, notes=()) for turn in left]
         self._first, self._known = 0, None
@@ -270,37 +280,40 @@ class Chat:
         return intent(self.engine, self.memory.embedder, text, before)
 
     def _way(self, wanted: Intent, *, own_words: bool) -> Way:
-        """own_words: a client that sets how its answer is made gets the model's own words."""
+        """own_words: whether the client set options, and so gets the model's own words."""
         engine, setting = self.engine, self.memory.settings.reader
         answers = engine.expert("generation") and setting in ("auto", "expert")
         if answers and wanted.wants == "recall":
             return "answer"
         if answers and not engine.expert("reply"):
-            setting = "auto"  # it answers; what else it does is the model's own
+            setting = "auto"  # the set has an expert for answers alone; all else is the model's own
         if reader_of(engine, "reply", setting) == "quote":
             return "quote"
         short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
         return "answer" if short and self._answers() else "converse"
 
     def _answers(self) -> Engine | None:
-        """The model that answers from memory in few words: this one, else the bundled one."""
+        """The model with an expert for short answers: this one, else the bundled one, else None."""
         if self.engine.expert("generation"):
             return self.engine
         try:
             return self.memory.judge
-        except ModelError:  # the model that talks is asked all the same
+        except ModelError:  # the conversing model is asked instead
             return None
 
     def _search(self, text: str, at: str | None, *, with_turns: bool) -> SearchResults:
-        """What fits a message, best first. at: also what held then, if it asks of a day.
-        with_turns: also with what was said just before it."""
+        """The memories that fit a message, best first.
+
+        at: the time that the message asks about; also memories that were valid then. with_turns:
+        also what a search finds for the message together with the two turns before it.
+        """
 
         def found(query: str, at: str | None = None) -> SearchResults:
             return self.memory.search(query, **self._ids(), top_k=_CANDIDATES, explain=True, at=at)
 
         hits = found(text)
         more: list[Hit] = []
-        if at is not None:  # what is over since then, beside what was told of it later
+        if at is not None:  # what was valid then, beside what was said about it later
             then = found(text, at)
             more, hits = [*then], replace(hits, relations=then.relations)
         if with_turns and self._turns:
@@ -354,18 +367,18 @@ class Chat:
             answer = "".join(pieces).strip()
             reply.text = (answer + appended).strip()
             self._turns.append(turn)
-            if answer:  # the model goes on from its own words alone
+            if answer:  # the model is shown its own words again, not the quotation below them
                 self._turns.append(_Turn(Message("assistant", answer, asked.said_at)))
             if remember and not self.memory.closed:
                 self._remember(reply, asked, stored=remember == "first")
 
     def _ask_cloud(self, reply: Reply, asked: _Asked, mode: Mode) -> None:
-        """Ask the cloud if the governor lets it; the reply has its answer then, or why not."""
+        """Ask the cloud if the governor allows it; sets `reply.cloud` or `reply.cloud_error`."""
         if self.cloud is None:
             return
         asks = asked.intent.wants is not None
         best = max((hit.score for hit in reply.context), default=0.0)
-        # Nobody else can know what only this memory could tell.
+        # The cloud cannot know what only this memory could tell.
         confidence = 1.0 if not asks or asked.nothing_known else best
         why = self.cloud.decide(asked.text, confidence, mode)
         if why is None:
@@ -379,7 +392,7 @@ class Chat:
     def _readings(
         self, text: str, now: tuple[Evidence, ...], hits: SearchResults, wanted: Intent, way: Way
     ) -> list[tuple[Evidence, ...]]:
-        """The memories that a message is answered with, and what they are then tried with."""
+        """The sets of memories to answer a message from, in the order in which they are tried."""
         if wanted.wants == "recall" and way == "answer":
             return self._told(text, now, hits)
         return [(*self._evidence(text, hits, wanted, way), *now)]
@@ -393,7 +406,7 @@ class Chat:
         if wants in TASKS:
             return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
         if way == "converse" and wants in ("recall", None):
-            # Nothing that the conversation has already.
+            # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
             seen = {text for turn in window for text in (turn.said.content, *turn.notes)}
             many = self._heeds or self.engine.expert("reply")
@@ -404,11 +417,12 @@ class Chat:
         return ()
 
     def _by_expert(self, asked: _Asked, readings: Sequence[tuple[Evidence, ...]]) -> _Asked:
-        """The message with what an expert for short answers says, if that spares the model that
-        talks the question: that no memory tells it, or an answer that the expert is sure of.
+        """The message with the answer of the bundled model's expert, if the expert is sure of it or
+        finds that no memory tells; else the message as it is.
 
-        A model that talks well may still answer with whatever it is shown, also with what is over.
-        The expert is the bundled model's, where the one that talks has none.
+        The conversing model may talk well and still answer with whatever it is shown, even with
+        facts that are no longer valid. A model with an expert of its own, or of at least
+        _HEEDS_PARAMS parameters, answers itself.
         """
         if self.engine.expert("generation") or self._heeds:
             return asked
@@ -421,16 +435,16 @@ class Chat:
                 )
                 said = _whole(stream)
                 if said.text != asked.unknown:
-                    # A client that sets how its answer is made gets the model's own words.
+                    # A client that set options gets the model's own words.
                     sure = said.log_p >= math.log(_SURE) and not asked.options
                     return replace(asked, answered=said, readings=[reading]) if sure else asked
-        except ModelError:  # the model that talks is asked all the same
+        except ModelError:  # the conversing model is asked instead
             return asked
         return replace(asked, answered=said, readings=[()])
 
     def _unknown(self, hits: SearchResults) -> str:
-        """What is said where no memory tells: if an image, or what was said with one, fits best,
-        that nobody has seen it."""
+        """The answer if no memory tells. It says that nobody has seen the image if the best hit is
+        an image, or was said with one."""
         relevant = RELEVANT["fast" if self.memory.token_embedder is None else "careful"]
         best = set(hits[0].sources) if hits and hits[0].score >= relevant else set()
         unseen = any(hit.image is not None and best.intersection(hit.sources) for hit in hits)
@@ -439,8 +453,11 @@ class Chat:
     def _looked_at(
         self, images: Sequence[bytes | str | Path], hits: SearchResults, wanted: Intent
     ) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
-        """The images that a question is about, for a model that sees them: those that came with it,
-        else those it recalls, with their memories."""
+        """The memories and the pixels of the images that a question is about, if the model sees.
+
+        These are the images that came with the question (without memories), else those that the
+        search recalled.
+        """
         if not self.engine.sees or wanted.wants is None:
             return (), ()
         if images:
@@ -450,9 +467,12 @@ class Chat:
     def _told(
         self, text: str, now: tuple[Evidence, ...], hits: SearchResults
     ) -> list[tuple[Evidence, ...]]:
-        """What an expert answers from: what a search found that holds, and then also what is over,
-        if there is such ("the technician Karim comes at 8" says who Karim is); what this
-        conversation said that memory does not hold; and the clock, if it tells (`now`)."""
+        """The readings of an expert for short answers, in the order in which they are tried.
+
+        The first has the valid memories that a search found. The second also has those that are no
+        longer valid, if there are any ("the technician Karim comes at 8" still says who Karim is).
+        Both have what the user said in this conversation that is not stored, and the clock (`now`).
+        """
         most = self._shown or SHOWN_TURNS
         said = telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
@@ -460,8 +480,8 @@ class Chat:
         readings: list[tuple[Evidence, ...]] = []
         for ended in (False, True):
             found = recall(self.memory, text, hits, most=most, whole=True, ended=ended)
-            known = {evidence.text for evidence in found}  # an app may have stored it
-            # Before what a search found, for where the window is small the first are left out.
+            known = {evidence.text for evidence in found}  # an app may have stored the message
+            # First, for in a small window the first evidence is left out.
             told = [evidence for evidence in said if evidence.text not in known]
             readings.append((*told[-SHOWN_TURNS:], *found, *now))
         held, all_ = readings
@@ -471,7 +491,7 @@ class Chat:
     def _from_memory(
         self, reader: Engine, reply: Reply, asked: _Asked
     ) -> Generator[str, None, Generation | None]:
-        """A short answer from the first reading that tells it."""
+        """A short answer from the first reading that answers the question."""
         answer = partial(self._short_answer, reader, asked.text, asked.said_at)
         *others, last = asked.readings
         for evidence in others:
@@ -502,7 +522,7 @@ class Chat:
         )  # fmt: skip
 
     def _stream(self, reply: Reply, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
-        """The answer, and the message as the model is shown it."""
+        """The answer, and the user's turn as the model is shown it."""
         if asked.pixels:
             return looking.answer(self.engine, asked.text, asked.pixels), turn
         if asked.way == "converse":
@@ -517,7 +537,8 @@ class Chat:
         return small_talk(self.engine, asked.text, past), turn
 
     def _converse(self, asked: _Asked, plain: _Turn) -> tuple[Stream, _Turn]:
-        """An answer in a conversation, from as much beside the message as the window holds."""
+        """An answer in a conversation. If the window is full, the oldest turns are left out; if the
+        message alone does not fit, its notes are too, and then the known facts."""
         engine, today = self.engine, date.fromisoformat(local_time(asked.said_at)[:10])
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
@@ -541,7 +562,7 @@ class Chat:
         return converse(engine, instructions, kept or turns[-1:], asked.options), turn
 
     def _remember(self, reply: Reply, asked: _Asked, *, stored: bool) -> None:
-        """Store the message, unless it is, and the answer."""
+        """Store the answer, and the message unless it is stored already."""
         started = time.perf_counter()
         answer = {"role": "assistant", "content": reply.text, "recalled": True}
         answers = [answer] if reply.text else []
@@ -568,10 +589,10 @@ class Chat:
 
 
 def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | None:
-    """An answer that is given without the model that talks.
+    """An answer that needs no call of the conversing model, or None.
 
-    instructions: the caller's, which may say who the assistant is. small: whether the model leaves
-    out and invents where it sums up.
+    instructions: the caller's, which may say who the assistant is. small: whether the model is too
+    small to sum up without omissions and inventions.
     """
     wants, shown = asked.intent.wants, asked.evidence
     converses = asked.way == "converse"
@@ -591,7 +612,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
 
 
 def _whole(stream: Stream) -> Generation:
-    """A stream's answer, once it has ended."""
+    """A stream's result, after reading it to its end."""
     for _ in stream:
         pass
     assert stream.result is not None
@@ -599,7 +620,7 @@ def _whole(stream: Stream) -> Generation:
 
 
 def _quoted_below(asked: _Asked) -> str:
-    """What stands under advice: what was told that bears on it. A letter stands alone."""
+    """The quotation below advice: the memories that bear on it. A letter gets none."""
     shown = asked.evidence
     if asked.way != "converse" or asked.intent.wants != "task" or not shown:
         return ""
@@ -611,5 +632,5 @@ def _plain(text: str) -> str:
 
 
 def _message(text: str, wanted: Intent) -> Mapping[str, Any]:
-    # A question tells nothing, and asked again it would find itself first.
+    # Searches leave a "recalled" message out: a question, asked again, would find itself first.
     return {"role": "user", "content": text, "recalled": not wanted.tells}

@@ -1,8 +1,8 @@
 """Memory: what an app remembers of its users, in one SQLite file. Names and shapes are mem0's.
 
-Ties the rooms together: inputs are checked, turns are stored, facts are taken from them
-(`ingest`), queries are answered from vectors and words (`retrieval`), the store is looked after
-(`upkeep`). The language model is loaded when something is to be inferred, and not before.
+`Memory` checks inputs and stores turns. `pipeline.ingest` takes facts from the turns, `retrieval`
+answers queries from vectors and words, and `pipeline.upkeep` exports, imports and reindexes the
+store. The language model is loaded when it is first needed, for example to extract facts.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ from edgemem.store.writing import Transaction
 
 __all__ = ["AsyncMemory", "Memory"]
 
-_WORK_LOCK_S = 120.0  # how long to wait for another process that works pending pieces off
-_RETRIES = 2  # older pieces that are due, which an `add` takes up beside its own
+_WORK_LOCK_S = 120.0  # how long to wait for another process that works on pending pieces
+_RETRIES = 2  # older pending pieces that an `add` retries, if they are due, before its own
 
 
 class Memory:
     """A store of memories, open for use. Safe to call from several threads; close it when done.
 
-    path: the file, made if it is not there; ":memory:" for none; None takes `settings.db`.
-    engine, embedder, token_embedder: models to use instead of loading those that `settings` names
-    (the caller closes them); with the last one, retrieval is careful. memory_limit_bytes: of all
-    that is loaded, in place of the setting; what does not fit is turned down, as `plan` says, and
-    MemoryBudgetExceeded raised if that is not enough. passphrase, or key (32 bytes, or a recovery
-    code): of an encrypted store, which is made if it is not there; without them see `vault.unlock`.
-    Every method may raise StoreError and its kinds, also when this is closed; adding with
-    infer=True also ModelError.
+    path: the SQLite file, created if it is missing; ":memory:" for no file; None takes
+    `settings.db`. engine, embedder, token_embedder: loaded models to use in place of those that
+    `settings` names; the caller closes them. A token_embedder makes retrieval careful.
+    memory_limit_bytes: the limit of all that is loaded, in place of the setting. Parts are turned
+    down until they fit (see `plan`). passphrase, key (32 bytes, or a recovery code): open an
+    encrypted store, or create one if the file is missing; without either see `vault.unlock`.
+    Raises MemoryBudgetExceeded if the parts cannot fit. Every method may raise StoreError and its
+    subclasses, also once this is closed; `add` with infer=True may raise ModelError.
 
     >>> with Memory("memories.db") as memory:
     ...     memory.add("I moved to Oslo last month.", user_id="ana")
@@ -121,12 +121,12 @@ class Memory:
 
     @property
     def plan(self) -> Plan | None:
-        """What the memory limit has made of the parts; None without one."""
+        """The size of each part and what was turned down for the memory limit; None without one."""
         return self._parts.plan
 
     @property
     def engine(self) -> Engine:
-        """The language model, loaded when first asked for. Raises ModelNotFound, ModelError."""
+        """The language model, loaded at the first access. Raises ModelNotFound, ModelError."""
         return self._parts.engine()
 
     @property
@@ -136,12 +136,12 @@ class Memory:
 
     @property
     def embedder(self) -> Embedder:
-        """The embedding model. Raises DimensionMismatch if the store holds another's vectors."""
+        """The embedding model. Raises DimensionMismatch if the stored vectors are another's."""
         return self._parts.embedder()
 
     @property
     def encoder(self) -> Encoder | None:
-        """What reads facts; None where the bundled embedder is not installed. Raises ModelError."""
+        """The model that reads facts as relations, or None; see `Parts.encoder`."""
         return self._parts.encoder()
 
     @property
@@ -151,7 +151,7 @@ class Memory:
 
     @property
     def index(self) -> Memories:
-        """What searches keep of the store in memory."""
+        """All memories of the store as searches see them: vectors, words, metrics."""
         return self._parts.index()
 
     def _work_lock(self, timeout_s: float) -> AbstractContextManager[bool]:
@@ -159,10 +159,11 @@ class Memory:
 
     @contextmanager
     def _writing(self) -> Iterator[Transaction]:
-        """A transaction for vectors of the embedder, whatever another process did meanwhile.
+        """A transaction in which the store's vectors are those of the embedder.
 
-        What it has written gets its token vectors after it, where retrieval is careful. It is
-        stored by then, so what goes wrong there is left to `process_pending`.
+        Raises DimensionMismatch if another process has reindexed the store meanwhile. A store
+        without vectors is marked as this embedder's. If retrieval is careful, the memories written
+        get token vectors after the commit; an error there is left to `process_pending`.
         """
         embedder, tokens = self._parts.any_embedder(), self.token_embedder
         with self.store.transaction() as tx:
@@ -191,16 +192,18 @@ class Memory:
         """Remember messages: each as a turn, and what can be inferred from them as facts.
 
         messages: a string, a dict {role, content, name?, timestamp?, metadata?} or a list of those;
-        content: a text, or OpenAI's parts, images among them as data URIs. images: bytes, paths or
-        data URIs, that belong to the last message; each becomes a memory of kind "image".
-        The turns are stored in one transaction before any model runs. Then each pair gives facts,
-        which are added to, or replace, what is known; what fails is left in `pending` and taken up
-        again later. Messages of an assistant without a name are stored but not extracted from: they
-        are the model's own words. infer=False stores the messages as they are, loads no language
-        model and never de-duplicates; infer="later" leaves the facts to `process_pending`.
-        timestamp: when it was said (naive: this machine's zone).
-        Raises InputError on what cannot be stored; then nothing is. A ModelError about the language
-        model comes after the messages were stored.
+        content: a text, or OpenAI's parts, with images as data URIs. images: bytes, paths or data
+        URIs that belong to the last message; each becomes a memory of kind "image".
+        The turns are stored in one transaction before the language model runs. Then facts are
+        taken from each pair of messages, and added to the memories or put in place of older ones.
+        A pair that fails stays in `pending` and is tried again later. Messages of an assistant
+        without a name are stored but not extracted from: they are the model's own words.
+        infer=False stores the messages as they are, loads no language model and never
+        de-duplicates; infer="later" leaves the facts to `process_pending`. timestamp: when the
+        messages were said (naive: this machine's zone), unless they have one of their own.
+        metadata, expires_at: of every memory that is stored.
+        Raises InputError if anything cannot be stored, and then stores nothing. A ModelError of the
+        language model is raised after the messages were stored.
         """
         started = time.perf_counter()
         scope = scope_of(user_id, agent_id, run_id)
@@ -241,14 +244,14 @@ class Memory:
         return AddResults(tuple(changes), left, took, self._told(changes))
 
     def _told(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
-        """What facts that were added or replaced tell of whom."""
+        """The relations that the added and updated facts tell."""
         new = [c.id for c in changes if c.kind == "fact" and c.event in ("ADD", "UPDATE")]
         return tuple(relations_of(self.store, new)) if new else ()
 
     def _infer(self, queued: Sequence[int]) -> list[Change]:
-        """Work off pieces that were just stored, after a few older ones whose time has come."""
+        """Take facts from the pieces just queued (their ids), after at most _RETRIES older ones."""
         try:
-            self.engine  # noqa: B018  # without one nothing is tried, and no attempt counted
+            self.engine  # noqa: B018  # without a model nothing is tried, and no attempt counted
         except ModelError as exc:
             raise type(exc)(
                 f"{exc} The messages are stored and searchable; facts are taken from them once "
@@ -268,13 +271,13 @@ class Memory:
         retry_now: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> AddResults:
-        """Try again what could not be extracted, if it is due (retry_now: also if it is not).
+        """Extract facts from pending turns that are due (retry_now: from all of them).
 
         Images without a caption get one from a model that sees. limit: at most so many pieces and
-        images. Without one, images are read too (`read_images`), facts that an earlier version
-        stored get their relations, and memories that were stored while retrieval was fast their
-        token vectors. on_progress: given how many of these are done and how many there are. Raises
-        StoreLocked while another process is at it.
+        images. Without a limit three more things are done: the text of images is read
+        (`read_images`), facts whose relations were never read get them, and memories without token
+        vectors get these if retrieval is careful. on_progress: called with (done, total) in each of
+        the three. Raises StoreLocked while another process works on pending pieces.
         """
         started = time.perf_counter()
         if limit is not None:
@@ -297,11 +300,12 @@ class Memory:
     def read_images(
         self, limit: int | None = None, *, on_progress: Callable[[int, int], None] | None = None
     ) -> int:
-        """Read the text of images that wait for it, which `add` leaves to another thread; how many.
+        """Read the text in images that `add` left to a background thread; returns how many.
 
-        Their memories are found by it from then on. With an image embedder, images without a vector
-        get theirs. limit: at most so many. None are read where rapidocr is not installed (extra
-        `images`), or a memory limit has no room for it.
+        Searches find the memories of the images by this text from then on. With an image embedder,
+        images without an embedding get one; these are counted too. limit: at most so many of each.
+        No text is read if rapidocr (extra `images`) is missing or has no room in a memory limit.
+        on_progress: called with (read, all that waited).
         """
         self._parts.require_open()
         limit = None if limit is None else count_of(limit, "limit", least=0)
@@ -312,9 +316,9 @@ class Memory:
         return self.store.pending(ingest.EXTRACT)
 
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
-        """Give a memory a new text; the old one stays in its history. metadata None keeps it.
+        """Give a memory a new text; the old one stays in its history. metadata: None keeps it.
 
-        A turn that waits for its extraction is no longer extracted from: its words were replaced.
+        Facts are no longer extracted from a turn that is updated while it is pending.
         """
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
@@ -335,7 +339,7 @@ class Memory:
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
-        A turn that waits for its extraction is no longer extracted from.
+        Facts are no longer extracted from a turn that is deleted while it is pending.
         """
         old = self._existing(id)
         now = utc_now()
@@ -362,13 +366,13 @@ class Memory:
         return AddResults(tuple(changed(item, "DELETE", now) for item in items))
 
     def erase(self, ids: str | Iterable[str]) -> Erased:
-        """Leave no trace of memories; the ids of all that went, with a receipt.
+        """Leave no trace of memories; returns the ids of all erased memories, with a receipt.
 
-        With each go its source turns and every other memory taken from those, their vectors,
-        history, free pages and backup copies; also the user's turns that are no memory (what a chat
-        asked and answered, messages of a system or tool), for they may quote it. Raises StoreError
-        if an id is unknown, StoreLocked as Store.erase does, or if another process works pending
-        turns off and does not end.
+        Erasing a memory also erases its source turns, every other memory taken from those turns,
+        and the vectors, history, free pages and backup copies of them all. The user's turns that
+        no memory cites (a chat's questions and answers, messages of a system or tool) may quote the
+        memory, so they are erased too. Raises StoreError if an id is unknown; StoreLocked as
+        `Store.erase` does, or if another process keeps working on pending turns.
         """
         wanted = [id_of(id) for id in ([ids] if isinstance(ids, str) else ids)]
         known = self.store.get(wanted, include_deleted=True)
@@ -386,8 +390,8 @@ class Memory:
 
     @contextmanager
     def _index_dropped(self) -> Iterator[None]:
-        """Without the index and its files, whose vectors tell of their texts. Nobody writes a file
-        or takes facts from what is erased before the block is left."""
+        """Deletes the index and its files, whose vectors reveal texts, before the block erases.
+        Until the block ends, nobody else writes index files or takes facts from what is erased."""
         self._parts.require_open()
         with self._work_lock(_WORK_LOCK_S) as mine:
             if not mine:
@@ -417,11 +421,12 @@ class Memory:
     ) -> SearchResults:
         """The live memories that fit a query best, by vectors and words, best first.
 
-        image: its bytes, path or data URI, in place of a query (`looking.found_alike`). filters:
-        mem0's, on metadata and columns. threshold: leave out scores below it; they lie in [0, 1]
-        and mean the same for every query. explain: with the parts of each score. at: what was told
-        by then and held then, in place of what holds now. An unknown scope finds nothing.
-        Raises InputError on a bad query, filter, time or number.
+        image: bytes, path or data URI of an image, in place of a query; finds images that look like
+        it (`looking.found_alike`). filters: mem0's, on metadata and columns. threshold: leave out
+        lower scores; scores lie in [0, 1] and mean the same for every query. explain: give the
+        parts of each score. at: search the memories that were valid at this time, in place of
+        those valid now. An unknown scope finds nothing.
+        Raises InputError on a bad query, image, filter, time or number.
         """
         top_k, threshold = count_of(top_k, "top_k"), threshold_of(threshold)
         scope = scope_of(user_id, agent_id, run_id)
@@ -466,10 +471,11 @@ class Memory:
     ) -> Relations:
         """Who is what to whom in a scope, the longest known first; see `Relation`.
 
-        entity: only what is told of somebody or something of this name or alias, from either end;
-        the user's own facts are told of "User", whom the user_id stands for where nobody else has
-        that name. at: what held then, in place of what holds now. include_invalid: also what is
-        over. An unknown entity has none. Raises InputError on a blank name or what is no time.
+        entity: a name or alias; only relations that have it at either end. Facts call the user
+        "User"; the user_id given as `entity` means "User", unless another entity has that name.
+        An unknown entity has no relations. at: the relations that held at this time, in place of
+        those that hold now. include_invalid: also relations that hold no longer, or not yet.
+        Raises InputError on a blank name or a bad time.
         """
         then, scope = time_of(at, "at"), scope_of(user_id, agent_id, run_id)
         names = None if entity is None else [text_of(entity, "entity")]
@@ -489,8 +495,8 @@ class Memory:
         run_id: str | None = None,
         at: datetime | str | float | None = None,
     ) -> Subgraph:
-        """The memories that answer a query, joined by what two of them name, as text of at most
-        `budget` tokens of the embedder; see `pipeline.subgraph`. Raises as `search`."""
+        """The memories that answer a query, linked by the names that they share, as a text of at
+        most `budget` tokens of the embedder; see `pipeline.subgraph`. Raises as `search`."""
         ids: dict[str, Any] = {"user_id": user_id, "agent_id": agent_id, "run_id": run_id}
         return subgraph(self, query, count_of(budget, "budget"), **ids, at=at)
 
@@ -502,19 +508,19 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
     ) -> list[Conflict]:
-        """The facts that a new statement contradicts, by rule, the most alike first.
+        """The facts that a new statement contradicts, by rule, the most similar first.
 
-        Stores nothing. text: in the third person, or in the first of the user. Raises InputError on
-        a bad text.
+        Stores nothing. text: in the third person; the first person means the user. Raises
+        InputError on a bad text.
         """
         return conflicts(self, text_of(text), scope_of(user_id, agent_id, run_id))
 
     def get(self, id: str) -> MemoryItem | None:
-        """A memory by its id, or None. Invalidated and expired ones are given, deleted ones not."""
+        """A memory by its id, also an invalid or expired one; None if it is unknown or deleted."""
         return self.store.get([id_of(id)]).get(id)
 
     def image(self, id: str, *, thumbnail_only: bool = False) -> Picture | None:
-        """A stored image by its id (`item.image.id`), or None. thumbnail_only: its data is left."""
+        """A stored image by its id (`item.image.id`), or None. thumbnail_only: `data` is empty."""
         return image(self.store, id_of(id), with_data=not thumbnail_only)
 
     def get_all(
@@ -527,8 +533,8 @@ class Memory:
         top_k: int | None = None,
         at: datetime | str | float | None = None,
     ) -> MemoryList:
-        """The live memories of a scope, oldest first; top_k: at most so many. at: those that were
-        told by then and held then."""
+        """The live memories of a scope, oldest first; top_k: at most so many. at: the memories that
+        were valid at this time."""
         if top_k is not None:
             top_k = count_of(top_k, "top_k", least=0)
         where = _where(filters)
@@ -545,17 +551,17 @@ class Memory:
         return list(self.store.turns(self._existing(id).sources).values())
 
     def stale_turns(self, turns: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Those turns (ids) of which facts have been contradicted since, with these facts."""
+        """The invalid facts taken from turns, by turn id; turns without any are left out."""
         return self.store.stale_turns(list(turns))
 
     # -- upkeep --------------------------------------------------------------------------------
 
     def export_jsonl(self, file: str | Path | IO[str], *, sealed: bool = False) -> int:
-        """Write everything as JSON lines; how many. `import_jsonl` gives back the same store.
+        """Write everything as JSON lines; returns how many. `import_jsonl` restores the same store.
 
-        file: a path, written anew in one step, or an open text file. sealed: each line with the
-        key of this store, which must be a vault; without it the lines are plain, also a vault's.
-        Raises StoreFull if it cannot be written.
+        file: a path, replaced in one step, or an open text file. sealed: encrypt each line with the
+        key of this store, which must be a vault. Otherwise the lines are plain, even those of a
+        vault. Raises StoreFull if the file cannot be written.
         """
         self._parts.require_open()
         return upkeep.export_jsonl(self.store, file, sealed=sealed)
@@ -563,18 +569,18 @@ class Memory:
     def import_jsonl(
         self, file: str | Path | Iterable[str], *, on_progress: Callable[[int], None] | None = None
     ) -> int:
-        """Store the rows of an export; how many were new. May be run again after a stop.
+        """Store the rows of an export; returns how many were new. May be run again after a stop.
 
         A sealed export is opened with this store's key, or another that `vault.open_ways` finds.
-        on_progress: given the number of the line that was read. Raises InputError, naming the line,
-        on what is no export; what came before it may be stored then.
+        on_progress: called with the number of each line that was read. Raises InputError, naming
+        the line, if the file is no export; rows before that line may be stored already.
         """
         return upkeep.import_jsonl(self, file, on_progress)
 
     def reindex(self, on_progress: Callable[[int, int], None] | None = None) -> int:
-        """Embed all memories anew with the present embedder; how many. All or nothing.
+        """Embed all memories anew with the present embedder; returns how many. All or nothing.
 
-        on_progress: given how many are embedded and how many there are; of token vectors again.
+        on_progress: called with (embedded, total) for the vectors, then for the token vectors.
         """
         count = upkeep.reindex(self.store, self._parts.any_embedder(), on_progress)
         self._parts.drop_index()
@@ -588,12 +594,12 @@ class Memory:
     ) -> Aligned:
         """Map the store's vectors, another embedder's, into the present embedder's space.
 
-        To search at once after a change of the embedder; `reindex` may follow at any time.
-        pairs: vectors of the same texts by the other embedder, (n, d), and by this one, (n, dim);
-        then nothing is embedded. Without them a sample of the memories is embedded anew and the
-        others are mapped; a store that is no larger than the sample is embedded anew. All or
-        nothing. Where the vectors are this embedder's already, nothing is done.
-        Raises InputError on pairs that are too few, too similar or of other dimensions.
+        After a change of the embedder the store can be searched at once; `reindex` may follow at
+        any time. pairs: vectors of the same texts by the other embedder, (n, d), and by this one,
+        (n, dim). With pairs all vectors are mapped. Without them a sample of the memories is
+        embedded anew and the others are mapped; a store no larger than the sample is embedded
+        whole. All or nothing. Does nothing if the vectors are this embedder's already.
+        Raises InputError if the pairs are too few, too similar or of other dimensions.
         """
         aligned = upkeep.align(self.store, self._parts.any_embedder(), pairs, on_progress)
         if aligned != Aligned(0, 0):
@@ -603,16 +609,16 @@ class Memory:
     def doctor(self, *, erased: bool | Mapping[str, Any] = False) -> dict[str, Any]:
         """What is in the store, what is wrong with it, and what is pending.
 
-        erased: also look through all of its files for what was ever erased, under the key "erased";
-        what an erase gave (`Erased.to_dict`) is looked for by its ids, too. See `erasures.verify`.
+        erased: also search all files of the store for what was ever erased, under the key "erased";
+        given an `Erased.to_dict`, also for its ids. See `erasures.verify`.
         """
         return upkeep.doctor(self.store, self._parts.index_file, self.plan, erased)
 
     def close(self) -> None:
-        """Write the index's files if it is worth it, and close. A second time does nothing.
+        """Write the index's files if it is worth it, and close. A second call does nothing.
 
-        Waits for a write or an answer of the model that is under way in another thread; what is
-        called after it raises StoreError.
+        Waits for a write or an answer of the model in another thread. Later calls of other methods
+        raise StoreError.
         """
         self._reader.close()
         self._parts.close()
@@ -631,7 +637,7 @@ class Memory:
 
 def _where(filters: Mapping[str, Any] | None) -> Where | None:
     where = None if filters is None else compile_filters(filters)
-    return where if filters else None  # an empty one is none, and searching is quicker so
+    return where if filters else None  # a search without a filter is quicker than with an empty one
 
 
 def _unknown(id: str) -> str:
@@ -649,7 +655,7 @@ class AsyncMemory:
         self.memory = Memory(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        # Of the class, because reading the property `engine` of an instance would load a model.
+        # Looked up in the class: reading the property `engine` of an instance would load a model.
         method = getattr(Memory, name, None)
         if name.startswith("_") or not callable(method):
             raise AttributeError(f"AsyncMemory has no method {name!r}; see `.memory` for the rest")
@@ -666,9 +672,10 @@ class AsyncMemory:
         return sorted({*super().__dir__(), *(n for n in dir(Memory) if not n.startswith("_"))})
 
     async def close(self) -> None:
-        """Memory's, in this thread: an answer that it has begun and not read is ended, not awaited.
+        """Close the Memory in this thread, which ends an answer that this thread has not read.
 
-        The event loop stands still meanwhile, also while an answer in another thread ends.
+        In a worker thread `Memory.close` would wait for that answer. The event loop is blocked
+        meanwhile, also while an answer in another thread ends.
         """
         self.memory.close()
 
