@@ -1,8 +1,8 @@
-"""What a new statement contradicts among the facts that are known, by rule.
+"""Which known facts a new statement contradicts, by rule.
 
 Two facts contradict each other if they give somebody two targets of a relation that has one at a
-time (lives_in), or say that something is liked and disliked, or if one denies what the other says.
-It is only told: what becomes of a fact, stage 2 decides (stages/update.py).
+time (lives_in), if they say that something is liked and disliked, or if one denies what the other
+says. Contradictions are only reported; stage 2 decides what becomes of a fact (stages/update.py).
 
 Knows a Memory and the graph; writes nothing.
 """
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["conflicts"]
 
 _NEAREST = 50  # facts that are compared
-_DENIED = 0.6  # share of content words from which a denial is of the same
+_DENIED = 0.6  # share of the shorter fact's content words that a denial must share with the other
 _OPPOSITE: dict[Label, Label] = {"likes": "dislikes", "dislikes": "likes"}
 
 
 def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
-    """The facts of a scope that a statement contradicts, the most alike first.
+    """The facts of a scope that a statement contradicts, the most similar first.
 
-    text: of somebody by name, or in the first person: then the user's.
+    text: about somebody by name; the first person means the user.
     """
     statement = in_third_person(text, graph.USER)
     vector = memory.embedder.embed_query(statement)
@@ -47,7 +47,7 @@ def conflicts(memory: Memory, text: str, scope: Scope) -> list[Conflict]:
 
 
 def _at_odds(new: list[NewRelation], old: list[Relation]) -> Label | None:
-    """The relation of which two facts tell what cannot both be."""
+    """The label of a new relation that cannot hold together with an old one, or None."""
     for one in new:
         for other in old:
             if one.source.name.casefold() != other.source.casefold():
@@ -61,7 +61,7 @@ def _at_odds(new: list[NewRelation], old: list[Relation]) -> Label | None:
 
 
 def _denies(one: Statement, other: Statement) -> bool:
-    """Whether one fact says not of what the other says, of the same person and in its words."""
+    """Whether one of two facts about the same person negates the other in much the same words."""
     if one.negated == other.negated or one.person != other.person:
         return False
     less, more = sorted((one.content, other.content), key=len)

@@ -1,9 +1,9 @@
-"""Memories of another program, with the vectors that it made, become ours.
+"""Imports the memories of another program, with the vectors that it made.
 
-Knows three shapes: JSON Lines of memories, mem0's FAISS folder, and Chroma's folder, of which it
-takes the texts. A Python pickle is never read, for reading one can run code. So the vectors of
-Chroma, of mem0's Qdrant folder and of LangChain's FAISS come as JSON Lines, which the program that
-owns them can write.
+Knows three shapes: JSON Lines of memories, mem0's FAISS folder, and Chroma's folder, from which it
+takes only the texts. A Python pickle is never read, for reading one can run code. So the vectors of
+Chroma, of mem0's Qdrant folder and of LangChain's FAISS must come as JSON Lines, which the program
+that owns them can write.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ _KNOWN = {*_TEXTS, *_SCOPE, "id", "vector", "metadata", "created_at", "updated_a
 
 
 def read_foreign(path: str | Path, scope: Scope) -> list[NewMemory]:
-    """The memories of another program, as facts with its vectors: (1, d), or none.
+    """The memories of another program, as facts with its vectors: (1, d), or (0, 0) for none.
 
     path: JSON Lines `{"memory": …, "vector"?: […], "id"?, "user_id"?, "agent_id"?, "run_id"?,
     "created_at"?, "metadata"?}` (mem0's results, with a vector); a folder of mem0's FAISS
     (NAME.faiss, flat, and NAME.json); a folder of Chroma, without vectors.
-    scope: for what a memory does not say. Raises InputError on anything else, naming the place.
+    scope: gives the ids that a memory lacks. Raises InputError on anything else, naming the place,
+    and on vectors of several dimensions.
     """
     path = Path(path)
     found = list(_folder(path, scope) if path.is_dir() else _lines(path, scope))
@@ -65,11 +66,11 @@ def import_foreign(
     items: Sequence[NewMemory],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Aligned:
-    """Store what `read_foreign` found; what is there already is passed over.
+    """Store the memories that `read_foreign` found; ids that the store knows are skipped.
 
-    Of those with vectors a sample is embedded, and the vectors of the others are mapped by it. All
+    Of the memories with vectors a sample is embedded, and the other vectors are mapped by it. All
     are embedded if they are no more than a sample, or if their vectors vary too little for a map.
-    on_progress: given how many are embedded, and of how many.
+    on_progress: called with (embedded, to be embedded).
     """
     known = memory.store.get([item.id for item in items], include_deleted=True)
     new = [item for item in {item.id: item for item in items}.values() if item.id not in known]
@@ -88,7 +89,7 @@ def _in_our_space(
     embedder: Embedder,
     on_progress: Callable[[int, int], None] | None,
 ) -> tuple[dict[str, Vectors], int]:
-    """The vectors of each item by the embedder, by id, and how many of them were mapped."""
+    """The vectors of each item in the embedder's space, by id, and how many items were mapped."""
     made: dict[str, Vectors] = {}
     given = [item for item in items if len(item.vectors)]
     sample = sample_of(given, embedder.dim, given[0].vectors.shape[1] if given else 0)
@@ -133,7 +134,7 @@ def _memory(id: object, row: Any, vector: Any, scope: Scope, where: str) -> NewM
         extra = {key: value for key, value in row.items() if key not in _KNOWN}
         told = json.dumps([id, full.user_id, full.agent_id, full.run_id])
         return NewMemory(
-            id=str(uuid.uuid5(uuid.NAMESPACE_OID, told)),  # the same at a second import
+            id=str(uuid.uuid5(uuid.NAMESPACE_OID, told)),  # a second import gives the same id
             kind="fact",
             memory=text,
             search_text=search_text(text, when=when),

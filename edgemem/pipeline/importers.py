@@ -4,8 +4,8 @@ Knows four shapes: edgemem's own export (which it only recognises; `Memory.impor
 it), LoCoMo's JSON, Mem-Gallery's, and plain chat logs; and the conversation that `edgemem demo`
 plays. Knows nothing of stores, models or the command line.
 
-Every message can be given an id made of what was said up to it (`import_ids`), so that an import
-that was stopped, or a log that has grown since, goes on where it ended.
+`import_ids` gives every message an id that depends on all messages up to it. So an import that was
+stopped, or a log that has grown since, can continue where it ended.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class LocomoFile:
 
 @dataclass(frozen=True)
 class ChatLog:
-    """A plain chat log. left_out: notices and omitted media. dated: its lines carry times."""
+    """A plain chat log. dated: its lines carry times. left_out: how many notices, omitted media and
+    lines before the first message were dropped."""
 
     messages: list[dict[str, Any]]
     dated: bool
@@ -106,8 +107,8 @@ def spaced(start: str | datetime, position: int) -> str:
 def detect_format(path: str | Path) -> Format:
     """What a file holds; an empty one counts as an export. Raises InputError if it is unreadable.
 
-    An export is told by its first line, so that it need not be read whole. "memories": another
-    program's (see `pipeline.foreign`), as a folder always is.
+    An export is recognised by its first line, so it is not read whole. "memories": those of another
+    program (see `pipeline.foreign`), as in every folder.
     """
     if Path(path).is_dir():
         return "memories"
@@ -278,11 +279,12 @@ _ROUND = ("user", "assistant", "round")
 
 
 def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[str, Any]]:
-    """The messages of a Mem-Gallery scenario: each round's user, with the photos, and assistant.
+    """The messages of a Mem-Gallery scenario: in each round the user's and the assistant's.
 
-    captions: with those of the file, which a large model wrote; else it is only said that a photo
-    was shared. Metadata: session, round and, of a user, `images`, the ids of the photos. Times: the
-    session's day at noon UTC, plus a few seconds a message. Raises InputError on another shape.
+    captions: the user's text quotes the file's captions, which a large model wrote; else it only
+    says that a photo was shared. Metadata: session, round and, of a user, `images`, the ids of the
+    photos. Times: the session's day at noon UTC, plus a few seconds a message. Raises InputError on
+    another shape.
     """
     raw = _read_json(path)
     messages: list[dict[str, Any]] = []
@@ -334,15 +336,15 @@ _ASSISTANTS = {"assistant", "ai", "bot", "model"}
 
 
 def read_chat_log(path: str | Path) -> ChatLog:
-    """A chat log, one message a line; lines without a head of their own go on with the last one.
+    """A chat log, one message a line; a line without a head continues the message before it.
 
     Heads: `[2024-05-01 10:00] Name: text`, `2024-05-01 10:00 Name: text`, WhatsApp's
     `[01/05/2024, 10:00:00] Name: text` and `5/1/24, 10:00 AM - Name: text`, or `Name: text`
-    without times. Times stay without a zone where the log has none, and `Memory` takes those in
-    the machine's own. Of day and month, the order is the one that suits every line, then the one
-    in which time runs forward, then day first (month first where there is AM or PM).
+    without times. A time without a zone stays so; `Memory` reads it in the machine's own. Day and
+    month are read in the order that is valid for every line. If both orders are, the one in which
+    time runs forward is taken, and then day first (month first where there is AM or PM).
     Whoever is called assistant, AI, bot or model has the role "assistant"; all others "user".
-    Raises InputError on a file without any head, or a time that is none.
+    Raises InputError on a file without any head, or on a bad time.
     """
     lines = _read_text(path).translate(_INVISIBLE).splitlines()
     heads = [_DATED.fullmatch(line) for line in lines]
@@ -387,7 +389,7 @@ def _chat_message(name: str, time: str | None, content: str) -> dict[str, Any]:
 
 
 def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None]:
-    """The time of each head, in the order of day and month that suits them all best."""
+    """The time of each head, with day and month in the order that `read_chat_log` describes."""
     readings: list[list[str | None]] = []
     wrong: list[int] = []
     halves = any(head and head["half"] for head in heads)
@@ -438,7 +440,7 @@ def _hour(hour: int, half: str) -> int:
 def import_ids(messages: Sequence[Mapping[str, Any]], *, seed: str) -> list[str]:
     """An id per message: 32 hex digits that depend on all that was said up to it, and on seed.
 
-    seed: what tells this conversation from others that begin alike.
+    seed: distinguishes this conversation from others with the same beginning.
     """
     chain = hashlib.sha256(seed.encode("utf-8", "surrogatepass"))
     ids = []
@@ -450,7 +452,7 @@ def import_ids(messages: Sequence[Mapping[str, Any]], *, seed: str) -> list[str]
 
 
 def batches(messages: Sequence[dict[str, Any]], *, infer: bool) -> Iterator[list[dict[str, Any]]]:
-    """Messages as they go into one `Memory.add`: BATCH_TURNS, or pairs of one session if infer."""
+    """The messages of each `Memory.add`: BATCH_TURNS of them, or if infer two of one session."""
 
     def session(message: Mapping[str, Any]) -> object:
         return (message.get("metadata") or {}).get("session")

@@ -1,9 +1,9 @@
 """The write path: messages become turns, and facts are taken from them.
 
-A turn and its piece of pending work are committed together before any model runs. Working it off
-ends in one transaction that applies the operations and drops the piece; if the model's answer
-cannot be parsed, or the process dies, the piece stays and is tried again. One process at a time
-works pending pieces off.
+A turn and its piece of pending work are committed together before the language model runs. Work on
+a piece ends in one transaction that applies the operations and drops the piece. If the model's
+answer cannot be parsed, or the process dies, the piece stays and is tried again. One process at a
+time works on pending pieces.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Vectors = NDArray[np.float32]
 class Told(NamedTuple):
     """What a memory is made of: a turn, or an image that came with it.
 
-    image: what is known of it, as a text. picture: to be stored with the memory.
+    image: the image's description; None if the memory is of the turn. picture: the image itself.
     """
 
     turn: StoredTurn
@@ -79,7 +79,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class _NewFact:
-    """A fact as it may be stored, what it tells of whom, and the turn that says it."""
+    """A fact as it may be stored, the relations that it tells, and the turn that says it."""
 
     item: NewMemory
     relations: list[NewRelation]
@@ -90,12 +90,12 @@ class _NewFact:
 
 
 def is_searchable(turn: StoredTurn, recalled: bool) -> bool:
-    """Whether a turn is found by searches: said by someone, in words, not made from memories."""
+    """Whether searches find a turn: a user's or an assistant's, in words, and not `recalled`."""
     return turn.role in ("user", "assistant") and not recalled and turn.content != NO_WORDS
 
 
 def said(turn: StoredTurn | Message, image: str | None = None) -> str:
-    """The text whose vector stands for a turn, or for an image of it: who says it, and what."""
+    """The text to embed for a turn: its speaker and its words, or the description of an image."""
     return search_text(image or turn.content, speaker=turn.name)
 
 
@@ -123,8 +123,9 @@ def turn_memory(
 ) -> NewMemory:
     """The memory that makes a turn searchable, whatever is extracted from it later.
 
-    vectors: (c, dim) float32, those of what is `said`. metadata: of the whole call; the message's
-    own goes before it. image: what is known of one that came with the turn, whose memory it is.
+    vectors: (c, dim) float32, of the text that `said` gives. metadata: of the whole call; the
+    message's own overrides it. image: the description of an image that came with the turn; then
+    the memory is the image's.
     """
     text = image or turn.content
     return NewMemory(
@@ -143,7 +144,7 @@ def turn_memory(
 
 
 def added(item: NewMemory) -> Change:
-    """What storing a memory changed."""
+    """The ADD change that reports a stored memory."""
     return Change(
         id=item.id,
         memory=item.memory,
@@ -182,22 +183,22 @@ def pairs_to_extract(
 
 
 def work_off_all(memory: Memory, pieces: Iterable[PendingItem]) -> list[Change]:
-    """What working pieces off has changed. The caller holds the work lock."""
+    """Take facts from pending pieces; returns all changes. The caller holds the work lock."""
     changes: list[Change] = []
     for piece in pieces:
         try:
             changes += work_off(memory, piece)
         except StoreLocked:
-            break  # they stay pending
+            break  # the pieces that are left stay pending
         except StoreError:
-            # While the model read them, the turns may have been deleted by somebody else.
+            # While the model read the turns, somebody else may have deleted them.
             if any(left.id == piece.id for left in memory.pending()):
                 raise
     return changes
 
 
 def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) -> None:
-    """Take the turns of memories that were deleted or edited out of the pending work."""
+    """Remove the turns of deleted or edited memories from the pending work."""
     turns = {source for item in gone if item.kind == "turn" for source in item.sources}
     for piece in memory.pending() if turns else ():
         left = [turn for turn in piece.payload["turns"] if turn not in turns]
@@ -208,12 +209,12 @@ def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) ->
 
 
 def work_off(memory: Memory, item: PendingItem) -> list[Change]:
-    """Extract from pending turns and update the memories; what changed, in order.
+    """Extract facts from pending turns and update the memories; returns the changes in order.
 
     A failure is noted in the piece, with a time to try again. The caller holds the store's work
     lock. Raises ModelNotFound when there is no model at all.
     """
-    memory.engine  # noqa: B018  # without one nothing is tried, and no attempt counted
+    memory.engine  # noqa: B018  # without a model nothing is tried, and no attempt counted
     try:
         return _extract_and_update(memory, item)
     except (ValueError, ModelError) as exc:
@@ -250,9 +251,9 @@ def conclude(
     turns: Sequence[StoredTurn],
     found: Sequence[extraction.Fact],
 ) -> list[Change]:
-    """Update the memories by the facts of pending turns, and finish the piece; what changed.
+    """Update the memories by the facts of pending turns, and finish the piece; returns the changes.
 
-    context: the turns before, of which a fact may have words.
+    context: the turns before them, from which a fact may take words (`Fact.also`).
     """
     embedder, encoder = memory.embedder, memory.encoder
     vectors = embedder.embed_chunks([f.text for f in found]) if found else []
@@ -298,7 +299,7 @@ def _message(turn: StoredTurn) -> Message:
 
 
 def nearest(memory: Memory, query: Query, vector: Vectors) -> list[tuple[MemoryItem, float]]:
-    """The memories with the largest cosine to a query's vector, (dim,), and that; best first."""
+    """The memories with the largest cosines to a query's vector (dim,), with these; best first."""
     store, index = memory.store, memory.index
     refresh(store, index)
     rowids, cosines = index.nearest(query, vector)
@@ -310,7 +311,8 @@ def nearest(memory: Memory, query: Query, vector: Vectors) -> list[tuple[MemoryI
 def _apply(
     tx: Transaction, op: update.Op, new: _NewFact, known: dict[str, MemoryItem], reader: int
 ) -> list[Change]:
-    """Write one operation. known: what is not replaced yet. reader: of the relations."""
+    """Write one operation. known: memories by id that no operation has replaced yet; one that is
+    replaced here is removed. reader: the version of the reader of relations."""
     now = utc_now()
     item = replace(new.item, created_at=now)
 
@@ -338,7 +340,7 @@ def _apply(
         tx.set_relations(old.id, new.relations, reader)
         return [changed(old, "UPDATE", now, text=item.memory, previous=old.memory, by=op.by)]
     if old.valid_from is not None and new.turn.timestamp < old.valid_from:
-        # An older conversation, imported later: what it says was over before it was stored.
+        # An older conversation, imported later: its fact had ended before it was stored.
         return [add(replace(item, valid_to=old.valid_from))]
     del known[old.id]
     ended_at = max(item.valid_from or now, old.valid_from or "")

@@ -1,8 +1,8 @@
 """What a Memory works with: its models and its index, each loaded when it is first needed.
 
-Knows which model the store's vectors are of, that the index and its files hold vectors, which tell
-of their texts, and how large each part will be, which the memory limit's ladder (budget.py) asks.
-Knows no memories, no queries.
+Checks that the store's vectors are the embedder's. Drops the index and its files before an erase,
+because vectors reveal their texts. Predicts how large each part will be, for the memory limit
+(budget.py). Knows no memories.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ _ENGLISH_ALONE = (
 )
 _JUDGE_CTX = 1024  # tokens; a question and the turns it may be answered from
 LIBRARIES_BYTES = 85_000_000
-"""Python, NumPy, llama.cpp, onnxruntime and the rest once imported; measured 80 to 84 MB."""
-DIM = 384  # of the bundled embedder's vectors, where the store does not say yet
+"""Python, NumPy, llama.cpp, onnxruntime and the rest once imported, as measured."""
+DIM = 384  # the bundled embedder's, assumed while the store has no vectors
 _ROW_BYTES = 34  # the columns beside a vector
-_TEXT_BYTES = 400  # postings and the catalog, of a memory of some fifteen words
+_TEXT_BYTES = 400  # postings and the catalog, for a memory of some fifteen words
 _LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of the vector
-_METRIC_NUMBERS = 9  # bytes for each of dim², of a fitted metric and its moments
+_METRIC_NUMBERS = 9  # a fitted metric and its moments take so many bytes times dim²
 
 
 class Parts:
     """The store, engine, embedder and index of one Memory. Safe to use from several threads.
 
-    engine, embedder: None loads those that settings name; only these are closed with the rest.
-    plan: what the settings' memory limit lets them be; None without one. Raises
-    MemoryBudgetExceeded when they cannot fit, and then closes the store.
+    engine, embedder, token_embedder: None loads those that the settings name. An engine that was
+    given is not closed with the rest. plan: the parts that fit the memory limit; None without one.
+    Raises MemoryBudgetExceeded if they cannot fit, and then closes the store.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class Parts:
         # Not to be taken inside a transaction: `close` holds it while it waits for the store.
         self._lock = threading.RLock()
         self.working = threading.Lock()  # for work_lock
-        self.looking = threading.Lock()  # one looks at images at a time
+        self.looking = threading.Lock()  # one thread at a time reads images
         self.closed = False
-        self._warned = False  # that the embedder knows English alone
+        self._warned = False  # whether _ENGLISH_ALONE was given
         # Where the files of the index and of the metrics lie, if they are there.
         self.index_file = self.metric_file = None
         if (path := store.path) is not None:
@@ -146,11 +146,11 @@ class Parts:
             return self.settings.mmproj != NO_MODEL if engine is None else engine.sees
 
     def judge(self) -> Engine | None:
-        """The bundled model with its experts, beside another that talks: it has learned to answer
-        from memory in few words, and to refuse what no memory tells.
+        """The bundled model with its experts, loaded beside another model that converses.
 
-        None where it or its experts are not installed, or where a memory limit or the settings
-        leave it out. Raises ModelError.
+        Its expert has learned to answer from memory in few words, and to refuse what no memory
+        tells. None if the model or its experts are not installed, if there is a memory limit, or if
+        the settings `reader` or `experts` are not the defaults. Raises ModelError.
         """
         s = self.settings
         with self._lock:
@@ -178,14 +178,16 @@ class Parts:
             return self._embedder
 
     def embedder(self) -> Embedder:
-        """The embedding model. Raises DimensionMismatch if the store holds another's vectors."""
+        """The embedding model. Raises DimensionMismatch if the stored vectors are another's."""
         embedder = self.any_embedder()
         self.check_embedder(embedder)
         return embedder
 
     def encoder(self) -> Encoder | None:
-        """What reads facts, whatever the embedder is; None where the bundled one is not installed,
-        and beside another under a memory limit. Raises ModelError if its file is damaged.
+        """The model that reads facts: the bundled embedder's layers, whichever embedder is set.
+
+        None if the bundled embedder is not installed, or if another one is set and there is a
+        memory limit. Raises ModelError if the file is damaged.
         """
         with self._lock:
             self.require_open()
@@ -209,10 +211,10 @@ class Parts:
             return self._token_embedder
 
     def ocr(self) -> Ocr | None:
-        """What reads the text of images, kept until `drop_ocr`; None where it is not installed, or
-        what is loaded leaves no room for it under a memory limit.
+        """The OCR that reads the text of images, in memory until `drop_ocr`.
 
-        Raises ModelError if one of its files is damaged.
+        None if it is not installed, or if the planned parts leave no room for it under a memory
+        limit. Raises ModelError if one of its files is damaged.
         """
         with self._lock:
             self.require_open()
@@ -225,7 +227,7 @@ class Parts:
             return self._ocr
 
     def drop_ocr(self) -> None:
-        """Give the memory of what reads images back: there is nothing to read for a while."""
+        """Free the memory of the OCR; call it when no image waits."""
         with self._lock:
             self._ocr = None
         give_back()
@@ -240,8 +242,10 @@ class Parts:
             return self._image_embedder
 
     def query_vector(self, query: str) -> NDArray[np.float32] | None:
-        """A query's vector, (dim,) of length 1; None where the embedder knows English alone and
-        the query is in another script. Warns once where it knows English and the query is none.
+        """A query's vector, (dim,) of length 1.
+
+        If the embedder is the bundled one, which knows English alone: None for a query in another
+        script, and a warning at the first query in another language.
         """
         embedder = self.any_embedder()
         if not embedder.model_id.startswith(f"{DEFAULT_EMBEDDER}@"):
@@ -252,15 +256,16 @@ class Parts:
         return None if is_other_script(query) else embedder.embed_query(query)
 
     def query_tokens(self, query: str) -> QueryTokens | None:
-        """A query's token vectors for a careful search; None for a fast one, and for a query in
-        another script than the token embedder's."""
+        """A query's token vectors for a careful search. None if retrieval is fast, or if the query
+        is in a script that the token embedder does not know."""
         embedder = self.token_embedder()
         if embedder is None or is_other_script(query):
             return None
         return QueryTokens(embedder.model_id, embedder.embed_query(query), embedder.step)
 
     def check_embedder(self, embedder: Embedder) -> bool:
-        """Whether the store holds this model's vectors; False if it has none yet."""
+        """Whether the store has this model's vectors; False if it has none yet. Raises
+        DimensionMismatch if they are another model's."""
         stored = self.store.meta("embedder_model")
         if stored is not None and stored != embedder.model_id:
             raise DimensionMismatch(
@@ -272,15 +277,15 @@ class Parts:
         return stored is not None
 
     def index(self) -> Memories:
-        """The memories in memory, with the HNSW graph and the metrics of their files if these are
-        sound."""
+        """All memories as searches see them, with the HNSW graph and the metrics from their files,
+        if these are sound. Raises DimensionMismatch as `embedder`."""
         embedder = self.embedder()
         with self._lock:
             self.require_open()
             if self._index is None or self._index.dim != embedder.dim:
                 index = Memories(embedder.dim, self._choice.vectors)
                 refresh(self.store, index)
-                give_back()  # a store is read through several times its size in rows
+                give_back()  # the rows took several times the memory of what was made of them
                 model_id, vault, generation = embedder.model_id, self.store.vault, index.generation
                 if (file := self.index_file) is not None:
                     index.vectors.load(file, generation=generation, model_id=model_id, vault=vault)
@@ -290,7 +295,8 @@ class Parts:
             return self._index
 
     def drop_prompts(self) -> None:
-        """Let the engine forget what it was shown, unless this thread still reads an answer."""
+        """Drop the engines' cached prompts. An engine whose answer this thread still reads keeps
+        them."""
         with self._lock:
             engines = self._engine, self._judge
         for engine in engines:
@@ -314,9 +320,9 @@ class Parts:
                 ) from exc
 
     def close(self) -> None:
-        """Write the index's files if it is worth it and close all; a second time does nothing.
+        """Write the index's files if it is worth it, and close all. A second call does nothing.
 
-        Waits for a write or an answer of the model that is under way in another thread.
+        Waits for a write or an answer of the model in another thread.
         """
         with self._lock:
             if self.closed:
@@ -325,7 +331,7 @@ class Parts:
             try:
                 self._save_index()
             except StoreError:
-                pass  # it is a cache
+                pass  # the files are a cache
             finally:
                 if self._index is not None:
                     self._index.close()
@@ -364,11 +370,11 @@ def _load_experts(engine: Engine, setting: str) -> None:
 def predict(
     settings: Settings, counts: dict[str, int], dim: int, engine: Engine | None = None
 ) -> Callable[[Choice], dict[str, int]]:
-    """Bytes of each part that a Memory with these settings loads, under a choice.
+    """A function from a choice to the bytes of each part that a Memory with these settings loads.
 
-    counts: of the store; dim: of its vectors. engine: one that the caller has loaded, which is
-    counted and cannot be turned down. A model that is not there takes nothing.
-    Raises ModelError or AdapterError on a file that cannot be read, as does what it gives.
+    counts: the store's; dim: of its vectors. engine: one that the caller has loaded; it is counted,
+    but cannot be turned down. A model that is not installed counts 0. Raises ModelError or
+    AdapterError on a file that cannot be read, and so may the function.
     """
     model: tuple[Path, Path | None] | None = None
     loaded: Choice | None = None
@@ -410,7 +416,7 @@ def predict(
 
 
 def index_bytes(n: int, dim: int, vectors: str) -> int:
-    """Of what searches keep of n vectors of `dim` numbers, held as "float32" or "int8"."""
+    """Bytes of an index of n vectors of `dim` numbers. vectors: "float32" or "int8"."""
     row = dim + 4 if vectors == "int8" else 4 * dim
     if vectors == "float32" and n > CROSSOVER:
         row += 4 * dim + _LINK_BYTES
@@ -418,7 +424,7 @@ def index_bytes(n: int, dim: int, vectors: str) -> int:
 
 
 def _adapter_bytes(setting: str, base: Path) -> int:
-    """Of the experts that will be loaded beside a model: as large as their files."""
+    """Bytes of the experts that will be loaded into a model: those of their files."""
     chosen = experts.chosen_set(setting, base)
     files = [] if chosen is None else [chosen.folder / a.file for a in chosen.adapters]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,6 +1,6 @@
 """Upkeep of a store: export, import, reindex, align, doctor.
 
-These are Memory's methods of the same names, which say what they promise.
+Memory's methods of the same names call these functions, and document them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ Vectors = NDArray[np.float32]
 Item = TypeVar("Item")
 BATCH = 64
 PAIRS = 1000
-"""Texts that are embedded anew to align all others by: bench/LOG.md."""
+"""Texts that are embedded anew, so that the vectors of all others can be mapped (bench/LOG.md,
+2026-11-25)."""
 _TIMES = (
     "timestamp", "taken_at", "created_at", "updated_at", "valid_from", "valid_to", "expires_at",
     "deleted_at", "next_try_at",
@@ -71,9 +72,9 @@ _TIMES = (
 def batched(
     items: Sequence[Item], on_progress: Callable[[int, int], None] | None, done: int = 0
 ) -> Iterator[Sequence[Item]]:
-    """BATCH items at a time; after each, on_progress is told how many are done, and of how many.
+    """BATCH items at a time; after each batch, on_progress is called with (done, total).
 
-    done: how many were done before these.
+    done: how many were done before these, which counts in both.
     """
     for start in range(0, len(items), BATCH):
         batch = items[start : start + BATCH]
@@ -83,7 +84,7 @@ def batched(
 
 
 def vectors_of(embedder: Embedder, search_texts: Iterable[str]) -> list[Vectors]:
-    """The vectors of memories, (c, dim) of each, from what is searched of them."""
+    """The vectors of memories, (c, dim) for each, from their search texts."""
     return embedder.embed_chunks([embedded_text(text) for text in search_texts])
 
 
@@ -91,10 +92,10 @@ def vectors_of(embedder: Embedder, search_texts: Iterable[str]) -> list[Vectors]
 
 
 def export_jsonl(store: Store, file: str | Path | IO[str], *, sealed: bool = False) -> int:
-    """Write every row of a store as a line of JSON; how many. A path is replaced in one step."""
+    """Write every row of a store as a line of JSON; returns how many. See `Memory.export_jsonl`."""
     count = 0
     rows = cast("Generator[dict[str, Any], None, None]", store.export_rows())
-    # The rows hold a snapshot, which an erase would wait for.
+    # `rows` holds a snapshot, and an erase waits for that; so it is closed in any case.
     with _replacing(file) as out, closing(rows):
         lines = (json.dumps(row, ensure_ascii=False) for row in rows)
         for line in _sealed_lines(store, lines) if sealed else lines:
@@ -103,8 +104,8 @@ def export_jsonl(store: Store, file: str | Path | IO[str], *, sealed: bool = Fal
     return count - 2 * sealed
 
 
-# A sealed export is a line of JSON with the ways to the key, then each row sealed for its place,
-# then an end, so that no line can be changed, moved or cut off.
+# A sealed export is a line of JSON with the ways to the key (see `vault`), then each row sealed for
+# its line number, then a sealed empty row. So no line can be changed, moved or cut off unnoticed.
 SEALED = '{"type": "sealed", '
 
 
@@ -122,9 +123,10 @@ def _sealed_lines(store: Store, lines: Iterable[str]) -> Iterator[str]:
 def opened_lines(
     lines: Iterable[str], vault: Vault | None, passphrase: str | None = None
 ) -> Iterator[str]:
-    """The lines of an export, opened if they are sealed. vault: the store's that they go into.
+    """The lines of an export, opened if they are sealed. vault: that of the importing store.
 
-    passphrase: of another vault's. Raises VaultLocked, or InputError on a line that was changed.
+    passphrase: opens an export of another vault. Raises VaultLocked, or InputError on a line that
+    was changed.
     """
     lines = iter(lines)
     first = next(lines, "")
@@ -153,7 +155,7 @@ def opened_lines(
 
 
 def export_pgvector(store: Store, file: str | Path | IO[str]) -> int:
-    """Write a store as SQL for `psql` (see `store.pgvector`); how many rows."""
+    """Write a store as SQL for `psql` (see `store.pgvector`); returns how many rows."""
     with _replacing(file) as out:
         return pgvector.write_sql(store, out)
 
@@ -163,7 +165,7 @@ def import_jsonl(
     file: str | Path | Iterable[str],
     on_progress: Callable[[int], None] | None,
 ) -> int:
-    """Store the rows of an export; how many were new. on_progress: given the line's number."""
+    """Store the rows of an export; returns how many were new. See `Memory.import_jsonl`."""
     vectors_for = partial(vectors_of, memory.embedder)
     with _opened(file) as lines:
         rows = _rows(opened_lines(lines, memory.store.vault), on_progress)
@@ -172,8 +174,8 @@ def import_jsonl(
 
 @contextmanager
 def _replacing(file: str | Path | IO[str]) -> Iterator[IO[str]]:
-    """A file to write, readable by its owner only, that takes the path's place once it is whole;
-    one that is open already is given as it is."""
+    """A temporary file to write, readable by its owner only, which replaces the path once it is
+    whole. An open file, a pipe or a terminal is written directly. Raises StoreFull."""
     if not isinstance(file, str | Path):
         yield file
         return
@@ -220,7 +222,7 @@ def _opened(file: str | Path | Iterable[str]) -> Iterator[Iterable[str]]:
 
 
 def _usable(path: str | Path) -> Path:
-    """The file itself, not a link to it."""
+    """The path with its links resolved. Raises InputError if it is no usable path."""
     try:
         os.fsencode(path)
         return Path(path).resolve()
@@ -256,7 +258,7 @@ def _lines(file: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _row(line: str, number: int) -> dict[str, Any]:
-    """One row, its times in the store's own form. What else a row must be, the store checks."""
+    """One row, with its times in the store's own form. The store checks the other columns."""
     try:
         row = json.loads(line)
         nul = holds_nul(row)
@@ -294,7 +296,7 @@ def _row(line: str, number: int) -> dict[str, Any]:
 def reindex(
     store: Store, embedder: Embedder, on_progress: Callable[[int, int], None] | None
 ) -> int:
-    """Replace the vectors of all memories by the embedder's; how many memories. All or nothing."""
+    """Give all memories vectors of this embedder; returns how many memories. All or nothing."""
     made = _embedded(embedder, [*store.search_texts().items()], on_progress)
     return _replace_vectors(store, embedder, made, aligned_from=None)
 
@@ -305,7 +307,7 @@ def align(
     pairs: tuple[Vectors, Vectors] | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> Aligned:
-    """Memory.align. All or nothing."""
+    """See `Memory.align`."""
     before = store.meta("embedder_model")
     if before in (None, embedder.model_id):
         return Aligned(0, 0)
@@ -337,9 +339,10 @@ def align(
 
 
 def sample_of(items: Sequence[Item], dim: int, other_dim: int) -> list[Item]:
-    """Those to embed anew so that the others can be mapped: from all parts of the list, in order.
+    """The items to embed anew so that the others can be mapped, from all parts of the list.
 
-    All of them where they are few. dim, other_dim: of the two models.
+    max(PAIRS, twice the smaller dimension) of them in order, or all if there are no more. dim,
+    other_dim: the dimensions of the two models' vectors.
     """
     count = min(max(PAIRS, 2 * min(dim, other_dim)), len(items))
     return [items[i * len(items) // count] for i in range(count)]
@@ -363,15 +366,16 @@ def _replace_vectors(
     *,
     aligned_from: str | None,
 ) -> int:
-    """Give all memories their vectors in the embedder's space; how many memories.
+    """Store vectors of all memories in the embedder's space; returns how many memories.
 
-    made: the vectors by id and search text. aligned_from: the model whose vectors were mapped.
+    made: the vectors by (id, search text); memories that lack one are embedded. aligned_from: the
+    model whose vectors were mapped.
     """
     with store.transaction() as tx:
         tx.set_meta("embedder_model", embedder.model_id)
         tx.set_meta("embedder_dim", str(embedder.dim))
         tx.set_meta("aligned_from", aligned_from)
-        # The others wait now, so what they stored meanwhile is the last of it; it is little.
+        # Other writers wait now. What they stored since `made` was computed is little.
         items = list(store.search_texts().items())
         made.update(_embedded(embedder, [item for item in items if item not in made]))
         for item in items:
@@ -386,11 +390,10 @@ def embed_tokens(
     since: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Give the memories that lack token vectors theirs, a batch to a transaction; none without an
-    embedder, as where retrieval is fast.
+    """Give the memories that lack token vectors theirs, one transaction for each batch.
 
-    since: only those that were written in this generation or later. A search that comes before
-    scores them without.
+    embedder: None, as if retrieval is fast, does nothing. since: only memories that were written in
+    this generation or later. Until then a search scores them without token vectors.
     """
     if embedder is None:
         return
@@ -410,10 +413,10 @@ def read_relations(
     *,
     limit: int | None = None,
 ) -> None:
-    """Give the facts whose relations were never read theirs, a batch to a transaction: those of a
-    store that an earlier version made, and those that an erase or an import left without.
+    """Read the relations of facts that this reader has not read, one transaction for each batch.
 
-    limit: at most so many facts, the oldest.
+    These are facts stored by an earlier version, and facts that an erase or an import left without
+    relations. limit: at most so many facts, the oldest.
     """
     version = reader.version(encoder)
     facts = unread_facts(store, version, limit)
@@ -436,7 +439,7 @@ def doctor(
 ) -> dict[str, Any]:
     """What is in a store, what is wrong with it, and what is pending, as JSON-able values.
 
-    plan: what a memory limit has turned down. erased: see Memory.doctor.
+    plan: what the memory limit has turned down. erased: see `Memory.doctor`.
     """
     found = None if erased is False else verify(store, None if erased is True else erased)
     return {
