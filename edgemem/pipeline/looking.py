@@ -1,13 +1,12 @@
-"""From an image in a message to a memory that words find, and back: what is seen in stored images,
-which look alike, the line that a search result is cited by, which a question is about.
+"""Images of messages: their memories, their text and captions, look-alikes, answers from them.
 
-The text of its memory is what is known of an image: what it was called, and what was read in it. It
-is written anew when more is known; a text that somebody gave it by hand (`Memory.update`) is its
-caption from then on.
+The text of an image's memory says what is known of the image: its caption, and the text that was
+read in it. It is written anew when more is known. A text that the user gives the memory by hand
+(`Memory.update`) is the caption from then on.
 
-An image waits in the state "pending" until its text was read, in this process or another, so a
-crash loses nothing. A memory limit that has no room for the OCR leaves it waiting. One without a
-caption waits for a model that sees, whose caption it is then (`caption_by`). No `add` waits.
+An image stays in the state "pending" until this process or another has read its text, so a crash
+loses nothing. It also stays pending while a memory limit has no room for the OCR. An image without
+a caption waits for a model that sees; `caption_by` then names this. `Memory.add` waits for neither.
 """
 
 from __future__ import annotations
@@ -57,19 +56,19 @@ __all__ = ["NEAR", "QUIET_S", "Reader", "answer", "caption", "described", "found
 __all__ += ["hits", "look", "photos", "recalled", "set_read", "waits"]
 
 NEAR = 8
-"""Bits of 64 by which the perceptual hashes of copies differ at most: bench/LOG.md."""
+"""Perceptual hashes of copies differ in at most so many of 64 bits (bench/LOG.md, 2026-11-25)."""
 QUIET_S = 2.0
 MAX_CAPTION_CHARS = 500
-_FIRST = 6  # memories that a search found, whose images are looked at
-_MOST = 4  # images at once: each is shown in a share of the window
+_FIRST = 6  # best hits of a search whose images a question may be about
+_MOST = 4  # images shown at once: each gets a share of the window
 
 
-# -- told ----------------------------------------------------------------------------------------
+# -- memories of images --------------------------------------------------------------------------
 
 
 def described(picture: Picture, sent_at: str) -> str:
-    """What is known of an image, as a text: its day if it is not that of sending, its caption, and
-    what was read in it."""
+    """The text of an image's memory: the day it was taken, if that is not the day it was sent, its
+    caption, and the text that was read in it."""
     taken = local_time(picture.taken_at) if picture.taken_at else ""
     day = f" taken on {day_text(taken)}" if taken[:10] not in ("", local_time(sent_at)[:10]) else ""
     lines = [f"Photo{day}: {picture.caption}" if picture.caption else f"Photo{day}"]
@@ -81,9 +80,10 @@ def described(picture: Picture, sent_at: str) -> str:
 def photos(
     memory: Memory, checked: Sequence[tuple[Message, bool]], turns: Iterable[StoredTurn]
 ) -> list[Told]:
-    """The images of messages, looked at; nothing is stored. turns: of the messages, in order.
+    """The images of messages, decoded and described; nothing is stored.
 
-    Without a caption of its own an image is called what was said with it, unless that only asks.
+    turns: those of the messages, in order. An image without a caption of its own takes the text of
+    its message as one, unless the message is `recalled`, as one that only asks is.
     Raises InputError on an image that cannot be stored, ConfigError without the extra `images`.
     """
     found = []
@@ -106,9 +106,9 @@ def photos(
 def set_read(
     memory: Memory, id: str, state: str, text: str | None = None, boxes: str | None = None
 ) -> None:
-    """Note what was read in an image (its id), and say so in the text of its memories.
+    """Store the text that was read in an image (its id), also in the text of its memories.
 
-    state: "done" or "failed". boxes: JSON. Nothing, if the image is not there any more.
+    state: "done" or "failed". boxes: JSON. Does nothing if the image was erased meanwhile.
     """
     held = memory.store
     seen = images.image(held, id, with_data=False)
@@ -126,8 +126,8 @@ def set_read(
 
 
 def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
-    """Let a memory call its image so. An empty caption says that none was found, and is shown
-    nowhere. Nothing, if the memory is not there any more."""
+    """Store the caption of a memory's image. An empty caption means that none could be found, and
+    is shown nowhere. Does nothing if the memory was erased or deleted meanwhile."""
     item = memory.store.get([memory_id]).get(memory_id)
     if item is None or item.image is None:
         return
@@ -152,10 +152,10 @@ def _unless_erased(memory: Memory, id: str) -> Iterator[None]:
         yield
     except StoreError:
         if images.image(memory.store, id, with_data=False) is not None:
-            raise  # it is still there
+            raise  # the image was not erased, so the error has another cause
 
 
-# -- seen ----------------------------------------------------------------------------------------
+# -- text, embeddings and captions by models -----------------------------------------------------
 
 
 def look(
@@ -165,11 +165,13 @@ def look(
     stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Read the text of images that wait for it, and embed those that lack a vector; how many.
+    """Read the text of pending images, and embed those without an embedding; returns how many.
 
-    limit: of each at most so many. Nothing is done where the settings or a memory limit leave the
-    models out, or they are not installed. An image that cannot be read is "failed" and not tried
-    again; one that was erased meanwhile is passed over. Raises ModelError, StoreError.
+    limit: at most so many of each. stop: asked before each image. on_progress: called with (read,
+    pending). Text is not read if the OCR is not installed or a memory limit has no room for it;
+    nothing is embedded if no image embedder is set. An image that cannot be read becomes "failed"
+    and is not tried again. An image that was erased meanwhile is skipped. Raises ModelError,
+    StoreError.
     """
     store, parts, done = memory.store, memory._parts, 0
     with parts.looking:
@@ -219,10 +221,10 @@ def _embedded(embedder: ImageEmbedder, data: bytes) -> NDArray[np.float32]:
 
 
 def caption(memory: Memory, limit: int | None = None) -> None:
-    """Name images that have no caption, oldest first. limit: at most so many.
+    """Let the language model caption images without a caption, oldest first; at most `limit`.
 
-    None where the language model sees no images, which is not loaded to find that out. An image
-    that it cannot read gets an empty caption, and is not tried again. Raises ModelError.
+    Does nothing if the model sees no images; it is not loaded to find that out. An image that it
+    cannot read gets an empty caption, and is not tried again. Raises ModelError.
     """
     if not memory._parts.sees:
         return
@@ -236,18 +238,18 @@ def caption(memory: Memory, limit: int | None = None) -> None:
 
 
 def waits(memory: Memory) -> bool:
-    """Whether an image could be given a caption now."""
+    """Whether an image waits for a caption, and the language model could give one."""
     return memory._parts.sees and bool(images.uncaptioned(memory.store, 1))
 
 
 class Reader:
-    """Looks at images in a thread of its own, which ends when none waits. Safe from any thread.
+    """Reads images in a thread of its own, which ends when none waits. Safe from any thread.
 
-    It begins QUIET_S after it was woken, so that what is stored and asked at once is not slowed.
+    The thread begins QUIET_S after `wake`, so that it slows no adds and searches that follow soon.
     """
 
     def __init__(self, work: Callable[[Callable[[], bool]], object]) -> None:
-        """work: does all that waits, or until the function that it is given says to stop."""
+        """work: reads the images that wait, until the function given to it returns True."""
         self._work = work
         self._lock = threading.Lock()
         self._wanted = False
@@ -255,7 +257,7 @@ class Reader:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Something waits."""
+        """Say that an image waits; starts the thread if there is none."""
         with self._lock:
             self._wanted = True
             if self._thread is None and not self._closed.is_set():
@@ -265,7 +267,7 @@ class Reader:
                     self._thread = thread
 
     def close(self) -> None:
-        """Stop after the image under way, and wait for that; the others wait for another time."""
+        """Stop after the present image, and wait for that; the other images stay pending."""
         self._closed.set()
         if (thread := self._thread) is not None:
             thread.join()
@@ -278,14 +280,14 @@ class Reader:
                     self._thread = None
                     return
                 self._wanted = False
-            with suppress(EdgememError):  # they wait on, and `process_pending` tells why
+            with suppress(EdgememError):  # the images stay pending; `process_pending` says why
                 self._work(self._stopped)
 
     def _stopped(self) -> bool:
         return self._closed.is_set() or not threading.main_thread().is_alive()
 
 
-# -- alike ---------------------------------------------------------------------------------------
+# -- look-alikes ---------------------------------------------------------------------------------
 
 
 def found_alike(
@@ -297,11 +299,12 @@ def found_alike(
     top_k: int,
     threshold: float | None,
 ) -> SearchResults:
-    """The memories of images that look like another, best first.
+    """The memories of images that look like a given one, best first.
 
-    source: its bytes, path or data URI. A copy of it, of another size, format or brightness, has a
-    hash that differs by NEAR bits at most, and scores 1 - bits / 64. With an image embedder also
-    what is alike in its eyes, by the cosine. The rest as `Memory.search`'s, and its errors.
+    source: the image's bytes, path or data URI. A copy in another size, format or brightness has a
+    hash that differs by at most NEAR bits, and scores 1 - bits / 64. With an image embedder the
+    score is the cosine of the embeddings, if that is larger. The other arguments and the errors are
+    those of `Memory.search`.
     """
     started = time.perf_counter()
     store, embedder = memory.store, memory._parts.image_embedder()
@@ -330,7 +333,7 @@ def _bytes(hexadecimal: str) -> NDArray[np.uint8]:
 def _cosines(
     looks: Sequence[tuple[int, str, bytes | None]], vector: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """(n,) of images with a vector; 0 of those without."""
+    """(n,) float32, the cosine of each image with `vector`; 0 if it has no embedding."""
     out = np.zeros(len(looks), np.float32)
     for i, (_, _, embedding) in enumerate(looks):
         if embedding is not None and len(embedding) == vector.nbytes:
@@ -338,12 +341,12 @@ def _cosines(
     return out
 
 
-# -- cited ---------------------------------------------------------------------------------------
+# -- the line that a hit cites -------------------------------------------------------------------
 
 
 def hits(memory: Memory, scored: Sequence[Scored], query: str) -> tuple[Hit, ...]:
-    """What a search found, each image with the line in it that has most of the query's words, the
-    first of equals."""
+    """The hits of a search. The hit of an image has the line read in it that shares most words with
+    the query, the first of equals."""
     items = memory.store.by_rowids([each.rowid for each in scored])
     ids = {item.image.id for item in items.values() if item.image is not None}
     read = images.lines(memory.store, ids) if ids else {}
@@ -370,8 +373,11 @@ def given(sources: Sequence[bytes | str | Path]) -> tuple[Pixels, ...]:
 
 
 def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tuple[Pixels, ...]]:
-    """The images that a question may be about, and the memories that led to them: of the turns that
-    the first memories are from, where the best one's came with an image."""
+    """The hits whose turns came with images, and the pixels of these images.
+
+    Of the best _FIRST hits, and at most _MOST images. Both are empty if the best hit is not among
+    them: then the question is not about an image.
+    """
     first = hits[:_FIRST]
     came = images.of_turns(memory.store, [turn for hit in first for turn in hit.sources])
     shown = tuple(hit for hit in first if came.keys() & {*hit.sources})
@@ -383,6 +389,6 @@ def recalled(memory: Memory, hits: Sequence[Hit]) -> tuple[tuple[Hit, ...], tupl
 
 
 def answer(engine: Engine, question: str, pixels: Sequence[Pixels]) -> Stream:
-    """An answer from an image; of several, from the one that the question is about."""
+    """An answer from one image: of several, the one that the question is about."""
     best = vision.which(engine, question, pixels) if len(pixels) > 1 else 0
     return vision.answer(engine, question, pixels[best or 0])

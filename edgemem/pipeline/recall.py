@@ -1,10 +1,9 @@
 """From the hits of a search to what the model is shown: what matters, and is still true.
 
-A small base model reads two sentences better than four turns: of 44 questions about six invented
-conversations it answered 21 right from whole turns, and 30 from the two sentences nearest to the
-question, quoting them (bench/LOG.md; the choices were made on those conversations). Facts point to
-the turns they were taken from, and the turns' own words are shown: a fact of a small model is a
-good key, and a bad quotation. An expert has learned to read whole turns among others.
+A small base model answers better from the two sentences nearest to the question than from four
+whole turns (bench/LOG.md, 2026-11-21). An expert has learned to read whole turns, relevant or not.
+A fact leads to the turns that it was taken from, and the words of these turns are shown: a fact
+written by a small model is a good search key, but a bad quotation.
 
 Knows a Memory; no prompt.
 """
@@ -57,18 +56,18 @@ __all__ = [
 ]
 
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
-_WORDS_WEIGHT = 0.3  # of the share of the question's words, beside the cosine
-_SENTENCES = 3  # of an assistant's turn, to an expert, which was trained on people's short ones
-_ASSISTANT = "Assistant"  # who said a turn of a model, which has no name
-_FAR = 0.3  # of the best sentence's score; what lies below would only distract
-_LEAST = 0.0055  # the score of a note; below it, what is known of everything must do
-_FAR_LESS = 0.03  # of the best hit's score
+_WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
+_SENTENCES = 3  # of an assistant's turn: an expert was trained on people's turns, which are short
+_ASSISTANT = "Assistant"  # the speaker of a model's turn, which has no name
+_FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
+_LEAST = 0.0055  # score of a note; below it the notes of `known` must do
+_FAR_LESS = 0.03  # of the best hit's score, for a note
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
 _OF_THE_BEST = 0.17  # the same, for an overview
 _NEWEST = 100  # facts; as many as the window could hold
-_NEAREST = 8  # memories of each thing that lasts
+_NEAREST = 8  # memories for each text of _LASTING
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
-_LASTING = (  # what advice and letters need to know of anybody
+_LASTING = (  # lasting things that advice and letters need to know of anybody
     "User is allergic to it and must not eat it.",
     "User takes medicine because of an illness.",
     "User is afraid of it and cannot stand it.",
@@ -81,7 +80,7 @@ _LASTING = (  # what advice and letters need to know of anybody
 
 
 def asked_at(question: str, said_at: str) -> str | None:
-    """The time that a question about the past asks of; None if it names none. ISO-8601 UTC."""
+    """The time that a question about the past asks about, ISO-8601 UTC; None if it names none."""
     day = asked_day(question, local_time(said_at))
     return None if day is None else at_day(day, hour=12)
 
@@ -97,11 +96,11 @@ def recall(
 ) -> tuple[Evidence, ...]:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
-    hits: of a search, best first. whole: whole turns, in the hits' order, relevant or not: an
-    expert reads them, and says itself that they do not tell. Of an assistant's turn, which is long,
-    the sentences nearest to the question. Left out: what only asks, what has been contradicted
-    since (unless `ended`, or the question is about the past), and of whole turns those that are far
-    less probable than the best one. The nearest sentence comes last, or the newest when the
+    hits: of a search, best first. whole: give an expert whole turns, relevant or not: it says
+    itself if they do not answer. Turns that are far less probable than the best one are left out,
+    and an assistant's long turn is cut to its sentences nearest to the question. ended: keep facts
+    that have been contradicted since; they are also kept if the question is about the past. Text
+    that only asks is always left out. The best sentence or turn comes last, or the newest if the
     question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
@@ -117,7 +116,7 @@ def recall(
 
 
 def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
-    """The day and the time, if a question is about these: no memory tells them."""
+    """The present day and time as evidence, if a question is about them: no memory tells them."""
     now = local_time(said_at)
     today = f"Today is {day_text(now, named=True)}, and the time is {now[11:16]}."
     asked, told = memory.embedder.embed([question, today])
@@ -125,7 +124,7 @@ def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
 
 
 def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
-    """What an assistant said, cut to its sentences that are nearest to the question, in order."""
+    """An assistant's turn cut to its sentences nearest to the question; other evidence as it is."""
     parts = sentences(evidence.text)
     if evidence.speaker != _ASSISTANT or len(parts) <= _SENTENCES:
         return evidence
@@ -135,7 +134,7 @@ def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
 
 
 def _nearness(memory: Memory, question: str, parts: Sequence[str]) -> NDArray[np.float32]:
-    """How near each text is to a question, by its meaning and by its words."""
+    """(n,) float32, how near each text is to a question, by the cosine and by shared words."""
     vectors = memory.embedder.embed([question, *parts])
     asked = content_words(question)
     shares = np.array([share(asked, part) for part in parts], np.float32)
@@ -144,9 +143,9 @@ def _nearness(memory: Memory, question: str, parts: Sequence[str]) -> NDArray[np
 
 
 def _nearest_sentences(memory: Memory, question: str, found: Sequence[Evidence]) -> list[Evidence]:
-    """The sentences of evidence that are near a question, nearest first; none unless some of it
+    """The sentences of evidence that are near a question, nearest first; none unless some evidence
     is relevant."""
-    # A relevant hit that may not be shown (this question, asked before) lets no other through.
+    # Only evidence that may be shown counts: a relevant hit may be this question, asked before.
     relevant = RELEVANT["fast" if memory.token_embedder is None else "careful"]
     if not any(hit.score >= relevant for hit in sources(found)):
         return []
@@ -170,7 +169,7 @@ def sources(shown: Sequence[Evidence]) -> tuple[Hit, ...]:
 
 
 def telling(messages: Sequence[Message]) -> list[Evidence]:
-    """What the user's messages of a conversation tell, in their order; not what only asks."""
+    """The user's messages of a conversation as evidence, in their order, without pure questions."""
     told = (message for message in messages if not is_question(message.content))
     return [Evidence(message.content, message.timestamp, "User") for message in told]
 
@@ -180,9 +179,9 @@ def notes(
 ) -> tuple[Evidence, ...]:
     """What an instruct model is shown of the hits: at most `most` whole turns, oldest first.
 
-    What has been contradicted since is shown, and said to be so: the model reads which is meant.
-    seen: texts that the conversation has already. A hit that is far less probable than the best
-    one is left out: each is read at the cost of a sentence, and takes the model's mind off.
+    A turn with facts that have been contradicted since is shown and marked (`Evidence.over`): the
+    model sees which one is meant. seen: texts that the conversation has already; they are left out.
+    So are hits that are far less probable than the best one: they cost time and distract the model.
     """
     near = within(hits, _FAR_LESS, least=_LEAST)
     found = evidence_of(memory, None, near)
@@ -197,9 +196,9 @@ def known(
 ) -> tuple[Evidence, ...]:
     """What every answer of a scope may need, as much as fits, oldest first.
 
-    A search finds what resembles a message. Advice, a letter or a summary needs what does not: in
-    turn what told the newest fact, and what is nearest to each thing that lasts (`_LASTING`).
-    seen: texts that the conversation has already.
+    A search finds what resembles a message, but advice, a letter or a summary also needs what does
+    not. So the newest facts alternate with the memories nearest to each lasting thing (`_LASTING`).
+    fits: whether so much evidence fits. seen: texts that the conversation has already.
     """
     newest = memory.store.list(scope, kinds={"fact"})[::-1][:_NEWEST]
     facts = [Hit.of(item, 0.0) for item in newest]
@@ -215,8 +214,8 @@ def known(
 
 
 def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidence, ...]:
-    """At most `most` turns of what a search finds, oldest first, but for what fits far less, and
-    for what was asked for: a task is remembered for what it may tell."""
+    """At most `most` turns for an overview, oldest first. Left out are hits far below the best one,
+    and turns that only ask (a task is stored because it may tell something)."""
     near = within(hits, _OF_THE_BEST)
     told = [h for h in near if h.kind != "turn" or not only_asks(memory.embedder, h.memory)]
     return _oldest_first(evidence_of(memory, None, told)[:most])
@@ -225,8 +224,8 @@ def overview(memory: Memory, hits: Sequence[Hit], *, most: int) -> tuple[Evidenc
 def bearing(
     memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int
 ) -> tuple[Evidence, ...]:
-    """At most `most` turns that a task should agree with, oldest first: in turn what a search
-    finds and what is nearest to each thing that lasts."""
+    """At most `most` turns that a task should agree with, oldest first. The hits of the search
+    alternate with the memories nearest to each lasting thing."""
     hits = list(_round_robin(hits, _lasting(memory, scope)))
     return _oldest_first(evidence_of(memory, None, hits)[:most])
 
@@ -242,7 +241,7 @@ def within(hits: Sequence[Hit], of_best: float, *, least: float = 0.0) -> list[H
 
 
 def _lasting(memory: Memory, scope: Scope) -> list[Hit]:
-    """The memories nearest to each thing that lasts, the nearest of each first; scored 0."""
+    """The memories nearest to each text of _LASTING, the nearest of each first; scored 0."""
     vectors = memory.embedder.embed(_LASTING)
     queries = (Query(text, scope, top_k=_NEAREST) for text in _LASTING)
     near = [nearest(memory, query, vector) for query, vector in zip(queries, vectors, strict=True)]
@@ -262,12 +261,13 @@ def evidence_of(
     *,
     assistants: bool = False,
 ) -> list[Evidence]:
-    """What the hits say, in their order: the words of their turns where these still stand.
+    """What the hits say, in their order: where possible in the words of their turns.
 
-    Of a fact whose turn was deleted, edited or contradicted since, its own text. Of such a turn
-    itself nothing, but what it was edited to, or the sentences that still hold. question: None
-    keeps what was contradicted, and says so in `over`. assistants: also what an assistant without a
-    name said, as its words; a chat's own answers are never among the hits.
+    A fact gives its own text if it was edited, or if its turns were deleted, edited or contradicted
+    since. An edited turn gives its new text, and a contradicted one the sentences that still hold.
+    question: None keeps all sentences, and names the contradicted facts in `Evidence.over`; a
+    question about the past keeps them, too. assistants: also give the turns of an assistant without
+    a name; a chat's own answers are never among the hits.
     """
     ids = [id for hit in hits for id in hit.sources]
     known = memory.store.turns(ids)
@@ -280,7 +280,7 @@ def evidence_of(
     for hit in hits:
         edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
-        # What is read in an image, no turn says; its lines stay apart where all is one line.
+        # No turn says what is read in an image. Its lines stay apart once all becomes one line.
         if not is_turn and (edited or not said or hit.kind == "image"):
             text = ". ".join(hit.memory.splitlines()) if hit.kind == "image" else hit.memory
             found[hit.id] = Evidence(text, hit.valid_from, source=hit)
@@ -300,16 +300,16 @@ def evidence_of(
 
 
 def _answers_old(memory: Memory, turn: StoredTurn) -> bool:
-    """Whether an assistant's turn answers one of which facts are over: it may say them again."""
+    """Whether an assistant's turn answers one with invalid facts, which it may repeat."""
     before = memory.store.recent_turns(turn.scope, before=turn.id, limit=1)
     return bool(memory.stale_turns(said.id for said in before))
 
 
 def _holding(text: str, over: Sequence[str]) -> str:
-    """What still holds of a message when facts that were taken from it are over.
+    """The sentences of a message that still hold when facts taken from it (`over`) no longer do.
 
-    Of each fact the sentence that has most of its words goes, with what leans on it ("It has two
-    rooms."); the whole message, if none has one.
+    For each fact the sentence with most of its words is dropped, with those that lean on it ("It
+    has two rooms."). If no sentence has any of its words, the whole message is dropped.
     """
     if not over:
         return text
@@ -328,6 +328,6 @@ def _holding(text: str, over: Sequence[str]) -> str:
 
 
 def share(asked: Collection[str], sentence: str) -> float:
-    """How many of the words that are asked for a sentence has, of all of them."""
+    """The share of the words asked for that a sentence has, in [0, 1]."""
     said = set(words(sentence))
     return sum(same_word(word, said) for word in asked) / max(1, len(asked))

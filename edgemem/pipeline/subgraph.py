@@ -1,9 +1,10 @@
 """The memories that answer a question within a budget of tokens, with what joins them (MemAdapter).
 
-A search says how probable it is that a memory answers. One that names what a better one names may
-be the next step to the answer ("my sister is married to Joachim", "Joachim works in Innsbruck"), so
-it inherits a share of that one's worth, and hangs on it. This makes a tree below the question. The
-part of it that is worth most within the budget is wanted: prize-collecting with a root, exactly.
+A search says how probable it is that a memory answers. A memory that shares a name with a better
+one may be the next step to the answer ("my sister is married to Joachim", "Joachim works in
+Innsbruck"). So it becomes a child of the better memory, and inherits a share of its worth. The
+question is the root of this tree. The subtree at the root that is worth most within the budget is
+found exactly (rooted prize-collecting).
 Source: MemAdapter 2.2.1 and B.1 (nodes, edges, the confidence; every line a subset of what is
 stored). Departs from it: the nodes are memories, and no model writes lines, so none is invented.
 
@@ -31,16 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["best_subtree", "subgraph", "tree"]
 
 _HITS = 20
-_INHERITED = 0.3  # of the worth of the memory that names the same (bench/LOG.md, 2026-11-26)
-_LEAST = 0.02  # of the best score; what is less probable would only distract
-_LONG = 24  # tokens of one memory; of a longer one the sentences with most of the question's words
+_INHERITED = 0.3  # share of the parent's worth that a memory inherits (bench/LOG.md, 2026-11-26)
+_LEAST = 0.02  # of the best score; a less probable memory would only distract
+_LONG = 24  # tokens; a longer memory is cut to the sentences with most of the question's words
 
 
 def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgraph:
     """The evidence for a question, its whole text within `budget` tokens of the embedder.
 
-    where: scope and time, as `Memory.search` takes them. What no longer holds is left out, but of a
-    question about the past. Nothing, where nothing fits. Raises as `search`.
+    where: scope and time, as `Memory.search` takes them. Facts that are no longer valid are left
+    out, unless the question is about the past. Returns an empty Subgraph if nothing fits. Raises as
+    `search`.
     """
     count = memory.embedder.count_tokens
     hits = memory.search(question, **where, top_k=_HITS)
@@ -60,7 +62,7 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
         place = {i: n for n, i in enumerate(order)}
         edges = [(place[p], place[i], joined[i, p]) for i in order if (p := parents[i]) is not None]
         nodes = tuple(hit for i in order if (hit := found[i].source) is not None)
-        each = {hit.id: hit.score for hit in nodes}  # of a fact, two turns may be shown
+        each = {hit.id: hit.score for hit in nodes}  # two turns of a fact count once
         confidence = round(1 - prod(1 - score for score in each.values()), 2)
         text = _text([found[i] for i in order], edges, confidence)
         if (tokens := count(text)) <= budget:
@@ -72,10 +74,11 @@ def subgraph(memory: Memory, question: str, budget: int, **where: Any) -> Subgra
 def tree(
     scores: Sequence[float], joined: dict[tuple[int, int], str]
 ) -> tuple[list[float], list[int | None]]:
-    """What each memory is worth, and on which it hangs; None: on the question itself.
+    """The worth of each memory, and its parent; None: the question itself.
 
-    joined: pairs (i, j), either way round, that name the same. A memory inherits from the one that
-    is worth most, which is settled before it (best first, as Dijkstra's way to each).
+    joined: pairs (i, j), each also as (j, i), that share a name. Memories are settled by falling
+    worth, as in Dijkstra's algorithm. The parent of a memory is the one worth most of those that
+    are joined with it and settled before it.
     """
     worth = list(scores)
     parents: list[int | None] = [None] * len(scores)
@@ -95,8 +98,8 @@ def best_subtree(
 ) -> list[int]:
     """The memories worth most together whose costs fit the room, none without its parent.
 
-    Exact: a knapsack along the tree, each memory followed by those that hang on it; taken, the next
-    one is asked, and passed over, the first one after all these. Cost O(n · room).
+    Exact: a knapsack along the tree in preorder. After a memory that is taken comes the next one;
+    after a memory that is not, the first one past its subtree. Cost O(n · room).
     """
     order: list[int] = []
     after: dict[int, int] = {}
@@ -130,8 +133,8 @@ def best_subtree(
 
 
 def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
-    """The pairs of evidence that name the same, either way round, with the name; the user and who
-    speaks join nothing."""
+    """The pairs of evidence that share a name, both (i, j) and (j, i), with the name. The names of
+    the user and of the speakers join nothing."""
     speaking = {*words(USER), *(word for e in found for word in words(e.speaker or ""))}
     names = [proper_names(evidence.text) - speaking for evidence in found]
     said = [{*words(evidence.text)} for evidence in found]
@@ -145,8 +148,8 @@ def _joined(found: Sequence[Evidence]) -> dict[tuple[int, int], str]:
 
 
 def _shortened(question: str, evidence: Evidence, count: Callable[[str], int]) -> Evidence:
-    """Without its questions, which tell nothing; of what is long, the sentences with most of the
-    question's words, and of equals those that say most."""
+    """The evidence without its questions, which tell nothing. Of a long text the sentences are kept
+    that have most of the question's words; among equals, those with most content words."""
     text = plain(evidence)
     parts = [part for part in sentences(text) if not is_question(part)]
     asked = content_words(question)
