@@ -1,5 +1,5 @@
 """The graph: who is what to whom, and since when (Mem0ᵍ).
 
-Knows facts as text, entities and relations. What is kept is the store's; the encoder that reads
-facts is given to it.
+Knows facts as text, entities and relations. The store keeps them; the encoder that reads facts is
+an argument.
 """

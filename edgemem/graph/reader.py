@@ -1,8 +1,8 @@
 """Reads a fact as relations with an expert of the encoder.
 
-A word is the mean of its tokens' states. Each run of a few words is scored as an entity of a type,
-and each two of the likeliest runs as a label or none. Both are small feed-forward nets. They and
-the expert are fitted by `python -m bench.fit_relations` and kept in edgemem/data/relations.npz.
+A word is the mean of its tokens' states. One small feed-forward net scores each run of a few words
+as an entity of a type. Another scores each two of the likeliest runs as a relation or none. The
+nets and the expert are fitted by `python -m bench.fit_relations`, into edgemem/data/relations.npz.
 Source: the span-based reading of SpERT (Eberts and Ulges 2020), with LoRA instead of a whole model.
 
 Knows one fact as text and the language's dates; opens no store.
@@ -43,35 +43,35 @@ Run = tuple[int, int]
 TYPES: tuple[EntityType, ...] = get_args(EntityType)
 LABELS: tuple[Label, ...] = get_args(Label)
 LAYERS = [1, 3, 5]
-"""Of the encoder's, those whose states are read."""
+"""The layers of the encoder whose states are read."""
 LONGEST = 8
-"""Words of a run."""
+"""Most words of a run."""
 DISTANCES = 20
-"""Words between the beginnings of two runs; what is farther counts as this far."""
+"""Most words between the beginnings of two runs; a larger distance counts as this one."""
 USER = "User"
-"""How facts name the user who gave no name."""
+"""How facts name a user who gave no name."""
 FUNCTIONAL: frozenset[Label] = frozenset((
     "lives_in", "works_at", "works_as", "married_to", "partner_of", "engaged_to", "drives",
     "born_in", "born_on", "comes_from", "studies_at", "aged", "follows_diet",
 ))  # fmt: skip
-"""What somebody has one of at a time."""
+"""Relations of which somebody has one at a time."""
 
-_VERSION = 3  # of the fitted weights; a higher one has every fact read again
+_VERSION = 3  # of the fitted weights; under a higher version every fact is read again
 _UNDATED: frozenset[Label] = frozenset((
-    # What is done once: "for two weeks" says how long it took.
+    # Done once: "for two weeks" says how long it took, not since when it holds.
     "visited", "plans_to_visit", "bought", "made", "attends", "happens_on", "born_on", "born_in",
-    # What no date in its fact begins.
+    # A date in the fact does not say when these began.
     "parent_of", "child_of", "sibling_of", "relative_of", "is_a", "located_in", "comes_from",
 ))  # fmt: skip
 
-_WORDS = 160  # of a fact; the work grows with their number
+_WORDS = 160  # most words of a fact that is read, as they cost time
 _RUN = 0.12  # probability from which a run may be an end of a relation
-_RUNS = 14  # at most, since each two are looked at
-_SURE = 0.45  # probability from which a relation is told; a missing one is still read in its fact
+_RUNS = 14  # most runs, since each two are scored
+_SURE = 0.45  # least probability of a relation; a search still finds the fact of a missing one
 
 
 class Read(NamedTuple):
-    """A relation as it was read: its two runs, label, and types of the runs."""
+    """A relation as it was read: its two runs, its label, and the types of the runs."""
 
     source: Run
     target: Run
@@ -80,8 +80,8 @@ class Read(NamedTuple):
 
 
 def version(encoder: Encoder | None) -> int:
-    """Of the reader, to be stored with what it read: 0 without an encoder, so that a later reader
-    reads it."""
+    """The reader's version, to be stored with each fact that it read. It is 0 without an encoder,
+    so that the facts are read once there is one."""
     return 0 if encoder is None else _VERSION
 
 
@@ -90,8 +90,8 @@ def relations(
 ) -> list[NewRelation]:
     """The relations that a fact tells; none without an encoder.
 
-    valid_from: when it was told or began, ISO-8601 UTC. said: the words of its turns; a relation to
-    something that is not among them is left out.
+    valid_from: when the fact was told or began, ISO-8601 UTC. said: the text of its turns; a
+    relation whose target is not named in it is left out.
     """
     in_turns = None if said is None else set(words(said))
     found = []
@@ -107,7 +107,8 @@ def relations(
 
 
 def _was_said(target: Entity, said: set[str]) -> bool:
-    """Whether a target's words were said. Days are written out, and "my" becomes a name."""
+    """Whether a target's words were said. A fact writes dates out and puts a name for "my", so a
+    date always counts as said, and a person if the last word was."""
     if target.type == "date":
         return True
     named = content_words(target.name)
@@ -116,8 +117,10 @@ def _was_said(target: Entity, said: set[str]) -> bool:
 
 
 def triples(fact: str, encoder: Encoder) -> list[Triple]:
-    """What a fact says, in its order. A question and a long text say nothing, what is denied is
-    only disliked, and "her aunt" is left out unless it was read whose she is.
+    """The relations that a fact states, in the order of its words.
+
+    A question or a text of more than _WORDS words gives none. Of a denied target only "dislikes" is
+    read. "her aunt" is left out unless the fact says whose aunt she is.
     """
     spans = word_spans(fact)
     if asks(fact) or not 1 < len(spans) <= _WORDS:
@@ -133,7 +136,7 @@ def triples(fact: str, encoder: Encoder) -> list[Triple]:
 
     called = dict(nicknames(fact))
     names: dict[Run, str] = {}
-    for each in kept:  # "her father" is known by whose he is
+    for each in kept:  # "her father" is named by whose father he is: "Ana's father"
         kin = without_pronoun(said(each.target))
         if kin and each.types == ("person", "person"):
             names.setdefault(each.target, f"{said(each.source)}'s {kin}")
@@ -160,7 +163,7 @@ def triples(fact: str, encoder: Encoder) -> list[Triple]:
 
 
 def pooling(words: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]]) -> Floats:
-    """(n, t): of each word the shares of the tokens in it, from their [start, end) characters."""
+    """(n, t) float32: row i averages the tokens of word i. Both are [first, end) characters."""
     within = np.array(
         [[first < end and last > start for first, last in offsets] for start, end in words],
         np.float32,
@@ -170,7 +173,7 @@ def pooling(words: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]]
 
 
 def shapes(fact: str, words: Sequence[tuple[int, int]]) -> Floats:
-    """(n, 8): how each word is written, which the embedder, all in lower case, does not see."""
+    """(n, 8) float32: how each word is written; the encoder reads all text in lower case."""
     said = [fact[start:end] for start, end in words]
     return np.array(
         [
@@ -185,7 +188,7 @@ def shapes(fact: str, words: Sequence[tuple[int, int]]) -> Floats:
 
 
 def runs(fact: str, words: Sequence[tuple[int, int]]) -> list[Run]:
-    """The runs of words that may be an entity: they begin and end with no mark."""
+    """The runs of words that may be an entity: neither their first nor last word is a mark."""
     word = [fact[start].isalnum() for start, _ in words]
     return [
         (i, j)
@@ -196,8 +199,8 @@ def runs(fact: str, words: Sequence[tuple[int, int]]) -> list[Run]:
 
 
 def ends(sources: Sequence[Run], targets: Sequence[Run]) -> tuple[NDArray[np.int64], list[Run]]:
-    """Of each two runs the distance of their beginnings, from 0 to twice DISTANCES, and the words
-    between them as [first, last)."""
+    """For each source and its target: the distance of their beginnings, clipped to ±DISTANCES and
+    shifted to start at 0, and the words between them as [first, last)."""
     apart = [b[0] - a[0] for a, b in zip(sources, targets, strict=True)]
     between = [
         (min(a[1], b[1]) + 1, max(a[0], b[0])) for a, b in zip(sources, targets, strict=True)
@@ -209,7 +212,10 @@ def ends(sources: Sequence[Run], targets: Sequence[Run]) -> tuple[NDArray[np.int
 
 
 def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
-    """The relations that are likelier than not to be told, the likeliest first."""
+    """The relations of at least probability _SURE, the likeliest first.
+
+    seen: (n, d), the features of each word. of: the runs to score.
+    """
     w = expert("relations")
     x = seen @ w["in.w"] + w["in.b"]
     x = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
@@ -249,8 +255,8 @@ def _likely(seen: Floats, of: Sequence[Run]) -> list[Read]:
 
 
 def _without_clashes(read: Sequence[Read]) -> list[Read]:
-    """The surest relation of any two runs, and no label for two ends of which one holds the other:
-    "Blue Heron" and "Blue Heron bakery"."""
+    """The relations (the likeliest first) that clash with no likelier one: no other label for the
+    same two runs, nor the same label for runs that overlap ("Blue Heron", "Blue Heron bakery")."""
     kept: list[Read] = []
     for new in read:
         if not any(_clash(new, old) for old in kept):

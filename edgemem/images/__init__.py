@@ -1,4 +1,4 @@
-"""Pictures: looked at without trust, hashed, shrunk, rid of what they tell of their owner.
+"""Pictures: decoded without trust, hashed, shrunk, stripped of metadata; and the text in them.
 
-Knows bytes and pixels; no store, no model, and nothing of what a picture shows.
+Knows bytes and pixels; no store, and nothing else of what a picture shows.
 """

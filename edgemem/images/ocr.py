@@ -1,7 +1,7 @@
-"""From pixels to the lines that are written in them. The only importer of rapidocr.
+"""OCR: from pixels to the lines of text in them. The only importer of rapidocr.
 
 Its models (PP-OCRv6 small: detection, direction and recognition, of Latin, Chinese and Japanese)
-are in its wheel, so nothing is downloaded. Knows no files and no memories.
+are in its wheel, so nothing is downloaded. Knows no memories.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from edgemem.runtime.machine import give_back
 __all__ = ["LONGEST", "OCR_BYTES", "Ocr"]
 
 LONGEST = 2000
-"""Pixels of a picture's longest side that are looked at: more take memory and read no better."""
+"""Pixels of the longest side of a picture that is read: more take memory and read no better."""
 OCR_BYTES = 370_000_000
-"""Of the libraries, the models and one picture of LONGEST, while it is read: bench/LOG.md."""
-_DETECTED = 960  # of the copy in which text is found, as PaddleOCR does; the larger one is read
+"""Libraries, models and one picture of LONGEST while it is read (bench/LOG.md, 2026-11-25)."""
+_DETECTED = 960  # pixels of the copy in which lines are found, as PaddleOCR does; then LONGEST
 
 _FILES = {
     "Det": "PP-OCRv6_det_small.onnx",
@@ -57,13 +57,13 @@ class Ocr:
         folder = Path(rapidocr.__file__).parent / "models"
         reader = rapidocr.RapidOCR(
             params={
-                "Global.log_level": "critical",  # what goes wrong is raised
+                "Global.log_level": "critical",  # errors are raised
                 "Det.limit_type": "max",
                 "Det.limit_side_len": _DETECTED,
-                "Rec.rec_batch_num": 1,  # a wide line would pad the others: memory, and no time
+                "Rec.rec_batch_num": 1,  # else a wide line pads the others: more memory, no faster
             }
         )
-        # Ours do not spin while they wait, and rapidocr downloads nothing where it is given one.
+        # Our sessions do not spin while they wait, and with a session rapidocr downloads no model.
         with flag_override(reader.cfg, "allow_objects", True):
             for part, name in _FILES.items():
                 reader.cfg[part].session = open_session(folder / name, n_threads)
@@ -72,9 +72,9 @@ class Ocr:
     def read(self, pixels: NDArray[np.uint8]) -> list[ImageLine]:
         """The lines of a picture in reading order, their boxes in its pixels.
 
-        pixels: (h, w, 3) RGB, upright, at most LONGEST a side. What stands beside each other on one
-        height is one line: a receipt's price belongs to its article. Raises ValueError on another
-        shape, ModelError if a model fails.
+        pixels: (h, w, 3) RGB, upright, at most LONGEST a side. Texts side by side on one height are
+        one line: a receipt's price belongs to its article. Raises ValueError on another shape,
+        ModelError if a model fails.
         """
         if pixels.ndim != 3 or pixels.shape[2] != 3 or max(pixels.shape) > LONGEST:
             raise ValueError(f"pixels are {pixels.shape}; give (h, w, 3), at most {LONGEST} a side")
@@ -96,7 +96,7 @@ class Ocr:
 def reading_order(boxes: Points) -> list[list[int]]:
     """The rows of boxes (n, 4, 2), top to bottom, each from left to right, as positions in `boxes`.
 
-    A picture may be turned: heights are measured across the direction that most text runs in.
+    The picture may be tilted, so heights are measured across the direction in which most text runs.
     """
     along = boxes[:, 1] - boxes[:, 0]
     lengths = np.linalg.norm(along, axis=1, keepdims=True)

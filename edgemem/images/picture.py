@@ -1,8 +1,8 @@
 """From bytes that somebody sent to a picture that may be stored. The only importer of Pillow.
 
-What a file is, its first bytes tell, whatever its name says. Its size is known before a pixel is
-decoded, and a JPEG is decoded small. Metadata never goes further than this file: the time and, if
-wanted, the place are read, and the bytes that are stored have none but the orientation.
+The first bytes of a file decide its format, whatever its name says. Its size is checked before a
+pixel is decoded, and a JPEG is decoded small. Metadata goes no further than this module: only the
+time and, if wanted, the place are read, and the stored bytes have only the orientation.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ __all__ = [
 
 MAX_BYTES = 33_554_432
 MAX_PIXELS = 50_000_000
-"""The largest that phones make by default. A PNG of it takes 200 MB while it is decoded."""
+"""The largest that phones make by default. A PNG of so many takes 200 MB while it is decoded."""
 THUMBNAIL = 256
-"""Pixels of its longest side."""
+"""Pixels of a thumbnail's longest side."""
 OUTGOING = 512
-"""Pixels; a service shown it in low detail makes it no larger."""
-_DRAFT = 2 * THUMBNAIL  # at least so large is a JPEG decoded, for a thumbnail
-_HASH, _HASHED = 8, 32  # frequencies that count, and pixels that they are of
+"""Pixels of the longest side of an image for the cloud, where low detail means this size."""
+_DRAFT = 2 * THUMBNAIL  # least pixels of a JPEG's longest side when it is decoded for a thumbnail
+_HASH, _HASHED = 8, 32  # frequencies and pixels of a perceptual hash, per side
 MIMES: dict[str, ImageMime] = {
     "JPEG": "image/jpeg",
     "PNG": "image/png",
     "WEBP": "image/webp",
     "GIF": "image/gif",
 }
-"""Of what is stored. A BMP or TIFF becomes a PNG: it is smaller, and browsers show it."""
+"""The formats that are stored. A BMP or TIFF becomes a PNG: it is smaller, and browsers show it."""
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
 _MAGIC = (
     (rb"\xff\xd8\xff", "JPEG"),
@@ -82,9 +82,9 @@ _TAKEN, _OFFSET = 0x9003, 0x9011
 def read(source: bytes | str | Path, *, place: bool = False) -> Picture:
     """A picture with all that is stored of it.
 
-    source: its bytes, a path, or a data URI. place: also where it was taken. Of an animation or a
-    file with several pages, all but `data` is of the first. Raises InputError on what is no
-    picture, is damaged, or is too large; ConfigError without Pillow.
+    source: its bytes, a path, or a data URI. place: also read where it was taken. For an animation
+    or a file with several pages, all fields but `data` describe the first frame. Raises InputError
+    if the source is no picture, damaged or too large; ConfigError without Pillow.
     """
     data = _bytes(source)
     kind = _kind(data)
@@ -122,7 +122,7 @@ def pixels(data: bytes, longest: int) -> NDArray[np.uint8]:
 
 
 def square(data: bytes, side: int, *, crop: bool) -> NDArray[np.uint8]:
-    """(side, side, 3) uint8 RGB, upright: its middle (crop), or all of it pressed into a square."""
+    """(side, side, 3) uint8 RGB, upright. crop: the middle square; else the whole, distorted."""
     from PIL import Image, ImageOps
 
     seen = Image.fromarray(pixels(data, max(OUTGOING, 2 * side)))
@@ -134,7 +134,7 @@ def square(data: bytes, side: int, *, crop: bool) -> NDArray[np.uint8]:
 
 
 def outgoing(data: bytes) -> bytes:
-    """A JPEG of its pixels alone, at most OUTGOING pixels long: what may leave the device."""
+    """A JPEG that may leave the device: no metadata, at most OUTGOING pixels a side."""
     from PIL import Image
 
     out = io.BytesIO()
@@ -181,7 +181,7 @@ def _too_large(size: int) -> InputError:
 
 
 def _kind(data: bytes) -> str:
-    """What bytes are, by what they begin with. Raises InputError if it is none of MIMES."""
+    """The format of bytes, by how they begin. Raises InputError if it is none of _MAGIC's."""
     start = data[:1024]
     for form, kind in _MAGIC:
         if re.match(form, start, re.DOTALL):
@@ -196,7 +196,7 @@ def _kind(data: bytes) -> str:
 
 @contextmanager
 def _opened(data: bytes, kind: str) -> Iterator[Image.Image]:
-    """The picture, its size looked at and no pixel decoded yet. Pillow's errors become ours."""
+    """The picture, its size checked and no pixel decoded yet. Pillow's errors become InputError."""
     try:
         with _pillow().open(io.BytesIO(data), formats=[kind]) as image:
             width, height = image.size
@@ -217,7 +217,7 @@ def _opened(data: bytes, kind: str) -> Iterator[Image.Image]:
 
 @cache
 def _pillow() -> Any:
-    """Pillow's module `Image`, that says what is wrong with a file in errors alone."""
+    """Pillow's module `Image`, its warnings off: what is wrong with a file is raised."""
     require("images")
     from PIL import Image
 
@@ -232,15 +232,15 @@ def _pillow() -> Any:
 def _turn(image: Image.Image) -> int:
     """How the picture lies in its file: EXIF's orientation, 1 to 8; 1 is upright."""
     turn = image.getexif().get(_ORIENTATION, 1)
-    # Pillow turns a TIFF by itself.
+    # Pillow turns a TIFF upright by itself.
     known = isinstance(turn, int) and 2 <= turn <= 8 and image.format != "TIFF"
     return turn if known else 1
 
 
 def _upright(image: Image.Image, orientation: int, longest: int) -> Image.Image:
-    """The picture in RGB, as it is to be seen: turned, and on white where it is transparent.
+    """The picture in RGB, turned upright, on white where it is transparent.
 
-    It is made smaller first, to not much more than `longest` pixels where it is larger.
+    A larger picture is first shrunk, to a longest side of `longest` pixels.
     """
     from PIL import Image, ImageOps
 
@@ -259,7 +259,7 @@ def _upright(image: Image.Image, orientation: int, longest: int) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """The picture in a mode that can be made smaller: no palette, eight bits a channel."""
+    """The picture in a mode that Pillow can shrink: no palette, eight bits a channel."""
     from PIL import Image
 
     if image.mode in ("L", "LA", "RGB", "RGBA"):
@@ -275,12 +275,13 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 
 def _phash(small: Image.Image) -> str:
-    """64 bits, of each whether one of the 8 × 8 lowest frequencies of the picture in grey is above
-    their median, in hexadecimal.
+    """A perceptual hash (pHash), 64 bits in hexadecimal.
 
-    Source: Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions" (2010),
-    without the mean. A hash of neighbouring pixels (dHash) takes noise on plain paper for content:
-    bench/LOG.md.
+    Each bit says whether one of the 8 × 8 lowest frequencies of the grey picture is above their
+    median. The bit of the mean is always 0.
+    Source: Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions" (2010).
+    A hash of neighbouring pixels (dHash) takes noise on plain paper for content (bench/LOG.md,
+    2026-11-25).
     """
     from PIL import Image
 
@@ -294,7 +295,7 @@ def _phash(small: Image.Image) -> str:
 
 
 def _taken_at(exif: Image.Exif) -> str | None:
-    """When the photo says it was taken, ISO-8601 UTC; without a zone, in this machine's own."""
+    """When the photo was taken, ISO-8601 UTC, or None. Without a zone: this machine's."""
     inner = exif.get_ifd(_EXIF)
     text, offset = inner.get(_TAKEN) or exif.get(_TIME), inner.get(_OFFSET)
     try:
@@ -306,7 +307,7 @@ def _taken_at(exif: Image.Exif) -> str | None:
 
 
 def _place(exif: Image.Exif) -> str | None:
-    """Where, as "latitude,longitude" in degrees."""
+    """Where the photo was taken, as "latitude,longitude" in degrees, or None."""
     gps = exif.get_ifd(_GPS)
     try:
         south, west = gps.get(1) == "S", gps.get(3) == "W"
@@ -325,16 +326,16 @@ def _degrees(parts: Any, negative: bool) -> float:
 
 
 def _stored(data: bytes, kind: str, orientation: int) -> tuple[bytes, str]:
-    """The bytes to store, without metadata, and what they are.
+    """The bytes to store, without metadata, and their format.
 
-    They are cut out of the file as they are where that is possible; else the picture is saved anew.
+    Metadata is cut out of the file if that is possible; else the picture is saved anew as a PNG.
     """
     turn = orientation if orientation > 1 else None
     try:
         if kind in _STRIPPERS:
             return _STRIPPERS[kind](data, turn), kind
     except (IndexError, struct.error, ValueError):
-        pass  # Pillow reads more than these do
+        pass  # Pillow reads more files than the functions of _STRIPPERS do
     with _opened(data, kind) as image:
         image.load()
         if image.mode not in _PNG_MODES:
@@ -349,12 +350,12 @@ def _stored(data: bytes, kind: str, orientation: int) -> tuple[bytes, str]:
 
 
 def _orientation(turn: int) -> bytes:
-    """A block of EXIF that holds nothing else."""
+    """A block of EXIF that holds only the orientation `turn`."""
     entry = struct.pack(">HHHIHHI", 1, _ORIENTATION, 3, 1, turn, 0, 0)
     return b"MM\0*\0\0\0\x08" + entry
 
 
-# Of an application's segments: the density, the colour profile, the colour transform.
+# Segments of applications that stay: the density, the colour profile, the colour transform.
 _JPEG_KEPT = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
@@ -376,7 +377,7 @@ def _stripped_jpeg(data: bytes, turn: int | None) -> bytes:
         (size,) = struct.unpack_from(">H", data, found.end())
         segment = data[found.end() : found.end() + size]
         at = found.end() + max(size, 2)
-        noted = 0xE0 <= marker <= 0xEF or marker == 0xFE  # by an application, or a comment
+        noted = 0xE0 <= marker <= 0xEF or marker == 0xFE  # an application's segment, or a comment
         if not noted or segment[2:].startswith(_JPEG_KEPT.get(marker, ())):
             out.append(bytes((0xFF, marker)) + segment)
 
