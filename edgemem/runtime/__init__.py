@@ -5,11 +5,13 @@ stage is for. Importing this package loads no model library. From the files to t
 
     machine      cores, caches, and whether llama.cpp computes rightly here
     models       which there are and where they lie
-    gguf         what a model's file says of itself
+    gguf         the header of a model's file
     llama        llama.cpp, loaded, and a file's weights as float32
     vocabulary   texts and chats to tokens
     generation   one answer: its options, its next token, its text
     prefixes     the KV cache that stages share; adapters: their LoRA; experts: sets of these
-    engine       one loaded model; tune: the form and the threads that are fastest for it
-    embedder     texts to vectors
+    vision       images in prompts
+    engine       one loaded model; tune: the quantisation and thread counts that are fastest for it
+    embedder     texts to vectors; onnxfile: its file; encoder, lowrank: its layers with experts
+    tokens       a text to a vector for each token; image_embedder: images to vectors
 """

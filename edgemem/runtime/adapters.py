@@ -1,12 +1,12 @@
 """The LoRA adapters of one context: which are loaded, which stage uses which, and the switch.
 
-An adapter set is what runs at a time: none, one, or several with their scales. Each set that was
-ever used has a number, never given twice, by which prefixes.py tells whose KV is whose.
+An adapter set is what is active at a time: no adapter, one, or several with their scales. Each set
+that was ever used has a number, which is never reused; prefixes.py keys the KV by it.
 
-A file is checked before llama.cpp loads it. llama.cpp takes some adapters that it cannot run: it
-aborts the process on a key of another type, on float64 or integer tensors, on one of the token
-embeddings; and it takes silently one without an alpha, with weights that are no numbers, or with no
-tensors at all.
+A file is checked before llama.cpp loads it, because llama.cpp accepts some adapters that it cannot
+run. It aborts the process on a key of another type, on float64 or integer tensors, and on an
+adapter of the token embeddings. It silently accepts an adapter that has no alpha, weights that are
+not finite, or no tensors.
 Source: llama.cpp, src/llama-adapter.cpp and convert_lora_to_gguf.py.
 """
 
@@ -39,7 +39,7 @@ _ADVICE = "train or convert it again for this model, or leave it out"
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A loaded adapter. scale: multiplies those that it is bound with; bytes: of its file."""
+    """A loaded adapter. scale: multiplies the scales given to `bind`; bytes: size of its file."""
 
     name: str
     path: Path
@@ -50,7 +50,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """serial: its own number, for another adapter may later have the same address."""
+    """serial: unique, unlike `handle`, an address that a later adapter may have again."""
 
     adapter: Adapter
     handle: Any
@@ -59,8 +59,8 @@ class _Loaded:
 
 
 class Adapters:
-    """What is loaded and bound. base: the file of the model. switch_s: seconds that switches took.
-    Not thread-safe: the engine's lock is held around every call."""
+    """The loaded adapters, and the stages they are bound to. Not thread-safe: the caller holds the
+    engine's lock. base: the model's file. switch_s: seconds that switches took."""
 
     def __init__(self, lib: Any, model: Any, context: Any, base: Path) -> None:
         self._lib, self._model, self._context, self._base = lib, model, context, base
@@ -105,7 +105,7 @@ class Adapters:
         return adapter
 
     def unload(self, name: str) -> frozenset[int]:
-        """Free an adapter and take it out of all stages. Returns the sets that it was part of."""
+        """Free an adapter and take it out of all stages. Returns the sets that contained it."""
         loaded = self._one(name)
         for stage, scales in list(self._bound.items()):
             if name in scales:
@@ -134,10 +134,11 @@ class Adapters:
         return stage in self._bound
 
     def sets(self, stage: str, tokens: Sequence[int]) -> list[int]:
-        """The set that each token of a prompt is to be computed with.
+        """The number of the set that computes each token of a prompt.
 
-        An adapter with activation tokens is on from their last occurrence in the prompt, and not
-        at all without one. Source: Activated LoRA (Greenewald et al., 2025), section 3.
+        An adapter with activation tokens is active from their last occurrence in the prompt on,
+        and inactive if they do not occur. Source: Activated LoRA (Greenewald et al., 2025),
+        section 3.
         """
         members = self._members(self._bound.get(stage, {}))
         start = _last(next((m.invocation for m, _ in members if m.invocation), ()), tokens)
@@ -145,7 +146,7 @@ class Adapters:
         return [head] * start + [self._number(members)] * (len(tokens) - start)
 
     def use(self, number: int) -> None:
-        """Make a set the one that computes, if it is not; adds the seconds to `switch_s`."""
+        """Activate a set, unless it is active; adds the seconds taken to `switch_s`."""
         if number == self._current:
             return
         handles = {loaded.serial: loaded.handle for loaded in self._loaded.values()}
@@ -176,7 +177,7 @@ class Adapters:
         return [(self._one(name), _check_scale(name, scale)) for name, scale in scales.items()]
 
     def _number(self, members: Sequence[tuple[_Loaded, float]]) -> int:
-        # In the order of loading: llama.cpp adds the members up in an order that depends on it.
+        # Sorted by load order, because the order of the members affects how llama.cpp sums them.
         scaled = sorted((m.serial, scale * m.adapter.scale) for m, scale in members)
         part = tuple((serial, scale) for serial, scale in scaled if scale != 0.0)
         if part not in self._sets:
@@ -201,7 +202,7 @@ def _check_scale(name: str, scale: float) -> float:
 
 
 def _last(wanted: tuple[int, ...], tokens: Sequence[int]) -> int:
-    """Where `wanted` begins for the last time; the end if it does not, 0 if it is empty."""
+    """Index of the last occurrence of `wanted`: len(tokens) if none, 0 if `wanted` is empty."""
     if not wanted:
         return 0
     for start in range(len(tokens) - len(wanted), -1, -1):
@@ -221,9 +222,9 @@ def check_adapter(file: Path, data: Buffer, base_name: str, base: Header) -> Non
     """Raise AdapterError, naming the tensor or the key, if the base model cannot run an adapter.
 
     data: the whole file. base: the header of the base model's file.
-    Checked are: the kind of file and its architecture; a finite alpha above 0; that each tensor is
-    the `.lora_a` or `.lora_b` of a weight matrix of the base, with its counterpart and shapes that
-    fit; types that llama.cpp can multiply; data inside the file; weights that are numbers.
+    Checks the kind of file and its architecture; a finite alpha above 0; that each tensor is the
+    `.lora_a` or `.lora_b` of a weight matrix of the base, with its counterpart and shapes that
+    fit; types that llama.cpp can multiply; data inside the file; finite weights.
     """
 
     def refusal(what: str) -> AdapterError:

@@ -1,10 +1,10 @@
 """One GGUF model in one llama.cpp context: tokens in, text or probabilities out.
 
-It uses llama.cpp's C functions (llama.py): the high-level `Llama.generate` matches cached prefixes
-by token ids alone, re-loads the model to switch an adapter, and cuts silently. A `stage` may have
-LoRA adapters bound to it (adapters.py), and keeps the KV of its last prompt (prefixes.py). Flash
-attention is off: with it, logits depend on where a prompt was split, and a reused prefix would no
-longer equal a fresh one.
+It uses llama.cpp's C functions (llama.py), because the high-level `Llama.generate` matches cached
+prefixes by token ids alone, re-loads the model to switch an adapter, and truncates silently. A
+`stage` may have LoRA adapters bound to it (adapters.py), and keeps the KV of its last prompt
+(prefixes.py). Flash attention is off by default: with it, logits depend on where a prompt was
+split, and a reused prefix would no longer equal a fresh one.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from edgemem.runtime.vocabulary import CLOSED, NO_PROJECTOR, Pixels, Prompt, Voc
 
 __all__ = ["Adapter", "Engine", "Generation", "Prompt", "Stream"]
 
-SCORED_ROWS = 64  # of logits kept at once
-SCORED_OVERLAP = 64  # tokens that a window shows before those it scores
-_SCORING = "scoring"  # whose prefix is kept: texts that begin alike follow each other
+SCORED_ROWS = 64  # rows of logits in memory at once
+SCORED_OVERLAP = 64  # tokens of context before those that a window scores
+_SCORING = "scoring"  # the stage of scored texts, so that those that begin alike share a prefix
 PREFIX_BYTES = 64_000_000
 
 
@@ -78,7 +78,7 @@ class Engine:
         self._adapters = Adapters(lib, model, context, path)
         self._vision = vision
         self._prefixes = Prefixes(lib, context, prefix_bytes, self._adapters.use, vision)
-        self.plan: Plan | None = None  # what a memory limit has made of it
+        self.plan: Plan | None = None  # what `load` chose under a memory limit
 
     @classmethod
     def load(
@@ -99,16 +99,16 @@ class Engine:
 
         path: a file or a name of the manifest; None is the bundled SmolLM2-135M-Instruct.
         mmproj: the file of a vision model's projector; with it, prompts may hold images.
-        n_ctx: tokens that a prompt and its answer may have together (rounded up to 256).
-        prefix_bytes: memory for the KV of stages that take turns, beside that of the one that
-        runs; 0 keeps none.
+        n_ctx: tokens that a prompt and its answer may have together, rounded up to a multiple of
+        256. prefix_bytes: memory for the KV of stages that are not running; 0 stores none.
         n_threads: threads for decoding (default: half the cores, because decoding threads that
-        wait for a busy core stall each other); n_threads_batch: for prefill (default: all cores).
-        flash_attention: a faster prefill, and logits that then depend on how much of
-        a prompt was cached. tuned: use what `edgemem models tune` has stored of the bundled model,
-        if anything (tune.py): its file, and its threads where none are given. memory_limit_bytes:
-        of weights, tokenizer, KV, buffers and prefixes; n_ctx and then prefix_bytes are turned down
-        until they fit (budget.py), and `plan` says how far.
+        wait for a busy core stall each other). n_threads_batch: threads for prefill (default:
+        n_threads if that is given, else all cores). flash_attention: prefill is faster, but logits
+        depend on how much of a prompt was cached. tuned: use the file and the threads that
+        `edgemem models tune` has stored for the bundled model, if any (tune.py); threads that are
+        given take precedence. memory_limit_bytes: for weights, tokenizer, KV, buffers, prefixes
+        and projector; n_ctx and then prefix_bytes are reduced until they fit (budget.py), and
+        `plan` records the result.
         Raises ModelNotFound, ModelError (damaged or unsupported file), InputError (bad number),
         MemoryBudgetExceeded.
         """
@@ -166,7 +166,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a generation is under way, or begun and not read to its end."""
+        """Whether a thread is using the engine; a stream that is not read to its end counts."""
         return self._owner is not None
 
     @property
@@ -185,7 +185,7 @@ class Engine:
 
     @property
     def images_in_order(self) -> bool:
-        """Whether it reads an image's tokens one after the other, as it does text."""
+        """Whether the model reads image tokens causally and one position each, as it does text."""
         return self._vision is not None and self._vision.causal and not self._vision.mrope
 
     @property
@@ -196,8 +196,8 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part: weights (of the file, mapped), kv and compute and output (buffers of
-        the context), adapters, prefixes (kept for stages that do not run), projector (its weights,
-        and the embeddings of images seen last)."""
+        the context), adapters, prefixes (stored for stages that are not running), projector (its
+        weights, and the cached embeddings of images)."""
         parts = {
             **self._fixed,
             "adapters": sum(adapter.bytes for adapter in self._adapters.all()),
@@ -219,7 +219,7 @@ class Engine:
         return len(self._read(prompt)[0])
 
     def embeddings(self, pixels: Pixels) -> tuple[list[int], list[NDArray[np.float32]]]:
-        """An image's tokens in a prompt, and the embeddings of those below 0, part by part.
+        """The tokens of an image in a prompt, and the embeddings of its parts (tokens below 0).
 
         pixels: (height, width, 3) uint8; each embedding (n, n_embd) float32. Errors as `stream`.
         """
@@ -231,9 +231,9 @@ class Engine:
             return picture.tokens, vision.embeddings(picture)
 
     def _read(self, prompt: Prompt) -> tuple[list[int], list[Seen]]:
-        """A prompt's tokens, and the images of it: to be held until it is decoded.
+        """A prompt's tokens and its images. Keep the images alive until the prompt is decoded.
 
-        All of them together take at most half of the window, if they can be scaled down to that.
+        All images together take at most half of n_ctx, if they can be scaled down to that.
         """
         pictures: list[Seen] = []
 
@@ -257,7 +257,7 @@ class Engine:
     def log_probs(self, prompt: str, continuation: str) -> NDArray[np.float32]:
         """log p of each token of a text that follows a prompt: (n,) float32, natural logarithm.
 
-        The two are tokenized apart, so begin the continuation with its space. After an empty
+        The two are tokenized separately, so begin the continuation with its space. After an empty
         prompt the first token follows BOS, or EOS where there is none.
         Raises InputError on half of a surrogate pair, ContextOverflow when both exceed n_ctx.
         """
@@ -268,7 +268,7 @@ class Engine:
         """log p of each token of a text, the first after BOS: (n,) float32, natural logarithm.
 
         A text longer than n_ctx is scored in windows that overlap by 64 tokens. Errors as
-        `log_probs`, but for the length.
+        `log_probs`, except ContextOverflow.
         """
         tokens, bos = self.tokenize(text), self._vocabulary.bos
         found = np.empty(len(tokens), np.float32)
@@ -309,9 +309,9 @@ class Engine:
     # -- adapters ----------------------------------------------------------------------------
 
     def load_adapter(self, name: str, path: str | os.PathLike[str], scale: float = 1.0) -> Adapter:
-        """Load a LoRA adapter (a GGUF file) of this model; it does nothing until it is bound.
+        """Load a LoRA adapter (a GGUF file) of this model; it has no effect until it is bound.
 
-        scale: multiplies the scales that it is bound with. Its size in memory is its file's.
+        scale: multiplies the scales given to `bind`. The adapter takes as much memory as its file.
         Raises AdapterError, naming the tensor, on a file that does not fit this model or that
         llama.cpp cannot run, and on a name that is in use.
         """
@@ -328,21 +328,21 @@ class Engine:
         return self._adapters.all()
 
     def bind(self, stage: str, scales: Mapping[str, float]) -> None:
-        """Let a stage's prompts be computed with these adapters, in place of those bound before.
+        """Use these adapters for a stage's prompts, in place of those bound before.
 
-        scales: by adapter name; several are added up, none at all (or 0) is the base model.
-        Nothing is reloaded: the switch is made when the stage runs, in some microseconds, if
-        another set was on. Raises AdapterError on an adapter that is not loaded.
+        scales: by adapter name. Several adapters are summed; an empty mapping (or scales of 0) is
+        the base model. Nothing is reloaded: the switch is made when the stage runs, in some
+        microseconds, if another set is active. Raises AdapterError if an adapter is not loaded.
         """
         with self._mine():
             self._adapters.bind(stage, scales)
 
     def warm(self, stage: str, beginning: Prompt, *, folder: Path | None = None) -> int:
-        """Compute what a stage's prompts begin with, so that the next one starts from there.
+        """Compute the common beginning of a stage's prompts, so that the next one starts there.
 
-        folder: keep it in files there, for other processes (prefixes.py; a set of several
-        adapters is not kept). They hold what the text says: none of the user's belongs into it.
-        Returns the tokens that are held now. Raises as `stream` does.
+        folder: store the KV in files there, for other processes (prefixes.py; not for a set of
+        several adapters). The files reveal the text, so it must hold nothing of the user's.
+        Returns how many tokens are cached now. Raises as `stream` does.
         """
         tokens, pictures = self._read(beginning)
         check_length(len(tokens), 1, self.n_ctx)
@@ -377,8 +377,8 @@ class Engine:
         }
 
     def drop_prefixes(self) -> None:
-        """Forget the KV of all earlier prompts, and with it what they said; the system gets its
-        memory back, and what the switching of adapters has freed."""
+        """Drop the KV of all earlier prompts, which reveals them, and the cached images. The system
+        gets their memory back, and what adapter switches have freed."""
         with self._mine():
             self._prefixes.clear()
             if self._vision is not None:
@@ -402,29 +402,32 @@ class Engine:
     def stream(self, prompt: Prompt, **options: Unpack[Options]) -> Stream:
         """Start an answer and yield its text piece by piece.
 
-        prompt: chat messages ({"role", "content"}, through the GGUF's template) or a plain string.
-        A content, or the string, may be a list of texts and images (height, width, 3) of uint8.
-        max_tokens: most tokens of the answer; None (the default) is what the window leaves.
+        prompt: chat messages ({"role", "content"}, rendered by the GGUF's template) or a string.
+        A content, or the string, may be a list of texts and images, (height, width, 3) uint8.
+        max_tokens: limit of the answer; None (the default) is the rest of the window.
         temperature: 0 (the default) takes the likeliest token. top_p: 0.95 by default.
-        repeat_penalty: 1 by default, which is none. seed: 0 by default. stop: texts that end the
-        answer, and are no part of it. schema: a JSON schema that the text is forced to follow; it
-        is whole unless finish_reason is "length", "cancelled" or "deadline". within: texts; the
-        answer is then a run of words of one of them, begun by a space, ended by a stop text of one
-        token. fork: two answers and a probability: where they part, the first one's token is taken
-        if it is as probable as that, and only then. stage: whose adapters and cached prefix to use.
-        should_stop: asked before each token, and between the batches of a long prompt. deadline_s:
-        seconds that the answer may take from its first `next` on, with the wait for another's; what
-        there is by then is the text, perhaps nothing. The engine is this thread's until the stream
-        ends or is closed. A thought (`<think>…</think>`) is no part of the text, even one that is
-        not finished.
+        repeat_penalty: 1 by default, which is none. seed: 0 by default.
+        stop: texts that end the answer, and are no part of it.
+        schema: a JSON schema that the text is forced to follow. The text is complete unless
+        finish_reason is "length", "cancelled" or "deadline".
+        within: texts to quote. The answer is a run of words of one of them, after a space; a stop
+        text of one token ends it.
+        fork: (text, other, p). At the first token where the two texts differ, that of `text` is
+        taken if its probability is at least p, and only then.
+        stage: selects the adapters and the cached prefix.
+        should_stop: called before each token, and between the batches of a long prompt.
+        deadline_s: seconds from the first `next`, which include waiting for another generation.
+        The text is then what there is so far, perhaps nothing.
+        The engine belongs to this thread until the stream ends or is closed. Without `schema` and
+        `within`, a thought (`<think>…</think>`), even an unfinished one, is left out of the text.
         Raises InputError; ContextOverflow when prompt and max_tokens exceed n_ctx (nothing is ever
-        cut); ModelError when closed.
+        truncated); ModelError when closed.
         """
         asked = Request(**options)
         tokens, pictures = self._read(prompt)
         check_length(len(tokens), asked.max_tokens or 1, self.n_ctx)
         sampler = Sampler(asked, self._lib, self._vocabulary)
-        # A weak reference, for `close`: a strong one would keep a dropped stream's lock.
+        # For `close`. A weak reference: a strong one would keep a dropped stream and its lock.
         itself: list[weakref.ref[Generator[str, None, Generation]]] = []
         pieces = self._run(itself, asked, tokens, pictures, sampler)
         itself.append(weakref.ref(pieces))
@@ -493,11 +496,11 @@ class Engine:
             self._release()
 
     def _keyed(self, stage: str, tokens: list[int]) -> list[Keyed]:
-        """Tokens, each with the adapter set that a stage computes it with."""
+        """Tokens, each with the number of the adapter set that a stage computes it with."""
         return list(zip(tokens, self._adapters.sets(stage, tokens), strict=True))
 
     def _acquire(self, timeout_s: float = math.inf) -> bool:
-        """Wait until the engine is this thread's; whether it became so in time."""
+        """Wait until this thread owns the engine. Returns False if that takes over timeout_s."""
         if self._owner == threading.get_ident():
             raise ModelError(
                 "this thread has an unfinished stream; finish it or call its close() first"
@@ -527,7 +530,7 @@ class Engine:
         return np.ctypeslib.as_array(pointer, shape=(self._vocabulary.size,))
 
     def _finite(self, logits: NDArray[np.float32], use: str) -> NDArray[np.float32]:
-        """Logits that a token can be chosen or scored by. Raises ModelError on others."""
+        """The same logits. Raises ModelError, which names the use, if the largest is not finite."""
         if not math.isfinite(top := float(logits.max())):
             raise ModelError(
                 f"{self.path.name} gave no numbers to {use} a token by (the best is {top}); "

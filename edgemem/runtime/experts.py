@@ -40,7 +40,7 @@ __all__ = [
 DEFAULT = "open"
 NO_EXPERTS = "none"
 MANIFEST_FORMAT = 1
-INSTRUCT_PARAMS = 400_000_000  # from which a model with a chat template follows an instruction
+INSTRUCT_PARAMS = 400_000_000  # from this size, a model with a chat template follows instructions
 
 Reader = Literal["expert", "instruct", "quote"]
 Wanted = Literal["auto", "expert", "instruct", "quote"]
@@ -54,8 +54,8 @@ _PERMISSIVE = {"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "
 class Expert:
     """One adapter of a set: what it is for, and how it was made.
 
-    stage: whose prompts it is for; two of one stage are added up. scale: what it is bound with.
-    tokens: how many it was trained on. scores: of its validation, by name.
+    stage: whose prompts it is for; several experts of one stage are summed. scale: the one given to
+    `Engine.bind`. tokens: how many it was trained on. scores: validation scores by name.
     """
 
     stage: str
@@ -73,7 +73,7 @@ class Expert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertSet:
-    """A folder's manifest. base_sha256: the files of models that the adapters are of."""
+    """The manifest of a folder. base_sha256: of the model files that the adapters are for."""
 
     name: str
     licence: str
@@ -89,7 +89,7 @@ class ExpertSet:
 
 
 def available() -> list[ExpertSet]:
-    """The sets on this machine that have a name, ours and the user's (which come first).
+    """The sets in the user's folder, then ours, except those whose names the user's sets have.
 
     Raises AdapterError on a manifest that cannot be read.
     """
@@ -101,7 +101,7 @@ def available() -> list[ExpertSet]:
 
 
 def find(name_or_folder: str) -> ExpertSet:
-    """The set of that name, or in that folder. Raises AdapterError, naming those there are."""
+    """The set of that name, or in that folder. Raises AdapterError, which lists the known names."""
     folders = [place / name_or_folder for place in _places()]
     if Path(name_or_folder).name != name_or_folder:
         folders = [Path(name_or_folder).expanduser()]
@@ -119,9 +119,9 @@ def find(name_or_folder: str) -> ExpertSet:
 def load(engine: Engine, name_or_folder: str) -> ExpertSet:
     """Load all adapters of a set and bind them to their stages.
 
-    Stages that the set has no adapter for keep what they have. Raises AdapterError, and then
-    leaves the engine as it was, if there is no such set, it is for other models, or a file is not
-    what the manifest says.
+    Stages that the set has no adapter for keep their bindings. Raises AdapterError, and leaves the
+    engine as it was, if there is no such set, if the set is for other models, or if a file does not
+    match the manifest.
     """
     chosen = find(name_or_folder)
     base = models.known_sha256(engine.path)
@@ -156,19 +156,19 @@ def load(engine: Engine, name_or_folder: str) -> ExpertSet:
 
 
 def load_chosen(engine: Engine, setting: str) -> ExpertSet | None:
-    """Load what the setting `experts` names; None if that is no set.
+    """Load the set that the setting `experts` names. Returns None if no set is to be loaded.
 
-    The default set is passed over where it does not belong: with another model, or where it was
-    left out of an installation. Raises AdapterError as `load` does for any other.
+    The default set is skipped if it is for another model or is not installed. Any other set that
+    cannot be loaded raises AdapterError, as in `load`.
     """
     found = chosen_set(setting, engine.path)
     return None if found is None else load(engine, str(found.folder))
 
 
 def chosen_set(setting: str, base: Path) -> ExpertSet | None:
-    """The set that `load_chosen` loads into a model of that file. Raises AdapterError.
+    """The set that `load_chosen` loads for a model's file, or None. Raises AdapterError.
 
-    The default has a set for each of several models: `open`, `open-MODEL`.
+    The default setting has one set for each of several models: `open`, `open-MODEL`.
     """
     if setting == NO_EXPERTS:
         return None
@@ -235,7 +235,7 @@ def reader_of(engine: Engine, stage: str, wanted: Wanted = "auto") -> Reader:
 
 
 def reader_of_file(file: Path, *, expert: bool) -> Reader:
-    """The way in which a GGUF would work by itself. expert: whether a set has one for it.
+    """The way in which a GGUF file's model would work. expert: whether it would have one.
 
     Raises ModelError when the file is damaged.
     """

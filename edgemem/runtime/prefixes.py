@@ -1,32 +1,32 @@
 """The KV cache of one context, shared by stages and adapters that take turns.
 
 Each stage begins its prompts with the same long text, whose keys and values are worth keeping. The
-context holds one sequence, that of the stage which runs; the others' states are kept outside it, or
-in files for other processes.
+context holds one sequence, that of the running stage. The states of other stages are stored outside
+the context, or in files for other processes.
 
-What is kept belongs to the adapters that computed it: under others it is wrong, though the
-likeliest token often stays. So a token is *keyed*: it goes with the number of the adapter set that
-computes it, and only a beginning that is equal in both is reused. A stage bound anew, an adapter of
-another scale, a reloaded one: each is another set, whose tokens match nothing older. A stage's last
-prompt is kept for each set it ran with; any other stage that begins alike, with the same sets,
-starts from a copy of it.
+KV is valid only for the adapters that computed it. With others it is wrong, though the likeliest
+token is often the same. So a token is *keyed*: paired with the number of the adapter set that
+computes it. Only a beginning whose tokens and sets are both equal is reused. Other adapters, a new
+scale or a reloaded adapter make another set, whose tokens match no earlier ones. A stage's last
+prompt is stored for each set it ran with. Another stage whose prompt begins with the same tokens
+and sets starts from a copy of it.
 
 What is reused must equal what a fresh context would compute, bit for bit:
 
-- One sequence at a time, from the first cell on. With one per stage in a unified cache, cells of
-  several sequences lie mixed, and sums run in another order.
-- Only tokens decoded two or more at a time are kept. ggml multiplies by one column and by several
-  in different orders. So at least two tokens of a prompt are decoded anew, and those of an answer
-  are not kept.
-- A recurrent state (Mamba, RWKV; a hybrid's layers) cannot give up its last tokens. It is reused
-  only by a prompt that goes on where it ends: `warm` keeps such states.
-- An image is decoded whole, as llama.cpp's libmtmd cuts it into parts; each of its tokens is a
-  number that no other image has (vision.py). So a beginning ends before an image or behind it.
-- llama.cpp saves of a sliding window only what the next token sees. A state of more tokens than
-  the window has came back with other logits, and nothing refused it; so none is kept. In the
-  context the window's cache has its full size (llama.py), and any tail may be cut.
+- The context holds one sequence at a time, from the first cell on. In a unified cache with one
+  sequence per stage, the cells of several sequences are interleaved, and sums run in another order.
+- Only tokens decoded two or more at a time are reused, because ggml multiplies by one column and by
+  several in different orders. So at least two tokens of a prompt are decoded anew, and the tokens
+  of an answer are not reused.
+- A recurrent state (Mamba, RWKV; a hybrid's layers) cannot drop its last tokens. Only a prompt that
+  continues where the state ends can reuse it: `Engine.warm` stores such states.
+- libmtmd decodes each part of an image whole, and no other image has the same tokens (vision.py).
+  So a reused beginning never ends within a part.
+- For a sliding window, llama.cpp saves only what the next token sees. A state of more tokens than
+  the window gave other logits once restored, without an error, so no such state is stored. In the
+  context itself the window's cache has its full size (llama.py), and any tail may be cut.
 
-Whether llama.cpp holds what we think it does is asked after each cut and each restored state.
+After each cut and each restored state, `_whole` checks what llama.cpp really holds.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ _Slot = tuple[str, int]  # a stage, and the set of its prompt's last token
 
 
 class Prefixes:
-    """Which tokens the context holds, and what other stages left. Not thread-safe.
+    """The tokens in the context, and the stored states of other stages. Not thread-safe.
 
-    budget_bytes: how much is kept for stages that do not run; the least recently used goes first.
-    use: switches to an adapter set. vision: decodes images, if the model sees any. held: what the
-    sequence in the context consists of.
+    budget_bytes: limit of the stored states; the least recently used is dropped first.
+    use: switches to an adapter set. vision: decodes images, if the model sees any. held: the
+    tokens of the sequence in the context.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Prefixes:
         self._window = int(lib.llama_model_n_swa(model))  # in tokens; 0 if there is none
         self._batch = lib.llama_batch_init(llama.N_BATCH, 0, 1)
         self._slot: _Slot | None = None
-        self._reusable = 0  # of `held`
+        self._reusable = 0  # tokens of `held` that a later prompt may reuse
         self._saved: OrderedDict[_Slot, tuple[list[Keyed], NDArray[np.uint8]]] = OrderedDict()
         self.held: list[Keyed] = []
         self._next = 0  # position of the token after `held`
@@ -111,11 +111,11 @@ class Prefixes:
 
     @property
     def bytes(self) -> int:
-        """What the prefixes that are kept outside the context take."""
+        """Size of the states stored outside the context."""
         return sum(state.nbytes for _, state in self._saved.values())
 
     def has(self, beginning: Sequence[Keyed]) -> bool:
-        """Whether something held or kept begins so, but for the two tokens decoded anew."""
+        """Whether the context or a stored state begins so, but for the two tokens decoded anew."""
         sought = list(beginning[:-2])
         kept = [held for held, _ in self._saved.values()]
         if self._cuttable:
@@ -125,20 +125,20 @@ class Prefixes:
         return any(held[: len(sought)] == sought for held in kept)
 
     def keepable(self, beginning: Sequence[Keyed]) -> Sequence[Keyed]:
-        """As much of what prompts begin with as may be kept, and gone on from."""
+        """The longest part of prompts' common beginning that can be stored and continued."""
         length = len(beginning)
         if not self._cuttable and length > 2:
-            length -= 2  # which may be other tokens where a text goes on
+            length -= 2  # the last two may be other tokens once more text follows
         return beginning[: _between_images(beginning, min(length, self._window or length))]
 
     def keep(self) -> None:
-        """Put a copy of a beginning aside, if the prompt that goes on from it destroys it."""
+        """Store a copy of the context's state, if a prompt that continues it would destroy it."""
         if not self._cuttable:
             self._cut(self._reusable)
             self._put_away()
 
     def enter(self, stage: str, prompt: Sequence[Keyed]) -> int:
-        """Make it the stage's turn; how many tokens of the prompt the context holds already.
+        """Prepare the context for a stage's prompt. Returns how many of its tokens are there.
 
         The caller decodes the others, which are at least two (or all), before any of an answer.
         """
@@ -154,7 +154,7 @@ class Prefixes:
             self.restore(*self._saved[best])
             self._saved.move_to_end(best)
         if self._cuttable:
-            self._saved.pop(slot, None)  # the context has the stage's newest now
+            self._saved.pop(slot, None)  # the context now holds the stage's latest state
         self._cut(self._usable(self.held, prompt))
         self._reusable = _sound(prompt)
         return len(self.held)
@@ -166,9 +166,10 @@ class Prefixes:
         *,
         every: bool = False,
     ) -> Reason | None:
-        """Append tokens to the sequence; logits are left for the last one, or for every one.
+        """Append tokens to the sequence; logits are computed for the last one, or for every one.
 
-        over: asked between batches; a reason ends it there, and is returned. Raises ModelError.
+        over: called between batches; if it gives a reason, decoding ends there and returns it.
+        Raises ModelError.
         """
         done = 0
         for part in _batches(tokens):
@@ -204,14 +205,14 @@ class Prefixes:
         self._next += _positions(part)
 
     def state(self) -> NDArray[np.uint8]:
-        """What the context holds, as llama.cpp writes it; empty if it cannot."""
+        """The context's state, as llama.cpp serialises it; empty if it cannot."""
         size = self._lib.llama_state_seq_get_size(self._context, 0)
         state = np.empty(size, np.uint8)
         got = self._lib.llama_state_seq_get_data(self._context, _pointer(state), size, 0)
         return state if got == size else state[:0]
 
     def restore(self, held: Sequence[Keyed], state: NDArray[np.uint8]) -> bool:
-        """Put a state in place of what the context holds; whether llama.cpp took it."""
+        """Replace the context's state. Returns False, with an empty context, if llama.cpp fails."""
         self._clear()
         if self._lib.llama_state_seq_set_data(self._context, _pointer(state), len(state), 0):
             self._append(held)
@@ -238,7 +239,10 @@ class Prefixes:
         self._lib.llama_batch_free(self._batch)
 
     def _cut(self, length: int) -> None:
-        """Keep the first tokens only. Always asks: an interrupted decode left more than `held`."""
+        """Keep only the first tokens, and no image part incompletely.
+
+        Always calls llama.cpp: an interrupted decode may have left more than `held`.
+        """
         if length < len(self.held):
             del self.held[_between_images(self.held, length) :]
             self._next = _positions(self.held)
@@ -253,16 +257,16 @@ class Prefixes:
         end = self._next - 1
         if self.held and self._vision is not None:
             end = self._vision.last_position(self.held[-1][0], self._next)
-        # Of a recurrent state only the last position is told.
+        # For a recurrent state, llama.cpp tells only the last position.
         return last == end and (first <= 0 or not self._cuttable)
 
     def _usable(self, held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
-        """How much of what is held a prompt may begin with: all or nothing if it cannot be cut."""
+        """How many of the held tokens a prompt can reuse; all or none if they cannot be cut."""
         common = _reusable(held, prompt)
         return common if self._cuttable or common == len(held) else 0
 
     def _put_away(self) -> None:
-        """Keep a copy of what the context holds, which is cut to what can be saved."""
+        """Store a copy of the context's state, after cutting the context to what can be saved."""
         if self._window:
             self._cut(self._window)
         if self._slot is not None and self.held:
@@ -278,7 +282,7 @@ class Prefixes:
 
 
 def _runs(prompt: Sequence[Keyed]) -> Iterator[tuple[int, int]]:
-    """Where each run of tokens of one set begins and ends; each part of an image is its own."""
+    """Yields [start, end) of each run of tokens of one set; each image part is a run of its own."""
     start = 0
     by: Callable[[Keyed], object] = itemgetter(1)  # quick, and enough for text
     if _shows_images(prompt):
@@ -290,7 +294,7 @@ def _runs(prompt: Sequence[Keyed]) -> Iterator[tuple[int, int]]:
 
 
 def _reusable(held: Sequence[Keyed], prompt: Sequence[Keyed]) -> int:
-    """How much of what is held a prompt may begin with, so that none of the rest is alone."""
+    """How many of the held tokens a prompt can reuse so that no other token is decoded alone."""
     common = 0
     for ours, theirs in zip(held, prompt[: min(_sound(prompt), len(prompt) - 1)], strict=False):
         if ours != theirs:
@@ -306,14 +310,14 @@ def _shows_images(tokens: Sequence[Keyed]) -> bool:
 
 
 def _positions(tokens: Sequence[Keyed]) -> int:
-    """How many positions tokens take; fewer than there are where images have two dimensions."""
+    """How many positions tokens take: fewer than tokens if images have two dimensions (M-RoPE)."""
     if not _shows_images(tokens):
         return len(tokens)
     return sum(places(token) for token, _ in tokens)
 
 
 def _between_images(prompt: Sequence[Keyed], length: int) -> int:
-    """The longest beginning of at most that length that holds no image in part."""
+    """The largest length, at most this one, that does not end within a part of an image."""
     part = part_of(prompt[length][0]) if length < len(prompt) else 0
     while part and length and part_of(prompt[length - 1][0]) == part:
         length -= 1
@@ -326,9 +330,9 @@ def _sound(prompt: Sequence[Keyed]) -> int:
 
 
 def _batches(tokens: Sequence[Keyed]) -> Iterator[Sequence[Keyed]]:
-    """Runs of one set, cut at N_BATCH, none of them a single token if it can be helped.
+    """Yields runs of one set, cut at N_BATCH, so that single tokens are avoided where possible.
 
-    An image's are not cut: libmtmd decodes it.
+    A part of an image is not cut: libmtmd decodes it.
     """
     for start, end in _runs(tokens):
         if tokens[start][0] < 0:
@@ -347,19 +351,19 @@ def _pointer(state: NDArray[np.uint8]) -> Any:
 
 
 # -- files for other processes ---------------------------------------------------------------------
-# A file is used only if it is whole (cachefile.py) and its stamp names exactly what would be
-# computed. Anything else is passed over, never an error: it can be computed again. The caller sees
-# to it that nothing private lands here.
+# A file is used only if it is intact (cachefile.py) and its stamp names exactly what would be
+# computed. Any other file is ignored, never an error: its KV can be computed again. The caller
+# ensures that nothing private is written here.
 
 
 def describe(
     prompt: Sequence[Keyed], members: Callable[[int], Sequence[tuple[str, float]]]
 ) -> dict[str, Any] | None:
-    """What makes up a prompt's KV, in words that mean the same in another process.
+    """A description of a prompt's KV that is valid in other processes too, or None.
 
-    members: the (sha256, scale) of each adapter of a set. None for a mixture: llama.cpp adds its
-    members up in an order that depends on their addresses. None where it shows an image, whose
-    numbers are this process's.
+    members: the (sha256, scale) of each adapter of a set. None for a set of several adapters:
+    llama.cpp sums them in an order that depends on their addresses. None for a prompt with an
+    image, whose token numbers are valid in this process only.
     """
     if _shows_images(prompt):
         return None
@@ -371,19 +375,19 @@ def describe(
 
 
 def read(folder: Path, what: Mapping[str, Any]) -> NDArray[np.uint8] | None:
-    """The state of what a mapping (of JSON values) describes, if it is there and sound."""
+    """The stored state of a description (JSON values), or None if there is no intact one."""
     file = _file(folder, what)
     stamp = cachefile.read_stamp(file)
     if stamp is None or stamp.get("of") != what:
         return None
     with suppress(OSError):
-        file.touch()  # the least recently used go first
+        file.touch()  # `write` removes the least recently used
         return np.fromfile(file, np.uint8)
     return None
 
 
 def write(folder: Path, what: Mapping[str, Any], state: NDArray[np.uint8]) -> None:
-    """Keep a state, and no more than MAX_FILES in all. A disk that is full is no error."""
+    """Store a state, and remove the oldest beyond MAX_FILES. A full disk is no error."""
     file = _file(folder, what)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
