@@ -1,9 +1,9 @@
-"""One answer: what may be asked of it, which token comes next, and what its reader sees.
+"""One answer: its options, the choice of its tokens, and the text that its reader sees.
 
 The next token is the model's choice among those that are allowed: all, those that a JSON schema's
-grammar lets follow, or those that go on with a quotation (`Spans`). Whoever refuses tokens is asked
-about the favourite first, and about ever more of the likeliest while all are refused: asking about
-the whole vocabulary takes longer than the model's own step.
+grammar permits, or those that continue a quotation (`Spans`). The model's first choice is tested
+first, then more and more of the likeliest tokens until one is allowed: testing the whole vocabulary
+takes longer than the model's own step.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = [
 Reason = Literal["stop", "length", "cancelled", "deadline"]
 Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]  # candidate tokens (m,) to (m,)
 
-_RECENT = 64  # tokens that a repeat penalty is laid on
-_CERTAIN = 1e4  # logits apart: nothing else has a probability, at any temperature in use
-_LOOKS = (64, 512, 4096)  # likeliest tokens asked about together, before all are
+_RECENT = 64  # latest tokens that a repeat penalty applies to
+_CERTAIN = 1e4  # a lead in logits that makes a token certain at any temperature in use
+_LOOKS = (64, 512, 4096)  # how many of the likeliest tokens are tested at once, before all are
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 # A word goes on with a letter (also of two bytes), a digit, an apostrophe or a hyphen, and a number
 # with a mark before a digit: "3.5", "10:30", "1,000".
 _GOES_ON = re.compile(rb"[0-9A-Za-z'\-\x80-\xff]|[.,:/][0-9]")
-# Strings come first, whole or cut: a bracket in one is no bracket. A number is whole once something
-# follows it: "12" may be the beginning of "123".
+# Strings are matched first, complete or not: a bracket in a string does not count. A number is
+# complete once something follows it: "12" may be the beginning of "123".
 _JSON_TOKEN = re.compile(
     r'(?P<whole>"(?:[^"\\]|\\.)*"|[][{}]|\b(?:true|false|null)\b|(?<![\d.eE+-])-?\d[\d.eE+-]*(?=[\s,\]}]))|".*',
     re.DOTALL,
@@ -67,10 +67,10 @@ _MAX_DEPTH = 100  # of brackets; Python reads about a thousand
 class Generation:
     """A finished answer and what it took.
 
-    cached_tokens: prompt tokens whose KV was reused. switch_s: seconds that switching to the
-    stage's adapters took, 0 if they were on; they are part of ttft_s. log_p: natural logarithm of
-    the probability of the answer's tokens, and of its end where the model ended it, with the
-    penalty and the fork that were asked for; of temperature, top_p and schema it knows nothing.
+    cached_tokens: prompt tokens whose KV was reused. switch_s: the part of ttft_s that switching
+    to the stage's adapters took, 0 if they were active. log_p: natural logarithm of the probability
+    of all chosen tokens, with the one that ended the answer if there is one. It includes the repeat
+    penalty and the fork, but not temperature, top_p, schema and within.
     """
 
     text: str
@@ -85,7 +85,7 @@ class Generation:
 
 
 class Options(TypedDict, total=False):
-    """What `Engine.stream` takes beside the prompt, and explains."""
+    """The options of `Engine.stream`, which explains them."""
 
     max_tokens: int | None
     temperature: float
@@ -103,7 +103,7 @@ class Options(TypedDict, total=False):
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """`Options` with their defaults. Raises InputError, naming the one that cannot be followed."""
+    """`Options` with their defaults. Raises InputError, which names the invalid option."""
 
     max_tokens: int | None = None
     temperature: float = 0.0
@@ -141,7 +141,7 @@ class Request:
 
     @property
     def free(self) -> bool:
-        """Whether the model chooses its words, and may begin with a thought."""
+        """Whether neither schema nor within binds the text, so that it may begin with a thought."""
         return self.schema is None and self.within is None
 
 
@@ -169,7 +169,7 @@ class Stream:
 
 
 def check_length(prompt_tokens: int, more: int, n_ctx: int) -> None:
-    """Raise ContextOverflow if a prompt and what is to follow exceed the window."""
+    """Raise ContextOverflow if a prompt and `more` tokens exceed the window."""
     needed = prompt_tokens + more
     if needed > n_ctx:
         raise ContextOverflow(
@@ -185,9 +185,9 @@ def check_length(prompt_tokens: int, more: int, n_ctx: int) -> None:
 
 
 class Said:
-    """The text of an answer so far, of which its reader sees what no later token can take back.
+    """The text of an answer so far. Its reader sees only what no later token can change.
 
-    What follows a schema or quotes is no thought, and may speak of the tags.
+    Thoughts are removed, but not with a schema or `within`: there the tags are part of the text.
     """
 
     def __init__(self, asked: Request) -> None:
@@ -199,7 +199,7 @@ class Said:
         self._shown = 0
 
     def add(self, piece: bytes) -> bool:
-        """Take the bytes of a token. Whether a stop text came: the text then ends before it."""
+        """Append a token's bytes. Returns whether a stop text came, before which the text ends."""
         self._read(self._decoder.decode(piece))
         ends = [at for stop in self._stop if (at := self.text.find(stop)) >= 0]
         if ends:
@@ -208,11 +208,11 @@ class Said:
         return bool(ends)
 
     def ready(self) -> str:
-        """What may be shown now and was not."""
+        """The text that can be shown now and was not shown yet."""
         return self._until(len(self.text) - held_back(self.text, self._waits))
 
     def rest(self) -> str:
-        """What was not shown when the answer has ended."""
+        """The text that was not shown yet, once the answer has ended."""
         if tail := self._decoder.decode(b"", True):
             self._read(tail)
         return self._until(len(self.text))
@@ -236,12 +236,12 @@ def held_back(text: str, stop: Sequence[str]) -> int:
 
 
 def close_json(text: str) -> str | None:
-    """The longest beginning of `text` that is JSON once its brackets are closed, so closed.
+    """The longest beginning of `text` that is JSON once its brackets are closed, with them closed.
 
     text: the beginning of a JSON text, such as an answer under a schema whose finish_reason is not
-    "stop". A whole one is given back as it is. A string, number or pair that is not whole is left
-    out, and so is all from the first character on that cannot be JSON, or lies in more than 100
-    brackets. None if nothing is whole, not even an opened object or array.
+    "stop". A complete text is returned unchanged. An incomplete string, number or pair is left out,
+    and so is everything from the first character that cannot be JSON or lies in more than 100
+    brackets. None if there is neither a complete value nor an open bracket.
     """
     with suppress(ValueError, RecursionError):
         json.loads(text)
@@ -269,7 +269,7 @@ def close_json(text: str) -> str | None:
 
 
 class Sampler:
-    """Chooses the tokens of one answer. answer: those chosen so far; log_p: of them together.
+    """Chooses the tokens of one answer. answer: those chosen so far; log_p: as in `Generation`.
 
     Raises InputError on a schema, texts to quote, or a fork that cannot be followed.
     """
@@ -289,7 +289,7 @@ class Sampler:
 
     @contextmanager
     def following_schema(self) -> Iterator[None]:
-        """Choose what the schema lets follow, if there is one. Only while the model is open."""
+        """Let `next` follow the schema, if there is one. The model must stay open meanwhile."""
         if self._grammar is None:
             yield
             return
@@ -317,7 +317,7 @@ class Sampler:
                 rng=self._rng,
                 allowed=self._allowed,
             )
-        except ValueError as exc:  # of a schema: texts to quote always let a token follow
+        except ValueError as exc:  # from a schema: `Spans` always allow a token
             raise ModelError(f"no token can follow ({exc}); try another schema") from exc
         self.log_p += log_p(logits, token)
         if self._follows:
@@ -341,7 +341,10 @@ class Fork:
     def between(
         cls, text: str, other: str, at_least: float, tokenize: Callable[[str], list[int]]
     ) -> Fork:
-        """Where two answers part; `token` is that of `text`. Raises InputError if they do not."""
+        """The first token where two answers differ; `token` is that of `text`.
+
+        Raises InputError if one begins with the other.
+        """
         ours, theirs = tokenize(text), tokenize(other)
         for i, (mine, yours) in enumerate(zip(ours, theirs, strict=False)):
             if mine != yours:
@@ -351,7 +354,7 @@ class Fork:
         )
 
     def decided(self, answer: Sequence[int], logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits (n_vocab,) of the token that follows `answer`, the decision made in them."""
+        """Logits (n_vocab,) of the token after `answer`; at the fork they force its decision."""
         if tuple(answer) != self.before:
             return logits
         behind = logits.astype(np.float64) - float(logits.max())
@@ -455,7 +458,8 @@ def allows(lib: Any, sampler: Any) -> Allowed:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """Tokens; the positions where a word begins; per position whether a word may end before it."""
+    """starts: positions where a word begins. word_ends: for each position, and for the end, whether
+    a word may end before it."""
 
     tokens: list[int]
     starts: list[int]
@@ -463,11 +467,11 @@ class _Text:
 
 
 class Spans:
-    """The runs of words of some texts, as tokens. A model that may only copy cannot invent.
+    """All runs of words in some texts, as tokens. A model that can only copy cannot invent.
 
     texts: token ids of each text, tokenized with a space before it. piece: a token's bytes.
-    ends: tokens that may end an answer. They may follow at a word's end, once the answer has a word
-    that is no stop word, or where its text ends.
+    ends: tokens that may end an answer. They are allowed after a word, once the answer has a word
+    that is no stop word, and at the end of its text.
     """
 
     def __init__(
@@ -485,11 +489,11 @@ class Spans:
         tokenize: Callable[[str], list[int]],
         piece: Callable[[int], bytes],
     ) -> Spans:
-        """The runs of words of texts. stop: texts that end an answer, one of them of one token.
+        """Spans of texts. stop: texts that end an answer; at least one must be a single token.
 
         Raises InputError if no text says anything or no stop text is one token.
         """
-        # A token that is the stop text, though some models put a space before any text.
+        # Only a token that is the whole stop text: some models put a space before any text.
         ends = [t for s in stop for t in tokenize(s) if piece(t) == s.encode()]
         if not ends or not any(text.strip() for text in within):
             raise InputError(
@@ -499,7 +503,7 @@ class Spans:
         return cls([tokenize(f" {text}") for text in within if text.strip()], piece, ends)
 
     def after(self, answer: Sequence[int]) -> set[int]:
-        """The tokens that may follow an answer (token ids, all chosen by this)."""
+        """The token ids that may follow an answer, all of whose tokens this has allowed."""
         run, following, at_word_end = list(answer), set[int](), False
         for text in self._texts:
             for start in text.starts:
@@ -512,7 +516,7 @@ class Spans:
         return following
 
     def allowed(self, answer: Sequence[int]) -> Allowed:
-        """A test of candidate tokens (m,) -> (m,) against `after`; it sees `answer` grow."""
+        """A test of candidate tokens (m,) -> (m,) by `after`. It reads `answer` at each call."""
 
         def test(candidates: NDArray[np.intp]) -> NDArray[np.bool_]:
             return np.isin(candidates, list(self.after(answer)))

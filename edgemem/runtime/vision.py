@@ -2,14 +2,14 @@
 
 The second half of llama.py's wall: the only importer of llama_cpp.mtmd_cpp. A projector (the
 `mmproj` file of a vision model) makes embeddings of an image, and libmtmd decodes them into the
-engine's context: with positions in two dimensions where the model has them (M-RoPE), and without
-causal attention where its images want that. What stands around an image, such as `<img>`, is text
-and becomes tokens; a large image is several parts with text between.
+engine's context. Their positions have two dimensions if the model uses M-RoPE, and attention is not
+causal if the model's images require that. The markers around an image, such as `<img>`, are text
+and become tokens; a large image is several parts with text between.
 
-An image token is a negative number that says which part of which image it is of. A number belongs
-to the sha256 of one image's pixels and is never given to another, so equal tokens are equal images.
-libmtmd aborts the process on some files; so a projector's header is checked (`check_projector`) and
-a child process tries it out (machine.py) before it is loaded.
+An image token is a negative number that contains the number of an image part. Such a number belongs
+to the sha256 of one image's pixels and is never reused, so equal tokens mean equal images. libmtmd
+aborts the process on some files. So a projector's header is checked (`check_projector`), and a
+child process tries the projector out (machine.py), before it is loaded.
 Knows no file format of images: it takes pixels.
 Source: llama.cpp, tools/mtmd/mtmd.h, clip.cpp and mtmd-helper.cpp.
 """
@@ -49,13 +49,13 @@ __all__ = [
     "width_of",
 ]
 
-KEPT_BYTES = 16_000_000  # of embeddings of images seen last: eight of 448 × 448 for a 0.5B model
+KEPT_BYTES = 16_000_000  # of cached image embeddings: eight of 448 × 448 for a 0.5B model
 MAX_SIDE = 8192  # pixels
-_STATES = 9  # vectors of a patch that are held at once (bench/LOG.md, 2026-11-25)
-_ANY_SIZE_PATCHES = 4 * 46**2  # for which libmtmd makes room where images have any size
-_SMALLEST_SIDE = 32  # pixels, to which an image is scaled down so that it fits the window
+_STATES = 9  # vectors of a patch in memory at once (bench/LOG.md, 2026-11-25)
+_ANY_SIZE_PATCHES = 4 * 46**2  # for which libmtmd makes room if images may have any size
+_SMALLEST_SIDE = 32  # pixels; an image of this size is not scaled down further to fit the window
 _ADVICE = "give the mmproj-….gguf that was published with the model"
-# Their image tokens depend on what stands before them, or on how many images do.
+# Projectors whose image tokens depend on what precedes them: text, or the number of images.
 _NOT_ALONE = ("deepseek4v", "hunyuanvl")
 # The tensor whose dimension is the width of a projector's embeddings.
 _WIDTH = {
@@ -69,11 +69,11 @@ _WIDTH = {
     "qwen2vl_merger": ("mm.2.bias", 0),
 }
 
-# Numbers that a projector may have, at most. libmtmd lists the tilings of so many tiles.
+# Values that a projector may lack, and their maxima. libmtmd lists the tilings of so many tiles.
 _MAY_LACK = {"projector.scale_factor": 64, "preproc_max_tiles": 1024, "preproc_min_tiles": 1024}
 
 # -- image tokens ----------------------------------------------------------------------------------
-# Minus 2³² · the part's number + 2¹⁶ · the positions it takes + the token's place in it.
+# A token is -(2³² · number of its part + 2¹⁶ · positions of the part + index within the part).
 
 
 def _tokens_of(number: int, n_pos: int, n_tokens: int) -> list[int]:
@@ -81,12 +81,12 @@ def _tokens_of(number: int, n_pos: int, n_tokens: int) -> list[int]:
 
 
 def part_of(token: int) -> int:
-    """The number of the part of an image that a token is of; 0 for text."""
+    """The number of the image part that a token belongs to; 0 for text."""
     return -token >> 32 if token < 0 else 0
 
 
 def places(token: int) -> int:
-    """Positions that a token takes; all those of an image's part are counted for its first."""
+    """How many positions a token takes; an image part's are all counted for its first token."""
     if token >= 0:
         return 1
     return 0 if -token & 0xFFFF else -token >> 16 & 0xFFFF
@@ -97,9 +97,9 @@ def places(token: int) -> int:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Seen:
-    """An image as a model reads it. tokens: text and image, in order. first: its first part's
-    number. chunks: libmtmd's, one a part, with the pixels until they are encoded. embeddings: of
-    each part (n_tokens, n_embd) float32, once they are computed."""
+    """An image as a model reads it. tokens: of text and image, in order. first: number of the first
+    part. chunks: libmtmd's chunk of each part, with pixels until it is encoded. embeddings: of each
+    part (n_tokens, n_embd) float32; empty until they are computed."""
 
     tokens: list[int]
     first: int
@@ -108,8 +108,8 @@ class Seen:
 
 
 class Vision:
-    """A projector beside a loaded model. `see` may be called from any thread; the others while the
-    engine is the caller's."""
+    """A projector beside a loaded model. `see` may be called from any thread; the other methods
+    only while the caller owns the engine."""
 
     def __init__(
         self, model: Any, context: Any, file: Path, *, n_threads: int, n_gpu_layers: int
@@ -133,7 +133,7 @@ class Vision:
         self.mrope = bool(self._lib.mtmd_decode_use_mrope(self._handle))
         self.causal = not self._lib.mtmd_decode_use_non_causal(self._handle, None)
         self._lock = threading.Lock()
-        self._numbers: dict[tuple[str, int], int] = {}  # of the first part
+        self._numbers: dict[tuple[str, int], int] = {}  # of first parts, by `see`'s key
         self._last = 0
         self._pictures: weakref.WeakValueDictionary[int, Seen] = weakref.WeakValueDictionary()
         self._kept: OrderedDict[tuple[str, int], Seen] = OrderedDict()
@@ -150,15 +150,15 @@ class Vision:
 
     @property
     def kept_bytes(self) -> int:
-        """What the embeddings of images seen before take."""
+        """The size of the cached images' embeddings."""
         chunks = [chunk for picture in list(self._kept.values()) for chunk in picture.chunks]
         return 4 * self._width * sum(chunk.n_tokens for chunk in chunks)
 
     def see(self, pixels: Pixels, most: int) -> Seen:
-        """An image's tokens. It is scaled down until it has at most that many, if it can be.
+        """An image and its tokens. The image is scaled down until these are at most `most`.
 
-        pixels: (height, width, 3) uint8, 1 to 8192 on a side. Raises InputError on others,
-        ModelError where the model cannot read it.
+        The scaling stops at 32 pixels. pixels: (height, width, 3) uint8, 1 to 8192 on a side.
+        Raises InputError on other pixels, ModelError if the model cannot read the image.
         """
         _check(pixels)
         digest = hashlib.sha256(f"{pixels.shape}".encode())
@@ -174,7 +174,7 @@ class Vision:
         return picture
 
     def decode(self, token: int, position: int) -> None:
-        """Decode the part of an image whose first token this is. Raises ModelError."""
+        """Decode the image part that begins with this token. Raises ModelError."""
         picture = self._pictures[part_of(token)]
         which = part_of(token) - picture.first
         values = self.embeddings(picture)[which]
@@ -198,21 +198,21 @@ class Vision:
             )
 
     def embeddings(self, picture: Seen) -> list[NDArray[np.float32]]:
-        """Of each part of an image, (n_tokens, n_embd) float32."""
+        """The embeddings of each part of an image, (n_tokens, n_embd) float32."""
         if not picture.embeddings:
             self._encode(picture)
         return picture.embeddings
 
     def last_position(self, token: int, behind: int) -> int:
-        """That of the last token in the cache, `behind` being the position after it.
+        """The position of the last token in the cache. behind: the position after it.
 
-        All tokens of an image with M-RoPE lie at the first of its positions.
+        With M-RoPE, all tokens of an image part lie at the first of its positions.
         """
         n_pos = -token >> 16 & 0xFFFF
         return behind - (n_pos if token < 0 and self.mrope else 1)
 
     def forget(self) -> None:
-        """Drop what is kept of images seen before."""
+        """Drop the cached images and their numbers."""
         with self._lock:
             self._kept.clear()
             self._numbers.clear()
@@ -254,7 +254,7 @@ class Vision:
         return picture
 
     def _chunks(self, pixels: Pixels) -> list[_Chunk | list[int]]:
-        """libmtmd's parts of an image: its tokens of text, and what is encoded."""
+        """libmtmd's parts of an image, in order: lists of text tokens, and chunks to be encoded."""
         lib, (height, width, _) = self._lib, pixels.shape
         pixels = np.ascontiguousarray(pixels)
         data = pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
@@ -305,7 +305,7 @@ class Vision:
 
 
 class _Chunk:
-    """One of libmtmd's chunks of an image, freed with this."""
+    """One of libmtmd's chunks of an image, which is freed with this object."""
 
     def __init__(self, lib: Any, pointer: Any) -> None:
         self._lib, self.pointer = lib, pointer
@@ -357,10 +357,10 @@ def _library() -> Any:
 
 
 def check_projector(file: Path, width: int | None = None) -> Header:
-    """The header of a projector's file. width: of the model's embeddings.
+    """The header of a projector's file. width: of the model's embeddings; None does not check it.
 
-    Raises ModelError on a file that is none, is damaged, belongs to another model, or whose images
-    cannot be read one by one.
+    Raises ModelError if the file is no projector, is damaged, belongs to another model, or cannot
+    read images one by one.
     """
     refused = f"{file} cannot be a projector of this model"
     data = read_only(file)
@@ -401,8 +401,7 @@ def projector_type(header: Header) -> str:
 
 
 def width_of(model: Path) -> int:
-    """How many numbers an embedding of a language model has, as its file says. Raises ModelError
-    if it does not."""
+    """The length of a language model's embeddings, from its file. Raises ModelError if missing."""
     try:
         values = read_header(read_only(model)).values
         return int(str(values[f"{values['general.architecture'].value}.embedding_length"].value))
@@ -414,14 +413,14 @@ def width_of(model: Path) -> int:
 
 
 def _wrong_values(header: Header) -> str:
-    """What of the sizes would make libmtmd abort, divide by zero, or never end."""
+    """Which size would make libmtmd abort, divide by zero, or never end; empty if none would."""
     names = ("embedding_length", "attention.head_count", "block_count", "patch_size", "image_size")
     for name in (*names, *_MAY_LACK):
         key = f"clip.vision.{name}"
         if name in _MAY_LACK and key not in header.values:
             continue
         size, most = header.get(key), _MAY_LACK.get(name, 1 << 16)
-        least = int(name != "image_size")  # 0: of any size
+        least = int(name != "image_size")  # an image_size of 0 means any size
         if type(size) is not int or not least <= size <= most:
             return f"its {key} is {size!r}, and must be {least} to {most}"
     return ""
@@ -438,8 +437,8 @@ def _wrong_data(header: Header, size: int) -> str:
 
 
 def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, int]:
-    """As `llama.engine_bytes`, and what a projector takes: its weights, which are not mapped, the
-    buffers of an image's computation, and the embeddings that are kept."""
+    """As `llama.engine_bytes`, with a part `projector` for its weights, which are not mapped, the
+    buffers of an image's computation, and the cached embeddings."""
     parts = llama.engine_bytes(file, choice)
     if mmproj is None:
         return parts
@@ -456,8 +455,10 @@ def engine_bytes(file: Path, mmproj: Path | None, choice: Choice) -> dict[str, i
 
 
 def try_out(model_file: str, mmproj: str, n_gpu_layers: int, extra_buffers: bool) -> None:
-    """Load a model and its projector, encode and decode an image: what a child of machine.py does,
-    and may die of. Raises ModelError as `Vision` does."""
+    """Load a model and its projector, encode and decode an image. Raises ModelError as `Vision`.
+
+    Runs in a child of machine.py, which may crash.
+    """
     model, context = llama.open_model(
         Path(model_file),
         n_ctx=512,

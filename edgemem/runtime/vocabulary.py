@@ -1,8 +1,8 @@
-"""From prompts to tokens and from tokens to bytes, as one model does it.
+"""From prompts to tokens and from tokens to bytes, by one model's vocabulary and chat template.
 
-No context takes part, so a vocabulary may be asked while a generation runs. What users write is
-*defused*: the text of a control token in it is read as text, so that a message cannot end its own
-turn or begin another.
+It needs no context, so it may be used while a generation runs. What users write is *defused*: a
+control token that is written in it is read as plain text, so that a message cannot end its own turn
+or begin another.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ NO_PROJECTOR = (
     "same model: Engine.load(path, mmproj=...)"
 )
 
-# Names of the patterns by which llama.cpp cuts a text into pieces, each of which becomes tokens for
-# itself. In these a space between other characters always begins a piece.
+# Names of the patterns by which llama.cpp cuts a text into pieces, which are tokenized separately.
+# With these, a space between other characters always begins a piece.
 _SPACE_BEGINS = frozenset({b"gpt-2", b"llama-bpe", b"qwen2", b"smollm"})
 _BEFORE_WORD = re.compile(r" (?<=\S )(?=\S)")
-_MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # that are remembered
+_MOST_WORDS, _LONGEST_WORD = 1 << 14, 32  # of cached words
 _CONTROL, _USER_DEFINED = 1 << 3, 1 << 4  # bits of llama_token_attr
-_IMAGE = "<__media__>"  # where an image stands in a text; what a user writes so is defused
+_IMAGE = "<__media__>"  # marks an image in a text; if a user writes it, it is defused
 
 
 class Vocabulary:
-    """The tokens of a loaded model, until `close`. Thread-safe, but for `piece` and `ends`.
+    """The tokens of a loaded model, until `close`. Thread-safe, except `piece` and `ends`.
 
-    handle: llama.cpp's. size: how many tokens there are. name: the model's, for messages. bos: the
-    token that begins a text, whether or not prompts get it; EOS where there is none.
+    handle: llama.cpp's vocabulary. size: how many tokens there are. name: the model's, for
+    messages. bos: the token that begins a text, whether or not prompts get it; EOS without one.
     """
 
     def __init__(self, lib: Any, model: Any, name: str) -> None:
@@ -85,7 +85,7 @@ class Vocabulary:
         return self._template is not None
 
     def notes(self) -> tuple[str, ...]:
-        """What the model's chat template makes us leave out or say otherwise, and why."""
+        """What is left out or reworded because of the model's chat template, and why."""
         if self._template is None:
             return (f"Plain strings only, no chat messages: the model has {self._no_template}.",)
         system, user = ({"role": role, "content": "Hi."} for role in ("system", "user"))
@@ -114,13 +114,13 @@ class Vocabulary:
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """See Engine.tokenize."""
-        utf8(text)  # to name the character of this text if it has none
+        utf8(text)  # so that an error names a character of the whole text
         if special or not self._apart:
             return self._tokens(text, special)
         return self._tokens_by_words(text)
 
     def _tokens_by_words(self, text: str) -> list[int]:
-        """As `_tokens`, which here is asked about a word once, for it is slow."""
+        """As `_tokens`, which is slow and therefore gets only words that are not cached."""
         first, *words = _BEFORE_WORD.split(text)
         known = self._words = self._words if len(self._words) < _MOST_WORDS else {}
         new = [word for word in dict.fromkeys(words) if word not in known]
@@ -131,7 +131,7 @@ class Vocabulary:
         stops = np.cumsum([len(first.encode()), *(1 + len(word.encode()) for word in new)])
         at = np.searchsorted(ends, stops)
         if ends[-1] != stops[-1] or (ends[at] != stops).any():
-            return self._tokens(text)  # some of its bytes have no token
+            return self._tokens(text)  # some bytes of the text have no token
         bounds = at.tolist()
         out, rare = found[: bounds[0]], dict[str, list[int]]()
         for word, start, end in zip(new, bounds, bounds[1:], strict=False):
@@ -157,8 +157,8 @@ class Vocabulary:
     ) -> list[int]:
         """All tokens of a prompt, at least one, with BOS if the model wants it.
 
-        see: gives the tokens of an image, told how many there are. Raises ModelError where there is
-        one and no `see`; InputError on an empty prompt, and on one that ends in an image.
+        see: gives an image's tokens from its pixels and the number of images. Raises ModelError if
+        there is an image and no `see`, InputError if the prompt is empty or ends in an image.
         """
         images: list[Pixels] = []
         first, *rest = self._text(prompt, images).split(_IMAGE)
@@ -187,7 +187,7 @@ class Vocabulary:
     def piece(self, token: int) -> bytes:
         """The bytes of a token, which may be a part of a character.
 
-        None for a control token, unless it begins or ends a thought.
+        No bytes for a control token, unless it begins or ends a thought.
         """
         if token in self._tags:
             return self._tags[token]
@@ -199,7 +199,7 @@ class Vocabulary:
         return out.raw[:n]
 
     def piece_bytes(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many bytes each of some tokens stands for: (n,). A token is asked about once."""
+        """How many bytes each token stands for: (n,). The sizes are cached."""
         with self._lock:
             if self.handle is None:
                 raise ModelError(CLOSED)
@@ -216,12 +216,12 @@ class Vocabulary:
         data = text.encode()
         sizes = self.piece_bytes(ids)
         ends = np.cumsum(sizes)
-        # Some models put a space before any text, which no character of it stands for.
+        # Some models put a space before any text, to which none of its characters corresponds.
         ends -= int(len(ends) > 0 and ends[-1] == len(data) + 1)
         spans = np.stack([ends - sizes, ends], axis=1)
         if len(ends) and ends[-1] != len(data):
             # llama.cpp leaves out a byte that a vocabulary has no token for, such as 0xF1 with
-            # SmolLM2: so each token's bytes are looked for.
+            # SmolLM2: so each token's bytes are searched for in the text.
             at = 0
             for i, token in enumerate(tokens):
                 piece = self.piece(token)
@@ -232,7 +232,7 @@ class Vocabulary:
         if text.isascii():
             return spans
         is_start = (np.frombuffer(data, np.uint8) & 0xC0) != 0x80
-        chars = np.concatenate([[0], np.cumsum(is_start)])  # that begin before each byte
+        chars = np.concatenate([[0], np.cumsum(is_start)])  # characters that begin before each byte
         begun = np.append(is_start, True)
         return np.stack([chars[spans[:, 0]] - ~begun[spans[:, 0]], chars[spans[:, 1]]], axis=1)
 
@@ -261,10 +261,10 @@ class Vocabulary:
         return raw.decode("utf-8", "replace") if raw else ""
 
     def _cuts_at_spaces(self, model: Any, attributes: Sequence[int]) -> bool:
-        """Whether the tokens of a text are those of its words, each with the space before it."""
+        """Whether a text's tokens are those of its words, each taken with the space before it."""
         name = ctypes.create_string_buffer(32)
         self._lib.llama_model_meta_val_str(model, b"tokenizer.ggml.pre", name, len(name))
-        # A token that a fine-tune has added is looked for first, in the whole text.
+        # llama.cpp first searches the whole text for tokens that a fine-tune has added.
         added = [self._token_text(t) for t, a in enumerate(attributes) if a & _USER_DEFINED]
         return name.value in _SPACE_BEGINS and not any(" " in text for text in added)
 
@@ -314,8 +314,8 @@ class Vocabulary:
             except Exception:
                 if messages[0]["role"] != "system":
                     raise
-                # Some templates (Gemma 2's) refuse the role: the user says it, in one turn with
-                # what he says next.
+                # Some templates (Gemma 2's) refuse the system role. Its text becomes the head of
+                # the user's next turn.
                 first, *rest = messages
                 first = {**first, "role": "user"}
                 if rest and rest[0]["role"] == "user":
@@ -329,17 +329,17 @@ class Vocabulary:
     def _render(
         self, messages: Sequence[Mapping[str, str]], *, enable_thinking: bool = False
     ) -> str:
-        """What the template makes of messages, with thinking turned off if it knows how."""
+        """The messages as the template renders them, with thinking turned off if it can do that."""
         text = self._template(messages=messages, enable_thinking=enable_thinking).prompt
-        # Of some models every answer begins in a thought. Closed at once, it is an empty one: this
-        # is how templates that can turn it off do it.
+        # Some templates begin every answer with a thought. Closing it at once leaves it empty, as
+        # templates do that can turn thinking off.
         opened, closed = THOUGHT_TAGS
         return f"{text.rstrip()}\n\n{closed}\n\n" if text.rstrip().endswith(opened) else str(text)
 
 
 @contextmanager
 def vocabulary_of(path: Path) -> Iterator[Vocabulary]:
-    """That of a GGUF file, without the weights. Raises ModelError if it cannot be read."""
+    """The vocabulary of a GGUF file, without its weights. Raises ModelError if it is unreadable."""
     lib, model = llama.library(), llama.load_model(path, vocab_only=True)
     try:
         vocabulary = Vocabulary(lib, model, path.name)
