@@ -1,9 +1,9 @@
-"""Text to unit vectors, and to tokens as another model counts them.
+"""Text to unit vectors; also text to tokens by another model's tokenizer.
 
-The only importer of onnxruntime and tokenizers. One text has one vector, whatever it is embedded
-with. The bundled MiniLM is int8 in its weights only and activations are float32, so there is no
-scale shared by a batch. A model with dynamically quantised activations has one; `load` therefore
-tries it out on two texts (within 1e-5), and such a model is run one text at a time.
+The only importer of onnxruntime and tokenizers. A text's vector does not depend on the rest of its
+batch. The bundled MiniLM has int8 weights but float32 activations, so no scale is shared by a
+batch. A model with dynamically quantised activations shares one. `load` therefore embeds two texts
+together and alone; a model whose vectors differ by 1e-5 or more is run one text at a time.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
 DEFAULT_TOKENIZER = "minilm-l6-v2-tokenizer"
 MAX_TOKENS = 256  # what all-MiniLM-L6-v2 was trained for; its positions would reach 512
 OVERLAP_TOKENS = 32
-BATCH_TOKENS = 256  # padded tokens run at once: more take memory, and no less time
-_TRIM_TOKENS = 4096  # after that many at once, returning freed memory is worth its time
+BATCH_TOKENS = 256  # padded tokens of a batch; larger batches take more memory and as much time
+_TRIM_TOKENS = 4096  # from this many tokens in a call, returning freed memory is worth its time
 _MAX_THREADS = 4
-# onnxruntime unpacks int8 matrices, half of MiniLM, to float32 and keeps its own code and threads
-# beside them; the other half, which is looked up, stays in the mapped file (see onnxfile.py).
+# onnxruntime unpacks the int8 matrices, half of MiniLM, to float32. The other half, the vocabulary,
+# stays in the mapped file (see onnxfile.py). SESSION_BYTES: onnxruntime's own code and threads.
 _UNPACKED, SESSION_BYTES = 2, 20_000_000
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _PROBES = ("Yes.", "She moved to Oslo in May 2023 and works 3 days a week at the harbour's café!")
@@ -84,8 +84,8 @@ class Embedder:
 
         name: a name of the manifest, or the path of an ONNX file with BERT's inputs and an output
         (batch, tokens, dim); the tokenizer is then the `tokenizer.json` beside it, or else
-        MiniLM's. n_threads: None means one per usable core, four at most. expert: the file of one
-        instead of the one that ships for a model of the manifest.
+        MiniLM's. n_threads: None means one per usable core, four at most. expert: the bytes of an
+        expert's file (lowrank.py); None takes the one that ships for a model of the manifest.
         Raises ModelNotFound if a file is missing, ModelError if one is damaged or does not fit,
         ValueError if n_threads < 1.
         """
@@ -129,7 +129,7 @@ class Embedder:
         return vector
 
     def embed_chunks(self, texts: Sequence[str]) -> list[Vectors]:
-        """Per text the vectors of its chunks, in order: a list of (c, dim) float32, c >= 1.
+        """The vectors of each text's chunks, in order: a list of (c, dim) float32, c >= 1.
 
         Each chunk holds at most `max_tokens`; together they hold every token of the text, and
         neighbours share up to 32. Errors as `embed`. Time grows with length.
@@ -152,8 +152,8 @@ class Embedder:
     def embed_tokens(self, text: str, mark: int) -> Iterator[tuple[list[int], Vectors]]:
         """For each chunk of a text, its tokens' ids and their unit vectors, (t, dim) float32.
 
-        mark: the id of a token that is put after [CLS]. Chunks and errors as `embed_chunks`; each
-        is run alone.
+        mark: the id of a token that is inserted after [CLS]. Chunks and errors as `embed_chunks`.
+        Each chunk is run alone.
         """
         for cls, *ids in self._windows(text):
             marked = [cls, mark, *ids]
@@ -227,15 +227,15 @@ class Embedder:
 def split_windows(breaks: Sequence[int], room: int, overlap: int) -> list[tuple[int, int]]:
     """Where to split a sequence of tokens: [start, end) of each window, in order.
 
-    breaks: (n,) how well a window may end just before each token: 2 a sentence ends there, 1 a
-    word does, 0 inside a word. room: tokens that a window holds, at least 2. overlap: tokens that
-    neighbours may share, less than half of room. A window ends at the last best break of its
-    second half. Every token is in a window, and no window is within another.
+    breaks: (n,) how well a window may end just before each token: 2 after a sentence, 1 after a
+    word, 0 inside a word. room: tokens that a window holds, at least 2. overlap: tokens that
+    neighbours may share, less than half of room. A window ends at the best break of its second
+    half, the last of equals. Every token is in a window, and no window is within another.
     """
     n, start, spans = len(breaks), 0, []
     while start + room < n:
         places = range(start + room, start + room // 2, -1)
-        end = max(places, key=lambda i: breaks[i])  # the first of equals, which is the last place
+        end = max(places, key=lambda i: breaks[i])  # the first of equals, so the last place
         spans.append((start, end))
         shared = range(max(end - overlap, start + 1), end)
         start = next((i for i in shared if breaks[i]), end)
@@ -258,9 +258,9 @@ def _breaks(text: str, encoding: Any) -> list[int]:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Positions of sequences to run together: like lengths, batch_tokens once padded.
+    """Yields the positions of sequences for one batch, at most batch_tokens when padded.
 
-    A sequence longer than that is a batch of its own.
+    The sequences of a batch have similar lengths. One longer than batch_tokens is a batch alone.
     """
     batch: list[int] = []
     for position in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -290,20 +290,22 @@ def _check_digest(known: models.ModelEntry, file: Path, digest: str) -> None:
 
 @cache
 def bundled_tokenizer(name: str = DEFAULT_TOKENIZER) -> Any:
-    """One of the manifest, a `tokenizers.Tokenizer` that neither cuts nor pads; kept for the
-    process, for it takes 12 MB. Raises as `Embedder.load`."""
+    """A tokenizer of the manifest: a `tokenizers.Tokenizer` that neither truncates nor pads.
+
+    Cached for the process, because it takes 12 MB. Raises as `Embedder.load`.
+    """
     return _load_tokenizer(bundled_file(name))
 
 
 def bundled_file(name: str) -> Path:
-    """A file of the manifest, whole. Raises ModelNotFound, ModelError if it is damaged."""
+    """The path of a manifest's file. Raises ModelNotFound, ModelError if its sha256 differs."""
     file = models.find(name)
     _check_digest(models.entry(name), file, models.sha256_of(file))
     return file
 
 
 def _load_tokenizer(file: Path) -> Any:
-    tokenizer = _read_tokenizer(file)  # the file asks for padding and a cut at 128 tokens
+    tokenizer = _read_tokenizer(file)  # without the file's padding and truncation to 128
     if len(tokenizer.encode("").ids) != 2:
         raise ModelError(
             f"The tokenizer {file} does not put one token before and one after a text, as BERT's "
@@ -313,14 +315,14 @@ def _load_tokenizer(file: Path) -> Any:
 
 
 def open_session(file: Path, n_threads: int | None = None, expert: bytes | None = None) -> Any:
-    """An onnxruntime session of a model's file, with an expert's share in its weights.
+    """An onnxruntime session of a model's file, with an expert (if given) added to its weights.
 
     n_threads: None means one per usable core, four at most. Raises ModelNotFound, ModelError.
     """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # else it tells its maker of each session, since 1.29
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # since 1.29, each session is reported otherwise
     import onnxruntime
 
-    onnxruntime.disable_telemetry_events()  # for Windows, and where the app had loaded it before
+    onnxruntime.disable_telemetry_events()  # for Windows, and if the app imported it before
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = n_threads or min(cores(), _MAX_THREADS)
     options.inter_op_num_threads = 1
@@ -328,18 +330,18 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
     options.enable_mem_pattern = False
     # Threads that spin while they wait take the processor from whoever works on a busy machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4  # it would print errors that are raised as well
+    options.log_severity_level = 4  # errors are raised; do not print them as well
 
     def session(model: bytes | str) -> Any:
         made = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        made._model_bytes = None  # it would keep the bytes, to be made again with other providers
+        made._model_bytes = None  # kept only to make the session again with other providers
         return made
 
     def rewritten_session(model: bytes | str) -> Any:
         options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", str(file.parent)
         )
-        # Or it would dequantise every matrix again at every run.
+        # Without this, every run would dequantise every matrix again.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         return session(model)
 
@@ -348,7 +350,7 @@ def open_session(file: Path, n_threads: int | None = None, expert: bytes | None 
             with one_blas_thread():
                 model = rewritten(file, lowrank.added(lowrank.read(expert)))
             return rewritten_session(model or str(file))
-        with suppress(Exception):  # loading the file as it is says what is wrong with it
+        with suppress(Exception):  # the plain load below reports what is wrong
             if (model := rewritten(file)) is not None:
                 return rewritten_session(model)
         return session(str(file))
@@ -380,7 +382,7 @@ def _load_session(file: Path, n_threads: int | None, expert: bytes | None) -> An
 
 
 def embedder_bytes(file: Path) -> int:
-    """Of an embedder with int8 weights whose half is its vocabulary, such as the bundled one."""
+    """Predicted memory of an int8 embedder whose file is half vocabulary, as MiniLM's is."""
     return file.stat().st_size * _UNPACKED + SESSION_BYTES
 
 
@@ -390,10 +392,10 @@ def embedder_bytes(file: Path) -> int:
 def file_tokenizer(
     file: str | os.PathLike[str],
 ) -> Callable[[str], NDArray[np.int64]]:
-    """How the model of a tokenizer.json cuts a text: (n, 2) characters of each token, in order.
+    """A function from a text to its tokens by a tokenizer.json, as (n, 2) characters [start, end).
 
-    Special tokens are not added. Raises ModelNotFound or ModelError; the function InputError on
-    half of a surrogate pair.
+    Special tokens are not added. Raises ModelNotFound or ModelError. The function raises InputError
+    on half of a surrogate pair.
     """
     tokenizer = _read_tokenizer(file)
 
@@ -406,7 +408,7 @@ def file_tokenizer(
 
 
 def _read_tokenizer(file: str | os.PathLike[str]) -> Any:
-    """A `tokenizers.Tokenizer` that neither cuts nor pads. Raises ModelNotFound, ModelError."""
+    """A `tokenizers.Tokenizer` that neither truncates nor pads. Raises as `file_tokenizer`."""
     from tokenizers import Tokenizer
 
     path = Path(file)

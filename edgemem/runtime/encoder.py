@@ -1,12 +1,12 @@
-"""The bundled embedder's layers, with an expert of low rank added to each of their products.
+"""The bundled embedder's layers, with a low-rank expert added to each of their products.
 
-One encoder reads facts for several jobs, as one language model does with several adapters
-(lowrank.py). The int8 weights stay in the embedder's file, mapped, and become floats at each use: a
-fact has some tens of tokens, and kept as floats they would take 42 MB.
-The layers are BERT's (Devlin et al. 2019), with GELU in its tanh form, which the experts learned.
+One encoder reads facts for several jobs, each with its expert (lowrank.py), as one language model
+does with several adapters. The int8 weights stay in the embedder's mapped file and are converted at
+each use: a fact has only tens of tokens, and the weights as float32 would take 42 MB.
+The layers are BERT's (Devlin et al. 2019). GELU has its tanh form, which the experts were trained
+with.
 
-Knows texts and their tokens; what is made of the states is a job's (graph/reader.py,
-stages/update.py).
+Knows texts and their tokens; the jobs interpret the states (graph/reader.py, stages/update.py).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _EPS = 1e-12
 
 
 class States(NamedTuple):
-    """offsets: each token's [start, end) characters in its text, (0, 0) for marks. text: (t,) 0 for
-    tokens of the first text, 1 of the second, -1 for marks. layers: (6, t, dim)."""
+    """The outputs of the layers. offsets: each token's [start, end) characters in its text. text:
+    (t,) 0 for tokens of the first text, 1 for those of the second, -1 for [CLS] and [SEP], whose
+    offsets are (0, 0). layers: (6, t, dim) float32."""
 
     offsets: list[tuple[int, int]]
     text: NDArray[np.int64]
@@ -43,7 +44,7 @@ class States(NamedTuple):
 
 
 class Encoder:
-    """The layers. Safe to use from several threads at once."""
+    """The embedder's layers. Safe to use from several threads at once."""
 
     def __init__(self, weights: Mapping[str, Matrix | Floats], tokenizer: Any) -> None:
         self._weights = weights
@@ -57,15 +58,16 @@ class Encoder:
         return cls(weights, bundled_tokenizer())
 
     def encode(self, text: str, second: str | None = None) -> Any:
-        """The tokens, a `tokenizers.Encoding`. Raises InputError on broken characters."""
+        """The tokens of a text or of two: a `tokenizers.Encoding`. Raises InputError on broken
+        characters."""
         for given in (text, second or ""):
             utf8(given)
         return self._tokenizer.encode(text, second)
 
     def read(self, expert: Expert, text: str, second: str | None = None) -> States | None:
-        """What each layer makes of a text, or of two with a mark between them.
+        """The output of each layer for a text, or for two with [SEP] between them.
 
-        None if they have more than 256 tokens. Errors as `encode`.
+        None if there are more than 256 tokens. Errors as `encode`.
         """
         encoding = self.encode(text, second)
         if len(encoding.ids) > MAX_TOKENS:
@@ -123,7 +125,7 @@ class Encoder:
 
 
 def encoder_bytes(file: Path) -> int:
-    """Of the embedder's mapped file, once more, and the experts as floats."""
+    """Predicted memory: the embedder's file, mapped a second time, and the experts as float32."""
     return file.stat().st_size + EXPERTS_BYTES
 
 

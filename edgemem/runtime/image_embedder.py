@@ -1,8 +1,8 @@
 """Images to unit vectors, by the image half of a CLIP or SigLIP model in ONNX.
 
-None is shipped. Its folder is laid out as Hugging Face's exports are: `vision_model.onnx` (also in
-a folder `onnx`) and `preprocessor_config.json`. Knows no image files: pixels come in the size that
-it asks for.
+No such model is shipped. A model's folder has the layout of Hugging Face's exports:
+`vision_model.onnx` (or `onnx/vision_model.onnx`) and `preprocessor_config.json`. Knows no image
+files: the caller gives pixels in the size that the model takes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ImageEmbedder:
     """A loaded model. Safe to use from several threads at once.
 
     model_id: the folder's name, `@` and 12 hex digits of the model file's sha256. dim: length of a
-    vector. side: an image is (side, side) pixels; crop: cut to a square first (CLIP), or pressed
-    into one (SigLIP).
+    vector. side: an image must have (side, side) pixels. crop: True if the caller must crop an
+    image to a square first (CLIP), False if it must be squeezed into one (SigLIP).
     """
 
     def __init__(self, folder: Path, n_threads: int | None) -> None:
@@ -57,7 +57,7 @@ class ImageEmbedder:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, n_threads: int | None = None) -> ImageEmbedder:
-        """n_threads: None means one per usable core, four at most.
+        """Load the model in a folder. n_threads: None means one per usable core, four at most.
 
         Raises ModelNotFound if a file is missing, ModelError if one is damaged or no such model.
         """
@@ -83,7 +83,7 @@ class ImageEmbedder:
 
 
 def image_embedder_bytes(folder: str | os.PathLike[str]) -> int:
-    """Of a loaded model, about. Raises ModelNotFound if its file is missing."""
+    """Predicted memory of a loaded model. Raises ModelNotFound if its file is missing."""
     return _file(Path(folder)).stat().st_size + SESSION_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Experts of low rank for encoders of BERT's kind, which ship with the package (edgemem/data).
+"""Low-rank experts for BERT encoders; some ship with the package (edgemem/data).
 
 A product x W becomes x W + (x A) B (LoRA, Hu et al. 2021), where A and B are the expert's.
 """
@@ -18,8 +18,8 @@ from edgemem.runtime.onnxfile import Factors
 __all__ = ["PRODUCTS", "Expert", "added", "expert", "expert_file", "read"]
 
 Expert = Mapping[str, NDArray[np.float32]]
-"""`0.q.a` is (dim, r) and `0.q.b` (r, n): what is added to the first layer's queries. Beside them
-the weights of a job's nets over the states, which the job names."""
+"""Arrays by name. `0.q.a` (dim, r) and `0.q.b` (r, n) are A and B for the first layer's queries.
+The others are weights of a job's own networks over the states; the job chooses their names."""
 
 PRODUCTS = {
     "q": "attention.self.query",
@@ -29,17 +29,17 @@ PRODUCTS = {
     "up": "intermediate.dense",
     "down": "output.dense",
 }
-"""The products of a layer, as experts and as files of models name them."""
+"""The products of a layer: their names in experts, and those in models' files."""
 
 
 def expert_file(name: str) -> bytes:
-    """The file of one that ships."""
+    """The bytes of a shipped expert's file."""
     return (files("edgemem") / "data" / f"{name}.npz").read_bytes()
 
 
 @cache
 def expert(name: str) -> Expert:
-    """One that ships."""
+    """A shipped expert, cached for the process."""
     return read(expert_file(name))
 
 
@@ -49,7 +49,7 @@ def read(file: bytes) -> Expert:
 
 
 def added(of: Expert) -> dict[str, Factors]:
-    """What an expert adds to each weight, by the names of BERT's parameters."""
+    """The factors A and B that an expert adds to each weight, by the names of BERT's parameters."""
     found = {}
     for key, a in of.items():
         number, short, side = (*key.split("."), "")[:3]

@@ -1,18 +1,18 @@
-"""An ONNX file with int8 weights: rewritten so that loading it takes a third of the memory, also
-with an expert's share in its weights; and its weights by name.
+"""Rewrites an ONNX file with int8 weights, so that loading it takes a third of the memory.
 
-Knows protobuf's wire format and ONNX's field numbers. Runs no model and imports no onnxruntime.
+On the way, an expert can be added to the weights. The weights can also be read by name. Knows
+protobuf's wire format and ONNX's field numbers. Runs no model and imports no onnxruntime.
 
 Such a file says weight = Cast(int8) * scale. onnxruntime computes both steps when it loads the
-file, keeps the two results side by side, and so holds a whole vocabulary in float32. The rewritten
-graph gives the same numbers, bit for bit:
+file and keeps both results, and so holds a whole vocabulary in float32. The rewritten graph gives
+the same numbers, bit for bit:
 
 - a lookup gathers int8 rows and their scales first, and turns only those rows into floats;
 - a matrix is one DequantizeLinear, whose result onnxruntime packs and keeps;
 - int8 weights stay in the file, which onnxruntime maps, so a row that is never read takes nothing.
 
-A file of the other kind has products of whole numbers (MatMulInteger). Either kind takes what is to
-be added to a weight: the sum is rounded to int8 again, with a step for each column.
+A file of the other kind has integer products (MatMulInteger). An expert can be added to the weights
+of either kind; the sum is rounded to int8 again, with a step for each column.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TENSOR_EXTERNAL, _TENSOR_LOCATION = 13, 14
 _FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
 _INT = 2  # AttributeProto.AttributeType
 _IN_FILE = 1  # TensorProto.DataLocation.EXTERNAL
-_MOST, _MOST_INTEGER = 127, 63  # AVX2 adds two products of uint8 and int8 in 16 bits, saturated
+_MOST, _MOST_INTEGER = 127, 63  # 63: AVX2 adds two uint8 × int8 products in 16 bits, saturated
 Factors = tuple[NDArray[np.float32], NDArray[np.float32]]
 """A (n, r) and B (r, m) of a product A B that is added to a weight (n, m)."""
 _Number = TypeVar("_Number", np.int8, np.uint8, np.float32)
@@ -46,20 +46,20 @@ _Number = TypeVar("_Number", np.int8, np.uint8, np.float32)
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight: int8 (n, d), mapped from its file, times scale, (n, 1) of a lookup or (1, d)."""
+    """A weight: int8 (n, d), mapped from its file, times scale, (n, 1) for lookups, else (1, d)."""
 
     int8: NDArray[np.int8]
     scale: NDArray[np.float32]
 
     def times(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(m, d) of (m, n). The scale must be of columns."""
+        """The product of x (m, n) and the weight: (m, d). The scale must be that of columns."""
         return (x @ self.int8.astype(np.float32)) * self.scale
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a message. start: of its value's bytes in the file; number: its value if it is a
-    number; whole: all of it, tag and length too."""
+    """A field of a protobuf message. start: where its value begins in the file; number: the value
+    of a varint, else 0; whole: the encoded field, with tag and length."""
 
     tag: int
     start: int
@@ -78,8 +78,9 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """An initializer. raw: its values, of whichever field; start: where raw bytes lie in the file,
-    else None; whole: all of it, empty where it stays in the file."""
+    """An initializer. raw: the bytes of its values, from whichever field; start: where they begin
+    in the file if that is raw_data, else None; whole: the encoded field, empty if it is to be
+    replaced by a reference to the file."""
 
     name: bytes
     shape: list[int]
@@ -90,8 +91,8 @@ class _Tensor:
 
 
 class _Graph(NamedTuple):
-    """nodes: in order. made: each by its first output. tensors: the initializers by name. rest: all
-    other parts, as they are."""
+    """nodes: in order. made: the nodes by their first output. tensors: the initializers by name.
+    rest: all other parts, unchanged."""
 
     nodes: list[_Node]
     made: dict[bytes, _Node]
@@ -100,7 +101,7 @@ class _Graph(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """A weight (n, m) by BERT's name of it: int8 times a scale. integer: of MatMulInteger."""
+    """A weight (n, m), int8 times a scale. name: BERT's name of it. integer: of MatMulInteger."""
 
     name: str
     int8: _Tensor
@@ -109,12 +110,12 @@ class _Product(NamedTuple):
 
 
 def rewritten(file: Path, added: Mapping[str, Factors] | None = None) -> bytes | None:
-    """The model of an ONNX file without its int8 weights, which it finds in that file.
+    """The rewritten model of an ONNX file; its int8 weights stay in that file as external data.
 
-    The folder of `file` is to be given to onnxruntime as the one of external data. added: the
-    products added to weights, by BERT's names of them; these are within the model. None if no
-    weight is of this form. Raises ValueError or IndexError on what is no ONNX file, or if a weight
-    is not in it, OSError if it cannot be read.
+    Give onnxruntime the folder of `file` as the one of external data. added: products to be added
+    to weights, by BERT's names of the weights; the sums are within the returned model. None if
+    nothing is added and no weight is of this form. Raises ValueError or IndexError if it is no ONNX
+    file or lacks a weight of `added`, OSError if it cannot be read.
     """
     data = memoryview(file.read_bytes())
     graph = _graph(data)
@@ -135,8 +136,8 @@ def rewritten(file: Path, added: Mapping[str, Factors] | None = None) -> bytes |
 def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
     """The weights of such a file by the names of BERT's parameters.
 
-    A matrix that has none is called like the bias that is added to its product. Raises as
-    `rewritten`.
+    A matrix without such a name gets that of the bias that is added to its product, with `weight`
+    for `bias`. Raises as `rewritten`.
     """
     graph = _graph(memoryview(np.memmap(file, np.uint8, "r").data))
     found: dict[str, Matrix | NDArray[np.float32]] = {}
@@ -155,7 +156,7 @@ def parameters(file: Path) -> dict[str, Matrix | NDArray[np.float32]]:
 
 
 def _rows(node: _Node, graph: _Graph) -> NDArray[np.float32] | None:
-    """The whole table of a lookup in uint8, (q - zero) * scale."""
+    """The whole table of a uint8 lookup as float32, (q - zero) * scale; None for other nodes."""
     lookup = graph.made.get(node.inputs[0])
     if lookup is None or lookup.op != b"Gather":
         return None
@@ -178,7 +179,7 @@ def _values(tensor: _Tensor, dtype: type[_Number]) -> NDArray[_Number]:
 
 
 def _products(graph: _Graph) -> Iterator[_Product]:
-    """The weights that a bias is added to the product of; they are called like it."""
+    """The int8 weights to whose product a bias is added, with names made from that of the bias."""
     for node in graph.nodes:
         for sum_of, bias in (node.inputs, node.inputs[::-1]) if node.op == b"Add" else ():
             of = graph.made.get(sum_of)
@@ -221,7 +222,7 @@ def _scaled(graph: _Graph, int8: bytes, scale: bytes) -> tuple[_Tensor, _Tensor]
 
 
 def _add(graph: _Graph, added: Mapping[str, Factors]) -> None:
-    """Put the sums in the place of weights. Raises ValueError if one is not in the file."""
+    """Replace weights by their sums with `added`. Raises ValueError if the file lacks one."""
     of = {product.name: product for product in _products(graph)}
     for name, (a, b) in added.items():
         shape = [len(a), b.shape[1]]
@@ -241,9 +242,10 @@ def _add(graph: _Graph, added: Mapping[str, Factors]) -> None:
 
 
 def _replaced(graph: _Graph) -> dict[bytes, bytes]:
-    """What nodes become, by their first output, so that lookups and matrices have their new form.
+    """The new encodings of lookups, matrices and their weights, by the first output of each node.
 
-    Adds to the initializers the scales of matrices, as DequantizeLinear wants them.
+    A node that is no longer needed becomes empty. Adds to the initializers the scales of matrices
+    in the shape that DequantizeLinear requires.
     """
     made, tensors = graph.made, graph.tensors
     readers = Counter(name for node in graph.nodes for name in node.inputs)
@@ -279,7 +281,7 @@ def _replaced(graph: _Graph) -> dict[bytes, bytes]:
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    """A number, and where the next one begins."""
+    """The number at a position, and the position behind it."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -291,8 +293,8 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview, message: _Field | None = None) -> Iterator[_Field]:
-    """The fields of a message, or of the whole file. Raises ValueError if they do not end where it
-    does."""
+    """The fields of a message, or of the whole file. Raises ValueError if one is unknown or ends
+    behind its message."""
     start = 0 if message is None else message.start
     end = len(data) if message is None else start + len(message.value)
     while start < end:
@@ -370,7 +372,7 @@ def _bytes(tag: int, value: bytes) -> bytes:
 
 
 def _start(tag: int, length: int) -> bytes:
-    """What comes before the bytes of a field."""
+    """The tag and the length before the bytes of a field."""
     return _base128(tag << 3 | 2) + _base128(length)
 
 
@@ -393,7 +395,7 @@ def _encoded(op: bytes, inputs: list[bytes], output: bytes, **attributes: int) -
 
 
 def _initializer(name: bytes, values: NDArray[Any], dtype: int) -> _Tensor:
-    """A new one, little-endian."""
+    """A new initializer, little-endian."""
     raw = values.tobytes()
     head = _head(name, list(values.shape), dtype) + _start(_TENSOR_RAW, len(raw))
     whole = b"".join([_start(_GRAPH_INITIALIZER, len(head) + len(raw)), head, raw])

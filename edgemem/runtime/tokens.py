@@ -4,9 +4,9 @@ Knows one model, answerai-colbert-small-v1 with an expert that learned conversat
 projection that ships with it (edgemem/data/tokens.npz, set by `python -m bench.fit_retrieval`).
 Knows no memories.
 
-A token's vector is projected to fewer numbers, made one of length 1, and rounded to whole numbers,
-all with the same step: an inner product of two is exact in whole numbers, and `step`² times it is
-near to their cosine.
+A token's vector is projected to fewer dimensions, normalised, and rounded to int8 with one step for
+all vectors. So the inner product of two vectors is exact in integers, and `step`² times it is near
+to their cosine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 MODEL = "colbert-small-v1-int8"
 QUERY_MARK, TEXT_MARK = 1, 2  # [unused0] and [unused1], which ColBERT calls [Q] and [D]
-QUERY_TOKENS = 64  # that count; a pasted page is no better asked with all of them
+QUERY_TOKENS = 64  # of a query that are used; using all of a pasted page is no better
 
 Tokens = NDArray[np.int8]
 """(t, d) int8, the vectors of t tokens."""
@@ -43,8 +43,8 @@ Tokens = NDArray[np.int8]
 class TokenEmbedder:
     """A loaded model. Safe to use from several threads at once.
 
-    model_id: of the model's file and of the projection, to be stored beside vectors. dim: numbers
-    of a vector. step: what a vector's whole numbers are to be multiplied with.
+    model_id: identifies the model's file and the projection; to be stored beside vectors. dim:
+    length of a vector. step: the factor from a vector's integers to its values.
     """
 
     def __init__(self, embedder: Embedder, saved: bytes) -> None:
@@ -64,14 +64,14 @@ class TokenEmbedder:
         return cls(Embedder.load(MODEL, n_threads=n_threads), saved)
 
     def embed(self, text: str) -> Tokens:
-        """The vectors of a text that is searched for, punctuation left out. Errors as `Embedder`'s.
+        """The vectors of a text to be found, without those of punctuation. Errors as `Embedder`'s.
 
-        Time grows with length; 12 ms for a turn of 30 tokens on one core.
+        Time grows with length.
         """
         return self._embed(text, TEXT_MARK)
 
     def embed_query(self, text: str) -> Tokens:
-        """The same of a query, at most 64 of them: ColBERT marks the two differently."""
+        """The vectors of a query, at most 64. ColBERT marks texts and queries differently."""
         return self._embed(text, QUERY_MARK)[:QUERY_TOKENS]
 
     def _embed(self, text: str, mark: int) -> Tokens:
@@ -85,5 +85,5 @@ class TokenEmbedder:
 
 
 def token_embedder_bytes(file: Path) -> int:
-    """Of a loaded model: its int8 matrices stay int8, unlike the embedder's."""
+    """Predicted memory of a loaded model; unlike the embedder's, its int8 matrices stay int8."""
     return file.stat().st_size + SESSION_BYTES
