@@ -1,7 +1,7 @@
-"""What a GGUF file says of itself, read before llama.cpp sees it.
+"""Reads the header of a GGUF file, before llama.cpp opens the file.
 
-llama.cpp refuses most damaged files politely, but aborts the process on a few values of the header
-and dies of a tensor of some types. Read are v2 and v3, little endian.
+llama.cpp refuses most damaged files with an error, but aborts the process on a few header values
+and crashes on tensors of some types. Versions 2 and 3, little endian, can be read.
 Source: ggml/docs/gguf.md.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Buffer", "Header", "Tensor", "Value", "check_header", "read_header",
 
 MAX_LAYERS = 512  # llama.cpp's LLAMA_MAX_LAYERS, which it asserts
 _MAX_KEY_BYTES = 65_535
-_MAX_KEPT_ITEMS = 4096  # longer arrays are vocabularies
+_MAX_KEPT_ITEMS = 4096  # longer arrays are vocabularies, which are skipped
 _MAX_DIMS = 4
 _STRING, _ARRAY = 8, 9
 _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
@@ -31,8 +31,8 @@ Buffer = bytes | mmap.mmap
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of the header. kind: "I" (u32), "f" (f32) … as struct writes it, "s" (string), or
-    those in brackets for an array; value: None for an array of strings, or a long one."""
+    """A value of the header. kind: a format of `struct` such as "I" (u32) or "f" (f32), or "s"
+    (string); in brackets for an array. value: None for an array of strings, or a long one."""
 
     kind: str
     value: int | float | bool | str | tuple[int | float, ...] | None
@@ -41,7 +41,7 @@ class Value:
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """Where a tensor lies. shape: ggml's, the fastest dimension first; type: ggml's number;
-    start: of its data, in bytes from the beginning of the file."""
+    start: where its data begin, in bytes from the beginning of the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,14 +51,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Everything before the data. bytes: where the data begin."""
+    """Everything before the data. bytes: its size, at which the data begin."""
 
     values: dict[str, Value]
     tensors: dict[str, Tensor]
     bytes: int
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key alone."""
+        """The value of a key, without its kind."""
         found = self.values.get(key)
         return default if found is None else found.value
 
@@ -88,7 +88,7 @@ def check_header(file: Path) -> None:
 
 
 def read_only(file: Path) -> Buffer:
-    """A file's bytes, not yet read. Raises ModelError if it cannot be."""
+    """A file's bytes, mapped. Raises ModelError if it cannot be opened."""
     try:
         with file.open("rb") as f:
             try:
@@ -135,7 +135,7 @@ class _Cursor:
 
 
 def _values(data: Buffer, at: _Cursor) -> Iterator[tuple[str, Value]]:
-    """The keys and values, in order; `at` is then behind the last. Raises ValueError on damage."""
+    """Yields keys and values in order, and moves `at` behind them. Raises ValueError on damage."""
     version, _, count = _unpack("IQQ", data, at)
     if version not in (2, 3):
         raise ValueError(f"its version is {version}; 2 and 3 can be read")
@@ -191,7 +191,7 @@ def _string(data: Buffer, at: _Cursor) -> str:
 
 
 def _plausible(count: int, data: Buffer, at: _Cursor) -> int:
-    """A count of things that take at least eight bytes each."""
+    """The same count. Raises ValueError if so many entries of at least eight bytes do not fit."""
     if count > (len(data) - at.position) // 8:
         raise ValueError(f"it speaks of {count} entries at byte {at.position}, and ends before")
     return count

@@ -1,8 +1,8 @@
 """llama.cpp as a library: loaded once, quiet, its refusals turned into our errors.
 
-The only importer of llama_cpp, but for its libmtmd (vision.py). It makes models, contexts, chat
-templates and grammars, tells what a model will take in memory before it is loaded, and unpacks a
-file's tensors to float32.
+The only importer of llama_cpp, except for its libmtmd (vision.py). It makes models, contexts, chat
+templates and grammars, predicts a model's memory before it is loaded, and unpacks a file's tensors
+to float32.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
     "try_out",
 ]
 
-# Tokens of a prefill's step. llama.cpp has 512; what a layer computes of 256 stays in the cache.
+# Tokens of a prefill step. llama.cpp's default is 512; a layer's results for 256 fit in the cache.
 N_BATCH = 256
-STAGES = 3  # with a long prompt of their own: extraction, update, generation or reply
-_TRIED = 4  # tokens of the batch that a child tries: as many as a repacked product takes at once
+STAGES = 3  # that have a long prompt of their own: extraction, update, generation or reply
+_TRIED = 4  # tokens of a child's trial batch: as many as a repacked product takes at once
 _BUFFER = re.compile(rb"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
 _F16, _F32 = 2, 4
-_TOKEN_BYTES, _MERGE_BYTES = 160, 170  # of llama.cpp's tables
+_TOKEN_BYTES, _MERGE_BYTES = 160, 170  # per entry of llama.cpp's tables
 _ADVICE = "check it with `edgemem models verify`, or pull it again"
 
 FloatArray = NDArray[np.float32]
@@ -61,7 +61,7 @@ FloatArray = NDArray[np.float32]
 _loading = threading.Lock()
 _loaded: list[Any] = []  # the library and its log callback, which ctypes needs kept alive
 _log_lines: list[str] = []
-_counting: list[dict[str, int]] = []  # those who want to know what is allocated
+_counting: list[dict[str, int]] = []  # the dicts of open `counted_buffers`
 
 
 def library() -> Any:
@@ -69,9 +69,9 @@ def library() -> Any:
     with _loading:
         if _loaded:
             return _loaded[0]
-        # libgomp reads this once, when it is loaded, which importing llama_cpp does (no other
-        # dependency brings it). By default its threads spin while they wait for each other, which
-        # makes a prefill on a busy machine many times slower.
+        # libgomp reads this once, when importing llama_cpp loads it (no other dependency does). By
+        # default its threads spin while they wait for each other, which makes a prefill on a busy
+        # machine many times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from llama_cpp import llama_cpp as lib
 
@@ -93,18 +93,18 @@ def library() -> Any:
 
 
 def log_callback() -> Any:
-    """What keeps llama.cpp's log, for those of its libraries that have a log of their own."""
+    """The callback that stores llama.cpp's log, for its libraries that have a log of their own."""
     library()
     return _loaded[1]
 
 
 def forget_errors() -> None:
-    """Before a call whose complaints are to be told apart from older ones."""
+    """Clear the stored errors, so that `last_errors` tells only those of the next calls."""
     _log_lines.clear()
 
 
 def ggml() -> Any:
-    """ggml's C functions, for reading GGUF files; `library` has run, so its log is kept too."""
+    """ggml's C functions, for reading GGUF files. Runs `library` first, which stores its log."""
     library()
     from llama_cpp import _ggml
 
@@ -112,7 +112,7 @@ def ggml() -> Any:
 
 
 def last_errors(otherwise: str = "no reason given") -> str:
-    """What llama.cpp last complained of."""
+    """The last errors in llama.cpp's log; `otherwise` if there are none."""
     return "; ".join(_log_lines) or otherwise
 
 
@@ -141,8 +141,8 @@ def open_model(
     params.n_ctx = n_ctx
     params.n_batch = params.n_ubatch = N_BATCH
     params.n_seq_max = 1
-    # With a cache of no more than the window, no prompt could share a beginning with the last one
-    # and be computed as if it were new.
+    # If the cache held only the sliding window, a prompt could not reuse the beginning that it
+    # shares with the last one and still equal a fresh computation.
     params.swa_full = True
     params.flash_attn_type = int(flash_attention)
     params.n_threads = n_threads
@@ -158,7 +158,7 @@ def open_model(
 
 
 def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
-    """Load a model, decode a batch and a token: what a child of machine.py does, and may die of.
+    """Load a model, decode a batch and a token. Runs in a child of machine.py, which may crash.
 
     Raises ModelError as `open_model` does, or if nothing was decoded.
     """
@@ -179,9 +179,9 @@ def try_out(file: str, n_gpu_layers: int, extra_buffers: bool) -> None:
 
 
 def decode(context: Any, tokens: Sequence[int]) -> None:
-    """Append tokens to what a context holds, and wait for them. Raises ModelError."""
+    """Decode tokens after those of a context, and wait for the result. Raises ModelError."""
     lib = library()
-    ids = (ctypes.c_int32 * len(tokens))(*tokens)  # a batch only points to them
+    ids = (ctypes.c_int32 * len(tokens))(*tokens)  # stays alive here: a batch only points to it
     if status := lib.llama_decode(context, lib.llama_batch_get_one(ids, len(tokens))):
         raise ModelError(f"llama.cpp could not compute {len(tokens)} tokens (status {status})")
     lib.llama_synchronize(context)
@@ -191,7 +191,7 @@ def decode(context: Any, tokens: Sequence[int]) -> None:
 def counted_buffers() -> Iterator[dict[str, int]]:
     """Bytes by kind ("kv", "compute", "output") of the buffers that llama.cpp makes meanwhile.
 
-    It tells them in its log alone. Contexts that other threads make meanwhile are counted too.
+    Only its log tells them. Contexts that other threads make meanwhile are counted too.
     """
     kinds: dict[str, int] = {}
     _counting.append(kinds)
@@ -202,7 +202,7 @@ def counted_buffers() -> Iterator[dict[str, int]]:
 
 
 def load_model(file: Path, **settings: object) -> Any:
-    """A model with these of llama_model_params. Raises ModelError as `open_model` does."""
+    """A model. settings: fields of llama_model_params. Raises ModelError as `open_model` does."""
     check_header(file)
     lib = library()
     forget_errors()
@@ -259,12 +259,12 @@ def build_info() -> str:
 
 
 def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
-    """weights, tokenizer, kv, compute and prefixes of a GGUF model under a choice of n_ctx and
-    prefix_bytes.
+    """Predicted bytes of a GGUF model under a choice of n_ctx and prefix_bytes, by part.
 
-    compute: what a prompt as long as the window touches of llama.cpp's buffer: twice the attention
-    scores of a batch, and its feed-forward states. prefixes: at most. Models whose layers keep no
-    KV, or a window of it only, take less. Raises ModelError on a file that does not tell.
+    The parts are weights, tokenizer, kv, compute and prefixes. compute: the part of llama.cpp's
+    buffer that a prompt as long as the window touches, which is twice the attention scores of a
+    batch, and its feed-forward states. prefixes: an upper bound. Models take less if some layers
+    keep no KV, or only a window of it. Raises ModelError if the header does not tell.
     """
     try:
         parts = _context_bytes(read_header(read_only(file)), choice)
@@ -277,7 +277,7 @@ def engine_bytes(file: Path, choice: Choice) -> dict[str, int]:
 
 
 def _context_bytes(header: Header, choice: Choice) -> dict[str, int]:
-    """The parts beside the weights. Raises ValueError on what a header does not tell."""
+    """The parts beside the weights. Raises ValueError if the header lacks a value."""
     if "token_embd.weight" not in header.tensors:
         raise ValueError("it has no token_embd.weight")
     layers = _number(header, "block_count")
@@ -307,7 +307,7 @@ def _number(header: Header, name: str, default: int | None = None) -> int:
 
 
 def _numbers(header: Header, name: str, default: int | None = None) -> tuple[int, ...]:
-    """A value of the architecture's own; some have one for each layer. Raises ValueError."""
+    """A value under the architecture's name: one number, or one per layer. Raises ValueError."""
     value = header.get(f"{header.get('general.architecture')}.{name}", default)
     numbers = value if isinstance(value, tuple) else (value,)
     if not numbers or not all(type(n) is int and 0 <= n < 2**31 for n in numbers):
@@ -320,7 +320,7 @@ def _numbers(header: Header, name: str, default: int | None = None) -> tuple[int
 
 
 class _Traits(ctypes.Structure):
-    """The beginning of ggml_type_traits, in ggml.h."""
+    """The first fields of ggml_type_traits, in ggml.h."""
 
     _fields_ = (
         ("type_name", ctypes.c_char_p),
@@ -333,7 +333,7 @@ class _Traits(ctypes.Structure):
 
 
 class TensorType(NamedTuple):
-    """How ggml lays out a type: `items` weights in `size` bytes."""
+    """How ggml lays out a type: blocks of `items` weights in `size` bytes."""
 
     name: str
     items: int
@@ -341,9 +341,9 @@ class TensorType(NamedTuple):
     to_float: Any  # None: float32 already, or without a float form
 
     def unpack(self, packed: NDArray[np.uint8], out: FloatArray) -> None:
-        """Whole blocks as float32. out: of as many weights as they hold.
+        """Unpack whole blocks to float32. out: as many weights as the blocks hold.
 
-        Raises ValueError if out is not C-contiguous, unless it only is to be copied into.
+        Raises ValueError if out is not C-contiguous, except for F32, which is only copied.
         """
         if self.name == "F32":
             out[...] = packed.view(np.float32).reshape(out.shape)
@@ -355,7 +355,7 @@ class TensorType(NamedTuple):
 
 @lru_cache
 def tensor_type(number: int) -> TensorType | None:
-    """ggml's type of that number; None if the llama.cpp that is installed does not know it."""
+    """ggml's type of that number; None if the installed llama.cpp does not know it."""
     lib = ggml()
     traits_of, name_of = lib["ggml_get_type_traits"], lib["ggml_type_name"]
     traits_of.restype, traits_of.argtypes = ctypes.POINTER(_Traits), [ctypes.c_int]
@@ -363,7 +363,7 @@ def tensor_type(number: int) -> TensorType | None:
     if not 0 <= number < library().GGML_TYPE_COUNT:  # ggml reads beyond its table
         return None
     traits = traits_of(number).contents
-    # The struct is llama.cpp's own business; were it to change, its first fields would tell.
+    # The struct is internal to llama.cpp. If its layout changed, its first fields would be wrong.
     if traits.type_name != name_of(number) or traits.blck_size < 1:
         return None
     name = traits.type_name.decode().upper()
@@ -372,8 +372,8 @@ def tensor_type(number: int) -> TensorType | None:
 
 class Tensors:
     """An open GGUF file. settings: its scalars and strings by key. shapes: (rows, columns) by name;
-    a vector has one row. The file is mapped, not read: where llama.cpp has it open too, the pages
-    are the same. Close it when done; several threads may read."""
+    a vector has one row. The file is mapped, not read; if llama.cpp has it open too, they share the
+    pages. Close it when done; several threads may read."""
 
     def __init__(self, path: Path) -> None:
         check_header(path)
@@ -401,7 +401,8 @@ class Tensors:
     def read(self, name: str, out: FloatArray, start: int = 0) -> None:
         """Unpack rows of a tensor, from `start` on, as many as fit into out (rows, columns).
 
-        Raises ModelError when closed, KeyError and ValueError on what there is not.
+        Raises ModelError when closed, KeyError on an unknown name, ValueError on rows or columns
+        that the tensor does not have.
         """
         shape, data = self.shapes[name], self._data
         if data is None:
@@ -413,7 +414,7 @@ class Tensors:
         self._types[name].unpack(packed, out)
 
     def _begin(self, name: str, row: int) -> int:
-        """Where a row begins in the file."""
+        """The byte of the file at which a row begins."""
         tensor, kind = self._tensors[name], self._types[name]
         return tensor.start + row * (tensor.shape[0] // kind.items * kind.size)
 

@@ -1,10 +1,10 @@
-"""This machine: its cores, its memory, its caches, and whether llama.cpp computes rightly on it.
+"""This machine: its cores, memory and cache files, and whether llama.cpp crashes on it.
 
-A library compiled for another processor, or by a compiler with a fault (GCC 12 stores the tile
-configuration of processors with AMX in part), kills its process at the first batch. So before a
-model is loaded, a child process loads it and decodes some tokens (`llama.try_out`): once for each
-library, processor and form of model; the verdict is kept in the cache folder. If a signal kills the
-child, another one tries without extra buffers, in which weights lie repacked; if that dies too, the
+A library compiled for another processor, or by a faulty compiler, kills its process at the first
+batch (GCC 12 stores only part of AMX's tile configuration). So before a model is loaded, a child
+process loads it and decodes some tokens (`llama.try_out`). This is done once for each library,
+processor and form of model; the verdict is stored in the cache folder. If a signal kills the child,
+another one tries without extra buffers, which hold repacked weights. If that one dies too, the
 model is refused.
 """
 
@@ -47,8 +47,8 @@ __all__ = [
 
 TIMEOUT_S = 60.0
 _FILE = "processors.json"
-_KEPT = 32  # verdicts, the newest
-_HEAD = 1 << 16  # bytes of a model that tell its form, beside its size
+_KEPT = 32  # newest verdicts that are stored
+_HEAD = 1 << 16  # first bytes of a model, which tell its form together with its size
 _FATAL = {"SIGSEGV", "SIGILL", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP"}
 _INTERRUPTED = 0xC000013A  # Windows: Ctrl-C
 _PROGRAM = (
@@ -59,7 +59,7 @@ _NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
-_known: dict[str, bool] = {}  # of this process, which may have no cache folder
+_known: dict[str, bool] = {}  # verdicts of this process, which may have no cache folder
 
 
 def cores() -> int:
@@ -69,7 +69,7 @@ def cores() -> int:
 
 
 def give_back() -> None:
-    """Let the system have what was freed. glibc only; else does nothing."""
+    """Return freed memory to the system. Does nothing without glibc."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
@@ -77,9 +77,9 @@ def give_back() -> None:
 
 
 def peak_rss_mb() -> float | None:
-    """The most memory that this process has held, in 10⁶ bytes; None where it is not told."""
+    """Peak resident memory of this process, in 10⁶ bytes; None where the system does not tell."""
     with suppress(OSError):
-        # Linux counts in getrusage what the parent held when it started this one; not so here.
+        # On Linux, getrusage includes what the parent held when it started this process.
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.M):
             return int(found[1]) * 1024 / 1e6
@@ -92,7 +92,7 @@ def peak_rss_mb() -> float | None:
 
 
 def read_cached(name: str) -> dict[str, Any]:
-    """A JSON object from the user's cache folder; empty if there is no whole one."""
+    """A JSON object from the user's cache folder; empty if it is missing or damaged."""
     with suppress(OSError, ValueError, RecursionError):
         found = json.loads((cache_dir() / name).read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else {}
@@ -100,7 +100,10 @@ def read_cached(name: str) -> dict[str, Any]:
 
 
 def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
-    """Keep the last items of a JSON object in the user's cache folder. A full disk is no error."""
+    """Write the last `newest` items of a JSON object to the user's cache folder.
+
+    A full disk is no error.
+    """
     with suppress(OSError):
         folder = cache_dir()
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,16 +119,18 @@ def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
 def extra_buffers(file: Path, n_gpu_layers: int = 0) -> bool:
     """Whether a model may be loaded with extra buffers. Tries it out if that is not yet known.
 
-    Of a child that takes longer than TIMEOUT_S the answer is yes; where none could tell, it is yes
-    but for a processor with AMX. Raises ModelError if llama.cpp dies of the model either way.
+    Yes if the child runs longer than TIMEOUT_S. If no child gave a verdict, yes unless the
+    processor has AMX. Raises ModelError if llama.cpp crashes on the model either way.
     """
     found = _verdict(_form(file, n_gpu_layers), lambda: _try(file, n_gpu_layers))
     return not _has_amx() if found is None else found
 
 
 def survives(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
-    """Raise ModelError if libmtmd dies of a projector beside a model. Tries it out if that is not
-    yet known."""
+    """Raise ModelError if libmtmd crashes on a projector with a model.
+
+    Tries it out if that is not yet known.
+    """
     repacked = extra_buffers(file, n_gpu_layers)
 
     def lives() -> bool | None:
@@ -141,7 +146,7 @@ def survives(file: Path, mmproj: Path, n_gpu_layers: int = 0) -> None:
 
 
 def _verdict(form: str, judge: Callable[[], bool | None]) -> bool | None:
-    """What is known of a form on this machine, else what `judge` finds; None is not kept."""
+    """The stored verdict on a form on this machine, else `judge`'s, which is stored unless None."""
     key = f"{_machine()} {form}"
     with _lock:
         if key not in _known:
@@ -172,7 +177,7 @@ def summary() -> str:
 
 
 def _try(file: Path, n_gpu_layers: int) -> bool | None:
-    """With extra buffers, or without. None if that cannot be told."""
+    """Whether a child survives with extra buffers; False if only without, None if unknown."""
     killer = _killer("llama", str(file), n_gpu_layers, True)
     if not killer:
         return True if killer == "" else None
@@ -197,9 +202,9 @@ def _child(module: str, *arguments: str | int) -> list[str] | None:
 
 
 def _killer(module: str, *arguments: str | int) -> str | None:
-    """What the system killed a child for, empty if it ended well or lives after TIMEOUT_S.
+    """The signal or exception that killed a child; empty if it ended well or ran for TIMEOUT_S.
 
-    None if it could not be started, was stopped, or had another reason to end.
+    None if it could not be started, was stopped, or failed for another reason.
     """
     if (command := _child(module, *arguments)) is None:
         return None
@@ -220,7 +225,7 @@ def _killer(module: str, *arguments: str | int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """llama.cpp's libraries, by size and time, and the processor."""
+    """A digest of llama.cpp's libraries, by size and time, and of the processor."""
     spec = find_spec("llama_cpp")
     folder = Path(spec.origin).parent / "lib" if spec and spec.origin else Path()
     files = sorted(f for f in folder.glob("*") if f.is_file())
@@ -229,7 +234,8 @@ def _machine() -> str:
 
 
 def _form(file: Path, n_gpu_layers: int) -> str:
-    """A model's size and the beginning of its header, which has its architecture and types."""
+    """A digest of a model's size, of the beginning of its header (architecture and types), and of
+    n_gpu_layers. Raises ModelError."""
     try:
         with file.open("rb") as f:
             head = f.read(_HEAD)
@@ -241,7 +247,7 @@ def _form(file: Path, n_gpu_layers: int) -> str:
 
 
 def processor() -> tuple[str, str]:
-    """Its name and what it can do."""
+    """The processor's name, and its features separated by spaces."""
     with suppress(OSError, KeyError):
         first = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0]
         rows = {k.strip(): v.strip() for k, _, v in (r.partition(":") for r in first.splitlines())}
@@ -267,5 +273,5 @@ def _digest(parts: Iterable[object]) -> str:
 
 
 def _verdicts() -> dict[str, bool]:
-    """Verdicts by what they are of, oldest first."""
+    """The stored verdicts by machine and form, oldest first."""
     return {key: yes for key, yes in read_cached(_FILE).items() if isinstance(yes, bool)}

@@ -1,7 +1,7 @@
 """Which models there are, where their files lie, and whether they are whole.
 
-They lie where the manifest (`models/manifest.toml`) says, in the user's models folder, or in pip
-packages that carry weights. No network, except inside `pull`, which only the user's own call
+The files lie where the manifest (`models/manifest.toml`) says, in the user's models folder, or in
+pip packages that carry weights. No network, except inside `pull`, which only the user's own call
 reaches.
 """
 
@@ -164,7 +164,7 @@ def find(name_or_path: str | os.PathLike[str]) -> Path:
 
 
 def installed() -> list[Installed]:
-    """What the manifest knows and where it lies, then other files in the user's models folder."""
+    """The models of the manifest and where they lie, then others in the user's models folder."""
     known = manifest().values()
     rows = []
     for m in known:
@@ -293,7 +293,7 @@ def _store(
 
 
 def _blocks(opens: Iterable[Callable[[], Any]]) -> Iterator[bytes]:
-    """What files hold, one after the other, each opened when its turn comes."""
+    """Yields the blocks of files one after the other; each file is opened when its turn comes."""
     for open_one in opens:
         with open_one() as file:
             while block := file.read(_BLOCK_BYTES):

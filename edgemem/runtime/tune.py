@@ -1,10 +1,10 @@
-"""The default model in the form, and with the threads, that this machine runs fastest.
+"""Finds the quantisation and the thread counts with which this machine runs the default model best.
 
-The bundled file is Q4_1, whose products llama.cpp has no fast kernel for. llama.cpp itself can
-write it anew as Q8_0, which answers nearly the same. Whether that pays, and how many threads do, is
-measured once (`tune`) and kept in the user's cache folder. Nothing here happens unasked: only
-`edgemem models tune` calls `tune`, and `edgemem chat` and `edgemem demo` at a terminal, once.
-Engine.load and so Memory only read what is `stored`, if it is whole and of this machine.
+The bundled file is Q4_1, for which llama.cpp has no fast kernel. llama.cpp can requantise it to
+Q8_0, which answers nearly the same. `tune` measures once whether that is faster, and with how many
+threads, and stores the result in the user's cache folder. It never runs unasked: only `edgemem
+models tune` calls it, and once `edgemem chat` or `edgemem demo` at a terminal. Engine.load, and so
+Memory, only reads the `stored` result, if it is intact and of this machine.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
 ]
 
 # llama.cpp's number of each. Q4_0 is faster still, but often chooses other tokens: `tune` does not
-# take it.
+# use it.
 FORMS = {"q8_0": 7, "q4_0": 2}
 
-# A stage's typical call: what is new of its prompt, and its answer.
+# Tokens of a stage's typical call: the uncached part of its prompt, and its answer.
 PREFILL_TOKENS, DECODE_TOKENS = 150, 30
-# More threads, or another file, must be so much faster to be worth it: a file takes room, threads
-# take the cores of others, and these are measured while others run.
+# More threads, or another file, must be faster by this factor: a file takes disk space, threads
+# take cores from other programs, and those disturb the measurement.
 MARGIN = 1.1
 BUDGET_S = 5.0
 
@@ -55,7 +55,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What one file did with so many threads: tokens/s, medians over the rounds."""
+    """The speed of one file with n_threads: tokens/s, medians over the rounds."""
 
     form: str
     n_threads: int
@@ -65,7 +65,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What to load the default model as.
+    """How to load the default model.
 
     form: a key of FORMS, or "source" where the model's own file is the fastest. path: the file;
     sha256: its hash; source_sha256: that of the file it was made from. n_threads: for decoding.
@@ -86,8 +86,8 @@ def choose_file(
 ) -> tuple[Path, int, int]:
     """The file that a model is loaded from, and its threads for decoding and for prefill.
 
-    path: a file or a name of the manifest; None is the default model. tuned: take what is stored
-    of the default model, where that is what is meant and it runs without a GPU.
+    path: a file or a name of the manifest; None is the default model. tuned: use the stored tuning
+    if this is the default model and it runs without a GPU.
     Raises ModelNotFound.
     """
     file = models.find(os.fspath(path) if path is not None else models.DEFAULT_LLM)
@@ -98,7 +98,7 @@ def choose_file(
 
 
 def stored(source: Path) -> Tuning | None:
-    """The tuning of the default model, if there is one; reads a stored file whole.
+    """The stored tuning of the default model. Reads the whole stored file, to check it.
 
     source: the file of the default model. None if nothing is stored, or if it is damaged, or was
     made from another file, on another machine, or with another build of llama.cpp.
@@ -125,12 +125,12 @@ def stored(source: Path) -> Tuning | None:
 
 
 def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tuning:
-    """Measure the forms of the default model, and store and return the one that is faster.
+    """Measure the default model's own form and Q8_0, and store and return the faster one.
 
-    progress: called with (steps done, steps in all). budget_s: for the measuring, which takes one
-    round at least; the file is written before it. The rule: of each file the thread counts that are
-    fastest, then the file that takes the least time for 150 tokens of prefill and 30 of decode.
-    More threads must gain a tenth, and so must a file other than the source.
+    progress: called with (steps done, steps in all). budget_s: for measuring, of which one round is
+    always done; writing the file comes before and is not counted. The rule: for each file take the
+    fastest thread counts, then take the file with the least time for 150 tokens of prefill and 30
+    of decode. More threads must gain a tenth, and so must a file other than the source.
     Raises ModelNotFound, and ModelError if the model is damaged or the file cannot be stored.
     """
     source = models.find(models.DEFAULT_LLM)
@@ -151,7 +151,7 @@ def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tun
             counts = sorted({max(1, cores() // 2), cores()})
             speeds = measure(files, counts, budget_s=budget_s, progress=progress)
             form, n_threads, n_threads_batch = choose(speeds)
-            if form == "source":  # nothing is to be kept but the figures
+            if form == "source":  # only the speeds are stored
                 made.unlink()
                 made, size = cachefile.write_temporary(path, lambda name: None, 0)
             stamp = {
@@ -177,7 +177,7 @@ def tune(progress: Progress | None = None, *, budget_s: float = BUDGET_S) -> Tun
 
 
 def choose(speeds: Sequence[Speed]) -> tuple[str, int, int]:
-    """The (form, threads for decoding, threads for prefill) that `tune` describes.
+    """The (form, threads for decoding, threads for prefill) by the rule of `tune`.
 
     speeds: each form, "source" first, with the same thread counts, the smallest first.
     """
@@ -230,11 +230,11 @@ def measure(
     flash_attention: bool = False,
     progress: Progress | None = None,
 ) -> list[Speed]:
-    """How fast GGUF files are, side by side.
+    """Measure the speed of GGUF files with several thread counts.
 
-    files: by the name that their rows will have. Each file is warmed up, then all take turns, with
-    each thread count, in rounds that go on until budget_s is spent (one round at least): what else
-    the machine does meets all alike. Returns the rows file by file, threads as given.
+    files: by the name that their rows get as `form`. Each file is warmed up. Then rounds measure
+    every file with every thread count until budget_s is spent (one round at least), so that other
+    load on the machine affects all alike. Returns the rows file by file, threads as given.
     Raises ModelError as Engine.load does.
     """
     lib = llama.library()
@@ -271,7 +271,7 @@ def _timed(lib: Any, context: Any, prefill_tokens: int, decode_tokens: int) -> t
     """Seconds for a prefill of an empty context, and for the tokens that follow one by one."""
     lib.llama_memory_clear(lib.llama_get_memory(context), False)
     started = time.perf_counter()
-    for start in range(0, prefill_tokens, llama.N_BATCH):  # which tokens, the clock does not mind
+    for start in range(0, prefill_tokens, llama.N_BATCH):  # any tokens will do
         llama.decode(context, range(start, min(start + llama.N_BATCH, prefill_tokens)))
     between = time.perf_counter()
     for token in range(decode_tokens):
