@@ -1,7 +1,7 @@
-"""What a search keeps of a store in memory, how that is brought up to date, and FTS5's terms.
+"""The rows that a search caches in memory, their incremental update, and FTS5's terms.
 
-The store counts its writes (the generation); a cache says which one it has taken in, and is told
-what has changed since. There is no tokenizer or stemmer of ours: SQLite's own does the work, on a
+The store counts its committed writes (the generation). A cache names the generation that it has
+read, and gets what has changed since. Texts are tokenized and stemmed by SQLite itself, on a
 scratch table.
 """
 
@@ -27,23 +27,23 @@ __all__ = ["Changes", "StoredPostings", "read_changes", "stored_postings", "toke
 TOKENIZER = "porter unicode61 remove_diacritics 2"  # that of memories_fts in schema.py
 MAX_ROWID = 2**31 - 1
 MAX_COUNT = 2**16 - 1
-AT_ONCE = 1_000_000  # occurrences that are read as text before they become numbers
+AT_ONCE = 1_000_000  # occurrences collected as text before NumPy parses them
 
 KEPT_WORDS = 4096
 
 _scratch_lock = threading.Lock()
-_terms_of: dict[str, tuple[str, ...] | None] = {}  # of words, see word_terms
+_terms_of: dict[str, tuple[str, ...] | None] = {}  # the cache of word_terms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPostings:
-    """Which term is in which memory, for all memories that are not deleted.
+    """The postings of the full-text index, for all memories that are not deleted.
 
-    terms: (t,), each once; those of `docs` and `counts` from offsets[i] to offsets[i + 1] belong to
-    terms[i]. offsets: (t + 1,) int64. docs: (p,) int32 rowids of memories, ascending within a term.
-    counts: (p,) uint16, how often the term is there, 65,535 at most.
-    rowids: (n,) int64 ascending, every memory of the index, also one without a term; lengths: (n,)
-    int32, its tokens.
+    terms: (t,), each once; offsets[i] to offsets[i + 1] is the range of terms[i] in `docs` and
+    `counts`. offsets: (t + 1,) int64. docs: (p,) int32 rowids of memories, ascending within a term.
+    counts: (p,) uint16, the term's occurrences in that memory, capped at 65,535.
+    rowids: (n,) int64 ascending, every memory in the index, also without terms. lengths: (n,)
+    int32, the number of tokens of each.
     """
 
     terms: list[str]
@@ -58,22 +58,22 @@ class StoredPostings:
 class Changes:
     """What a cache must take in to go from the generation it was asked for to `generation`.
 
-    full: this is the whole store; forget everything that was held.
-    removed_rowids: int64, memories of which everything held is to be dropped first: deleted,
-        erased, or with another text or vectors now (then they are among `rowids` again).
+    full: whether this is the whole store; the cache must then drop everything it has.
+    removed_rowids: int64, memories whose cached data must be dropped first: deleted, erased, or
+        with new vectors (these are among `rowids` again).
 
-    Of each memory that is new or changed, n of each:
-    rowids: (n,) int64 ascending, the memory's own number, never used twice.
+    For each of the n new or changed memories:
+    rowids: (n,) int64 ascending, never reused.
     user_ids, agent_ids, run_ids, kinds.
-    until: (n,) float64 Unix seconds at which it stops being live, inf if never.
-    turns: (n,) int64, the first turn that it was taken from, 0 if none. times: (n,) float64 Unix
-        seconds at which that was said (without a turn: from when it holds, or was stored).
-    speakers: who said it, if named. roles: as what, None without a turn.
-    asks: (n,) bool, whether it ends in a question mark.
-    texts: what full-text search sees of it; empty if `full`, `postings` has it all then.
+    until: (n,) float64 Unix seconds at which the memory stops being live, inf if never.
+    turns: (n,) int64 rowid of the first source turn, 0 if none. times: (n,) float64 Unix seconds
+        of that turn's timestamp; without a turn, of valid_from or else created_at.
+    speakers: the name of the turn's speaker, if any. roles: the turn's role, None without a turn.
+    asks: (n,) bool, whether the memory ends in a question mark.
+    texts: the indexed texts; empty if `full`, as `postings` then holds the whole index.
 
-    Of each vector of those memories, m of each:
-    labels: (m,) int64, the vector's own number, never used twice and never given another vector.
+    For each of the m vectors of those memories:
+    labels: (m,) int64, never reused for another vector.
     owners: (m,) int64, the rowid of its memory. vectors: (m, dim) float32.
     """
 
@@ -111,8 +111,8 @@ _WITH_TURN = (
     "memories m LEFT JOIN turns t "
     "ON t.rowid = (SELECT min(s.turn) FROM memory_sources s WHERE s.memory = m.rowid)"
 )
-# CROSS JOIN keeps the order of the tables: through all vectors by label, which need no sorting
-# then, or from the few memories that have changed.
+# CROSS JOIN fixes the join order. All vectors are read in the order of their labels, so SQLite need
+# not sort them. A few vectors are found from the memories that have changed.
 _ALL_VECTORS = "vectors v CROSS JOIN memories m ON m.rowid = v.memory"
 _SOME_VECTORS = "memories m CROSS JOIN vectors v ON v.memory = m.rowid"
 
@@ -178,7 +178,7 @@ def _vectors(
     vectors: Floats = np.empty((count, dim), dtype=np.float32)
     labels: list[int] = []
     owners: list[int] = []
-    while some := list(islice(rows, 256)):  # what is decoded at once lies in memory three times
+    while some := list(islice(rows, 256)):  # a batch is in memory three times while it is decoded
         numbers, of, blobs = zip(*some, strict=True)
         done = len(labels)
         labels += numbers
@@ -201,7 +201,7 @@ def _seconds(texts: tuple[str | None, ...]) -> npt.NDArray[np.float64]:
 
 
 def tokenize(texts: Sequence[str]) -> list[dict[str, int]]:
-    """The terms of each text and how often it has them, as the store's full-text index would.
+    """The terms of each text with their counts, as the store's full-text index would have them.
 
     Terms are folded and stemmed ("Cafés" gives "cafe"). One call for many texts is quicker than
     many calls. Safe from several threads. Raises InputError on text with lone surrogates.
@@ -224,7 +224,7 @@ def tokenize(texts: Sequence[str]) -> list[dict[str, int]]:
 def word_terms(words: Sequence[str]) -> list[str]:
     """The terms of a query's words, each once: "o'neil" has two, "!" none.
 
-    The words of one query come again in the next, so the last few thousand are kept.
+    Successive queries share words, so the terms of a few thousand words are cached.
     """
     found = {word: _terms_of.get(word) for word in words}
     new = [word for word, terms in found.items() if terms is None]
@@ -256,7 +256,7 @@ def stored_postings(connection: sqlite3.Connection) -> StoredPostings:
     """Read all postings of an opened store; the caller has begun a snapshot on the connection.
 
     Writes nothing to the file. Raises StoreCorrupt if the full-text index does not fit its memories
-    or a rowid is beyond 2^31 - 1, where these arrays end; errors of SQLite pass.
+    or a rowid is beyond 2^31 - 1, the limit of these arrays. SQLite's errors are not translated.
     """
     # A table in the temporary schema counts as a write, which the reading connection refuses.
     (query_only,) = connection.execute("PRAGMA query_only").fetchone()
@@ -283,14 +283,14 @@ def _postings(connection: sqlite3.Connection) -> StoredPostings:
         raise damaged(f"its full-text index has the rowids {rowids[0]} to {rowids[-1]}")
     if (np.diff(rowids) <= 0).any():
         raise damaged("its full-text index has rowids in no order")
-    place = np.zeros(rowids[-1] + 1 if len(rowids) else 1, np.int32)  # from 1 on; 0: no memory
+    place = np.zeros(rowids[-1] + 1 if len(rowids) else 1, np.int32)  # from 1; 0: not a memory
     place[rowids] = np.arange(1, len(rowids) + 1)
     terms: list[str] = []
     sizes: list[npt.NDArray[np.int64]] = []
     docs: list[npt.NDArray[np.int32]] = []
     counts: list[npt.NDArray[np.uint16]] = []
     lengths = np.zeros(len(rowids) + 1, np.int64)  # by place
-    # A text with all rowids of a term is many times quicker than a row for each.
+    # One row per term, its rowids as text, is many times faster than one row per occurrence.
     cursor = connection.execute(
         "SELECT CAST(term AS BLOB), count(*), group_concat(doc) FROM temp.occurrences GROUP BY term"
     )
@@ -324,7 +324,7 @@ def _postings(connection: sqlite3.Connection) -> StoredPostings:
 
 
 def _portions(cursor: sqlite3.Cursor) -> Iterator[tuple[list[bytes], list[int], str]]:
-    """Rows of (term, occurrences, rowids) together, so that a large store is read in parts."""
+    """Batches of the rows (term, occurrences, rowids), so that a large store is read in parts."""
     names: list[bytes] = []
     occurring: list[int] = []
     texts: list[str] = []

@@ -1,10 +1,10 @@
 """SQLite with encrypted pages: SQLite3 Multiple Ciphers behind the names of Python's sqlite3.
 
-What apsw raises is raised as sqlite3's error of the same code, so the rest of this room need not
-know which of the two is below.
+An error of apsw is raised as sqlite3's error of the same code, so the rest of this package need not
+know which of the two libraries is in use.
 
-Two SQLite libraries in one process do not see each other's locks: closing a file in one drops those
-of the other. So a file must not be open through both, and a vault is never opened with sqlite3.
+Two SQLite libraries in one process do not see each other's locks. Closing a file in one drops the
+locks of the other. So a file must not be open in both, and sqlite3 never opens a vault.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _CIPHER = "chacha20"  # each page with a nonce and a Poly1305 tag of its own
 
 
 class Connection:
-    """What the store uses of sqlite3.Connection, in autocommit mode, over apsw.
+    """The part of sqlite3.Connection that the store uses, over apsw, in autocommit mode.
 
-    name: a file, a `file:` URI or ":memory:". key: of its pages, 32 bytes; None for a plain file.
-    Raises sqlite3's errors; ConfigError if an apsw is installed that cannot encrypt.
+    name: a file, a `file:` URI or ":memory:". key: 32 bytes, for the pages; None for a plain file.
+    Raises sqlite3's errors, and ConfigError if the installed apsw cannot encrypt.
     """
 
     def __init__(self, name: str, busy_timeout_s: float, key: bytes | None) -> None:
-        if not hasattr(apsw, "mc_version"):  # it would take the key, and write in plain
+        if not hasattr(apsw, "mc_version"):  # it would accept the key and write plain pages
             raise ConfigError(
                 "the package apsw that is installed here cannot encrypt; run: "
                 "pip uninstall apsw && pip install --force-reinstall 'edgemem-runtime[vault]'"
@@ -69,14 +69,14 @@ class Connection:
             self._raw.create_scalar_function(name, function, narg, deterministic=deterministic)
 
     def backup(self, target: Connection) -> None:
-        """Copy all pages into a new file that has the same key, or none as this one."""
+        """Copy all pages into a new file. It must have the same key, or none if this has none."""
         with _Errors():
-            target._raw.pragma("page_size", self._raw.pragma("page_size"))  # encrypted, it must fit
+            target._raw.pragma("page_size", self._raw.pragma("page_size"))  # as encryption needs
         with _Errors(), target._raw.backup("main", self._raw, "main") as copying:
             copying.step()
 
     def serialize(self) -> bytes:
-        """The file's bytes, its pages in plain."""
+        """The file's bytes, with decrypted pages."""
         with _Errors():
             return self._raw.serialize("main")
 
@@ -116,7 +116,10 @@ class Cursor:
 
 
 class _Errors:
-    """Raise sqlite3's errors in place of apsw's. A class: it is entered for every statement."""
+    """Raise sqlite3's errors in place of apsw's.
+
+    Entered for every statement, so it is a class, which is faster than a generator.
+    """
 
     __slots__ = ()
 
@@ -138,7 +141,7 @@ def _as_sqlite3(exc: Any) -> Exception:
         kind = sqlite3.IntegrityError
     elif isinstance(exc, apsw.CorruptError | apsw.NotADBError | apsw.FormatError):
         kind = sqlite3.DatabaseError
-    elif not hasattr(exc, "extendedresult"):  # not SQLite's: wrong bindings, two threads at once
+    elif not hasattr(exc, "extendedresult"):  # apsw's own: wrong bindings, two threads at once
         return sqlite3.ProgrammingError(str(exc))
     ours = kind(str(exc))
     ours.sqlite_errorcode = exc.extendedresult

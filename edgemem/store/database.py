@@ -1,6 +1,7 @@
-"""The SQLite file: its connections, its errors, its settings, and what is done to it as a whole.
+"""The SQLite file: its connections, errors and settings; its backups, checks and scrubbing.
 
-An erase leaves a note in `meta`; the file is scrubbed then, or by a later open if it cannot be now.
+An erase leaves a note in `meta`. The file is scrubbed right after the erase or, if that fails, when
+the store is next opened.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 SMALLEST = 512
-SCRUB_WANTED = "scrub_wanted"  # in `meta`: the note of an erase whose file is not scrubbed yet
+SCRUB_WANTED = "scrub_wanted"  # key in `meta`: an erase was not scrubbed yet
 
 # --- SQLite's errors become ours --------------------------------------------------------------
 
@@ -71,8 +72,8 @@ _UNREADABLE = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
     getattr(sqlite3, "SQLITE_IOERR_CORRUPTFS", 8458),
 }
-# SQLite reports these as plain errors; in a store whose queries are fixed they mean a damaged
-# schema or a row that holds what was never written there.
+# SQLite reports these as generic errors. The store's queries are fixed, so here they mean a damaged
+# schema, or a row with a value that edgemem never wrote.
 _DAMAGED_TEXTS = (
     "no such table",
     "no such column",
@@ -130,9 +131,9 @@ def _translated(exc: sqlite3.Error, path: str) -> StoreError:
 
 @contextmanager
 def sqlite_errors(path: str, *, encrypted: bool = False) -> Iterator[None]:
-    """Raise our errors instead of SQLite's from the block. path: the file, for the message.
+    """Raise edgemem's errors instead of SQLite's from the block. path: for the message.
 
-    encrypted: SQLite was given a key just now, which may be the wrong one.
+    encrypted: whether SQLite was just given a key, which may be the wrong one.
     """
     try:
         yield
@@ -153,7 +154,7 @@ def sqlite_errors(path: str, *, encrypted: bool = False) -> Iterator[None]:
             f"{path} is damaged (text that is not UTF-8: {exc}); run `edgemem doctor`, or go back "
             "to a backup copy"
         ) from exc
-    except MemoryError as exc:  # what SQLite asks for when a damaged length says terabytes
+    except MemoryError as exc:  # a damaged length may say terabytes
         raise StoreError(f"{path}: SQLite found no memory for what it was to read") from exc
 
 
@@ -161,7 +162,10 @@ def sqlite_errors(path: str, *, encrypted: bool = False) -> Iterator[None]:
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
-    """The file itself, not a link to it: the WAL and backup copies lie beside the file."""
+    """The path with links followed, because the WAL and backup copies lie beside the file itself.
+
+    Raises StoreError if it is no usable path.
+    """
     try:
         return Path(path).expanduser().resolve()
     except (OSError, ValueError, RuntimeError) as exc:
@@ -169,7 +173,7 @@ def resolved(path: str | os.PathLike[str]) -> Path:
 
 
 def identity(path: Path | None) -> tuple[int, int] | None:
-    """What tells a file from another of its name; None where there is none."""
+    """The file's (device, inode), which changes if it is replaced; None if there is no file."""
     if path is not None:
         with suppress(OSError):
             found = path.stat()
@@ -181,10 +185,10 @@ _making_file = threading.Lock()
 
 
 def make_file(file: Path) -> None:
-    """Make an empty file that its owner alone may read, unless there is one.
+    """Make an empty file that only its owner may read, unless the file exists.
 
-    A file that is there is only looked at from outside: closing any descriptor of it would drop
-    the locks that SQLite holds on it for other connections of this process.
+    An existing file is not opened here: closing any descriptor of it would drop the locks that
+    SQLite holds on it for other connections of this process.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -209,9 +213,9 @@ def make_file(file: Path) -> None:
 
 
 def open_file(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
-    """A bare connection, in autocommit mode. key: of an encrypted file's pages, 32 bytes.
+    """A bare connection, in autocommit mode. key: 32 bytes, for the pages of an encrypted file.
 
-    Raises ConfigError without the extra `vault`, if it is needed.
+    Raises ConfigError if a key is given and the extra `vault` is not installed.
     """
     if key is not None:
         return open_with_apsw(name, busy_timeout_s, key)
@@ -221,8 +225,10 @@ def open_file(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Co
 
 
 def open_with_apsw(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
-    """As `open_file`, but a plain file, too, through apsw. No other connection of this process may
-    have that open through sqlite3."""
+    """As `open_file`, but always through apsw, also for a plain file.
+
+    This process must not have that file open through sqlite3.
+    """
     try:
         from edgemem.store.cipher import Connection
     except ImportError:
@@ -239,7 +245,7 @@ def connect(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Conn
         "foreign_keys = ON",
         "secure_delete = ON",
         "temp_store = MEMORY",  # no text in temporary files
-        "trusted_schema = OFF",  # the file may be anyone's
+        "trusted_schema = OFF",  # the file may come from anyone
         "cell_size_check = ON",
     ):
         connection.execute(f"PRAGMA {pragma}")
@@ -247,8 +253,11 @@ def connect(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Conn
 
 
 def patiently(step: Callable[[], object], timeout_s: float) -> None:
-    """Try a step again until it returns something false; it returns true, or SQLite reports a
-    lock, while another process is in the way. After timeout_s that is raised."""
+    """Repeat a step while another process is in the way, for at most timeout_s.
+
+    In that case the step returns something true, or SQLite reports a lock. Raises StoreLocked, or
+    SQLite's error, when the time is over.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -266,7 +275,7 @@ def patiently(step: Callable[[], object], timeout_s: float) -> None:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """One state of the file for all that the block reads."""
+    """Make all reads in the block see the same state of the file."""
     if connection.in_transaction:
         yield
         return
@@ -310,9 +319,9 @@ def generation(connection: sqlite3.Connection) -> int:
 
 
 def backup(path: Path, version: int, key: bytes | None) -> None:
-    """Copy the file, through SQLite, to `<file>.v<version>.bak`, encrypted if it is.
+    """Copy the file, through SQLite, to `<file>.v<version>.bak`; an encrypted one stays encrypted.
 
-    The caller holds its lock. key: as `connect`.
+    The caller holds the file's write lock. key: as for `connect`. Raises StoreFull.
     """
     target = path.with_name(f"{path.name}.v{version}.bak")
     # Named `.bak` from the start, so that an erase also finds what a crash left half written.
@@ -327,7 +336,7 @@ def backup(path: Path, version: int, key: bytes | None) -> None:
             os.fsync(written.fileno())
         os.replace(partial, target)
     except BaseException as exc:
-        with suppress(OSError):  # where nothing can be written, nothing can be removed
+        with suppress(OSError):  # a full or read-only disk may refuse this, too
             partial.unlink(missing_ok=True)
         if not isinstance(exc, OSError):
             raise
@@ -358,7 +367,10 @@ def _drop_backups(path: Path) -> None:
 def problems(
     connection: sqlite3.Connection, name: str, *more: Callable[[sqlite3.Connection], list[str]]
 ) -> list[str]:
-    """What is wrong with the file, in words. name: for the messages of SQLite's own errors."""
+    """The problems found in the file, as text. name: the file, for the messages of SQLite's errors.
+
+    more: further checks, each from a connection to a list of problems.
+    """
     found: list[str] = []
     for look in (_integrity, _references, _full_text, _vectors, *more):
         try:
@@ -409,11 +421,11 @@ def _vectors(connection: sqlite3.Connection) -> list[str]:
 
 
 def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -> None:
-    """Leave no byte of what was erased in the file, its WAL, or backup copies beside it.
+    """Remove every byte of erased data from the file and its WAL, and delete the backup copies.
 
     Does nothing if nothing was erased since the last scrub. Raises StoreLocked if another process
-    keeps reading for timeout_s, StoreFull or StoreError if SQLite or the folder refuses; the note
-    stays then.
+    keeps reading for timeout_s, StoreFull or StoreError if SQLite or the folder refuses. The note
+    in `meta` then stays.
     """
     name = str(path or ":memory:")
     with sqlite_errors(name):
@@ -432,7 +444,7 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
         with sqlite_errors(name):
             for statement in statements:
                 patiently(partial(_refused, connection, statement), timeout_s)
-            # Only this note: another process may have erased something meanwhile.
+            # Delete only this note: another process may have left a new one meanwhile.
             connection.execute("DELETE FROM meta WHERE key = ? AND value = ?", (SCRUB_WANTED, note))
     except StoreError as exc:
         raise type(exc)(
@@ -443,17 +455,18 @@ def scrub(connection: sqlite3.Connection, path: Path | None, timeout_s: float) -
 
 
 def _refused(connection: sqlite3.Connection, sql: str) -> bool:
-    """Whether a checkpoint answers that it was kept off; other statements give no row."""
+    """Whether a checkpoint reports that it was blocked; other statements return no row."""
     row = connection.execute(sql).fetchone()
     return row is not None and row[0] != 0
 
 
 @contextmanager
 def work_lock(store: Path | None, threads: threading.Lock, timeout_s: float) -> Iterator[bool]:
-    """Hold the right to do what only one may do at a time; whether it was got within timeout_s.
+    """Hold the store's work lock; yields whether it was acquired within timeout_s.
 
-    store: the store's file, None for one in memory. threads: keeps this process's threads apart.
-    Raises StoreFull if the lock file cannot be made.
+    It excludes threads and processes. store: the store's file, or None for a store in memory.
+    threads: the lock between this process's threads. Raises StoreFull if the lock file cannot be
+    made.
     """
     deadline = time.monotonic() + timeout_s
     with ExitStack() as held:

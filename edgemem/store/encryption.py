@@ -1,13 +1,13 @@
-"""A plain store becomes a vault, and a vault a plain store, at whatever instant the power fails.
+"""Encrypts a plain store and decrypts a vault, in a way that survives a power failure at any time.
 
-The file is copied (VACUUM INTO), checked, and put in its own place in one step, while no other
-process can open it. `STORE.vault` is written first and says which way the store is going, so the
-next open finishes or undoes what was interrupted:
+The file is copied (VACUUM INTO), the copy is checked, and then it replaces the file in one step.
+No other process can open the file meanwhile. `STORE.vault` is written first and says whether the
+store is being encrypted or decrypted, so the next open finishes or undoes an interrupted move:
 
-    STORE.moving   the copy, until it is whole
-    STORE.old      a second name of the file from before, until it is overwritten
+    STORE.moving   the copy, until it replaces the file
+    STORE.old      a second name of the previous file, until that is overwritten
 
-What was plain is overwritten with zeros before it is deleted. A disk that writes elsewhere (flash,
+Plain data is overwritten with zeros before it is deleted. A disk that writes elsewhere (flash,
 a copy-on-write file system, a snapshot) may keep the old bytes; nothing here can reach those.
 """
 
@@ -33,10 +33,11 @@ __all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
 
 _PLAIN = b"SQLite format 3\0"
 _BLOCK = 1 << 20
-# What a store leaves beside itself: caches and their stamps, backup copies, their remains.
+# What may lie beside a store: caches, their stamps, backup copies, and leftovers of any of these.
 _BESIDE = re.compile(r"\.(hnsw|metric)(\..*)?|\.v\d+(\.[0-9a-f]+)?\.bak(-\w+)?")
 _here = threading.Lock()
-OPEN: weakref.WeakSet[Any] = weakref.WeakSet()  # the stores of this process, whose locks we pass by
+# The open stores of this process. SQLite's locks would not keep this process out of their files.
+OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def is_plain(file: Path) -> bool:
@@ -47,9 +48,10 @@ def is_plain(file: Path) -> bool:
 
 
 def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
-    """The vault to open a store's file with, None if it is plain; ends what was interrupted.
+    """The vault that opens a store's file; without a `STORE.vault`, the caller's `vault` or None.
 
-    vault: what the caller has; None seeks the key. Raises VaultLocked, StoreLocked, StoreCorrupt.
+    First finishes an interrupted move. vault: the caller's; if None, the key is looked for
+    (`vault.unlock`). Raises VaultLocked, StoreLocked, StoreCorrupt.
     """
     found = vaults.read(file)
     if found is None:
@@ -66,10 +68,11 @@ def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
 def vault_for(
     path: str | os.PathLike[str], key: bytes | str | None, passphrase: str | None
 ) -> Vault | None:
-    """The vault that a caller's key or passphrase opens, or makes where there is no store yet.
+    """The vault of a caller's key or passphrase; creates `STORE.vault` if there is no store yet.
 
-    None without either, and for a store in memory: `Store.open` seeks a key then. Raises
-    InputError if the store is plain, VaultLocked if the key or passphrase is not its own.
+    Returns None if neither is given, or for a store in memory; `Store.open` then looks for the key.
+    Raises InputError if a passphrase is given for a plain store, VaultLocked if the key or
+    passphrase is wrong.
     """
     if (key is None and passphrase is None) or os.fspath(path) == ":memory:":
         return None
@@ -82,7 +85,7 @@ def vault_for(
                 f"{file} is no vault; open it without a passphrase, or encrypt it: "
                 "edgemem vault lock"
             )
-        return vaults.of_key(key)  # of a vault that has lost its file of ways
+        return vaults.of_key(key)  # a vault that has lost its `STORE.vault`
     vault = vaults.new_key() if key is None else vaults.of_key(key)
     file.parent.mkdir(parents=True, exist_ok=True)
     vaults.create(file, vault, way="passphrase" if key is None else None, passphrase=passphrase)
@@ -92,11 +95,11 @@ def vault_for(
 def encrypt(
     path: str | os.PathLike[str], way: Way, passphrase: str | None = None, timeout_s: float = 5.0
 ) -> Vault:
-    """Make a vault of a plain store that no process has open; its key.
+    """Encrypt a plain store that no process has open; returns its new vault.
 
-    way: how the key is found again; a passphrase for that way. Leaves no plain copy beside it.
-    Raises StoreLocked if the store is open somewhere, StoreFull if a second copy does not fit,
-    InputError if it is none, or a vault already, or the passphrase is too short.
+    way: where the key is kept. passphrase: only for the way "passphrase". Leaves no plain copy
+    beside the store. Raises StoreLocked if the store is open somewhere, StoreFull if a second copy
+    does not fit, InputError if there is no plain store, or the passphrase is too short.
     """
     file = _store(path)
     with _alone(file, timeout_s):
@@ -114,7 +117,7 @@ def encrypt(
 
 
 def decrypt(path: str | os.PathLike[str], vault: Vault, timeout_s: float = 5.0) -> None:
-    """Make a plain store of a vault that no process has open. Raises as `encrypt` does."""
+    """Decrypt a vault that no process has open into a plain store. Raises as `encrypt` does."""
     file = _store(path)
     with _alone(file, timeout_s):
         if vaults.read(file) is None:
@@ -147,13 +150,13 @@ def _alone(file: Path, timeout_s: float) -> Iterator[None]:
 
 
 def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: float) -> None:
-    """Put a copy with other keys in the file's place. What it was is `.old` until `_finish`."""
+    """Replace the file by a copy under new_key. The previous file is `.old` until `_finish`."""
     copy, old = _beside(file, ".moving"), _beside(file, ".old")
     target = copy.as_uri() + "?key="
     if new_key is not None:
         target = f"{copy.as_uri()}?cipher=chacha20&key=raw:{new_key.hex()}"
     with sqlite_errors(str(file)), closing(open_with_apsw(str(file), timeout_s, old_key)) as now:
-        # From its first statement on, no other connection gets in until this one is closed.
+        # From the next statement on, no other connection can use the file until this one closes.
         now.execute("PRAGMA locking_mode = EXCLUSIVE")
         now.execute("BEGIN EXCLUSIVE")
         now.execute("COMMIT")
@@ -163,7 +166,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             if old_key is None:
                 images.take_in(now, _beside(file, ".images"))
             now.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-            if (wal := _beside(file, "-wal")).exists():  # all of it is in the file now
+            if (wal := _beside(file, "-wal")).exists():  # the checkpoint moved it all into the file
                 _overwrite(wal)
             now.execute("PRAGMA journal_mode = DELETE").fetchall()
             copy.unlink(missing_ok=True)
@@ -178,7 +181,7 @@ def _move(file: Path, old_key: bytes | None, new_key: bytes | None, timeout_s: f
             os.replace(copy, file)
             sync_folder(file.parent)
             if old_key is None:
-                _overwrite(old)  # while nobody who waited for the file can write into it
+                _overwrite(old)  # before a process that waited for the file can write to it
         except OSError as exc:
             raise StoreFull(
                 f"{file} cannot be replaced ({exc.strerror or exc}); make its folder writable, or "
@@ -195,7 +198,10 @@ def _check(copy: Path, key: bytes | None) -> None:
 
 
 def _finish(file: Path) -> None:
-    """Leave a vault or a plain store, and nothing of the other, wherever a move has ended."""
+    """Finish or undo a move, wherever it stopped: leave a vault or a plain store, and no leftovers.
+
+    Raises StoreFull if a leftover file cannot be deleted.
+    """
     found = vaults.read(file)
     if found is None:
         return
@@ -211,7 +217,7 @@ def _finish(file: Path) -> None:
                 rest = beside.name.removeprefix(file.name)
                 if rest != beside.name and _BESIDE.fullmatch(rest):
                     _shred(beside)
-        if not plain and (folder := _beside(file, ".images")).is_dir():  # all is in the file now
+        if not plain and (folder := _beside(file, ".images")).is_dir():  # all are in the vault
             for image in folder.iterdir():
                 _shred(image)
             folder.rmdir()
@@ -227,7 +233,7 @@ def _finish(file: Path) -> None:
 
 
 def _shred(file: Path) -> None:
-    """Overwrite a file and delete it. One that is not there is fine."""
+    """Overwrite a file with zeros and delete it. A missing file is fine."""
     with suppress(FileNotFoundError):
         _overwrite(file)
         file.unlink()

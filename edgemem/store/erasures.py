@@ -1,8 +1,8 @@
-"""Receipts of erasing, and a look whether what they name is really gone.
+"""Receipts of erasing, and the check that what they name is really gone.
 
-A receipt holds no text, and of an id only its SHA-256: an import may have chosen ids that are text.
-Each names the hash of the one before it, so none can be changed or left out unnoticed. Who can
-write the file can write the whole chain anew; a receipt that was kept elsewhere tells even that.
+A receipt holds no text, and only the SHA-256 of each id, because imported ids may be readable text.
+Each receipt holds the hash of the previous one, so no receipt can be changed or removed unnoticed.
+Whoever can write the file can rewrite the whole chain; a receipt kept elsewhere reveals even that.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Erasure", "add_erasure", "count_rows", "erasures", "verify", "with_receipt"]
 
 _NOT_LOOKED_THROUGH = ("meta", "erased", "erasures")
-_ID_CHARS = 300  # a scope's ids and those of an import are no longer
-_CLOCK_S = 0.02  # by so much a file system's clock may be late
+_ID_CHARS = 300  # no id is longer, whether a scope's or imported
+_CLOCK_S = 0.02  # a file's mtime may lag the clock by this much
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -38,10 +38,10 @@ _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Erasure:
     """The receipt of one erase or reset.
 
-    number: from 1 on, without gaps. kinds: how many memories of each kind went, and how many turns.
-    rows: of each table that was looked through, how many rows went. ids: the SHA-256 of the id of
-    each memory and turn, in hexadecimal. through: of a reset, which took everything, the last
-    number of each table until then. previous: the sha256 of the receipt before, "" of the first.
+    number: from 1, without gaps. kinds: the number of erased memories by kind, and of turns as
+    "said". rows: the number of erased rows by table. ids: the SHA-256 of the id of each erased
+    memory and turn, in hexadecimal. through: for a reset only, the last rowid of `memories` and of
+    `turns` before it. previous: the sha256 of the previous receipt, "" for the first.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Erasure:
     sha256: str = ""
 
     def body(self) -> str:
-        """What the hash is of: the receipt without it, as JSON."""
+        """The text that is hashed: all fields but `sha256`, as JSON."""
         fields = {name: value for name, value in asdict(self).items() if name != "sha256"}
         return json.dumps(fields, sort_keys=True)
 
@@ -67,7 +67,7 @@ def _hash(text: str | bytes) -> str:
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
-    """Every table that rows of memories can lie in. The full-text index has no rows of its own."""
+    """The tables that can hold something of a memory. The full-text index stores no text itself."""
     rows = connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' "
         "AND name NOT LIKE 'memories_fts%' ORDER BY name"
@@ -93,7 +93,10 @@ def add_erasure(
     before: Counter[str],
     everything: bool = False,
 ) -> None:
-    """Write the receipt, in the transaction that erased. before: what `count_rows` gave then."""
+    """Write the receipt of an erase, within its transaction.
+
+    before: `count_rows` before the erase. everything: whether this was a reset.
+    """
     last = connection.execute(
         "SELECT number, sha256 FROM erasures ORDER BY number DESC LIMIT 1"
     ).fetchone()
@@ -120,20 +123,20 @@ def add_erasure(
 
 
 def erasures(store: Store) -> list[Erasure]:
-    """All receipts, the oldest first. One that cannot be read is left out; see `verify`."""
+    """All receipts, the oldest first. An unreadable receipt is left out; `verify` reports it."""
     rows = store.select("SELECT body, sha256 FROM erasures ORDER BY number")
     return [found for row in rows if (found := _read(*row)) is not None]
 
 
 def with_receipt(store: Store, gone: Sequence[str]) -> Erased:
-    """Memories that were just erased (their ids), with the receipt that names them."""
+    """The result of an erase: `gone`, the ids of the erased memories, with the receipt of them."""
     wanted = _hash(gone[0]) if gone else ""
     receipt = next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
     return Erased(tuple(gone), receipt.to_dict() if receipt else None)
 
 
 def _read(body: str, sha256: str) -> Erasure | None:
-    """A receipt, if it is exactly what was written."""
+    """The receipt, or None if it is not exactly what was written."""
     try:
         fields = json.loads(body)
         found = Erasure(**{**fields, "ids": tuple(fields["ids"]), "sha256": sha256})
@@ -146,13 +149,13 @@ def _read(body: str, sha256: str) -> Erasure | None:
 
 
 def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Read every table and every file of a store again for what was ever erased from it.
+    """Search every table and file of a store for the ids of everything that was erased from it.
 
-    kept: what `edgemem erase --json` printed; its receipt must be in the chain, and its ids are
-    looked for whatever they look like (others are found in the bytes if they are UUIDs, as those
-    that edgemem makes). Takes memory for a copy of the file. Returns, JSON-able: receipts and ids
-    (how many), looked_in (tables and files), problems (empty if all is gone). Raises InputError on
-    a `kept` that is no such thing.
+    kept: what `edgemem erase --json` printed. Its receipt must be in the chain, and its ids are
+    searched for as they are. Other ids are found in the bytes of files only if they are UUIDs, as
+    edgemem's own are. Holds a copy of the file in memory. Returns, JSON-able: receipts and ids
+    (counts), looked_in (tables and files), problems (empty if all is gone). Raises InputError if
+    `kept` is no such output.
     """
     receipt, ids = _kept(kept)
     with store.snapshot() as connection:
@@ -160,7 +163,7 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
         found, problems = _chain(connection, rows.fetchall(), receipt)
         erased = {id for each in found for id in each.ids} | set(map(_hash, ids))
         tables = _tables(connection)
-        # The ids of what went stay for the other devices, which must not bring it back.
+        # Sync stores erased ids on purpose, so that no other device brings the rows back.
         for (said,) in connection.execute("SELECT id FROM sync_rows"):
             erased -= set(map(_hash, said.split("\x1f")))
         problems += chain.from_iterable(_in_table(connection, name, erased) for name in tables)
@@ -193,7 +196,7 @@ def verify(store: Store, kept: Mapping[str, Any] | None = None) -> dict[str, Any
 
 
 def _kept(kept: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, list[str]]:
-    """The receipt that was kept elsewhere, and the ids that went."""
+    """The receipt that was kept elsewhere, and the ids that were erased. Raises InputError."""
     if kept is None:
         return None, []
     try:
@@ -211,7 +214,7 @@ def _chain(
     rows: Iterable[tuple[int, str, str]],
     kept: Mapping[str, Any] | None,
 ) -> tuple[list[Erasure], list[str]]:
-    """The receipts, and where their chain is broken."""
+    """The readable receipts, and the problems of their chain."""
     found: list[Erasure] = []
     problems: list[str] = []
     previous, hashes = "", {}
@@ -233,7 +236,7 @@ def _chain(
 
 
 def _in_table(connection: sqlite3.Connection, name: str, erased: set[str]) -> Iterator[str]:
-    """Whether a value of a row is the id of something that was erased."""
+    """A problem for each row that holds the id of something that was erased."""
     for row in connection.execute(f'SELECT * FROM "{name}"') if erased else ():
         if any(
             isinstance(value, str) and len(value) <= _ID_CHARS and _hash(value) in erased
@@ -243,7 +246,7 @@ def _in_table(connection: sqlite3.Connection, name: str, erased: set[str]) -> It
 
 
 def _through(connection: sqlite3.Connection, found: Iterable[Erasure]) -> Iterator[str]:
-    """Whether something is left that a reset took: no number is ever used again."""
+    """A problem for each table with a rowid from before a reset. Rowids are never reused."""
     for receipt in found:
         for name, last in receipt.through.items():
             if (
@@ -275,9 +278,9 @@ def _free_pages(data: bytes) -> Iterator[str]:
 
 
 def _beside(path: Path | None) -> list[Path]:
-    """The store's own files that hold something, but the file itself.
+    """The non-empty files that belong to the store, without the database file.
 
-    That is not opened here: to close it would drop the locks that SQLite holds on it.
+    The database file is not opened here: closing it would drop SQLite's locks on it.
     """
     if path is None:
         return []

@@ -1,17 +1,17 @@
 """mem0-style filters, compiled to SQL.
 
     {"city": "Oslo"}                                   equal
-    {"age": {"gte": 30, "lt": 40}}                     all of them
-    {"AND": [..]}, {"OR": [..]}, {"NOT": [..]}         NOT: none of them
+    {"age": {"gte": 30, "lt": 40}}                     both hold
+    {"AND": [..]}, {"OR": [..]}, {"NOT": [..]}         NOT: none holds
     {"city": "*"}                                      present and not null
 
 Operators: eq ne in nin gt gte lt lte contains icontains. Several keys are joined by AND.
-The columns of COLUMNS are themselves; every other key is a path into `metadata`, in which dots
-nest: "address.city" is metadata["address"]["city"].
+A key in COLUMNS is that column. Every other key is a path into `metadata`, in which dots nest:
+"address.city" is metadata["address"]["city"].
 
 - Values compare within their own type: text with text (by code point), numbers with numbers
   (5 equals 5.0; integers beyond 64 bits count as floats), booleans with booleans. A comparison
-  across types is false, for ne and nin true.
+  across types is false, but true for ne and nin.
 - A missing key satisfies no condition, so ne, nin and NOT are true for it. `None` stands for a
   missing key as well as for a null: {"city": None} finds both, {"city": {"ne": None}} neither.
 - contains: a piece of a text, or an element of a list. icontains ignores case (str.casefold).
@@ -231,9 +231,9 @@ def _value(key: str, operator: str, operand: Any, allowed: str) -> tuple[str, st
 
 
 def _path(key: str) -> str:
-    """The JSON path of a dotted key; bound, never pasted into SQL.
+    """The JSON path of a dotted key, to be bound as a parameter.
 
-    SQLite before 3.45 cannot quote these characters in a path, so no version is asked to.
+    SQLite before 3.45 cannot quote these characters in a path, so they are always refused.
     """
     parts = key.split(".")
     if not all(parts) or any(c in '"\\' or ord(c) < 32 for c in key):
@@ -248,8 +248,8 @@ def _path(key: str) -> str:
 def _number(key: str, operator: str, operand: int | float) -> tuple[str, str]:
     """The SQL of a number and its parameter.
 
-    It goes through SQLite's own JSON reader, like the metadata it is compared with: that reader
-    does not always round a decimal to the same float as Python does.
+    The number goes through SQLite's JSON reader, as the metadata does: that reader does not always
+    round a decimal to the same float as Python does.
     """
     if isinstance(operand, float) and not math.isfinite(operand):
         raise _wrong(key, operator, operand, "a finite number")
@@ -268,7 +268,7 @@ def _contains_text(sql: str, params: tuple[Any, ...], operator: str, text: str) 
 def _any_of(
     key: str, operator: str, operands: Collection[Any], build: Callable[[str, str, Any], Where]
 ) -> Where:
-    """in / nin. The list goes in as one JSON parameter, so that thousands are one condition."""
+    """in / nin. The list is bound as one JSON parameter, so thousands of values are one condition"""
     parts: list[Where] = []
     texts: list[str] = []
     numbers: list[int | float] = []

@@ -1,6 +1,6 @@
-"""What another program's SQLite file holds: Chroma's. It is opened to be read only.
+"""Reads another program's SQLite file: Chroma's, which is opened read-only.
 
-Knows its tables; nothing of ours.
+Knows Chroma's tables; knows nothing of edgemem's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["chroma_records"]
 def chroma_records(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """The metadata of each record of a chroma.sqlite3, by collection and id, in stored order.
 
-    The text is the value of "chroma:document". Vectors are not in this file, but for the latest.
-    Raises InputError on a file that is none of Chroma's, or of a version before 0.4.15.
+    The text is the value of "chroma:document". The file holds only the latest vectors, so none are
+    read. Raises InputError if the file is not Chroma's, or its version is before 0.4.15.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     try:

@@ -1,9 +1,9 @@
-"""Images: their rows, their files beside the store, and what of them goes into an export.
+"""Images: their rows, their files beside the store, and their rows in an export.
 
-An image of at most INLINE_BYTES lies in its row, a larger one in a file of the folder
-`STORE.images` that is called by its SHA-256. Files are written and deleted under the store's write
-lock, and written before the transaction ends: one without a row is of a write that was not
-committed, or was erased, and is swept. A store in memory has no folder, nor has a vault.
+An image of at most INLINE_BYTES is stored in its row. A larger one is a file in the folder
+`STORE.images`, named by its SHA-256. Files are written and deleted under the store's write lock,
+and written before the transaction commits. So a file without a row belongs to an uncommitted write
+or to an erased image, and is swept. A store in memory and a vault have no folder.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ __all__ = [
 ]
 
 INLINE_BYTES = 65_536
-"""SQLite reads blobs of this size as fast as files are read; but an erase writes the whole database
-anew (VACUUM), which with photos in it would take as long as copying them all."""
+"""SQLite reads blobs of this size as fast as files. Larger images stay outside, because an erase
+rewrites the whole database (VACUUM) and would copy every photo in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A memory, not deleted, that an image belongs to, with what it calls the image."""
+    """A memory (not deleted) that has an image, with the caption that it gives the image."""
 
     memory_id: str
     caption: str | None
@@ -67,7 +67,7 @@ class Shown:
 
 
 def folder_of(path: Path | None) -> Path | None:
-    """Where a store's larger images lie; it may not be there."""
+    """The folder of a store's larger images, which may not exist; None for a store in memory."""
     return None if path is None else path.with_name(path.name + ".images")
 
 
@@ -75,7 +75,7 @@ def folder_of(path: Path | None) -> Path | None:
 
 
 def insert(tx: Transaction, picture: Picture, created_at: str | None = None) -> bool:
-    """Store an image; False if it is there already. created_at: ISO-8601 UTC, None for now."""
+    """Store an image; False if it is stored already. created_at: ISO-8601 UTC, None for now."""
     with tx.step() as connection:
         if connection.execute("SELECT 1 FROM images WHERE id = ?", (picture.id,)).fetchone():
             return False
@@ -97,7 +97,7 @@ def insert(tx: Transaction, picture: Picture, created_at: str | None = None) -> 
 def link(
     connection: sqlite3.Connection, memory: int, id: str, caption: str | None, by: str | None
 ) -> bool:
-    """Note that a memory (its rowid) is of an image, and what it calls it; False if it is known."""
+    """Link a memory (its rowid) to an image (its id), with a caption; False if already linked."""
     done = connection.execute(
         "INSERT OR IGNORE INTO memory_images (memory, image, caption, caption_by) "
         "VALUES (?, ?, ?, ?)",
@@ -127,9 +127,9 @@ def _write(folder: Path, name: str, data: bytes) -> None:
 
 
 def take_in(connection: sqlite3.Connection, folder: Path) -> None:
-    """Put the images that lie in the folder into their rows; nobody else may write meanwhile.
+    """Copy the images in the folder into their rows. The caller keeps every other writer out.
 
-    One whose file is not there stays without; a schema from before images has none.
+    A row whose file is missing stays without data. An old schema may have no table of images.
     """
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'images'").fetchone():
         for (id,) in connection.execute("SELECT id FROM images WHERE data IS NULL").fetchall():
@@ -139,14 +139,17 @@ def take_in(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def sweep(connection: sqlite3.Connection, folder: Path | None) -> None:
-    """Delete the files that belong to no image. No transaction is open. Raises StoreFull."""
+    """Delete the files that belong to no image, and the folder if it is then empty.
+
+    No transaction may be open. Raises StoreFull if a file cannot be deleted.
+    """
     if folder is None or not _strays(connection, folder):
         return
-    connection.execute("BEGIN IMMEDIATE")  # whoever writes a file has its row in before this
+    connection.execute("BEGIN IMMEDIATE")  # who wrote a file has committed its row by now
     try:
         for name in _strays(connection, folder):
             (folder / name).unlink(missing_ok=True)
-        sync_folder(folder)  # or a loss of power brings them back
+        sync_folder(folder)  # or a power failure may bring the files back
         with suppress(OSError):
             folder.rmdir()
             sync_folder(folder.parent)
@@ -177,7 +180,7 @@ _KNOWN = f"EXISTS (SELECT 1 FROM {_ALIVE} WHERE l.image = i.id)"
 
 
 def image(store: Store, id: str, *, with_data: bool = True) -> Picture | None:
-    """An image that a memory, not deleted, is of, or None. with_data: with its own bytes."""
+    """An image, or None if no memory (not deleted) has it. with_data: False leaves `data` empty."""
     with store.snapshot() as connection:
         row = connection.execute(
             f"SELECT {_COLUMNS} FROM images i WHERE i.id = ? AND {_KNOWN}", (id,)
@@ -200,18 +203,18 @@ def shown_by(store: Store, id: str) -> list[Shown]:
 
 
 def text_of(store: Store, id: str) -> str | None:
-    """What was read in an image, if it is there and was read."""
+    """The text that was read in an image; None if it is not stored, or was not read yet."""
     rows = store.select("SELECT ocr_text FROM images WHERE id = ?", id)
     return rows[0][0] if rows else None
 
 
 def unread(store: Store, limit: int | None = None) -> list[str]:
-    """The ids of images that a memory is of and whose text is still to be read, oldest first."""
+    """The ids of images of memories (not deleted) whose text was not read yet, oldest first."""
     return _ids(store, "i.ocr_state = 'pending'", limit)
 
 
 def without_embedding(store: Store, model_id: str, limit: int | None = None) -> list[str]:
-    """The ids of images that a memory is of and that lack an embedding of this model."""
+    """The ids of images of memories (not deleted) without an embedding by this model."""
     return _ids(store, "i.embedding_model IS NOT ?", limit, model_id)
 
 
@@ -223,8 +226,10 @@ def _ids(store: Store, condition: str, limit: int | None, *params: str) -> list[
 def looks(
     store: Store, rowids: Sequence[int], model_id: str | None
 ) -> list[tuple[int, str, bytes | None]]:
-    """Of the images of memories (their rowids): the rowid, the perceptual hash, and the embedding
-    where it is of this model."""
+    """(rowid, perceptual hash, embedding) of each image of these memories, given by rowid.
+
+    The embedding is None unless this model made it.
+    """
     return store.select(
         "SELECT l.memory, i.phash, CASE WHEN i.embedding_model = ? THEN i.embedding END "
         f"FROM memory_images l JOIN images i ON i.id = l.image WHERE l.memory {LISTED} "
@@ -235,7 +240,7 @@ def looks(
 
 
 def lines(store: Store, ids: Iterable[str]) -> dict[str, list[ImageLine]]:
-    """What was read in images, by their id."""
+    """The lines that were read in images, by image id. Images that were not read are left out."""
     sql = f"SELECT id, ocr_boxes FROM images WHERE id {LISTED} AND ocr_boxes IS NOT NULL"
     return {id: _lines(boxes) for id, boxes in store.select(sql, as_json(ids))}
 
@@ -248,7 +253,7 @@ def _lines(boxes: str) -> list[ImageLine]:
 
 
 def of_turns(store: Store, turns: Iterable[str]) -> dict[str, list[str]]:
-    """The ids of the images that came with turns (their ids), by turn, oldest first."""
+    """The ids of the images that came with turns, by turn id, oldest first."""
     rows = store.select(
         f"SELECT t.id, l.image FROM {_ALIVE} JOIN memory_sources s ON s.memory = m.rowid "
         f"JOIN turns t ON t.rowid = s.turn WHERE t.id {LISTED} ORDER BY m.rowid",
@@ -261,7 +266,7 @@ def of_turns(store: Store, turns: Iterable[str]) -> dict[str, list[str]]:
 
 
 def uncaptioned(store: Store, limit: int) -> list[tuple[str, str]]:
-    """Memories, oldest first, that call their image nothing: their ids, and the images'."""
+    """(memory id, image id) of memories (not deleted) without a caption, oldest first."""
     sql = f"SELECT m.id, l.image FROM {_ALIVE} WHERE l.caption IS NULL ORDER BY m.rowid LIMIT ?"
     return [(row[0], row[1]) for row in store.select(sql, limit)]
 
@@ -279,7 +284,7 @@ def _data(connection: sqlite3.Connection, folder: Path | None, id: str) -> bytes
 
 
 def problems(connection: sqlite3.Connection, folder: Path | None) -> list[str]:
-    """Which images are not what they were, in words."""
+    """A sentence for each image whose bytes are missing or changed."""
     found = []
     for (id,) in connection.execute("SELECT id FROM images ORDER BY id").fetchall():
         try:
@@ -294,17 +299,17 @@ def problems(connection: sqlite3.Connection, folder: Path | None) -> list[str]:
 
 
 def export_images(connection: sqlite3.Connection, folder: Path | None) -> Iterator[dict[str, Any]]:
-    """Every image as a JSON-able dict, its bytes in base64, with the memories that it belongs to.
+    """Every image as a JSON-able dict, with its bytes in base64 and its links to memories.
 
     The caller holds a snapshot.
     """
-    # One at a time: their bytes are many.
+    # One at a time, because images are large.
     for (id,) in connection.execute("SELECT id FROM images ORDER BY created_at, id").fetchall():
         yield export_image(connection, folder, id)
 
 
 def export_image(connection: sqlite3.Connection, folder: Path | None, id: str) -> dict[str, Any]:
-    """One image of an export."""
+    """One row of `export_images`."""
     row = connection.execute(f"SELECT {_COLUMNS}, created_at FROM images i WHERE id = ?", (id,))
     *facts, animated, thumbnail, created_at = row.fetchone()
     links = connection.execute(
@@ -328,13 +333,16 @@ def export_image(connection: sqlite3.Connection, folder: Path | None, id: str) -
 
 
 def import_image(tx: Transaction, row: Mapping[str, Any]) -> bool:
-    """Store an image of an export that a memory here is of, and its links; whether any is new."""
+    """Store an exported image and its links to memories; returns whether anything is new.
+
+    Does nothing if none of its memories is stored. Raises InputError on malformed `ocr_boxes`.
+    """
     with tx.step() as connection:
         wanted = as_json(each["memory_id"] for each in row["memories"])
         sql = f"SELECT id, rowid FROM memories WHERE id {LISTED}"
         rowids = dict(connection.execute(sql, (wanted,)).fetchall())
         if not rowids:
-            return False  # they were erased while the import went on
+            return False  # its memories were erased meanwhile
         if row["ocr_boxes"] is not None:
             try:
                 _lines(row["ocr_boxes"])

@@ -1,8 +1,8 @@
 """A store as SQL that `psql` loads into PostgreSQL with pgvector: an export to a shared database.
 
-Several people's stores may go into one database. What is loaded again replaces what the same store
-gave before, so that what was erased here goes there at the next load. Knows no connection: it
-writes text. Source: PostgreSQL's COPY, text format; pgvector's `vector` type and HNSW index.
+Several people's stores may go into one database. Loading an export again replaces all rows of the
+same store, so memories that were erased here are deleted there. Opens no connection: it writes
+text. Source: PostgreSQL's COPY, text format; pgvector's `vector` type and HNSW index.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgemem.store.store import Store
 __all__ = ["write_sql"]
 
 _NAME = "pgvector_store"
-_MAX_INDEXED_DIM = 2000  # of pgvector's HNSW over `vector`
+_MAX_INDEXED_DIM = 2000  # the limit of pgvector's HNSW over `vector`
 
 _TABLES = """\
 \\set ON_ERROR_STOP on
@@ -74,9 +74,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def write_sql(store: Store, out: IO[str]) -> int:
-    """Write tables and rows as one transaction; how many memories, vectors and relations.
+    """Write tables and rows as one transaction; the number of memories, vectors and relations.
 
-    Memories that are over go too, deleted ones and turns that are no memory do not.
+    Memories that are no longer valid are included. Deleted memories, and turns that are no memory,
+    are not.
     """
     name = _name(store)
     with store.snapshot() as connection:
@@ -94,7 +95,7 @@ def write_sql(store: Store, out: IO[str]) -> int:
 
 
 def _name(store: Store) -> str:
-    """What tells this store from others in the database, given to it at its first export."""
+    """This store's unique name in the shared database, which its first export assigns."""
     name = store.meta(_NAME)
     if name is None:
         name = uuid.uuid4().hex

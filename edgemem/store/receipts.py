@@ -1,6 +1,7 @@
 """What the cloud's governor keeps in the store: receipts of calls, and what may never be sent.
 
-A memory's own mark is `never_send` in its metadata, so that it goes wherever the memory goes.
+A single memory is marked by `never_send` in its metadata, so the mark goes wherever the memory
+goes.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ Outcome = Literal["sent", "answered", "refused", "unknown"]
 class Receipt:
     """One cloud call, without any of its text.
 
-    uid: the idempotency key. tokens_before, tokens_after: of the context, as estimated here, before
-    and after compression, which took compress_s. sent_bytes, sent_sha256: of the request's body;
-    the hash is None once something in it may have been erased. cost: in the price table's currency,
-    None if the model has no price; an upper bound until it is answered. outcome: sent (under way,
-    or the program ended), answered, refused (not billed), unknown (it failed, and may be billed).
-    prompt_tokens, completion_tokens: as the service counted.
+    uid: the idempotency key. tokens_before, tokens_after: the context's tokens before and after
+    compression, as estimated here. compress_s: seconds that compression took. sent_bytes,
+    sent_sha256: of the request's body; the hash is None once something in the body may have been
+    erased. cost: in the price table's currency, None if the model has no price; an upper bound
+    until the call is answered. outcome: sent (in progress, or the program ended), answered, refused
+    (not billed), unknown (failed, and may be billed). prompt_tokens, completion_tokens: as the
+    service counted.
     """
 
     uid: str
@@ -75,7 +77,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that may never be sent: a scope, or what matches a pattern. id: its number."""
+    """What may never be sent: everything in a scope, or text that matches a pattern."""
 
     id: int
     scope: Scope
@@ -84,9 +86,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """A memory or a turn that a memory shares source turns with, perhaps through others.
+    """A memory or turn that is tied to a memory by source turns, directly or through others.
 
-    images: the ids of those that a memory is of.
+    flagged: whether it is marked `never_send`. images: the ids of a memory's images.
     """
 
     text: str
@@ -99,7 +101,7 @@ _COLUMNS = tuple(f.name for f in fields(Receipt))
 
 
 def add_receipt(tx: Transaction, receipt: Receipt) -> None:
-    """Note a call before it is made. Raises StoreError if there is one of that uid."""
+    """Store the receipt of a call before it is made. Raises StoreError if the uid is taken."""
     with tx.step() as connection:
         sql = "SELECT 1 FROM receipts WHERE uid = ?"
         if connection.execute(sql, (receipt.uid,)).fetchone():
@@ -110,7 +112,7 @@ def add_receipt(tx: Transaction, receipt: Receipt) -> None:
 
 
 def end_receipt(tx: Transaction, receipt: Receipt) -> None:
-    """Note how a call ended. An erase meanwhile is not undone: ids and hash stay as they are."""
+    """Store how a call ended. Ids and hash are not written, which could undo an erase meanwhile."""
     with tx.step() as connection:
         connection.execute(
             "UPDATE receipts SET outcome = :outcome, cost = :cost, prompt_tokens = :prompt_tokens, "
@@ -131,7 +133,7 @@ def receipts(store: Store, limit: int | None = None) -> list[Receipt]:
 
 
 def spent_since(source: Store | Transaction, since: str) -> float:
-    """The cost of all calls since a time (ISO-8601 UTC), those of unknown outcome in full."""
+    """The cost of all calls since a time (ISO-8601 UTC); an unknown outcome counts in full."""
     reading = source.snapshot() if isinstance(source, Store) else source.step()
     with reading as connection:
         sql = "SELECT coalesce(sum(cost), 0.0) FROM receipts WHERE created_at >= ?"
@@ -139,7 +141,7 @@ def spent_since(source: Store | Transaction, since: str) -> float:
 
 
 def compress_rate(store: Store) -> float | None:
-    """Seconds that a token took in the last compressions; None if there were none."""
+    """Seconds per token in the last 20 compressions; None if there were none."""
     ((seconds, tokens),) = store.select(
         "SELECT sum(compress_s), sum(tokens_before) FROM (SELECT compress_s, tokens_before "
         "FROM receipts WHERE compress_s > 0 ORDER BY id DESC LIMIT 20)"
@@ -148,9 +150,9 @@ def compress_rate(store: Store) -> float | None:
 
 
 def add_mark(tx: Transaction, *, scope: Scope | None = None, pattern: str | None = None) -> int:
-    """Never send what is of a scope, or what matches a pattern (give one of the two); its number.
+    """Forbid to send what is in a scope, or what matches a pattern; returns the mark's id.
 
-    Raises InputError on both or neither.
+    Raises InputError unless exactly one of the two is given.
     """
     given = scope or Scope()
     if (pattern is None) == (given == Scope()):
@@ -169,7 +171,7 @@ def add_mark(tx: Transaction, *, scope: Scope | None = None, pattern: str | None
 
 
 def remove_mark(tx: Transaction, id: int) -> None:
-    """Drop a mark. Raises StoreError if there is none of that number."""
+    """Delete a mark by its id. Raises StoreError if there is none."""
     with tx.step() as connection:
         if connection.execute("DELETE FROM never_send WHERE id = ?", (id,)).rowcount == 0:
             raise StoreError(f"no never_send mark has the number {id}; list them to see which do")
@@ -182,7 +184,7 @@ def marks(store: Store) -> list[Mark]:
 
 
 def set_never_send(tx: Transaction, memory_id: str, never: bool) -> None:
-    """Mark a memory, or take the mark off. Raises StoreError if there is no such memory."""
+    """Set or remove a memory's mark `never_send`. Raises StoreError if there is no such memory."""
     value = "json_set(metadata, '$.never_send', json('true'))"
     if not never:
         value = "json_remove(metadata, '$.never_send')"
@@ -195,8 +197,8 @@ def set_never_send(tx: Transaction, memory_id: str, never: bool) -> None:
             raise StoreError(f"no memory has the id {memory_id!r}; `edgemem list` shows them")
 
 
-# From a memory to all that share a source turn with it, and on from those. Deleted memories count:
-# a mark outlives its memory, whose words others may repeat.
+# All memories that can be reached from a memory through shared source turns. Deleted memories are
+# included: their marks still apply, because other memories may repeat their words.
 _REACH = """WITH RECURSIVE reach (root, memory) AS (
     SELECT m.id, m.rowid FROM memories m WHERE {start}
     UNION
@@ -216,10 +218,10 @@ _TURNS = (
 
 
 def related(store: Store, memory_ids: Sequence[str]) -> dict[str, list[Related]]:
-    """Of each memory: itself and every memory and turn that it is tied to by source turns.
+    """For each memory id: the memory, and every memory and turn tied to it by source turns.
 
-    Unknown ids are left out. A fact repeats its turns' words, a turn gave its facts: what may be
-    said of one must be allowed of all.
+    Unknown ids are left out. Facts repeat the words of their turns, so one of these may be sent
+    only if all of them may.
     """
     found: dict[str, list[Related]] = {}
     reach = _REACH.format(start=f"m.id {LISTED}")
@@ -251,8 +253,11 @@ def marked_texts(store: Store) -> list[str]:
 
 
 def named_texts(store: Store, since_generation: int) -> tuple[int, list[tuple[str, str | None]]]:
-    """The generation now, and of each memory written after a generation: what it says, and its
-    speaker if one is named."""
+    """(generation, [(text, speaker)]) of the memories (not deleted) written after a generation.
+
+    generation: the newest among them, or `since_generation` if there are none. speaker: None if
+    nobody is named.
+    """
     rows = store.select(
         "SELECT m.memory, (SELECT t.name FROM memory_sources s JOIN turns t "
         "ON t.rowid = s.turn WHERE s.memory = m.rowid AND t.name IS NOT NULL LIMIT 1), "
