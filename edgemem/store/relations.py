@@ -1,8 +1,8 @@
-"""The graph's tables: entities with their aliases, and what one is to another, fact by fact.
+"""The graph's tables: entities with their aliases, and the relations that each fact states.
 
-An entity is told by type and normalised name, or alias, among those of one user (of one agent, or
-one run, where nobody is named): a name is the same in all of a user's runs. What may be seen of it
-is decided by the facts: a relation belongs to its fact's scope, ends with it, and goes with it.
+An entity is identified by its type and its normalised name or alias, among the entities of one
+owner: a user and agent, in all their runs, or a run if neither is named. The facts decide what may
+be seen: a relation belongs to its fact's scope, ends with the fact, and is erased with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SCOPED = " AND ".join(f"ifnull({name}, '') = ?" for name in SCOPE)
 
 
 def normalised(name: str) -> str:
-    """A name as it is compared: its case, width and spaces do not count."""
+    """A name in the form that is compared, in which case, width and spacing do not count."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
@@ -59,9 +59,10 @@ def write_relations(
     new: Iterable[NewRelation],
     version: int,
 ) -> None:
-    """What a fact says, in place of what it was read to say before. memory: its rowid.
+    """Replace the relations of a fact.
 
-    version: of the reader. A fact that is over gives relations that are over.
+    memory: the fact's rowid. version: of the reader that found the relations. A relation without
+    `valid_from` gets the fact's, and all relations get the fact's `valid_to`.
     """
     forget_relations(connection, memory, version)
     *scope, valid_from, valid_to = connection.execute(
@@ -74,7 +75,7 @@ def write_relations(
 
 
 def forget_relations(connection: sqlite3.Connection, memory: int, version: int) -> None:
-    """Drop what a fact was read to say, and note which version of the reader reads it now."""
+    """Delete a fact's relations and aliases, and set the version of the reader that has read it."""
     connection.execute("DELETE FROM relations WHERE memory = ?", (memory,))
     connection.execute("DELETE FROM aliases WHERE memory = ?", (memory,))
     connection.execute("UPDATE memories SET graphed = ? WHERE rowid = ?", (version, memory))
@@ -83,10 +84,10 @@ def forget_relations(connection: sqlite3.Connection, memory: int, version: int) 
 def import_relation(
     connection: sqlite3.Connection, row: Mapping[str, Any], *, by_name: bool = False
 ) -> None:
-    """Store a relation of an export. Its fact is there.
+    """Store a relation of an export. Its fact must be stored already.
 
-    by_name: its ends are the entities of these very names, whoever else has one of them as an alias
-    here; else the order in which facts come would decide who is meant.
+    by_name: match source and target by name only. If aliases counted, the order in which facts
+    arrive would decide which entity is meant.
     """
     memory, *scope = connection.execute(
         "SELECT rowid, user_id, agent_id, run_id FROM memories WHERE id = ?", (row["memory_id"],)
@@ -125,13 +126,13 @@ def _insert(
             "valid_to) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (uid, source, new.label, target, memory, new.valid_from, valid_to),
         )
-    connection.execute(  # an entity that is only itself
+    connection.execute(  # source and target may be one entity, without a relation
         f"DELETE FROM entities WHERE id IN (?, ?) AND {_ALONE}", (source, target)
     )
 
 
 def _owner(scope: Sequence[str | None]) -> tuple[str, ...]:
-    """Whose a name is: a run's own only where nobody is named."""
+    """The owner of a name: user and agent, or the run if neither is named."""
     user, agent, run = scope
     return (user or "", agent or "", "" if user or agent else run or "")
 
@@ -143,9 +144,9 @@ def _entity(
     memory: int,
     by_name: bool,
 ) -> int:
-    """The id of an entity of that name or (unless by_name) alias, made if there is none.
+    """The id of the entity with that name or (unless by_name) alias, created if there is none.
 
-    An alias that two entities share is nobody's.
+    An alias that several entities share matches none of them.
     """
     name = normalised(entity.name)
     found = connection.execute(
@@ -183,10 +184,11 @@ def end_relations(
     by: int | None = None,
     functional: Iterable[str] = (),
 ) -> None:
-    """End what an ended fact says. memory, by: rowids of it and of the fact that contradicts it.
+    """End the relations of an ended fact.
 
-    functional: labels with one target at a time. Where the new fact gives a source another target
-    of such a label, the ended fact's own target ends wherever it was told, and when the new begins.
+    memory: the fact's rowid. by: the rowid of the fact that contradicts it. functional: labels with
+    one target at a time. If the new fact gives a source another target for such a label, the old
+    relation ends when the new one begins, also where other facts state it.
     """
     labels = as_json(functional)
     begins = (
@@ -210,10 +212,10 @@ def end_relations(
 
 
 def forget_entities(connection: sqlite3.Connection, memories: str) -> None:
-    """Drop the entities that facts about to be erased lend a name, with all that is told of them.
+    """Delete the entities with an alias from facts that will be erased, and all their relations.
 
-    Else a name would outlive the fact that told whose it is. Facts that lose relations are read
-    again. memories: rowids, as JSON.
+    Otherwise a name would outlive the fact that says whose it is. Facts that lose relations are
+    marked to be read again. memories: rowids of the facts, as JSON.
     """
     named = f"SELECT entity FROM aliases WHERE memory {LISTED}"
     connection.execute(
@@ -245,11 +247,11 @@ def relations(
     at: str | None = None,
     include_invalid: bool = False,
 ) -> list[Relation]:
-    """What is told within a scope, the longest known first.
+    """The relations within a scope, the earliest first.
 
-    names: only of entities that have one of these names or aliases, from either end. at: what held
-    then, ISO-8601 UTC; None: what holds. include_invalid: also what is over, or was not yet.
-    What several facts tell is one relation.
+    names: only relations whose source or target has one of these names or aliases. at: only
+    relations that were valid then, ISO-8601 UTC; None: those that have not ended. include_invalid:
+    all relations, whatever their times. A relation that several facts state is returned once.
     """
     conditions, params = _visible(scope, at, include_invalid)
     if names is not None:
@@ -268,9 +270,10 @@ def relations(
 def relations_of(
     store: Store, memories: Mapping[str, float] | Iterable[str], *, at: str | None = None
 ) -> list[Relation]:
-    """What memories (their ids) tell: facts themselves, turns through the facts taken from them.
+    """The relations that memories state; a turn states those of the facts taken from it.
 
-    With scores, best first, each relation with that of the best memory that tells it.
+    memories: ids, or scores by id. With scores, the best come first, each relation with the score
+    of the best memory that states it. at: as for `relations`.
     """
     scores = memories if isinstance(memories, Mapping) else None
     conditions, params = _visible(Scope(), at, include_invalid=False)
@@ -310,9 +313,9 @@ def _visible(scope: Scope, at: str | None, include_invalid: bool) -> tuple[list[
 def _merged(
     rows: Iterable[tuple[Any, ...]], scores: Mapping[int, float] | None = None
 ) -> Iterable[Relation]:
-    """One relation of all rows that say the same and end at the same time."""
+    """One relation for all rows with the same source, label, target and end."""
     found: dict[tuple[Any, ...], Relation] = {}
-    read: dict[str, tuple[str, ...]] = {}  # a fact's turns, which its relations share
+    read: dict[str, tuple[str, ...]] = {}  # a fact's turns, by their JSON
     for row in rows:
         key = (row[11], row[2], row[12], row[8])
         if row[10] not in read:
@@ -332,7 +335,7 @@ def _merged(
 
 
 def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> list[int]:
-    """The entities that have one of these names or aliases. scope: whose, if a user is named."""
+    """The ids of entities with one of these names or aliases. scope: only its user_id counts."""
     wanted = as_json({normalised(name) for name in names})
     rows = store.select(
         f"SELECT id FROM entities WHERE (normalised {LISTED} "
@@ -346,9 +349,9 @@ def entity_ids(store: Store, names: Iterable[str], scope: Scope = EVERYBODY) -> 
 
 
 def entities(store: Store, scope: Scope, limit: int) -> list[dict[str, Any]]:
-    """Who and what is known in a scope: name, type, and in how many relations, most of them first.
+    """The entities in a scope: name, type and number of relations, the most relations first.
 
-    What is over counts, too.
+    Relations that have ended count, too.
     """
     conditions, params = _visible(scope, None, include_invalid=True)
     told = (
@@ -366,7 +369,7 @@ def entities(store: Store, scope: Scope, limit: int) -> list[dict[str, Any]]:
 
 
 def entity_names(store: Store, types: Iterable[str]) -> list[str]:
-    """The names and aliases of all entities of these types, each once, whoever's they are."""
+    """The names and aliases of all entities of these types, each once, for every owner."""
     wanted = as_json(types)
     rows = store.select(
         f"SELECT name FROM entities WHERE type {LISTED} UNION SELECT a.name FROM aliases a "
@@ -392,10 +395,10 @@ def other_names(store: Store) -> list[tuple[str, ...]]:
 def unread_facts(
     store: Store, version: int, limit: int | None = None
 ) -> list[tuple[str, str, str, str | None]]:
-    """Facts that this reader has not read, the oldest first: id, text, since when it holds, and
-    what was said.
+    """(id, text, start, said) of the facts that this version of the reader has not read, by age.
 
-    The last is None of a fact that was edited: its words are the user's.
+    start: valid_from, or else created_at. said: the text of the source turns; None if the fact was
+    edited, as its words are then the user's.
     """
     return store.select(
         "SELECT m.id, m.memory, coalesce(m.valid_from, m.created_at), CASE WHEN m.updated_at = "

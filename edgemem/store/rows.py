@@ -1,8 +1,8 @@
-"""How a row of the store looks outside of it: as a value of ours, and as the dict of an export.
+"""How a row of the store looks outside of it: as a dataclass, and as a dict of an export.
 
-Whatever cannot be decoded is a damaged file: `StoreCorrupt`. An export has no vectors: they are
-made again from the memories' text, perhaps by another model. Nor has it rowids, generations,
-tombstones and receipts, which belong to one file.
+A value that cannot be decoded means a damaged file and raises StoreCorrupt. An export has no
+vectors: an import makes them again from the memories' text, perhaps with another model. It has no
+rowids, generations, tombstones or receipts either, because these belong to one file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MAX_DEPTH = 200
 
 @dataclass(frozen=True, slots=True)
 class NewRelation:
-    """What a fact says that one entity is to another. valid_from: ISO-8601 UTC, if known."""
+    """A relation between two entities that a fact states. valid_from: ISO-8601 UTC, if known."""
 
     source: Entity
     label: Label
@@ -123,7 +123,7 @@ def scope_sql(scope: Scope, alias: str = "m.") -> tuple[list[str], list[Any]]:
 
 
 def rowid_of(connection: sqlite3.Connection, table: str, id: str) -> int | None:
-    """The number of a turn's or memory's row, deleted or not; None if it is not there."""
+    """The rowid of a turn or memory, deleted or not; None if it is not stored."""
     row = connection.execute(f"SELECT rowid FROM {table} WHERE id = ?", (id,)).fetchone()
     return None if row is None else row[0]
 
@@ -156,7 +156,7 @@ def _is_deep(value: Any, left: int = MAX_DEPTH) -> bool:
 
 
 def unpack_json(text: object, what: str) -> dict[str, Any]:
-    """The dict behind a JSON column. Raises StoreCorrupt if there is none."""
+    """The dict in a JSON column. Raises StoreCorrupt if the text is no JSON object."""
     try:
         value = json.loads(text)  # type: ignore[arg-type]
     except (TypeError, ValueError, RecursionError) as exc:
@@ -167,7 +167,7 @@ def unpack_json(text: object, what: str) -> dict[str, Any]:
 
 
 def unpack_ids(text: object) -> tuple[str, ...]:
-    """The ids in a JSON list. Raises StoreCorrupt if it is none."""
+    """The ids in a JSON list. Raises StoreCorrupt if the text is no JSON list."""
     try:
         return tuple(json.loads(text))  # type: ignore[arg-type]
     except (TypeError, ValueError) as exc:
@@ -213,14 +213,14 @@ def unix_seconds(text: str) -> float:
         raise damaged(f"{text!r} is no time") from exc
 
 
-SOURCES = (  # the ids of the turns of a memory m, as JSON; in its index's order: no sorting
+SOURCES = (  # the ids of the turns of a memory m, as JSON; in index order, so nothing is sorted
     "(SELECT json_group_array(id) FROM (SELECT t.id FROM memory_sources s JOIN turns t "
     "ON t.rowid = s.turn WHERE s.memory = m.rowid ORDER BY s.turn))"
 )
 OF_IMAGE = (
     "id", "mime", "size_bytes", "width", "height", "taken_at", "place", "ocr_state",
 )  # fmt: skip
-IMAGE = (  # what is known of the image of a memory m, as JSON; most memories have none
+IMAGE = (  # OF_IMAGE, caption and caption_by of the image of a memory m, as JSON; NULL for most
     f"CASE WHEN m.kind = 'image' THEN (SELECT json_array({', '.join(f'i.{n}' for n in OF_IMAGE)}, "
     "l.caption, l.caption_by) FROM memory_images l JOIN images i ON i.id = l.image "
     "WHERE l.memory = m.rowid LIMIT 1) END"
@@ -320,8 +320,11 @@ Embed = Callable[[list[str]], list[Floats]]
 
 
 class _Table(NamedTuple):
-    """A table of an export. texts: columns that must be text, of which the first tells whether a
-    row is there already; nullable: text or null; others: JSON objects (those of _JSON), counts."""
+    """A table of an export.
+
+    texts: columns that must be text; the first is the key that finds a row already stored.
+    nullable: text or null. others: JSON objects (those in _JSON) or counts.
+    """
 
     name: str
     texts: tuple[str, ...]
@@ -337,7 +340,7 @@ class _Table(NamedTuple):
         return (*self.texts, *self.nullable, *self.others)
 
 
-# A relation with the names of its ends and, for each, what else its fact calls it.
+# A relation with the names of its source and target and the aliases that its fact gives each.
 _ALIASES = (
     "(SELECT json_group_array(a.name) FROM aliases a WHERE a.entity = r.{} AND a.memory = r.memory)"
 )
@@ -381,7 +384,7 @@ _TABLES = {
         ("valid_from", "valid_to", "invalidated_by"),
         ("aliases", "graphed"),
     ),
-    # Without these, what may not leave could leave from an imported store.
+    # Without these marks, an imported store could send what the original may not.
     "never_send": _Table("never_send", ("uid", "created_at"), (*SCOPE, "pattern"), ()),
 }
 
@@ -395,9 +398,11 @@ _IMPORTED = {**_TABLES, "image": _IMAGE}
 
 
 def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """Every turn, memory (deleted too), history row, piece of pending work, relation and never_send
-    mark, in that order and each in the order of its making. The caller holds a snapshot. Images
-    are apart (store/images.py): their bytes are many."""
+    """Every row of an export but the images: turns, memories (deleted ones too), history, pending
+    work, relations and never_send marks, in that order, each by rowid.
+
+    The caller holds a snapshot. Images are large, and store/images.py exports them one by one.
+    """
     for type_, table in _TABLES.items():
         sources = f", {SOURCES}" if type_ == "memory" else ""
         listed = ", ".join(f"m.{name}" for name in table.columns)
@@ -419,12 +424,12 @@ def export_rows(connection: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 def import_rows(
     begin: Begin, rows: Iterable[Mapping[str, Any]], vectors_for: Embed
 ) -> dict[str, int]:
-    """Store exported rows, in transactions of BATCH or up to an image; how many of each type were
-    new.
+    """Store exported rows; returns how many of each type were new.
 
-    begin: gives a transaction. vectors_for: the search texts of memories to one (c, dim) float32
-    each. Rows whose id is there already are passed over, so an import that was stopped may be run
-    again. Raises InputError on a row that is none of an export's; the batches before it are stored.
+    A transaction takes BATCH rows, or fewer if an image ends it. begin: begins a transaction.
+    vectors_for: from the search texts of memories to one (c, dim) float32 array each. Rows whose id
+    is stored already are skipped, so an interrupted import can be run again. Raises InputError on
+    a row that is not an export's; the batches before it stay stored.
     """
     new = dict.fromkeys(_IMPORTED, 0)
     for batch in _batches(_checked(row, number) for number, row in enumerate(rows, 1)):
@@ -437,7 +442,7 @@ def _batches(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     batch = []
     for row in rows:
         batch.append(row)
-        if len(batch) == BATCH or row["type"] == "image":  # which may be of many megabytes
+        if len(batch) == BATCH or row["type"] == "image":  # which may have many megabytes
             yield batch
             batch = []
     if batch:
@@ -449,8 +454,8 @@ def _import_batch(
 ) -> Counter[str]:
     with begin() as tx:
         known = {type_: _known(tx, type_, batch) for type_ in _TABLES}
-    # Embedding is slow, so it happens outside of any transaction; what another process stores
-    # meanwhile is seen by the second look.
+    # Embedding is slow, so it happens outside of any transaction. The second call of `_known` sees
+    # what another process stores meanwhile.
     texts = {
         row["id"]: row["search_text"]
         for row in batch
@@ -464,7 +469,8 @@ def _import_batch(
         )
     vectors = dict(zip(texts, made, strict=True))
     with begin() as tx:
-        # What was there at the first look and was erased since has no vectors, and stays erased.
+        # A row that was stored at the first call and was erased since has no vectors here. It
+        # stays erased.
         known = {type_: known[type_] | _known(tx, type_, batch) for type_ in _TABLES}
         stored = Counter[str]()
         for row in batch:
@@ -489,7 +495,7 @@ def _known(tx: Transaction, type_: str, batch: Sequence[Mapping[str, Any]]) -> s
 
 
 def _is_orphan(tx: Transaction, row: Mapping[str, Any]) -> bool:
-    """Whether a row's memory is not there: it was erased while the import went on."""
+    """Whether a history row or relation lacks its memory, which was erased during the import."""
     if row["type"] not in ("history", "relation"):
         return False
     with tx.step() as connection:
@@ -518,7 +524,7 @@ def _import_row(
 
 
 def _checked(row: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """The row with every column it may have, or InputError."""
+    """The row with a value for every column of its type. Raises InputError if it is malformed."""
 
     def refuse(what: str) -> InputError:
         return InputError(f"row {number} of the import {what}; give the rows of an export")
