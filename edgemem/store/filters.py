@@ -268,7 +268,7 @@ def _contains_text(sql: str, params: tuple[Any, ...], operator: str, text: str) 
 def _any_of(
     key: str, operator: str, operands: Collection[Any], build: Callable[[str, str, Any], Where]
 ) -> Where:
-    """in / nin. The list is bound as one JSON parameter, so thousands of values are one condition"""
+    """in / nin. The list is one JSON parameter, so that thousands of values are one condition."""
     parts: list[Where] = []
     texts: list[str] = []
     numbers: list[int | float] = []

@@ -1,7 +1,7 @@
 """The tables of a store's file, and the migrations that made them.
 
 A file's version is `PRAGMA user_version`, the number of the last migration that was applied to it.
-The migrations that a file lacks are one transaction, before which a copy of the file is made.
+The migrations that a file lacks run in one transaction, after a copy of the file was made.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from edgemem.store.database import backup, patiently, roll_back, snapshot
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "TABLES", "inspect", "prepare"]
 
-PAGE_SIZE = 8192  # five 384-dimensional vectors to a page; two to one of the default 4096
+PAGE_SIZE = 8192  # holds five 384-dimensional vectors; SQLite's default, 4096, holds two
 APPLICATION_ID = 0x45444745  # "EDGE", in the file's header
-# What each migration adds: a file of version n has those of the first n.
+# The tables that each migration adds. A file of version n has those of the first n migrations.
 TABLES = (
     frozenset(
         {"meta", "turns", "memories", "memory_sources", "vectors", "history", "pending", "erased"}
         | {"memories_fts", "memories_live"}
     ),
     frozenset({"receipts", "never_send"}),
-    frozenset[str](),  # and one that the fourth drops
+    frozenset[str](),  # its one table is dropped by the fourth
     frozenset[str](),
     frozenset({"token_vectors"}),
     frozenset({"entities", "aliases", "relations"}),
@@ -36,8 +36,8 @@ TABLES = (
 
 
 def _migration_1(connection: sqlite3.Connection) -> None:
-    # sqlite-utils where its table builder can say it; it has no AUTOINCREMENT, views over FTS5
-    # content or composite keys with cascades. Imported here: a store that exists needs it not.
+    # sqlite-utils' table builder has no AUTOINCREMENT, no views over FTS5 content and no composite
+    # keys with cascades; those are SQL. Imported here, because an existing store does not need it.
     from sqlite_utils import Database
 
     db = Database(connection, execute_plugins=False)
@@ -88,8 +88,8 @@ _STATEMENTS_1 = (
         memory INTEGER NOT NULL REFERENCES memories (rowid) ON DELETE CASCADE,
         chunk INTEGER NOT NULL, vector BLOB NOT NULL
     ) STRICT""",
-    # A deleted memory keeps its row but not its place in the index, also after a 'rebuild',
-    # so the index reads its content through this view.
+    # A deleted memory keeps its row but must stay out of the index, also after a 'rebuild'. So the
+    # index reads its content through this view.
     """CREATE VIEW memories_live AS
         SELECT rowid AS rowid, search_text FROM memories WHERE deleted_at IS NULL""",
     """CREATE VIRTUAL TABLE memories_fts USING fts5 (
@@ -103,7 +103,7 @@ _STATEMENTS_1 = (
         created_at TEXT, updated_at TEXT, is_deleted INTEGER NOT NULL DEFAULT 0,
         actor_id TEXT, role TEXT
     ) STRICT""",
-    # uid: the same piece of work in an export, whatever its number here.
+    # uid: identifies a piece of work in exports; its id belongs to this file.
     """CREATE TABLE pending (
         id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
         task TEXT NOT NULL, payload TEXT NOT NULL,
@@ -113,7 +113,7 @@ _STATEMENTS_1 = (
     ) STRICT""",
 )
 
-# Receipts of cloud calls hold ids, counts and a hash: no text. What may never be sent: a scope
+# Receipts of cloud calls hold ids, counts and a hash, but no text. A row of never_send is a scope
 # (absent parts match everything) or a pattern.
 _STATEMENTS_CLOUD = (
     """CREATE TABLE receipts (
@@ -141,7 +141,7 @@ _STATEMENTS_SENSITIVITIES = (
         turn INTEGER PRIMARY KEY REFERENCES turns (rowid) ON DELETE CASCADE,
         model TEXT NOT NULL, scale REAL NOT NULL, offsets BLOB NOT NULL, scores BLOB NOT NULL
     ) STRICT""",
-    # Whoever deletes or edits a memory: the scores of its words must not outlive them.
+    # The scores of a memory's words must not outlive the words, however these are changed.
     """CREATE TRIGGER sensitivities_forget AFTER UPDATE OF memory, deleted_at ON memories
         WHEN new.kind = 'turn' AND (new.memory <> old.memory OR new.deleted_at IS NOT NULL)
         BEGIN DELETE FROM sensitivities
@@ -154,8 +154,8 @@ _STATEMENTS_NO_SENSITIVITIES = (
     "DROP TABLE IF EXISTS sensitivities",
 )
 
-# A text's tokens as one blob of int8 rows, of the model that meta calls token_model. They belong to
-# the text that they were made of: whoever edits or deletes it need not know of them.
+# The token vectors of a search text as one blob of int8 rows, by the model in meta's `token_model`.
+# The trigger deletes them with their text, so code that edits or deletes it need not.
 _STATEMENTS_TOKENS = (
     """CREATE TABLE token_vectors (
         memory INTEGER PRIMARY KEY REFERENCES memories (rowid) ON DELETE CASCADE,
@@ -166,8 +166,8 @@ _STATEMENTS_TOKENS = (
         BEGIN DELETE FROM token_vectors WHERE memory = new.rowid; END""",
 )
 
-# An entity is one name of one type to one user. Who another name is, a fact tells, and its alias
-# goes with it. graphed: the version of the reader of a fact; whoever edits it need not know.
+# An entity is one name of one type for one owner. An alias comes from a fact and is deleted with
+# it. graphed: the version of the reader that has read the fact; a trigger resets it on an edit.
 _STATEMENTS_GRAPH = (
     """CREATE TABLE entities (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -177,7 +177,7 @@ _STATEMENTS_GRAPH = (
     """CREATE UNIQUE INDEX idx_entities_name ON entities (
         normalised, type, ifnull(user_id, ''), ifnull(agent_id, ''), ifnull(run_id, '')
     )""",
-    # The key's columns first: SQLite 3.40's integrity check reads a NULL where they are not.
+    # The key's columns come first, or SQLite 3.40's integrity check takes a value for NULL.
     """CREATE TABLE aliases (
         normalised TEXT NOT NULL,
         entity INTEGER NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
@@ -215,8 +215,8 @@ _STATEMENTS_GRAPH = (
 )
 
 # id: the SHA-256 of the bytes, which lie in `data` or in a file of that name (store/images.py).
-# What is long comes last: a row's beginning is read without it. A caption is one memory's, so that
-# it goes with that memory; what was read in an image is the image's own.
+# Long columns come last, so that the others are read without them. A caption belongs to a memory
+# and is deleted with it; the text that was read in an image belongs to the image.
 _STATEMENTS_IMAGES = (
     """CREATE TABLE images (
         id TEXT PRIMARY KEY,
@@ -238,20 +238,20 @@ _STATEMENTS_IMAGES = (
         PRIMARY KEY (memory, image)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX idx_memory_images_image ON memory_images (image)",
-    # The last memory of an image takes it along.
+    # An image is deleted with its last memory.
     """CREATE TRIGGER images_orphans AFTER DELETE ON memory_images
         BEGIN DELETE FROM images WHERE id = old.image
             AND NOT EXISTS (SELECT 1 FROM memory_images WHERE image = old.image); END""",
 )
 
 
-SEPARATOR = "char(31)"  # between the ids of a row that belongs to a memory and has its own
+SEPARATOR = "char(31)"  # between a memory's id and that of a row which belongs to it
 _ON = "EXISTS (SELECT 1 FROM sync_self WHERE NOT quiet)"
 _CHANGED = " OR ".join(
     f"old.{name} IS NOT new.{name}" for name in ("search_text", "valid_from", "expires_at")
 )
-# The mark never_send is versioned apart from the rest of the metadata. Told by text, because a
-# schema that is not trusted may not use JSON functions; in doubt both get a new version.
+# The mark never_send is versioned separately from the rest of the metadata. It is found by text
+# search, because an untrusted schema may not use JSON functions. In doubt both get a new version.
 _OTHERS = "{}.metadata"
 for _mark in (',"never_send":true', '"never_send":true,', '"never_send":true'):
     _OTHERS = f"replace({_OTHERS}, '{_mark}', '')"
@@ -260,7 +260,7 @@ _MARKED = "instr({}.metadata, '\"never_send\"') > 0"
 _NEW_MARK = _MARKED.format("new")
 _OTHER_MARK = f"old.metadata IS NOT new.metadata AND ({_MARKED.format('old')} OR {_NEW_MARK})"
 _OF = "(SELECT id FROM {} WHERE rowid = new.{})"
-# What gets a new version when: kind, event, table, its id, and the condition.
+# When a row gets a new version: the kind, the event, the table, the version's id, the condition.
 _VERSIONED = (
     ("turn", "INSERT", "turns", "new.id", "1"),
     ("memory", "INSERT", "memories", "new.id", "1"),
@@ -297,9 +297,10 @@ _TICK = (
 
 
 def _sync_triggers() -> Iterator[str]:
-    """Whoever writes need not know of sync; versions are committed with what they are of.
+    """The triggers that give rows their versions, in the transaction of the change itself.
 
-    An upsert, because OR REPLACE would become the OR IGNORE of the statement that fires it.
+    They upsert, because in a trigger SQLite would turn OR REPLACE into the OR IGNORE of the
+    statement that fires it.
     """
     version = "INSERT INTO sync_rows SELECT '{}', {}, clock, device, clock, NULL FROM sync_self"
     latest = (
@@ -308,7 +309,7 @@ def _sync_triggers() -> Iterator[str]:
     )
     for number, (kind, event, table, id, condition) in enumerate(_VERSIONED):
         steps = f"{_TICK}; {version.format(kind, id)} WHERE true{latest}"
-        if kind == "memory":  # relations that are older than their text count for nothing
+        if kind == "memory":  # relations older than their text would be ignored
             steps += f"{_TICK}; {version.format('graph', id)} WHERE new.graphed > 0{latest}"
         yield (
             f"CREATE TRIGGER sync_{kind}_{number} AFTER {event} ON {table} "
@@ -321,17 +322,17 @@ def _sync_triggers() -> Iterator[str]:
             f"CREATE TRIGGER sync_{table}_erased AFTER DELETE ON {table} WHEN {_ON} BEGIN {_TICK}; "
             f"DELETE FROM sync_rows WHERE id = {gone} "
             "AND kind IN ('turn', 'memory', 'end', 'mark', 'graph', 'never'); "
-            # Which turns it cited is kept: somebody elsewhere may erase it with them.
+            # Rows of kind 'source' stay: a root from another device erases the turns they name.
             f"DELETE FROM sync_rows WHERE kind IN ('image', 'history') AND {owned}; "
             f"DELETE FROM sync_waiting WHERE id = {gone} OR ({owned}); "
             f"{version.format('erased', gone)} WHERE true ON CONFLICT (kind, id) DO NOTHING; END"
         )
 
 
-# What sync must know of a store (see store/sync.py). sync_self has its one row once sync was begun;
-# until then no trigger does anything. A row of sync_rows is the version of what `kind` names of
-# `id`: clock, a hybrid logical clock (Unix milliseconds * 65536 + a count); device, who wrote it;
-# seq, this device's own clock when it wrote or learned it; link, the place that it was learned at.
+# The state of sync (see store/sync.py). sync_self gets its one row when sync begins; until then no
+# trigger does anything. A row of sync_rows is the version of what kind and id name. clock: a hybrid
+# logical clock (Unix milliseconds * 65536 + a count). device: which device wrote it. seq: this
+# device's clock when it wrote or received it. link: where it was received; NULL if written here.
 _STATEMENTS_SYNC = (
     """CREATE TABLE sync_self (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -343,7 +344,7 @@ _STATEMENTS_SYNC = (
         seq INTEGER NOT NULL, link TEXT, PRIMARY KEY (kind, id)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX idx_sync_rows_seq ON sync_rows (seq)",
-    # What came before the memory that it is about.
+    # Versions that arrived before a row that they refer to.
     """CREATE TABLE sync_waiting (
         kind TEXT NOT NULL, id TEXT NOT NULL, clock INTEGER NOT NULL, device TEXT NOT NULL,
         body TEXT, vectors BLOB, PRIMARY KEY (kind, id)
@@ -423,8 +424,11 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
 def prepare(
     connection: sqlite3.Connection, file: Path | None, timeout_s: float, key: bytes | None
 ) -> None:
-    """Bring a file's schema up to date. It is looked at before anything is written: another
-    program's file is left as it is. file: None for a store in memory. key: of its pages."""
+    """Bring a file's schema up to date.
+
+    The file is inspected before anything is written, so another program's file is left as it is.
+    file: None for a store in memory. key: the page key of a vault. Raises StoreError, StoreFull.
+    """
 
     def step() -> None:
         version = inspect(connection, str(file or ":memory:"))
@@ -446,9 +450,9 @@ def prepare(
 
 
 def _migrate(connection: sqlite3.Connection, file: Path | None, key: bytes | None) -> None:
-    """Apply what the file lacks: one transaction, after a copy of an older file.
+    """Apply the missing migrations in one transaction, after a backup of an older file.
 
-    Safe when several processes do it at once: each looks again under the write lock.
+    Safe when several processes do it at once: each reads the version again under the write lock.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

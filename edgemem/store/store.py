@@ -1,4 +1,4 @@
-"""The store: one SQLite file, its locks and transactions, and every question that is asked of it.
+"""The store: one SQLite file, its locks and transactions, and every query on it.
 
 One connection writes and one reads, each behind its own lock, so a search in another thread does
 not wait for a commit to reach the disk.
@@ -77,10 +77,10 @@ LIVE = (
 class Store:
     """An open store; make one with `Store.open`. Safe to use from several threads.
 
-    path: the file, or None for a store in memory. vault: what its file, and whatever else holds
-    something of it, is sealed with; None for a plain store. Times are ISO-8601 UTC text; `now`
-    defaults to the present. Readers see one snapshot each. Every method may raise StoreLocked,
-    StoreFull or StoreCorrupt, and StoreError once the store is closed.
+    path: the file, or None for a store in memory. vault: the key that encrypts the file and the
+    caches beside it; None for a plain store. Times are ISO-8601 UTC text; `now` defaults to the
+    present. Each reading method sees one snapshot. Every method may raise StoreLocked, StoreFull or
+    StoreCorrupt, and StoreError once the store is closed.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Store:
     ) -> None:
         self.path = path
         self.vault = vault
-        # In a vault all images lie in the file: a name would tell which image, and its size.
+        # A vault has all images in its file: a file's name and size would reveal which image it is.
         self.images_folder = None if vault is not None else images.folder_of(path)
         self._name = str(path or ":memory:")
         self._writer, self._reader = writer, reader
@@ -116,7 +116,7 @@ class Store:
 
         path: a file, made if it is not there (readable by its owner only), or ":memory:".
         busy_timeout_s: how long to wait for another process's write before StoreLocked.
-        vault: of an encrypted store; without it its key is sought (`vault.unlock`).
+        vault: of an encrypted store; if None, its key is looked for (`vault.unlock`).
         Raises VaultLocked if a key is wrong or not found, StoreCorrupt if the file is damaged or
         another program's, SchemaVersionError if a newer edgemem wrote it, StoreFull if it cannot
         be made or written, ConfigError without the extra `vault` if it is needed.
@@ -167,8 +167,9 @@ class Store:
     def transaction(self) -> Iterator[Transaction]:
         """Begin a write; commit at the end of the block, undo everything if it raises.
 
-        When the block is left without an error, what it wrote is on the disk. Other threads and
-        processes wait; keep models out of it.
+        When the block ends without an error, its writes are on the disk. Other writers wait until
+        then, so run no model in the block. Raises StoreError if a transaction is open in this
+        thread already, or the file was replaced.
         """
         with self._write_lock:
             self._require_open()
@@ -198,11 +199,11 @@ class Store:
     def erase(self, memory_ids: Iterable[str]) -> Ids:
         """Leave no trace of memories: rows, index, vectors, history, WAL, free pages, backups.
 
-        Also erased are their source turns, every other memory that cites one of these, the turns
-        that may quote them (a chat's questions and answers, whatever else of the same user or scope
-        no memory cites), and pending work that mentions any of it. Ids that are not there are
-        passed over; the ids of all erased memories are returned. Raises StoreLocked if another
-        process keeps reading: the rows are gone then, and the next open or erase scrubs the file.
+        Also erases their source turns, every other memory that cites one of these, turns of the
+        same user or scope that no memory cites (a chat's questions and answers may quote what is
+        erased), and pending work that mentions any of it. Unknown ids are skipped. Returns the ids
+        of all erased memories. Raises StoreLocked if another process keeps reading: the rows are
+        gone then, and the next open or erase scrubs the file.
         """
         with self._write_lock:
             with self.transaction() as tx:
@@ -211,7 +212,7 @@ class Store:
         return ids
 
     def reset(self) -> None:
-        """Erase everything but the store's own settings (embedder_model, embedder_dim).
+        """Erase everything but the embedder's settings, receipts of erasing and sync's ids.
 
         Raises StoreLocked as `erase` does.
         """
@@ -221,7 +222,7 @@ class Store:
             self.scrub()
 
     def scrub(self) -> None:
-        """Leave no byte of what a transaction has erased. Raises StoreLocked as `erase` does."""
+        """Remove every byte of what was erased. Raises StoreLocked as `erase` does."""
         with self._write_lock, self._read_lock:
             database.scrub(self._writer, self.path, self._busy_timeout_s)
             with sqlite_errors(self._name):
@@ -231,7 +232,7 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One state of the store for several SELECTs of this package. Leave none half read."""
+        """Read one state of the store with several SELECTs, each to its last row."""
         with self._read_lock, sqlite_errors(self._name):
             self._require_open()
             with database.snapshot(self._reader):
@@ -243,7 +244,7 @@ class Store:
             return connection.execute(sql, params).fetchall()
 
     def generation(self) -> int:
-        """The number of committed writes; a cache is stale when it differs from its own."""
+        """The number of committed writes; a cache with another generation is stale."""
         with self.snapshot() as connection:
             return database.generation(connection)
 
@@ -281,8 +282,11 @@ class Store:
         now: str | None = None,
         at: str | None = None,
     ) -> Items:
-        """Live memories of a scope, oldest first; include_invalid: also those whose time is over
-        (valid_to or expires_at has passed), never deleted ones. at: those that held then."""
+        """Live memories of a scope, oldest first.
+
+        include_invalid: also memories whose valid_to or expires_at has passed, but never deleted
+        ones. at: the memories that were valid at this time.
+        """
         conditions, params = _conditions(
             scope, where, kinds, now, include_invalid=include_invalid, at=at
         )
@@ -311,7 +315,7 @@ class Store:
         return np.array([row[0] for row in rows], dtype=np.int64)
 
     def search_texts(self) -> dict[str, str]:
-        """What is indexed of each memory that is not deleted, by id."""
+        """The indexed text of each memory that is not deleted, by id."""
         return dict(
             self.select(
                 "SELECT id, search_text FROM memories WHERE deleted_at IS NULL ORDER BY rowid"
@@ -319,9 +323,9 @@ class Store:
         )
 
     def vectors(self) -> dict[str, Floats]:
-        """The vectors of each memory that is not deleted, by id: (c, dim) float32, in order.
+        """The vectors of each memory that is not deleted, by id: (c, dim) float32, by chunk.
 
-        A memory without any is left out.
+        A memory without vectors is left out.
         """
         found: dict[str, list[bytes]] = {}
         with self.snapshot() as connection:
@@ -350,7 +354,8 @@ class Store:
     def tokens(self, model: str, rowids: Iterable[int], dim: int) -> dict[int, bytes]:
         """The token vectors of memories, by rowid: int8 rows of `dim` numbers.
 
-        A memory without this model's is left out. Raises StoreCorrupt on a broken row.
+        A memory without token vectors of this model is left out. Raises StoreCorrupt if a blob is
+        no whole number of rows.
         """
         found: dict[int, bytes] = dict(
             self.select(
@@ -372,8 +377,10 @@ class Store:
     def recent_turns(
         self, scope: Scope = EVERYTHING, *, before: str | None = None, limit: int
     ) -> Turns:
-        """The last `limit` turns of a scope, oldest first; before: a turn id to stop short of
-        (an unknown one gives none)."""
+        """The last `limit` turns of a scope, oldest first.
+
+        before: only turns stored before the turn with this id; an unknown id gives none.
+        """
         conditions, params = scope_sql(scope, "")
         if before is not None:
             conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
@@ -387,7 +394,7 @@ class Store:
         return [stored_turn(row) for row in reversed(rows)]
 
     def standing_turns(self, ids: Sequence[str]) -> Ids:
-        """Those of the turns whose own memory is live, with the words that were said."""
+        """The ids of those turns whose own memory is live and still has the turn's words."""
         now = utc_now()
         rows = self.select(
             f"SELECT t.id FROM {_TURNS_AND_MEMORIES} "
@@ -400,7 +407,10 @@ class Store:
         return [id for id in ids if id in found]
 
     def stale_turns(self, ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Those of the turns from which facts were taken that are no longer valid, and these."""
+        """The texts of facts that are no longer valid, by the turn that they were taken from.
+
+        Turns without such facts are left out.
+        """
         rows = self.select(
             f"SELECT t.id, m.memory FROM {_TURNS_AND_MEMORIES} "
             f"WHERE t.id {LISTED} AND m.kind = 'fact' AND m.valid_to <= ? ORDER BY m.rowid",
@@ -428,8 +438,10 @@ class Store:
     def pending(
         self, task: str | None = None, *, due_before: str | None = None, limit: int | None = None
     ) -> Work:
-        """Work that is still to be done, oldest first; due_before: only what may be tried by
-        then (no next_try_at counts as due)."""
+        """Work that is still to be done, oldest first.
+
+        due_before: only work with an earlier or equal next_try_at, or with none.
+        """
         rows = self.select(
             f"SELECT {PENDING_COLUMNS} FROM pending WHERE (?1 IS NULL OR task = ?1) "
             "AND (?2 IS NULL OR next_try_at IS NULL OR next_try_at <= ?2) ORDER BY id LIMIT ?3",
@@ -440,9 +452,12 @@ class Store:
         return [pending_item(row) for row in rows]
 
     def counts(self) -> dict[str, int]:
-        """How many: memories (live), facts, turn_memories, summaries and images among them,
-        invalid, deleted, turns, vectors, token_vectors (memories that have some), entities,
-        relations, history, pending; and image_bytes."""
+        """The numbers of rows, and image_bytes.
+
+        memories: the live ones; facts, turn_memories, summaries and images are among them. invalid:
+        ended or expired memories. token_vectors: memories that have some. The others are deleted,
+        turns, vectors, entities, relations, history and pending.
+        """
         now = utc_now()
         with self.snapshot() as connection:
             kinds = dict(
@@ -475,7 +490,7 @@ class Store:
         }
 
     def changes(self, since_generation: int = 0) -> Changes:
-        """What a cache of memories at `since_generation` must take in; 0 gives everything."""
+        """The changes that a cache at `since_generation` must apply; 0 gives the whole store."""
         with self.snapshot() as connection:
             return read_changes(connection, since_generation)
 
@@ -501,7 +516,7 @@ class Store:
             yield from images.export_images(connection, self.images_folder)
 
     def check(self) -> Ids:
-        """What is wrong with the file, in words; empty if nothing is."""
+        """The problems found in the file, as text; empty if there are none."""
         with self._write_lock:
             self._require_open()
             if self._writer.in_transaction:
@@ -584,7 +599,7 @@ class Browsed:
 def owners(store: Store) -> dict[str, list[tuple[str, int]]]:
     """Every user_id, agent_id and run_id that has memories, with how many of them are not deleted.
 
-    Of each kind of id at most 500, in the order of their text.
+    At most 500 ids of each kind, sorted.
     """
     with store.snapshot() as connection:
         return {
@@ -606,10 +621,10 @@ def browse(
     limit: int,
     offset: int = 0,
 ) -> list[Browsed]:
-    """Memories of a scope, those that hold since the latest time first.
+    """Memories of a scope, the latest valid_from (or else created_at) first.
 
-    id, kind: only those. state: live; past, those whose time is over; deleted; or all. Raises
-    InputError on an unknown kind or state, or a number below 0.
+    id, kind: only memories with this id or kind. state: "live", "past" (ended or expired),
+    "deleted" or "all". Raises InputError on an unknown kind or state, or a number below 0.
     """
     for what, given, allowed in (("state", state, tuple(_STATES)), ("kind", kind, KINDS)):
         if given is not None and given not in allowed:
@@ -625,7 +640,7 @@ def browse(
     conditions.append(_STATES[state])
     params += [utc_now()] * _STATES[state].count("?")
     order = "ORDER BY coalesce(m.valid_from, m.created_at) DESC, m.rowid DESC"
-    # The page's rows are found first, or the sources of every row would be read to be sorted.
+    # The inner SELECT finds the page's rows; otherwise the sources of every row would be read.
     rows = store.select(
         f"SELECT {MEMORY_COLUMNS}, m.deleted_at FROM memories m WHERE m.rowid IN "
         f"(SELECT m.rowid FROM memories m WHERE {' AND '.join(conditions)} {order} "
@@ -638,10 +653,11 @@ def browse(
 
 
 def replacements(store: Store, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs (old, new) of memories, one of them in `ids`, where a contradiction ended the old one.
+    """Pairs (old id, new id), either of them in `ids`, where the new memory contradicts the old.
 
-    The two are noted in one breath (see `ingest`): the next row of the history adds the new one. A
-    memory that was over when it was stored (an older conversation, imported later) has no such row.
+    `ingest` writes both changes one after the other: in the history, the row that adds the new
+    memory follows the row that ends the old one. A memory that was already invalid when it was
+    stored (from an older conversation, imported later) has no such row.
     """
     listed = as_json(ids)
     return store.select(

@@ -1,6 +1,6 @@
-"""What one transaction can change; rows, full-text index, vectors and history stay in step.
+"""The changes of one transaction, which keep rows, full-text index, vectors and history in step.
 
-Also which rows an erase takes. Its note in `meta` says that the file must be scrubbed.
+Also decides which rows an erase takes. An erase leaves a note in `meta` to scrub the file.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = ["Transaction", "erase_rows", "extent", "reset_rows"]
 
 Rows = list[tuple[Any, ...]]
 
-# What says nothing about the user; a reset keeps it.
+# Settings that say nothing about the user; a reset does not delete them.
 _KEPT_META = ("generation", "created_at", "embedder_model", "embedder_dim")
 
 
 class Transaction:
-    """What `Store.transaction()` gives: everything in it is committed together, or none of it.
+    """A write transaction, from `Store.transaction()`: all of it is committed, or nothing.
 
     generation: the store's generation once this is committed. Methods raise StoreError on an
-    unknown id before they have written anything; after an error of SQLite itself the transaction
-    can only be rolled back.
+    unknown id before they write anything. After an error of SQLite itself the transaction can only
+    be rolled back.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Transaction:
     # --- turns and memories ---
 
     def add_turn(self, turn: StoredTurn) -> int:
-        """Store a message; its rowid. Raises StoreError if the id is taken."""
+        """Store a message; returns its rowid. Raises StoreError if the id is taken."""
         with self.step():
             self._new_id("turns", turn.id)
             return self.insert(
@@ -82,7 +82,7 @@ class Transaction:
         actor_id: str | None = None,
         role: str | None = None,
     ) -> int:
-        """Store a memory with its vectors, full-text row, sources and history row; its rowid.
+        """Store a memory with vectors, full-text row, sources and history row; returns its rowid.
 
         Raises StoreError if the id is taken or a source is unknown, DimensionMismatch if the
         vectors are of another dimension than the store's, InputError on an unknown kind.
@@ -136,10 +136,10 @@ class Transaction:
         valid_from: str | None = None,
         sources: Sequence[str] = (),
     ) -> str:
-        """Give a memory a new text; its previous text.
+        """Give a memory a new text; returns its previous text.
 
-        vectors: None keeps those it has. metadata, valid_from: None keeps them. sources are added
-        to those it has. Raises StoreError if there is no such memory or source.
+        vectors, metadata, valid_from: None leaves them as they are. sources: ids of turns, added to
+        the memory's sources. Raises StoreError if there is no such memory or source.
         """
         with self.step():
             rowid, old, old_search, created_at = self._memory(id)
@@ -174,11 +174,11 @@ class Transaction:
             self._replace_vectors(self._memory(id)[0], self._blobs(vectors))
 
     def set_tokens(self, model: str, made: Iterable[tuple[int, str, bytes]]) -> None:
-        """Store the token vectors of memories: of each its rowid, the search text that they were
-        made of, and the rows.
+        """Store the token vectors of memories.
 
-        Those of another model are dropped first. A memory that has another text by now, or is
-        deleted, gets none.
+        made: (rowid, search text that was embedded, int8 rows) of each memory. Token vectors of
+        another model are deleted first. A memory that has another text by now, or is deleted, gets
+        none.
         """
         with self.step() as connection:
             if meta(connection, "token_model") != model:
@@ -203,7 +203,7 @@ class Transaction:
             self._history(id, "DELETE", old_memory=old, created_at=created_at, updated_at=at)
 
     def set_relations(self, id: str, new: Iterable[NewRelation], version: int) -> None:
-        """Store what a fact says, in place of what it was read to say before.
+        """Replace the relations of a fact.
 
         version: of the reader; see `relations.unread_facts`.
         """
@@ -211,7 +211,7 @@ class Transaction:
             relations.write_relations(connection, self._memory(id)[0], new, version)
 
     def unread(self, version: int, ids: Iterable[str]) -> set[str]:
-        """Those of the facts that this reader has still not read."""
+        """The ids of those facts that this version of the reader has not read."""
         with self.step() as connection:
             rows = connection.execute(
                 f"SELECT id FROM memories WHERE id {LISTED} AND deleted_at IS NULL AND graphed < ?",
@@ -222,7 +222,7 @@ class Transaction:
     def end_relations(
         self, ended: str, valid_to: str, by: str, functional: Iterable[str] = ()
     ) -> None:
-        """Note that a fact (`by`) has ended what another one says; see relations.end_relations."""
+        """End the relations of the fact `ended`, which `by` contradicts (relations.py)."""
         with self.step() as connection:
             old, new = self._memory(ended)[0], self._memory(by)[0]
             relations.end_relations(connection, old, valid_to, new, functional)
@@ -251,9 +251,9 @@ class Transaction:
     # --- images ---
 
     def add_image(self, memory_id: str, picture: Picture) -> None:
-        """Store the image of a memory that is stored, with what the memory calls it (its caption).
+        """Store the image of a stored memory, with the caption that the memory gives it.
 
-        An image that is there already keeps what was read in it.
+        An image that is stored already keeps its text.
         """
         with self.step() as connection:
             rowid = self._memory(memory_id)[0]
@@ -261,7 +261,7 @@ class Transaction:
             images.link(connection, rowid, picture.id, picture.caption, picture.caption_by)
 
     def set_caption(self, memory_id: str, caption: str, by: str) -> None:
-        """What a memory calls its image, and who does. The memory's text is the caller's to set."""
+        """Set a memory's caption for its image. by: who wrote it. Leaves the memory's text."""
         with self.step() as connection:
             connection.execute(
                 "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ?",
@@ -269,8 +269,10 @@ class Transaction:
             )
 
     def set_ocr(self, id: str, state: str, text: str | None, boxes: str | None) -> None:
-        """What was read in an image. state: "done" or "failed". boxes: JSON. The text of its
-        memories is the caller's to set. Raises StoreError if it is not there any more."""
+        """Store what was read in an image. Leaves the text of its memories.
+
+        state: "done" or "failed". boxes: JSON. Raises StoreError if the image is not stored.
+        """
         with self.step() as connection:
             done = connection.execute(
                 "UPDATE images SET ocr_state = ?, ocr_text = ?, ocr_boxes = ? WHERE id = ?",
@@ -280,7 +282,7 @@ class Transaction:
                 raise StoreError(f"there is no image {id!r:.80}; it may have been erased meanwhile")
 
     def set_image_embedding(self, id: str, model_id: str, vector: bytes) -> None:
-        """The vector of an image, float32; nothing if it is not there any more."""
+        """Store the vector of an image, float32 bytes. Does nothing if the image is not stored."""
         with self.step() as connection:
             connection.execute(
                 "UPDATE images SET embedding_model = ?, embedding = ? WHERE id = ?",
@@ -288,13 +290,13 @@ class Transaction:
             )
 
     def import_image(self, row: Mapping[str, Any]) -> bool:
-        """Store an image of an export; whether anything of it is new."""
+        """Store an image of an export; returns whether anything of it is new."""
         return images.import_image(self, row)
 
     # --- pending work and meta ---
 
     def add_pending(self, task: str, payload: Mapping[str, Any], scope: Scope) -> int:
-        """Queue a piece of work; its number. An erase drops it if it mentions an erased id."""
+        """Queue a piece of work; returns its id. An erase drops work that mentions an erased id."""
         with self.step():
             return self.insert(
                 "pending",
@@ -367,7 +369,7 @@ class Transaction:
             ) from self._failed
 
     def finish(self) -> bool:
-        """Close the transaction; whether it wrote anything, in which case it counts as one."""
+        """End the transaction; returns whether it wrote anything, and then sets the generation."""
         self.require_whole()
         self._open = False
         if self._connection.total_changes == self._changes_before:
@@ -388,7 +390,7 @@ class Transaction:
         return int(cursor.lastrowid or 0)
 
     def change(self, rowid: int, **values: Any) -> None:
-        """Set columns of a memory; caches read it anew."""
+        """Set columns of a memory and its generation, so that caches read it again."""
         columns = ", ".join(f"{name} = ?" for name in (*values, "generation"))
         self._connection.execute(
             f"UPDATE memories SET {columns} WHERE rowid = ?",
@@ -401,14 +403,14 @@ class Transaction:
         )
 
     def unindex_text(self, rowid: int, text: str) -> None:
-        # An index over external content must be told the very text it was given.
+        # An FTS5 index over external content needs the exact text that was indexed.
         self._connection.execute(
             "INSERT INTO memories_fts (memories_fts, rowid, search_text) VALUES ('delete', ?, ?)",
             (rowid, text),
         )
 
     def add_derived(self, rowid: int, vectors: Floats, sources: Sequence[str]) -> None:
-        """The vectors and sources of a memory row that an import has just inserted."""
+        """Store the vectors and sources of a memory row that was just inserted or changed."""
         blobs, turns = self._blobs(vectors), self._turn_rowids(sources)
         self._add_vectors(rowid, blobs)
         self._add_sources(rowid, turns)
@@ -448,7 +450,10 @@ class Transaction:
         )
 
     def _blobs(self, vectors: Floats) -> list[bytes]:
-        """The vectors as blobs, after a look at their dimension; the first one sets the store's."""
+        """The vectors as blobs. The first ones ever set the store's dimension.
+
+        Raises DimensionMismatch if the vectors have another one.
+        """
         blobs = pack_vectors(vectors)
         if blobs:
             dim = len(blobs[0]) // 4
@@ -489,12 +494,12 @@ def extent(
 ) -> tuple[Rows, Rows]:
     """What an erase takes: (rowid, id) of turns; (rowid, id, search_text, deleted_at) of memories.
 
-    These are the memories, their source turns, and every other memory that cites one of those
-    turns (the turn's own memory among them). Turns that no memory cites (questions and answers of a
-    chat, messages of a system or tool) may quote what is erased: those of the same user go too or,
-    of no user, those of a scope that sees an erased memory. Ids that are not there are passed over.
-    others: turns that go too, with what cites them, and memories that go without their turns.
-    made_by: of the turns that no memory cites only those that this device wrote.
+    These are the given memories, their source turns, and every other memory that cites one of those
+    turns (such as the turn's own memory). Turns that no memory cites (questions and answers of a
+    chat, messages of a system or tool) may quote what is erased. They are erased if their user is
+    that of a given memory or, without a user, if their scope includes a given memory. Unknown ids
+    are skipped. others: ids of turns that are erased with what cites them, and of memories that are
+    erased without their turns. made_by: erase uncited turns only if this device wrote them.
     """
     wanted = as_json(memory_ids)
     turns = connection.execute(
@@ -527,9 +532,9 @@ def erase_rows(
     others: Sequence[str] = (),
     made_by: str | None = None,
 ) -> list[str]:
-    """Erase the `extent` of memories, and others; the ids of all memories erased.
+    """Erase the `extent` of memories and others; returns the ids of all memories erased.
 
-    With it go vectors, full-text rows, history and the pending work that mentions one of its ids.
+    Also erases their vectors, full-text rows, history, and pending work that mentions their ids.
     """
     with tx.step() as connection:
         turns, memories = extent(connection, memory_ids, others, made_by)
@@ -559,7 +564,7 @@ def erase_rows(
         # Vectors, memory_sources and relations go with them, by cascade.
         connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
         connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
-        connection.execute(  # of these, other devices look for turns that are not known here
+        connection.execute(  # roots: other devices erase their turns, also unknown here
             "INSERT INTO sync_rows SELECT 'root', j.value, clock, device, clock, NULL "
             "FROM json_each(?) j, sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
             (as_json(set(memory_ids).intersection(ids)),),
@@ -582,9 +587,10 @@ def _kinds(connection: sqlite3.Connection, where: str, *params: str) -> dict[str
 
 
 def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -> None:
-    """Take erased memories out of the receipts, and the hashes of what may have quoted them.
+    """Remove erased ids from the receipts of cloud calls, and hashes of what may have quoted them.
 
-    The user's questions are erased too, so every hash of that user goes; time and cost stay.
+    The user's questions are erased too, so all hashes of that user, and of no user, are removed.
+    Time and cost stay.
     """
     gone = as_json(memory_ids)
     connection.execute(
@@ -601,8 +607,11 @@ def _purge_receipts(connection: sqlite3.Connection, memory_ids: Sequence[str]) -
 
 
 def reset_rows(tx: Transaction) -> None:
-    """Erase every turn, memory, image, history row, piece of pending work, receipt and never_send
-    mark, and meta not in _KEPT_META. The generation goes on and no rowid or label is used again."""
+    """Erase every turn, memory, image, history row, piece of pending work, receipt of a cloud call
+    and never_send mark, and meta not in _KEPT_META.
+
+    The generation goes on, and no rowid or label is reused. Receipts of erasing and versions stay.
+    """
     with tx.step() as connection:
         before, kinds = erasures.count_rows(connection), _kinds(connection, "1")
         connection.execute("INSERT INTO memories_fts (memories_fts) VALUES ('delete-all')")
