@@ -1,10 +1,10 @@
-"""What of a store travels to a person's other devices, and how what comes from there is taken in.
+"""What a store sends to a person's other devices, and how it takes in what they send.
 
-Each thing that travels is a row with a version (`sync_rows`), which triggers write in the
-transaction that makes the change (schema.py). A file of changes is what SQLite's session extension
-records of one table in memory, `rows`; merging applies any number of them to such a table. What
-travels, and which of two versions wins, ARCHITECTURE.md says. Imports apsw, as cipher.py does:
-import this file late.
+Every row that travels has a version (in `sync_rows`), which triggers write in the transaction that
+makes the change (schema.py). A file of changes is a changeset, which SQLite's session extension
+records from an in-memory table, `rows`. A merge applies any number of changesets to such a table.
+ARCHITECTURE.md says what travels, and which of two versions wins. This file imports apsw, as
+cipher.py does, so import it late.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _TOLD = (
 )
 _OWNER = f"substr(s.id, 1, instr(s.id, {SEPARATOR}) - 1)"
 _SETTING = "(SELECT value FROM meta WHERE key = '{}')"
-# Of each kind: tables, their own order, what is read. They are taken in in this order.
+# By kind: what is joined to sync_rows s, ORDER BY, the body. Kinds are taken in in this order.
 _KINDS = {
     "erased": ("", "s.id", "NULL"),
     "root": ("", "s.id", "NULL"),
@@ -83,7 +83,7 @@ _KINDS = {
     "source": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),
     "image": (f"JOIN memories m ON m.id = {_OWNER}", "s.id", "NULL"),  # see versions
     "end": (_OF_MEMORY, "m.rowid", "json_array(m.valid_to, m.updated_at)"),
-    # Two paths give JSON, one would give 1 for true.
+    # With two paths json_extract gives a JSON list; with one it would give 1 for true.
     "mark": (
         _OF_MEMORY, "m.rowid", "json_extract(m.metadata, '$.never_send', '$.never_send')",
     ),
@@ -101,7 +101,7 @@ _BETWEEN = "\x1f"  # schema.SEPARATOR
 class Version(NamedTuple):
     """One version of one row, as it travels; `_KINDS` has the kinds.
 
-    clock, device: the later pair wins. body: JSON. vectors: of a memory, float32 one by one.
+    clock, device: the larger pair wins. body: JSON. vectors: a memory's, float32, concatenated.
     """
 
     kind: str
@@ -122,7 +122,7 @@ Versions = list[Version]
 
 @dataclass(frozen=True, slots=True)
 class Self:
-    """This device, as it signs. secret: what all devices of the person share."""
+    """This device's id, and the secret that all devices of the person share."""
 
     device: str
     secret: bytes
@@ -130,8 +130,12 @@ class Self:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came from other devices. rows: of any kind; erased: ids of memories erased here;
-    replaced: those that got another text or were deleted; waiting: rows that came too early."""
+    """What `take_in` has changed.
+
+    rows: the number of rows of any kind. erased: ids of memories erased here. replaced: ids of
+    memories here that got a later version, such as another text, or were deleted. waiting: the
+    number of rows that refer to a row not received yet.
+    """
 
     rows: int
     erased: list[str]
@@ -154,7 +158,7 @@ def _table() -> apsw.Connection:
 
 
 def pack(versions: Iterable[Version]) -> bytes:
-    """A changeset that holds these versions, each of another row."""
+    """A changeset of these versions. No two of them may be of the same row."""
     connection = _table()
     session = apsw.Session(connection, "main")
     session.attach("rows")
@@ -174,7 +178,7 @@ def unpack(changeset: bytes) -> Iterator[Version]:
 
 
 def _merge(connection: sqlite3.Connection, changesets: Sequence[bytes]) -> Versions:
-    """The latest version of each row in changesets, of those that are later than what is here."""
+    """The latest version of each row in changesets, if it is later than the version stored here."""
 
     def later(reason: int, change: Any) -> int:
         if reason != apsw.SQLITE_CHANGESET_CONFLICT:
@@ -205,9 +209,9 @@ def own_device(store: Store) -> Self | None:
 
 
 def begin(store: Store, secret: bytes) -> Self:
-    """Make the store one of a person's devices, or give it another secret or device id.
+    """Make the store one of a person's devices, or give it a new device id and this secret.
 
-    What it holds already is as old as its own times say.
+    The first time, rows that are stored already get versions from their own timestamps.
     """
     new = Self(uuid.uuid4().hex[:16], secret)
     with store.transaction() as tx, tx.step() as connection:
@@ -221,7 +225,7 @@ def begin(store: Store, secret: bytes) -> Self:
         )
         for kind, (tables, when, id) in _PRESENT.items() if first else ():
             clock = f"CAST((julianday({when}) - 2440587.5) * 86400000 AS INTEGER) * 65536"
-            clock += " + m.rowid % 65536"  # what was written at once stays in order
+            clock += " + m.rowid % 65536"  # rows of one instant stay in order
             connection.execute(
                 "INSERT OR IGNORE INTO sync_rows "
                 f"SELECT ?, {id}, ifnull({clock}, 0), ?, 1, NULL FROM {tables}",
@@ -247,7 +251,7 @@ _PRESENT = {
     "history": (
         "history m", "coalesce(updated_at, created_at)", f"memory_id || {SEPARATOR} || id",
     ),
-    # One millisecond younger than the text that it was read from.
+    # Relations are one millisecond later than the text that they were read from.
     "graph": ("memories m WHERE graphed > 0", "updated_at, '+0.001 seconds'", "id"),
     "never": ("never_send m", "created_at", "uid"),
 }  # fmt: skip
@@ -259,10 +263,10 @@ _PRESENT = {
 def versions(
     connection: sqlite3.Connection, condition: str, *params: Any, images: Path | None = None
 ) -> Versions:
-    """The present versions of rows, in the order in which they are to be taken in.
+    """The current versions of rows, in the order in which they are to be taken in.
 
-    condition: on the table sync_rows, as s. images: the folder of large ones. The caller holds a
-    snapshot.
+    condition: SQL on the table sync_rows as s, with its params. images: the folder of large images.
+    The caller holds a snapshot.
     """
     vectors: dict[str, bytes] = {}
     for id, vector in connection.execute(
@@ -284,7 +288,7 @@ def versions(
 
 
 def _with_image(connection: sqlite3.Connection, version: Version, folder: Path | None) -> Version:
-    """With a row of an export as its body, of one memory only."""
+    """The version of an image, with its row of an export as body, linked to this memory only."""
     memory_id, _sep, id = version.id.partition(_BETWEEN)
     row = export_image(connection, folder, id)
     row["memories"] = [link for link in row["memories"] if link["memory_id"] == memory_id]
@@ -292,7 +296,7 @@ def _with_image(connection: sqlite3.Connection, version: Version, folder: Path |
 
 
 def texts_to_embed(store: Store, changesets: Iterable[bytes]) -> list[str]:
-    """The search texts of those memories whose vectors are another embedder's."""
+    """The search texts of memories (not deleted) that another embedder has embedded."""
     model = store.meta("embedder_model")
     if model is None:
         return []
@@ -308,8 +312,8 @@ def take_in(
 ) -> Taken:
     """Store what is new in changesets of other devices.
 
-    link: where they were found, so that they are not sent back to it. made: the vectors of the
-    `texts_to_embed`.
+    link: the place where they were found; their rows are not sent back to it. made: the vectors of
+    the `texts_to_embed`, by text.
     """
     with tx.step() as connection:
         waited = connection.execute("SELECT * FROM sync_waiting").fetchall()
@@ -322,7 +326,7 @@ def take_in(
         gone = {row[0] for row in connection.execute(_ERASED)}
         erasing = ("erased", "root")
         if any(not gone.isdisjoint(row[1].split(_BETWEEN)) for row in waited):
-            tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # words of what is erased waited here
+            tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # sync_waiting had text of erased rows
         new = [v for v in new if v.kind not in erasing and gone.isdisjoint(v.id.split(_BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")
@@ -357,7 +361,7 @@ def _stamps(
 
 
 def _later(connection: sqlite3.Connection, kind: str, version: Version) -> bool:
-    """Whether that row of the same memory has a later version than this one."""
+    """Whether the row of this kind with the same id has a later version than `version`."""
     found = _stamps(connection, [(kind, version.id)])
     return bool(found) and found[0][2:] > version[2:4]
 
@@ -376,11 +380,11 @@ def _erase(
     seq: int,
     device: str,
 ) -> list[str]:
-    """Erase what was erased elsewhere, and what is here that cites it; the ids of memories.
+    """Erase what other devices erased, and what cites it here; returns the memories' ids.
 
-    What somebody erased (a root) takes its turns along, also those that only this device knows of.
-    What went with it does not. Of turns that no memory cites, those go that were written here: one
-    that came from elsewhere may only be ahead of its memory.
+    A memory that somebody asked to erase (a root) takes its turns along, also turns that only this
+    device knows. A memory that was erased along with a root does not. Turns that no memory cites
+    are erased only if they were written here: the memory of another device's turn may still arrive.
     """
     gone = {row[0] for row in connection.execute(_ERASED)}
     roots: list[str] = []
@@ -395,7 +399,7 @@ def _erase(
             gone.add(memory)
             _stamp(connection, Version("erased", memory, seq, device), seq, None)
     connection.execute(f"DELETE FROM never_send WHERE uid IN ({_ERASED})")
-    # Looked up anew each time: an import may have brought something back.
+    # All erased ids are looked up, not just new ones: an import may have brought rows back.
     others = connection.execute(
         f"SELECT id FROM memories WHERE id IN ({_ERASED}) UNION ALL "
         f"SELECT id FROM turns WHERE id IN ({_ERASED}) UNION ALL "
@@ -419,7 +423,11 @@ def _adopt_model(tx: Transaction, connection: sqlite3.Connection, new: Versions)
 
 @dataclass(frozen=True, slots=True)
 class _Taking:
-    """What takes in a version of each kind, by its name; None: what it is about is not here yet."""
+    """Methods that store a version, one per kind and with its name.
+
+    They return None, and store nothing, if a row that the version refers to is not stored yet;
+    "replaced" if a memory was stored before; otherwise "taken".
+    """
 
     tx: Transaction
     connection: sqlite3.Connection
@@ -460,7 +468,7 @@ class _Taking:
                 self.tx.unindex_text(rowid, old)
             self.tx.change(rowid, **values, metadata=metadata, vectors_generation=now)
             self.connection.execute("DELETE FROM vectors WHERE memory = ?", (rowid,))
-            if not relations:  # a trigger has dropped them, unless the text is the same
+            if not relations:  # a trigger deletes them only if the text changes
                 forget_relations(self.connection, rowid, 0)
         if live:
             self.tx.index_text(rowid, text)
@@ -519,7 +527,7 @@ class _Taking:
     def history(self, version: Version) -> str | None:
         memory_id, _sep, id = version.id.partition(_BETWEEN)
         if rowid_of(self.connection, "memories", memory_id) is None:
-            return None  # alone it would outlive the erase of its memory
+            return None  # it would survive an erase of its memory
         if self.connection.execute("SELECT 1 FROM history WHERE id = ?", (id,)).fetchone() is None:
             self.tx.insert("history", id=id, memory_id=memory_id, **_columns(_HISTORY, version))
         return "taken"
@@ -528,7 +536,7 @@ class _Taking:
         rowid = rowid_of(self.connection, "memories", version.id)
         if rowid is None:
             return None
-        if _later(self.connection, "memory", version):  # read from a text that is no more
+        if _later(self.connection, "memory", version):  # read from an outdated text
             return "taken"
         ended_by = {row["invalidated_by"] for row in version.value[1]} - {None}
         gone = {
@@ -550,7 +558,7 @@ class _Taking:
 
 
 def _tell(connection: sqlite3.Connection, rowid: int, version: Version) -> None:
-    """Give a fact the relations of a version, in place of those it has."""
+    """Replace a fact's relations by those of a version of kind "graph"."""
     graphed, relations = version.value
     forget_relations(connection, rowid, graphed)
     for relation in relations:

@@ -1,7 +1,7 @@
 """The same memory on a person's devices, through a shared folder or directly.
 
-`sync` reads what the others have left at a place, takes it in, and leaves what is new here.
-ARCHITECTURE.md says why it is right whatever happens to the files.
+`sync` takes in what the other devices have left at a place, and leaves there what is new here.
+ARCHITECTURE.md says why the result is correct whatever happens to the files.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ def sync(memory: Memory, place: str | Path | Place, code: str | None = None) -> 
         )
         if done.erased:
             memory._parts.drop_prompts()
-            # Of facts whose people were named by what went; there are few.
+            # Facts that lost relations with the erased names are read again; there are few.
             read_relations(memory.store, memory.encoder, limit=BATCH)
     return done
 
 
 def pairing_code(memory: Memory, code: str | None = None) -> str:
-    """The code that this person's other devices need once; made when it is first asked for.
+    """The code that this person's other devices need once; created on the first call.
 
-    code: that of another device, to be taken over. Raises InputError if it has a slip of the pen.
+    code: another device's code, which this device adopts. Raises InputError if it is mistyped.
     """
     require("sync")
     from edgemem.sync.pairing import code_of, paired

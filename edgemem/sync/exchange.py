@@ -1,7 +1,7 @@
 """One exchange with the other devices, at a place that all of them can reach.
 
-Each device writes in a folder of its own, and reads those of the others; ARCHITECTURE.md says what
-the files are, and what becomes of one that is missing or broken.
+Each device writes in a folder of its own, and reads the folders of the others. ARCHITECTURE.md says
+what the files are, and what happens if a file is missing or broken.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from edgemem.sync.pairing import OtherCode, seal, unseal
 __all__ = ["Directory", "Place", "Synced", "exchange", "is_name"]
 
 HEAD_FILE = "head"
-CHUNK_BYTES = 1 << 20  # of a file before it is compressed: what an erase has to write again
-SMALL_FILES = 64  # so many files below a quarter of a chunk become one
-OUTDATED_ROWS = 1000  # so many outdated ones may lie in files, and as many as there are rows
+CHUNK_BYTES = 1 << 20  # of a file before compression; an erase rewrites whole files
+SMALL_FILES = 64  # more files than this below a quarter of a chunk become one
+OUTDATED_ROWS = 1000  # files may hold twice the store's rows and so many more
 _DEVICE, _FILE = re.compile(r"[0-9a-f]{16}"), re.compile(rf"{HEAD_FILE}|\d{{10}}\.changes")
 
 
 def is_name(device: str, name: str) -> bool:
-    """Whether these are names that a device gives; nothing else is read or written at a place."""
+    """Whether these are names of a device's folder and file; no others are read or written."""
     return bool(_DEVICE.fullmatch(device) and _FILE.fullmatch(name))
 
 
 class Place(Protocol):
-    """Where devices leave files for each other: a folder of each device's own, with names."""
+    """Where devices leave files for each other, each in a folder of its own."""
 
     def names(self) -> dict[str, dict[str, int]]:
-        """Of each device its files with their bytes."""
+        """The size in bytes of each file, by device and file name."""
 
     def read(self, device: str, name: str) -> bytes | None:
-        """A file, or None if there is none."""
+        """The content of a file, or None if there is none."""
 
     def write(self, device: str, name: str, data: bytes) -> None:
         """Write a file in one step."""
@@ -122,10 +122,10 @@ class Directory:
 class Synced:
     """What one exchange did.
 
-    devices: the others at this place. sent, received: rows of any kind; the bytes are those of
-    files written and read. erased: ids of memories that another device has erased. late: devices
-    whose files are not all here yet. unconfirmed: those that have not yet taken in this device's
-    last erase.
+    devices: the number of others at this place. sent, received: rows of any kind. sent_bytes,
+    received_bytes: of the files written and read. erased: ids of memories that another device has
+    erased. late: devices with a file that is missing or broken. unconfirmed: devices that have not
+    taken in this device's last erase yet.
     """
 
     devices: int
@@ -148,12 +148,13 @@ def exchange(
 ) -> Synced:
     """Take in what the other devices have left at a place, and leave there what is new here.
 
-    vectors_for: search texts to one (c, dim) float32 each; asked only for what another embedder has
-    embedded. before_erase: called before memories are erased that another device has erased.
-    on_replaced: called within the transaction with the ids of memories that got another text or
-    were deleted. One exchange at a time: the caller holds the work lock.
-    Raises SchemaVersionError if a device at this place has another version of edgemem, InputError
-    if the place belongs to devices with another pairing code, StoreError before `begin`.
+    vectors_for: from search texts to one (c, dim) float32 array each; called only for texts that
+    another embedder has embedded. before_erase: called before memories are erased here that another
+    device has erased, and again before the file is scrubbed. on_replaced: called within the
+    transaction with the ids of memories that got another text or were deleted. The caller holds the
+    work lock. Raises SchemaVersionError if a device at this place has another version of edgemem,
+    InputError if the place belongs to devices with another pairing code, StoreError if `begin` was
+    never called.
     """
     me = own_device(store)
     if me is None:
@@ -202,10 +203,9 @@ def _read_changes(place: Place, secret: bytes, device: str, name: str) -> bytes 
 
 
 def _own_head(store: Store, place: Place, me: Self) -> tuple[Self, dict[str, Any] | None]:
-    """This device, and what it wrote last at this place; None if that is gone, old or unknown.
+    """This device, and its last head at this place; None if the head is missing, old or unknown.
 
-    A head that this store did not write but another with its device id, because one is a copy of
-    the other: it is a device of its own then.
+    If a copy of this store wrote the head, under the same device id, this store gets a new id.
     """
     try:
         head = _read_head(place, me.secret, me.device)
@@ -223,8 +223,8 @@ def _own_head(store: Store, place: Place, me: Self) -> tuple[Self, dict[str, Any
 class _Others:
     """The other devices at a place.
 
-    heads: by device. late: those with a file missing or broken; wants: which. foreign: those whose
-    head cannot be read with our secret.
+    heads: by device. late: devices with a file that is missing or broken. wants: the names of those
+    files, by device. foreign: devices whose head was sealed with another secret.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class _Others:
         return taken
 
     def asked_of(self, device: str) -> set[str]:
-        """The files of a device that others miss, or find broken."""
+        """The files of a device that other devices report as missing or broken."""
         return {name for head in self.heads.values() for name in head["wants"].get(device, ())}
 
 
@@ -325,7 +325,7 @@ def _publish(
     here: Mapping[str, int],
     others: _Others,
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """Write what is new here; the head that is then there, and how much was sent."""
+    """Write what is new here; returns the head at the place, and the counts for `Synced`."""
     files: dict[str, list[int]] = own["files"] if own else {}
     whole = own is not None and all(here.get(name) == size for name, (size, _) in files.items())
     opened = {
@@ -356,7 +356,7 @@ def _publish(
             if held:
                 new += versions(connection, _AMONG, as_json(held), images=store.images_folder)
         else:
-            # What this exchange has just read at a place that is new to it, others hold there.
+            # At a place that is new to this store, the rows just read from it need not be written.
             kept_by_others = link if own is None else ""
             dropped = dict.fromkeys(files)
             unsent = "s.link IS NOT ?"
@@ -403,8 +403,12 @@ _KEPT = ("erased", "root")
 def _to_rewrite(
     place: Place, me: Self, files: Mapping[str, list[int]], erased: set[str], all_rows: int
 ) -> dict[str, bytes | None]:
-    """Those of this device's files that are to be replaced, with what they hold: those that hold
-    anything erased, small ones if they are many, all if most of what they hold is outdated."""
+    """The changesets of this device's files that must be rewritten, by name.
+
+    These are all files if most of their rows are outdated, else the files that hold anything
+    erased, else the small files if there are many. A changeset of None is unreadable or was not
+    read; then everything must be written again.
+    """
     small = [name for name, (size, _) in files.items() if size < CHUNK_BYTES // 4]
     if sum(rows for _, rows in files.values()) > 2 * all_rows + OUTDATED_ROWS:
         return dict.fromkeys(files)
@@ -418,7 +422,7 @@ def _to_rewrite(
 
 
 def _reserved(store: Store, link: str, chunks: int) -> dict[str, Any]:
-    """The counter and nonce of the next head, noted before it is written."""
+    """The counter and nonce of the next head, which are stored before the head is written."""
     nonce = uuid.uuid4().hex
     with store.transaction() as tx, tx.step() as connection:
         connection.execute("UPDATE sync_self SET counter = counter + ?", (chunks + 1,))

@@ -1,14 +1,14 @@
 """Two devices that sync directly: one serves a folder, the other exchanges with it.
 
-The line is TLS with a certificate that is made for one run. Neither side trusts it until the server
-has proven, of this very certificate, that it knows the pairing code; then the client proves the
-same. So whoever stands between them sees nothing. Files are sealed besides. The only importer of
-ssl, http.server and cryptography.
+The connection is TLS with a certificate that is made for one run. Neither side trusts it until the
+server has proven, for this very certificate, that it knows the pairing code. Then the client proves
+the same. So somebody between them sees nothing. Files are sealed, too. The only importer of ssl,
+http.server and cryptography.
 
     GET /hello?NONCE      the server's proof; everything else needs the client's
     GET /                 {device: {file: bytes}}
     GET, PUT, DELETE /DEVICE/FILE
-    POST /                let the served device take in what is there, and leave what it has
+    POST /                let the serving device take in what is there, and leave what it has
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from edgemem.sync.pairing import proof
 __all__ = ["PORT", "Remote", "Server"]
 
 PORT = 8766
-TIMEOUT_S = 30.0  # of a silent line
+TIMEOUT_S = 30.0  # of a silent connection
 MOST_BYTES = 64 << 20  # of one file; an image has 32 MB at most
-_AT_ONCE = 8  # calls
+_AT_ONCE = 8  # calls that are served in parallel
 
 
 class Server(ThreadingHTTPServer):
@@ -84,7 +84,7 @@ class Server(ThreadingHTTPServer):
         return wrapped, address
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that hangs up, or does not speak TLS, is nothing to report."""
+        """Report nothing: a caller may hang up, or may not speak TLS."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "")
         expected = proof(served.secret, b"client", served.fingerprint)
         if not hmac.compare_digest(given.encode(), expected.encode()):
-            self.close_connection = True  # whatever it sends on, nobody reads
+            self.close_connection = True  # the rest of the request is not read
             return self._send(401, b"another pairing code")
         if not served.free.acquire(timeout=TIMEOUT_S):
             return self._send(503, b"busy")
@@ -152,8 +152,8 @@ class _Handler(BaseHTTPRequestHandler):
 class Remote:
     """A place that another device serves; close it when done.
 
-    address: HOST or HOST:PORT. Raises StoreError if nobody answers there, InputError if who does
-    has another pairing code.
+    address: HOST or HOST:PORT. Raises StoreError if no device answers there, InputError if the
+    device has another pairing code.
     """
 
     def __init__(self, address: str, secret: bytes) -> None:
@@ -162,7 +162,7 @@ class Remote:
             host, port = address, ""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # The certificate is nobody's that a browser would know; `proof` says whether to trust it.
+        # The certificate is signed by no authority; `proof` decides whether to trust it.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self.address = address
         self._token = ""
@@ -210,7 +210,7 @@ class Remote:
     def _call(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
         """The answer's body; None if there is no such file."""
         with self._refused():
-            if self._http.sock is None:  # http.client would connect again, to whoever is there
+            if self._http.sock is None:  # http.client would reconnect, without a proof
                 raise OSError("the line was closed")
             self._http.request(method, path, body, {"Authorization": self._token})
             answer = self._http.getresponse()
@@ -236,7 +236,7 @@ class Remote:
 
 
 def _load_certificate(context: ssl.SSLContext) -> bytes:
-    """Give a context a new key and certificate; the certificate's SHA-256."""
+    """Give a context a new key and certificate; returns the certificate's SHA-256."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -255,7 +255,7 @@ def _load_certificate(context: ssl.SSLContext) -> bytes:
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    with tempfile.TemporaryDirectory() as folder:  # Python's ssl reads keys from files alone
+    with tempfile.TemporaryDirectory() as folder:  # Python's ssl reads keys only from files
         file = Path(folder) / "pem"
         with open(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as out:
             out.write(

@@ -1,7 +1,7 @@
 """The pairing code that a person's devices share, and how what travels between them is sealed.
 
-The code stands for 112 random bits. The key that is made of them seals every file and proves, at
-the other end of a line, that one knows the code (`vault.Vault` does the sealing).
+The code stands for 112 random bits. The key derived from them seals every file, and proves to the
+other end of a connection that a device knows the code (`vault.Vault` does the sealing).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["OtherCode", "code_of", "new_secret", "paired", "proof", "seal", "sec
 
 MAGIC = b"EDGESYN1"
 SECRET_BYTES = 14
-_ID_BYTES = 4  # of the key's name, in each file; its checksum has as many
+_ID_BYTES = 4  # of the key's id in each file, and of that id's checksum
 
 
 class OtherCode(Exception):
-    """A file that devices with another pairing code have written."""
+    """Raised for a file that devices with another pairing code have written."""
 
 
 def new_secret() -> bytes:
-    """What a new pairing code stands for."""
+    """The random secret of a new pairing code."""
     require("sync")
     return os.urandom(SECRET_BYTES)
 
@@ -61,7 +61,10 @@ def secret_of(code: str) -> bytes:
 
 
 def paired(store: Store, code: str | None) -> bytes:
-    """The secret of a store, made if it has none; code: one to take over. Raises InputError."""
+    """The secret of a store, created if it has none. code: a pairing code to adopt.
+
+    Raises InputError if the code is mistyped.
+    """
     me = own_device(store)
     if me is not None and (code is None or secret_of(code) == me.secret):
         return me.secret
@@ -78,13 +81,16 @@ def _key(secret: bytes) -> Vault:
 
 
 def seal(secret: bytes, data: bytes, name: str) -> bytes:
-    """A file of that name: MAGIC, the key's name with its checksum, and the sealed data."""
+    """The bytes of the file `name`: MAGIC, the key's id with its checksum, and the sealed data."""
     key = _key(secret)
     return MAGIC + _named(bytes.fromhex(key.id)[:_ID_BYTES]) + key.seal(data, name)
 
 
 def unseal(secret: bytes, data: bytes | None, name: str) -> bytes | None:
-    """What a file holds; None if it is not whole, or another file. Raises OtherCode."""
+    """The data of a file; None if it is missing, damaged, or was sealed under another name.
+
+    Raises OtherCode if it was sealed with another secret.
+    """
     key, start = _key(secret), len(MAGIC) + 2 * _ID_BYTES
     if data is None or len(data) <= start or not data.startswith(MAGIC):
         return None
@@ -104,5 +110,5 @@ def _named(id: bytes) -> bytes:
 
 
 def proof(secret: bytes, *said: bytes) -> str:
-    """What only a device with the code can say of some bytes, in hexadecimal."""
+    """The HMAC-SHA-256 of some bytes under a key made of the secret, in hexadecimal."""
     return hmac.new(_key(secret).subkey("proof"), b"\0".join(said), "sha256").hexdigest()
