@@ -56,7 +56,7 @@ class StoredPostings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Changes:
-    """What a cache must take in to go from the generation it was asked for to `generation`.
+    """The changes that a cache must apply to get from its own generation to `generation`.
 
     full: whether this is the whole store; the cache must then drop everything it has.
     removed_rowids: int64, memories whose cached data must be dropped first: deleted, erased, or

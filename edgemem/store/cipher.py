@@ -71,7 +71,8 @@ class Connection:
     def backup(self, target: Connection) -> None:
         """Copy all pages into a new file. It must have the same key, or none if this has none."""
         with _Errors():
-            target._raw.pragma("page_size", self._raw.pragma("page_size"))  # as encryption needs
+            # An encrypted copy must have the same page size.
+            target._raw.pragma("page_size", self._raw.pragma("page_size"))
         with _Errors(), target._raw.backup("main", self._raw, "main") as copying:
             copying.step()
 

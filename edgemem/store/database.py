@@ -464,9 +464,9 @@ def _refused(connection: sqlite3.Connection, sql: str) -> bool:
 def work_lock(store: Path | None, threads: threading.Lock, timeout_s: float) -> Iterator[bool]:
     """Hold the store's work lock; yields whether it was acquired within timeout_s.
 
-    It excludes threads and processes. store: the store's file, or None for a store in memory.
-    threads: the lock between this process's threads. Raises StoreFull if the lock file cannot be
-    made.
+    The lock excludes other threads and processes. store: the store's file, None for a store in
+    memory. threads: the lock between this process's threads. Raises StoreFull if the lock file
+    cannot be made.
     """
     deadline = time.monotonic() + timeout_s
     with ExitStack() as held:

@@ -117,7 +117,10 @@ def encrypt(
 
 
 def decrypt(path: str | os.PathLike[str], vault: Vault, timeout_s: float = 5.0) -> None:
-    """Decrypt a vault that no process has open into a plain store. Raises as `encrypt` does."""
+    """Decrypt a vault that no process has open into a plain store.
+
+    Raises StoreLocked and StoreFull as `encrypt` does, InputError if the store is plain already.
+    """
     file = _store(path)
     with _alone(file, timeout_s):
         if vaults.read(file) is None:

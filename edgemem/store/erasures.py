@@ -129,7 +129,7 @@ def erasures(store: Store) -> list[Erasure]:
 
 
 def with_receipt(store: Store, gone: Sequence[str]) -> Erased:
-    """The result of an erase: `gone`, the ids of the erased memories, with the receipt of them."""
+    """The result of an erase of memories (their ids), with the receipt that names them."""
     wanted = _hash(gone[0]) if gone else ""
     receipt = next((each for each in reversed(erasures(store)) if wanted in each.ids), None)
     return Erased(tuple(gone), receipt.to_dict() if receipt else None)
@@ -246,7 +246,7 @@ def _in_table(connection: sqlite3.Connection, name: str, erased: set[str]) -> It
 
 
 def _through(connection: sqlite3.Connection, found: Iterable[Erasure]) -> Iterator[str]:
-    """A problem for each table with a rowid from before a reset. Rowids are never reused."""
+    """A problem for each table that has a row from before a reset. Rowids are never reused."""
     for receipt in found:
         for name, last in receipt.through.items():
             if (

@@ -112,7 +112,7 @@ def add_receipt(tx: Transaction, receipt: Receipt) -> None:
 
 
 def end_receipt(tx: Transaction, receipt: Receipt) -> None:
-    """Store how a call ended. Ids and hash are not written, which could undo an erase meanwhile."""
+    """Store how a call ended. Ids and hash stay as they are: an erase may have removed some."""
     with tx.step() as connection:
         connection.execute(
             "UPDATE receipts SET outcome = :outcome, cost = :cost, prompt_tokens = :prompt_tokens, "

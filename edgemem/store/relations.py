@@ -126,7 +126,7 @@ def _insert(
             "valid_to) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (uid, source, new.label, target, memory, new.valid_from, valid_to),
         )
-    connection.execute(  # source and target may be one entity, without a relation
+    connection.execute(  # if both are one entity, it may have no relation
         f"DELETE FROM entities WHERE id IN (?, ?) AND {_ALONE}", (source, target)
     )
 
@@ -186,9 +186,10 @@ def end_relations(
 ) -> None:
     """End the relations of an ended fact.
 
-    memory: the fact's rowid. by: the rowid of the fact that contradicts it. functional: labels with
-    one target at a time. If the new fact gives a source another target for such a label, the old
-    relation ends when the new one begins, also where other facts state it.
+    memory: the fact's rowid. valid_to: when it ended; a relation that ended earlier keeps its end.
+    by: the rowid of the fact that contradicts it. functional: labels with one target at a time. If
+    the new fact gives a source another target for such a label, the old relation ends when the new
+    one begins, also where other facts state it.
     """
     labels = as_json(functional)
     begins = (
@@ -395,7 +396,7 @@ def other_names(store: Store) -> list[tuple[str, ...]]:
 def unread_facts(
     store: Store, version: int, limit: int | None = None
 ) -> list[tuple[str, str, str, str | None]]:
-    """(id, text, start, said) of the facts that this version of the reader has not read, by age.
+    """(id, text, start, said) of facts that this version of the reader has not read, by rowid.
 
     start: valid_from, or else created_at. said: the text of the source turns; None if the fact was
     edited, as its words are then the user's.

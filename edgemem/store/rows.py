@@ -233,7 +233,7 @@ MEMORY_COLUMNS = (
 
 
 def memory_item(row: Sequence[Any]) -> MemoryItem:
-    """A row of MEMORY_COLUMNS."""
+    """The memory in a row of MEMORY_COLUMNS. Raises StoreCorrupt if the row is damaged."""
     if not (isinstance(row[1], str) and isinstance(row[2], str) and row[3] in KINDS):
         raise damaged(f"memory row {row[0]} holds something else than an id, a text and a kind")
     return MemoryItem(
@@ -262,7 +262,7 @@ TURN_COLUMNS = "id, user_id, agent_id, run_id, role, name, content, timestamp, m
 
 
 def stored_turn(row: Sequence[Any]) -> StoredTurn:
-    """A row of TURN_COLUMNS."""
+    """The turn in a row of TURN_COLUMNS. Raises StoreCorrupt if the row is damaged."""
     if not (isinstance(row[0], str) and isinstance(row[6], str)):
         raise damaged("a turn holds something else than an id and a text")
     return StoredTurn(
@@ -284,7 +284,7 @@ HISTORY_COLUMNS = (
 
 
 def history_row(row: Sequence[Any]) -> dict[str, Any]:
-    """A row of HISTORY_COLUMNS, in mem0's shape."""
+    """A row of HISTORY_COLUMNS as a dict in mem0's shape."""
     out = dict(zip(HISTORY_COLUMNS.split(", "), row, strict=True))
     return {**out, "is_deleted": bool(out["is_deleted"])}
 
@@ -295,7 +295,7 @@ PENDING_COLUMNS = (
 
 
 def pending_item(row: Sequence[Any]) -> PendingItem:
-    """A row of PENDING_COLUMNS."""
+    """The piece of work in a row of PENDING_COLUMNS."""
     return PendingItem(
         id=row[0],
         task=row[1],

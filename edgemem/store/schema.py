@@ -359,7 +359,7 @@ _STATEMENTS_SYNC = (
     *_sync_triggers(),
 )
 
-# Receipts of erasing; AUTOINCREMENT tells whether the last of them were taken out.
+# Receipts of erasing. AUTOINCREMENT reveals whether the last ones were removed.
 _STATEMENTS_ERASURES = (
     """CREATE TABLE erasures (
         number INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL, sha256 TEXT NOT NULL

@@ -355,7 +355,7 @@ class Store:
         """The token vectors of memories, by rowid: int8 rows of `dim` numbers.
 
         A memory without token vectors of this model is left out. Raises StoreCorrupt if a blob is
-        no whole number of rows.
+        not a whole number of rows.
         """
         found: dict[int, bytes] = dict(
             self.select(
@@ -454,9 +454,9 @@ class Store:
     def counts(self) -> dict[str, int]:
         """The numbers of rows, and image_bytes.
 
-        memories: the live ones; facts, turn_memories, summaries and images are among them. invalid:
-        ended or expired memories. token_vectors: memories that have some. The others are deleted,
-        turns, vectors, entities, relations, history and pending.
+        memories: the live ones; facts, turn_memories, summaries and images are among them. invalid,
+        deleted: memories too. token_vectors: memories that have some. turns, vectors, entities,
+        relations, history and pending: all rows.
         """
         now = utc_now()
         with self.snapshot() as connection:

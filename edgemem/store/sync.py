@@ -326,7 +326,7 @@ def take_in(
         gone = {row[0] for row in connection.execute(_ERASED)}
         erasing = ("erased", "root")
         if any(not gone.isdisjoint(row[1].split(_BETWEEN)) for row in waited):
-            tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # sync_waiting had text of erased rows
+            tx.set_meta(SCRUB_WANTED, uuid.uuid4().hex)  # sync_waiting may have had their text
         new = [v for v in new if v.kind not in erasing and gone.isdisjoint(v.id.split(_BETWEEN))]
         connection.execute("UPDATE sync_self SET quiet = 1")
         connection.execute("DELETE FROM sync_waiting")

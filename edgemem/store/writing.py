@@ -253,7 +253,7 @@ class Transaction:
     def add_image(self, memory_id: str, picture: Picture) -> None:
         """Store the image of a stored memory, with the caption that the memory gives it.
 
-        An image that is stored already keeps its text.
+        An image that is stored already keeps the text that was read in it.
         """
         with self.step() as connection:
             rowid = self._memory(memory_id)[0]
@@ -261,7 +261,10 @@ class Transaction:
             images.link(connection, rowid, picture.id, picture.caption, picture.caption_by)
 
     def set_caption(self, memory_id: str, caption: str, by: str) -> None:
-        """Set a memory's caption for its image. by: who wrote it. Leaves the memory's text."""
+        """Set a memory's caption for its image. by: who wrote it.
+
+        The memory's own text is not changed; the caller does that.
+        """
         with self.step() as connection:
             connection.execute(
                 "UPDATE memory_images SET caption = ?, caption_by = ? WHERE memory = ?",
@@ -269,9 +272,10 @@ class Transaction:
             )
 
     def set_ocr(self, id: str, state: str, text: str | None, boxes: str | None) -> None:
-        """Store what was read in an image. Leaves the text of its memories.
+        """Store what was read in an image.
 
-        state: "done" or "failed". boxes: JSON. Raises StoreError if the image is not stored.
+        The text of its memories is not changed; the caller does that. state: "done" or "failed".
+        boxes: JSON. Raises StoreError if the image is not stored.
         """
         with self.step() as connection:
             done = connection.execute(
@@ -564,7 +568,8 @@ def erase_rows(
         # Vectors, memory_sources and relations go with them, by cascade.
         connection.execute(f"DELETE FROM memories WHERE rowid {LISTED}", (rowids,))
         connection.execute(f"DELETE FROM turns WHERE rowid {LISTED}", (as_json(turn_rows),))
-        connection.execute(  # roots: other devices erase their turns, also unknown here
+        # Roots: other devices then also erase those of their turns that are unknown here.
+        connection.execute(
             "INSERT INTO sync_rows SELECT 'root', j.value, clock, device, clock, NULL "
             "FROM json_each(?) j, sync_self WHERE true ON CONFLICT (kind, id) DO NOTHING",
             (as_json(set(memory_ids).intersection(ids)),),

@@ -60,7 +60,7 @@ class Place(Protocol):
         """The content of a file, or None if there is none."""
 
     def write(self, device: str, name: str, data: bytes) -> None:
-        """Write a file in one step."""
+        """Write a file atomically."""
 
     def delete(self, device: str, name: str) -> None:
         """Delete a file; nothing if there is none."""

@@ -43,7 +43,7 @@ _AT_ONCE = 8  # calls that are served in parallel
 class Server(ThreadingHTTPServer):
     """Serves a folder to devices with the same pairing code, until it is closed.
 
-    on_call: lets this device exchange with the folder. port 0 takes a free one: see `port`.
+    on_call: lets this device exchange with the folder. port: 0 takes a free port; see `self.port`.
     Raises StoreError if the address cannot be used.
     """
 
