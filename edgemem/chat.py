@@ -96,12 +96,14 @@ _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 class _Turn:
     """A turn as it was said. shown: its text as the model read it, notes included; None if that is
     what was said. notes: their texts. kept: whether the turn is stored, so that searches find it.
+    of: the texts of the memories that an answer was given with.
     """
 
     said: Message
     shown: str | None = None
     notes: tuple[str, ...] = ()
     kept: bool = False
+    of: tuple[str, ...] = ()
 
     @property
     def read(self) -> Message:
@@ -267,11 +269,15 @@ class Chat:
         return reply
 
     def forget(self, texts: Iterable[str]) -> None:
-        """Drop the turns with these texts, and all notes, from what the model is shown."""
+        """Drop from what the model is shown the turns with these texts, the answers that were given
+        with memories of these texts, and all notes."""
         gone = {_plain(text) for text in texts}
         # The notes beside the turns that are left may quote these texts.
-        left = [turn for turn in self._turns if _plain(turn.said.content) not in gone]
-        self._turns = [replace(turn, shown=None, notes=()) for turn in left]
+        self._turns = [
+            replace(turn, shown=None, notes=())
+            for turn in self._turns
+            if gone.isdisjoint(map(_plain, (turn.said.content, *turn.of)))
+        ]
         self._first, self._known = 0, None
 
     def _intent(self, text: str) -> Intent:
@@ -368,7 +374,8 @@ class Chat:
             reply.text = (answer + appended).strip()
             self._turns.append(turn)
             if answer:  # the model is shown its own words again, not the quotation below them
-                self._turns.append(_Turn(Message("assistant", answer, asked.said_at)))
+                made_of = tuple(hit.memory for hit in reply.context)
+                self._turns.append(_Turn(Message("assistant", answer, asked.said_at), of=made_of))
             if remember and not self.memory.closed:
                 self._remember(reply, asked, stored=remember == "first")
 

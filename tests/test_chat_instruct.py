@@ -330,6 +330,7 @@ def test_what_is_forgotten_is_shown_no_more(chat, memory, fake):
     chat.forget([CAT])
     say(chat, "How is my dog?")
     assert all("called Tom" not in turn for turn in shown(fake))
+    assert "Your cat is Tom." not in shown(fake)  # an answer that was made of it
 
 
 def test_extraction_asks_once_for_a_message(memory, fake):

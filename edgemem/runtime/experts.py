@@ -146,12 +146,12 @@ def load(engine: Engine, name_or_folder: str) -> ExpertSet:
                     f"{chosen.folder / _MANIFEST}"
                 )
             bound.setdefault(expert.stage, {})[name] = expert.scale
+        for stage, scales in bound.items():
+            engine.bind(stage, scales)
     except BaseException:
         for name in loaded:
             engine.unload_adapter(name)
         raise
-    for stage, scales in bound.items():
-        engine.bind(stage, scales)
     return chosen
 
 

@@ -106,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # the rest of the request is not read
             return self._send(401, b"another pairing code")
         if not served.free.acquire(timeout=TIMEOUT_S):
+            self.close_connection = True  # nor here
             return self._send(503, b"busy")
         try:
             self._serve(path)
@@ -115,7 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
             served.free.release()
 
     def _serve(self, path: str) -> None:
-        size = int(self.headers.get("Content-Length") or 0)
+        length = self.headers.get("Content-Length") or "0"
+        size = int(length) if length.isdecimal() and len(length) < 20 else MOST_BYTES + 1
         if size > MOST_BYTES:
             self.close_connection = True
             return self._send(413, b"a file is too large")
