@@ -1,7 +1,7 @@
 """How evidence is written for a model: its day, its speaker, its words.
 
-Each task orders the lines in its own way; what stands in a line is decided here. The cutter of
-compression/layout.py recognises `head`, so the two change together.
+Each task orders the lines in its own way; this module decides what a line contains.
+`compression/layout.py` recognises `head` by `language.HEAD`, so the two change together.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _NOTED = "it was noted"
 
 
 def day_of(evidence: Evidence) -> str:
-    """Its day in words ("3 March 2024"); empty if it has none."""
+    """The evidence's day in words ("3 March 2024"); "" if it has no time."""
     return day_text(local_time(evidence.when)) if evidence.when else ""
 
 
 def head(evidence: Evidence) -> str:
-    """What stands before the text in a list: "On 3 March 2024, Ana: "."""
+    """The prefix of the text in a list: "On 3 March 2024, Ana: "."""
     return f"{_on_day(evidence)}{evidence.speaker or _NOTED}: "
 
 
@@ -31,13 +31,13 @@ def line(evidence: Evidence) -> str:
 
 
 def quotation(evidence: Evidence) -> str:
-    """As `line`, without the day; of a fact the text alone."""
+    """`line` without the day; the text alone if the evidence has no speaker."""
     text = shown_text(evidence)
     return f'{evidence.speaker} said: "{text}"' if evidence.speaker else text
 
 
 def shown_text(evidence: Evidence) -> str:
-    """As `plain`, without a quote that would end its quotation."""
+    """`plain` with single quotes for double ones, which would end the quotation in `line`."""
     return plain(evidence).replace('"', "'")
 
 

@@ -1,22 +1,22 @@
 """Stage 1, extraction: messages in, facts out, each citing the turn it was taken from.
 
-The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it, and reads
-a message at a time, its relative dates written out, with the two before it: shown a pair at once,
-it told a quarter of the facts of the wrong speaker. Its facts must be grounded, so that an
-invention is never stored: enough of their words are of what it was shown.
+The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it. The expert
+reads one message at a time, with relative dates written out, after the two messages before it.
+Shown a pair at once, it attributed many facts to the wrong speaker. Its facts must be grounded,
+so that no invention is stored: enough of their words must occur in what the expert was shown.
 
 A base model of 135 M parameters has not learned it, so without an expert the stage departs from
 the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures the stage):
 
-- worked examples follow the line (their KV is computed once and kept);
-- it reads one sentence at a time, and leaves out those that ask, greet or only speak of the other
-  person. The schema makes the fact begin with its speaker; one without a name lends a common one,
-  for the model writes badly about "User";
-- all but a quarter of a fact's words must be those of its sentence (the model's favourite invention
-  is a favourite colour).
+- worked examples follow the line (their KV is computed once and cached);
+- the model reads one sentence at a time, without the sentences that ask, greet or only speak of
+  the other person. The schema makes the fact begin with the speaker's name. A speaker without a
+  name gets a common one, as the model writes badly about "User";
+- three quarters of a fact's content words must occur in its sentence (the model's favourite
+  invention is a favourite colour).
 
-An instruct model reads as an expert does, a message at a time, through its chat template, after
-worked examples; its facts must be grounded too.
+An instruct model reads one message at a time as an expert does, but through its chat template and
+after worked examples. Its facts must be grounded too.
 
 Knows messages and the engine's `generate`; knows nothing of the store.
 """
@@ -110,9 +110,9 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 _MAX_TOKENS = 80
 _MESSAGE_TOKENS = 160
 SURE = 0.55  # how probable "no facts" must be for an expert to give none
-_QUOTED = 0.75  # of a base model's fact: the words that must be its sentence's
-_SHOWN = 0.4  # an expert may say things in its own words, not make them up
-_OWN = 0.2  # nor repeat what was said before
+_QUOTED = 0.75  # share of a base model's fact whose words must be in its sentence
+_SHOWN = 0.4  # share of an expert's fact that must have been shown: it may rephrase, not invent
+_OWN = 0.2  # share that must be in the message itself: it may not repeat an earlier one
 
 # Not `.*`: llama.cpp's "." matches a bare quote or tab too, and the text would not be JSON.
 _TEXT = r'[^"\\\x00-\x1f]*$'
@@ -129,7 +129,7 @@ _MESSAGE_SCHEMA: dict[str, Any] = {
 class Fact:
     """One extracted fact. source: index of the message; valid_from: ISO time it holds from.
 
-    also: of other messages that lent it words, -1 being the last one of the context.
+    also: indices of the earlier messages that supplied its words; -1 is the context's last one.
     """
 
     text: str
@@ -175,7 +175,7 @@ def extract(
 
 
 def expert_target(facts: Sequence[str]) -> str:
-    """What an expert answers, which an end-of-turn token follows."""
+    """The text that an expert answers with, without its end-of-turn token."""
     return json.dumps({"facts": list(facts)}, ensure_ascii=False)
 
 
@@ -201,8 +201,7 @@ def _by_message(
 
 
 def _instructed(reading: Reading) -> Prompt:
-    """What an instruct model reads: the task, worked examples, and the message as an expert has it,
-    without the expert's instruction."""
+    """An instruct model's prompt: the task, worked examples, and the talk that an expert reads."""
     turns = [{"role": "system", "content": _TASK}]
     for said, facts in _TALKS:
         turns += [{"role": "user", "content": said}]
@@ -211,21 +210,21 @@ def _instructed(reading: Reading) -> Prompt:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """At most one fact, about `name` (letters only)."""
+    """The JSON schema of at most one fact, which begins with `name` (letters only)."""
     about = {"type": "string", "pattern": f"^{name}( |'s )" + _TEXT}
     facts = {"type": "array", "items": about, "maxItems": 1}
     return {"type": "object", "properties": {"facts": facts}, "required": ["facts"]}
 
 
 def parse(text: str, *, cut: bool = False) -> list[str]:
-    """The facts of an answer. cut: it ran into max_tokens, so only its whole strings are facts.
+    """The facts of an answer. cut: max_tokens ended it, so only its complete strings are facts.
 
-    Raises ValueError on what is not {"facts": [strings]}, nor, if cut, the beginning of it.
+    Raises ValueError unless it is {"facts": [strings]} or, if cut, the beginning of that.
     """
     found = json.loads((close_json(text) or "{}") if cut else text)
     facts = found.get("facts") if isinstance(found, dict) else None
     if cut and facts is None:
-        return []  # it was cut before them
+        return []  # the answer was cut before its facts
     if not isinstance(facts, list) or not all(isinstance(f, str) for f in facts):
         raise ValueError(f'expected {{"facts": [strings]}}, the model gave {text[:200]!r}')
     return [f.strip() for f in facts if f.strip()]
@@ -238,7 +237,11 @@ def _prompt_name(message: Message, sentence: str) -> str:
 
 
 def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
-    """Write the sentence's relative date into the fact; if the model left it out, at its end."""
+    """A `Fact` with relative dates written out.
+
+    A fact without a date takes its sentence's, if there is just one: where the fact repeats its
+    words, else at the end.
+    """
     local = local_time(said_at)
     resolved, begins = language.absolute(text, local)
     found = language.moments(sentence, local)
@@ -247,8 +250,8 @@ def _dated(text: str, sentence: str, source: int, said_at: str) -> Fact:
         begins = moment.begins.isoformat()
         at = text.lower().find(sentence[moment.start : moment.end].lower())
         if moment.text.split(" ", 1)[1] in text:
-            pass  # without "on"; an expert has read the day
-        elif at >= 0:  # the fact's own words do not tell whether it was or will be
+            pass  # the fact has the day already: an expert reads dates written out
+        elif at >= 0:  # only the sentence tells whether the date is past or coming
             length = moment.end - moment.start
             resolved = language.written(text, [replace(moment, start=at, end=at + length)])
         else:
@@ -272,18 +275,20 @@ def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def as_shown(fact: str, reading: Reading) -> str | None:
-    """The fact without a relation that nothing shown tells: "Ana's sister Lena" is only "Lena", if
-    she is called that; None if it names or gives somebody whom nothing shown speaks of."""
+    """The fact without a relation that was not shown; None if it has a person who was not shown.
+
+    "Ana's sister Lena" becomes "Lena" if no message shown speaks of a sister.
+    """
     shown = _words([*reading.before, reading.message], reading.names)
     return language.with_known_people(fact, shown | _named(reading))
 
 
 def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
-    """An expert's fact, told of whom it is about, and its sentence; None if it is made up.
+    """An expert's fact, about the right person, and its sentence; None if the fact is dropped.
 
-    Some of its words must be the message's; others may be of what was said before. What one says
-    of oneself is about the speaker, even if the expert told it of another. What is about another,
-    and more of it in their own words before, is no news.
+    A fact is dropped as invented unless some of its words are the message's and more of them were
+    shown. A fact about another person is dropped if that person said more of it before. A sentence
+    in the first person is about the speaker, even if the expert named another person.
     """
     message, speaker = reading.message, label(reading.message)
     named = _named(reading)
@@ -311,7 +316,7 @@ def _grounded(fact: str, reading: Reading) -> tuple[str, str] | None:
 
 
 def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
-    """The places of the messages before that have words of a fact which its own message has not."""
+    """Indices of the earlier messages that have words of a fact which its own message lacks."""
     own = _named(reading) | _words([reading.message])
     lent = [w for w in language.content_words(fact) if not language.same_word(w, own)]
     return tuple(
@@ -322,13 +327,13 @@ def _lenders(fact: str, reading: Reading) -> tuple[int, ...]:
 
 
 def _is_quoted(fact: str, speaker: str, sentence: str) -> bool:
-    """Whether a fact says what its sentence says, of a speaker who is named."""
+    """Whether a fact says what its sentence says, and names the speaker instead of "I"."""
     if language.is_unresolved(fact):
         return False
     said = set(language.words(sentence))
     new = [w for w in language.content_words(fact) if w not in language.words(speaker)]
     if not all(language.same_word(w, said) for w in language.owned_by(speaker, fact)):
-        return False  # whose what: "Kim's wife sold the car" is not "I sold the car"
+        return False  # a possession that was not said: "Kim's wife" in a fact from "I sold the car"
     quoted = bool(new) and _held(new, said) >= _QUOTED * len(new)
     return quoted and language.denies_alike(fact, new, sentence)
 

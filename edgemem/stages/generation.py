@@ -1,12 +1,12 @@
 """Stage 3, generation: a question and recalled memories in, a short answer out.
 
-A small base model answers best when it completes a text: shown what was said and when, the most
-relevant last, and two worked examples of how short an answer is (their KV is computed once, and
-kept in a file for other processes). And it must quote: an answer is a run of words of what was
-shown, so that it cannot invent one, nor take it from the examples (bench/LOG.md has what was
-tried). So recall is answered through a plain completion, which any GGUF can do. Talk, and the
-answers of an instruct model, are `reply`'s.
+A small base model answers best when it completes a text, which any GGUF can do. Its prompt has two
+worked examples of how short an answer is, then what was said and when, the most relevant last. The
+examples' KV is computed once and cached in a file for other processes. The answer must be a run of
+words of what was shown, so the model can neither invent one nor take it from the examples
+(bench/LOG.md has what was tried).
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
+`reply` has small talk and the answers of an instruct model.
 
 Knows memories as evidence; knows nothing of the store or of how they were found.
 """
@@ -39,30 +39,30 @@ __all__ = [
 NOTHING_FOUND = "I have nothing about that in my memory."
 
 UNSEEN = "I have only its caption and its text, and they do not tell."
-"""Of an image, where no model that can see has looked at it."""
+"""The answer about an image that no vision model has looked at."""
 
 ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
 )
-"""No model says it: a small one takes on any name it is asked by."""
+"""Answers who the assistant is. A small model would take on any name that the question has."""
 
 _TOLD = "This is what you told me:"
 _BEARING = "This is what you told me that may matter here:"
 
 NOT_KNOWN = "Not known"
-"""What an expert answers when the memories do not tell."""
+"""What an expert answers when the memories hold no answer."""
 
 EXPERT_PROMPT = (
     "Answer the question from the memories, in as few words as you can. "
     f"If they do not tell, answer: {NOT_KNOWN}"
 )
 SURE = 0.5
-"""How probable `NOT_KNOWN` must be to be the answer; else the likeliest other one is given."""
+"""The least probability of `NOT_KNOWN` at which it is the answer; below, the next likeliest is."""
 
 MAX_ANSWER_TOKENS = 24  # of a quotation
 EXPERT_ANSWER_TOKENS = 64
-"""An expert answers why, and what somebody thinks of a thing, with a sentence."""
-_EARLIER_CHARS = 150  # of a message before, and of its answer
+"""More than a quotation's: an expert answers questions for reasons and opinions with a sentence."""
+_EARLIER_CHARS = 150  # of the previous message, and of its answer
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
 On 9 April 2024, User said: "I drink green tea now, coffee keeps me awake."
 
@@ -91,10 +91,10 @@ def answer(
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
-    speaker: who asks. before: what was said before it in a conversation, and answered; asked_at:
-    ISO time of the question; an expert is shown both. unknown: the answer where an expert finds
-    that they do not tell. Memories that do not fit the context window beside more relevant ones are
-    left out. Raises ContextOverflow when the question alone does not fit.
+    speaker: who asks. before: the previous message of the conversation and its answer. asked_at:
+    ISO time of the question. Only an expert is shown these two. unknown: the answer if an expert
+    finds none in the memories. Memories that do not fit the context window beside more relevant
+    ones are left out. Raises ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
@@ -105,7 +105,7 @@ def answer(
         if engine.count_tokens(prompt) + most <= engine.n_ctx:
             shown.insert(0, memory)
     prompt = write(question, shown, speaker)
-    # Kept in a file: else the first answer of a process computes it, a good part of a cold start.
+    # Cached in a file: else each process computes it at its first answer, much of a cold start.
     beginning = f"{EXPERT_PROMPT}\n\n" if expert else _EXAMPLES
     engine.warm("generation", beginning, folder=cache_dir() / "prefixes")
     options: Options = {"max_tokens": most, "stop": ("\n",), "stage": "generation"}
@@ -117,9 +117,10 @@ def answer(
 
 
 def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
-    """What was told, in the user's own words, oldest first; no model says it.
+    """An answer without a model: a list of the memories in the user's own words.
 
-    A model too small to write from memories would invent beside them. bearing: on a task.
+    A model too small to write from memories would add inventions. memories: oldest first. bearing:
+    the memories only matter for a task, and answer no question.
     """
     lines = [_BEARING if bearing else _TOLD]
     for memory in memories:
@@ -132,8 +133,10 @@ def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
 def _checked(
     stream: Stream, question: str, prompt: str, unknown: str
 ) -> Generator[str, None, Generation]:
-    """An expert's answer, an item of its list at a time, in the form that was asked for; its
-    refusal is put as `unknown`."""
+    """An expert's answer in the form asked for, streamed one item of its list at a time.
+
+    A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`.
+    """
 
     def checked(text: str) -> str:
         return in_asked_form(_listed(text, prompt), question)
@@ -153,17 +156,16 @@ def _checked(
     told = checked(text)
     if not sent and told.strip(" .").lower() in ("", NOT_KNOWN.lower()):
         told = unknown
-    text = max(told, sent, key=len)  # what was shown cannot be taken back
+    text = max(told, sent, key=len)  # what was yielded cannot be taken back
     if text != sent:
         yield text[len(sent) :]
     return replace(result, text=text)
 
 
 def _listed(text: str, shown: str) -> str:
-    """The beginning of an answer in which it makes sense: until it says an item of its list again,
-    names one that was never `shown`, or goes round in circles.
+    """An answer up to where it repeats an item of its list, has a name not in `shown`, or loops.
 
-    A small model that has listed what it was shown does not stop there.
+    A small model does not stop once it has listed what it was shown.
     """
     known = set(words(shown))
     said: list[set[str]] = []
@@ -190,9 +192,11 @@ def expert_prompt(
     before: tuple[str, str] | None = None,
     asked_at: str | None = None,
 ) -> str:
-    """What an expert reads. memories: the most relevant last; speaker: who asks. before: what was
-    said before in this conversation, and the answer: "and when?" asks about that. asked_at: ISO
-    time of the question: "how long have I been here?" asks up to that day."""
+    """An expert's prompt. memories: the most relevant last. speaker: who asks.
+
+    before: the conversation's previous message and its answer, which "and when?" asks about.
+    asked_at: ISO time of the question; "how long have I been here?" asks up to that day.
+    """
     lines = "".join(f"{line(m)}\n" for m in memories)
     earlier = ""
     if before:
@@ -205,7 +209,7 @@ def expert_prompt(
 
 
 def expert_target(answer: str | None) -> str:
-    """What an expert answers, which an end-of-turn token follows. None: it is not known."""
+    """The text that an expert answers with, without its end-of-turn token. None: not known."""
     return f" {' '.join((answer or NOT_KNOWN).split())}"
 
 

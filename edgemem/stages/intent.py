@@ -1,10 +1,11 @@
 """What a message wants, so that it is answered with the right memories and in the right way.
 
-Memories shown beside a riddle are quoted, and a question answered without them is answered with an
-invention. Neither a mark nor a word tells the two apart ("where do i live", "guess what?"). A
-softmax regression over the message's embedding and its hashed word n-grams does, for any model and
-without a call of it; an expert, where there is one, does it better. The regression also tells
-whether a message may tell something. Its weights are fitted by `python -m bench.fit_intent`.
+A model quotes memories that it is shown beside a riddle, and invents the answer to a question that
+needs them and comes without. Neither a question mark nor a word separates the two ("where do i
+live", "guess what?"). A softmax regression over the message's embedding and its hashed word n-grams
+does, beside any model and without a call of it. An expert, where there is one, does it better. The
+regression also says whether a message may hold something to remember. Its weights are fitted by
+`python -m bench.fit_intent`.
 
 Knows a message and the one before it as text; knows no memory.
 """
@@ -46,18 +47,18 @@ __all__ = [
 STAGE: Literal["intent"] = "intent"
 
 Want = Literal["recall", "overview", "task", "text", "edit", "general", "self"]
-"""recall: a fact of the user's life; overview: much of it; task: advice that must agree with it;
-text: words that the user will send or say, which must too. edit: the last answer in another form;
-general: knowledge of the world; self: of the assistant."""
+"""recall: a fact of the user's life. overview: much of that life. task: advice that must agree with
+that life. text: words that the user will send or say, which must agree with it too. edit: the last
+answer in another form. general: knowledge of the world. self: about the assistant."""
 WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 """The regression's classes. None: the message only tells something."""
 
 TASKS: tuple[Want, ...] = ("task", "text")
-"""What must agree with all that is known of the user."""
-_TELLING = (None, *TASKS)  # a task says what it is for, which may be news
+"""The wants whose answers must agree with all that is known of the user."""
+_TELLING = (None, *TASKS)  # these may tell news: a task says what it is for
 _TASK, _TEXT = WANTS.index("task"), WANTS.index("text")
 MAY_TELL = 0.1
-"""How probable it must be that a message tells something for it to be remembered (bench/LOG.md)."""
+"""The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 
 EXPERT_PROMPT = (
     "Say what the message wants: recall, overview, task, edit, general, self; or that it tells "
@@ -66,14 +67,14 @@ EXPERT_PROMPT = (
 TELLS = "tell"
 _BOTH = f"{TELLS} and "
 _MAX_TOKENS = 6
-_LAST_CHARS = 400  # of a message: what is wanted comes last
+_LAST_CHARS = 400  # characters read of a message: its end says what it wants
 _BEFORE_CHARS = 200
 
 _SURE = 0.5
-"""How probable what a message wants must be for the regression to name it."""
+"""The least probability of a want at which the regression names it."""
 
 BUCKETS = 8192
-"""Of the n-grams' hashes."""
+"""Into how many buckets the n-grams are hashed."""
 _LONGEST = 3  # words of an n-gram
 _SCALE = 3.0  # length of the n-grams' vector, beside the embedding's 1
 _TOKEN = re.compile(r"[\w']+|[.,!?]")
@@ -83,8 +84,11 @@ FloatArray = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """wants: None if the message only tells something. tells: whether it may tell something that
-    is to be remembered. doubtful: it is general to the expert, and recall to the regression."""
+    """What a message wants, and whether it may tell something to remember.
+
+    wants: None if it only tells something, or no want is sure. doubtful: the expert says general,
+    and the regression recall.
+    """
 
     wants: Want | None
     tells: bool
@@ -93,8 +97,11 @@ class Intent:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """vector: (dim, 9); words: (BUCKETS, 9); bias: (9,), all float32. The first columns are logits
-    of WANTS, the last one is that of telling. embedder: the model id of the vectors."""
+    """The regression. vector: (dim, 9); words: (BUCKETS, 9); bias: (9,), all float32.
+
+    The first eight columns give the logits of WANTS, the last one the logit of telling. embedder:
+    id of the model whose embeddings `vector` is fitted to.
+    """
 
     vector: FloatArray
     words: FloatArray
@@ -113,7 +120,8 @@ def shipped() -> Weights:
 def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> Intent:
     """What a message wants. before: what the user said before it in this conversation.
 
-    The regression decides where there is no expert, or it fails. Raises what the embedder raises.
+    The regression decides if there is no expert. If the expert fails, the regression decides too,
+    and the message counts as telling. Raises what the embedder raises.
     """
     logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
@@ -123,19 +131,19 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     prompt = expert_prompt(text, before)
     try:
         answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
-    except ModelError:  # what answers fails aloud
+    except ModelError:  # the call that writes the answer will raise it
         return Intent(wants, tells=True)
     said = answer.text.strip()
     named = said.removeprefix(_BOTH)
     meant = next((want for want in WANTS if want == named), None)
-    if meant == "task" and logits[_TEXT] > logits[_TASK]:  # all one to the expert
+    if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         meant = "text"
     tells = tells or said.startswith(TELLS) or meant in _TELLING
     return Intent(meant, tells, doubtful=wants == "recall" and meant == "general")
 
 
 def only_asks(embedder: Embedder, text: str) -> bool:
-    """Whether a message asks for something and by the regression hardly tells anything."""
+    """Whether, by the regression, a message wants something and most likely tells nothing."""
     logits = _logits(embedder, text)
     wants, _ = decided(logits[None])
     return bool(WANTS[wants[0]] is not None and 1 / (1 + np.exp(-logits[-1])) < MAY_TELL)
@@ -144,11 +152,10 @@ def only_asks(embedder: Embedder, text: str) -> bool:
 def decided(
     logits: FloatArray, may_tell: float = MAY_TELL
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """What messages want by the regression, as classes of WANTS, and whether they may tell
-    something; both (n,).
+    """The regression's decisions: classes of WANTS, and whether messages may tell; both (n,).
 
-    logits: (n, 9). A want that is not sure is none; whether a task is a text need not be. may_tell:
-    the probability from which a message that wants something tells something too.
+    logits: (n, 9). A want less probable than _SURE becomes None; for this, task and text count as
+    one want. may_tell: the probability from which a message that wants something may tell, too.
     """
     p = np.exp(logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -163,7 +170,7 @@ def decided(
 
 
 def _logits(embedder: Embedder, text: str) -> FloatArray:
-    """(9,). A vector of another model than the weights' says nothing: the words decide then."""
+    """(9,) float32. If the embedder is not that of the weights, the words alone decide."""
     weights = shipped()
     buckets, values = features(text)
     logits = weights.bias + values @ weights.words[buckets]
@@ -186,13 +193,16 @@ def features(text: str) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def expert_prompt(text: str, before: str = "") -> str:
-    """What an expert reads of a message."""
+    """An expert's prompt. before: the user's previous message."""
     last, earlier = " ".join(text.split())[-_LAST_CHARS:], " ".join(before.split())
     return f"{EXPERT_PROMPT}\n\nBefore: {earlier[-_BEFORE_CHARS:]}\nMessage: {last}\nIt wants:"
 
 
 def expert_target(wants: Want | None, *, tells: bool) -> str:
-    """What an expert answers, which an end-of-turn token follows. A text is a task to it."""
+    """The text that an expert answers with, without its end-of-turn token.
+
+    An expert does not separate text from task.
+    """
     if wants is None:
         return f" {TELLS}"
     wants = "task" if wants == "text" else wants

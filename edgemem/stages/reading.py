@@ -1,6 +1,6 @@
 """What stage 1 reads: each message that may hold a fact, with what was said before it.
 
-Knows messages and their words; no model, and not what becomes of the answer.
+Knows messages and their words; knows no model.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PROMPT = (
     '{"facts": ["fact1", "fact2"]}.'
 )
 
-CONTEXT = 2  # messages before it that an expert is shown with one
+CONTEXT = 2  # earlier messages that an expert is shown with a message
 MAX_SENTENCES = 40  # of one message; a longer one is a document: searchable, not read to its end
 _PORTION_CHARS = 500
 _MAX_SENTENCE_CHARS = 600  # a longer "sentence" is a list or a paste; it is read in pieces
-_PAUSE = timedelta(hours=4)  # what is said after a longer one does not go on from what was before
+_PAUSE = timedelta(hours=4)  # after a longer one, a message does not continue the earlier talk
 _ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sentence of the speaker
 
 
@@ -42,8 +42,8 @@ _ASIDE = re.compile(r"\[[^\[\]]{0,500}\]")  # "[shares a photo: ...]" is no sent
 class Reading:
     """One question to an expert. source: index of the message that `message` is, or is part of.
 
-    before: what was said before it, and where, the context's places being negative; names: of all
-    who speak.
+    before: the earlier messages shown with it. places: their indices, negative in the context.
+    names: of all who speak.
     """
 
     source: int
@@ -54,12 +54,12 @@ class Reading:
 
     @property
     def prompt(self) -> str:
-        """What an expert reads: the instruction, then the talk."""
+        """The expert's prompt: the instruction, then the talk."""
         return f"{PROMPT}\n\n{self.talk}"
 
     @property
     def talk(self) -> str:
-        """A line for each message, with absolute dates; the last is read.
+        """A line for each message, with absolute dates; the facts come from the last one.
 
         It ends with whom the facts are about: a small model does not look that far back for a name.
         """
@@ -70,10 +70,10 @@ class Reading:
 
 
 def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
-    """What an expert is asked about messages: one question for each that may hold a fact.
+    """The questions to an expert: one for each message that may hold a fact.
 
-    It is shown the CONTEXT messages before, if they are of the same talk. A long message is asked
-    about in portions of whole sentences. context: as `extract` takes it.
+    Each shows the CONTEXT messages before, if they are of the same talk. A long message becomes
+    several questions, on portions of whole sentences. context: as `extract` takes it.
     """
     said = [*context, *messages]
     names = frozenset(label(m) for m in said)
@@ -90,8 +90,8 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
 def worth_reading(sentence: str) -> bool:
     """Whether a sentence may hold a fact about its speaker.
 
-    Not: a question, fewer than three words, or talk about the other person alone. Of sentences
-    without "I" or "we", those with a name, a number, or at least six words.
+    A question may not, nor fewer than three words, nor talk about the other person alone. A
+    sentence without "I" or "we" needs a name, a number, or at least six words.
     """
     count = len(language.words(sentence))
     if language.is_question(sentence) or (count < 3 and not language.has_foreign_letter(sentence)):
@@ -117,7 +117,7 @@ def pieces(text: str) -> list[str]:
 
 
 def line(message: Message, names: Collection[str] = ()) -> str:
-    """A message with its dates written out, without the names that it calls the others by.
+    """A message with its dates written out, without the names by which it addresses the others.
 
     A small model takes "Thanks, Ana!" for the beginning of something about Ana.
     """
@@ -129,8 +129,11 @@ def line(message: Message, names: Collection[str] = ()) -> str:
 
 
 def _may_tell(text: str, before: Sequence[Message]) -> bool:
-    """Whether a message may hold a fact: a sentence worth reading, however short ("I'm vegan."), or
-    the answer to a question."""
+    """Whether a message may hold a fact.
+
+    It may if it answers a question, or has a sentence that is worth reading or is about its
+    speaker, however short ("I'm vegan.").
+    """
     if language.is_question(text):
         return False
     if before and language.asks(before[-1].content):
@@ -160,7 +163,7 @@ def _end_of(message: Message) -> Message:
 
 
 def _portions(message: Message) -> list[Message]:
-    """A message, or if it is long, parts of it of whole sentences."""
+    """A message; if it is long, its parts, each of whole sentences."""
     if len(message.content) <= _PORTION_CHARS:
         return [message]
     portions, text = [], ""

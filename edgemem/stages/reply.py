@@ -1,13 +1,13 @@
 """A turn of a conversation: what was said, notes from memory, and an answer in the model's words.
 
 An instruct model reads its own chat template: a system message (who it is, today's date, how to
-take notes, what is known of the user), then the turns, each with the notes that were recalled for
-it. A turn is shown again as it was shown first, so what the model has read of the conversation is
-never computed again. Notes are marked as data: what they say is no instruction. An expert has
-learned how to take notes, so it is told the date alone.
+use notes, what is known of the user), then the turns, each with the notes that were recalled for
+it. An earlier turn is always shown exactly as it was at first, so its KV is never computed again.
+Notes are marked as data: what they say is no instruction. An expert has learned how to use notes,
+so it is told only who it is and the date.
 
-A model that follows no instructions makes small talk here, without memory; an expert of its own
-(`TALK`) has learned to.
+A model that follows no instructions makes small talk here, without memory. An expert for the stage
+`TALK` has learned to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 MAX_TOKENS = 400
 """Most tokens of an instruct model's answer, unless the caller says otherwise."""
 LEAST_TOKENS = 128
-"""What is left of the window for an answer, at least."""
+"""The least part of the window that the turns leave for an answer."""
 _REPEAT_PENALTY = 1.05  # without it a 0.5B model falls into loops (bench/LOG.md)
 
 _SYSTEM = (
@@ -73,7 +73,7 @@ def system_text(
 
 
 def turn_text(text: str, notes: Sequence[Evidence] = ()) -> str:
-    """What the user said, with the notes recalled for it before it, oldest first."""
+    """What the user said, after the notes that were recalled for it. notes: oldest first."""
     if not notes:
         return text
     return "\n".join([_NOTES, *_by_day(notes), "", f"{_MESSAGE} {text}"])
@@ -94,7 +94,7 @@ def _by_day(notes: Sequence[Evidence]) -> list[str]:
 def fitting(engine: Engine, system: str, turns: Sequence[Message]) -> Sequence[Message]:
     """The last turns that fit the window beside the system message and an answer; perhaps none.
 
-    The older half goes at once, so that the turns after it find their beginning computed.
+    The older half is dropped at once, so that the next prompts share a cached beginning.
     """
     while turns and engine.count_tokens(_prompt(system, turns)) + LEAST_TOKENS > engine.n_ctx:
         turns = turns[(len(turns) + 1) // 2 :]
@@ -108,8 +108,8 @@ def converse(
 ) -> Stream:
     """The answer to the last of the turns, streamed.
 
-    turns: oldest first, each as it was shown. options: in place of the defaults: the likeliest
-    tokens but for those just used, at most MAX_TOKENS, and not more than the window has room for.
+    turns: oldest first, each as it was shown. options: override the defaults, which are greedy
+    decoding with a mild repeat penalty, at most MAX_TOKENS and what the window has room for.
     Raises ContextOverflow when the turns do not fit.
     """
     prompt = _prompt(system, turns)
@@ -142,10 +142,10 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
 
 
 def acknowledge(engine: Engine, text: str) -> Stream:
-    """Reply to what is told, shortly. Raises ContextOverflow when `text` does not fit.
+    """Reply briefly to what the user tells. Raises ContextOverflow when `text` does not fit.
 
-    A small model invents from its second sentence on, unless an expert has learned when to end; and
-    with what was said before it mixes people up.
+    Without an expert the reply is one sentence, as a small model invents from the second one on.
+    Earlier turns are not shown, as a small model mixes up the people in them.
     """
     said = small_talk(engine, text, ())
     return said if engine.expert(TALK) else Stream(_first_sentence(said))
@@ -174,5 +174,5 @@ def _talk(engine: Engine, text: str, turns: Sequence[Message]) -> Prompt:
 
 
 def talk_prompt(text: str, turns: Sequence[Message]) -> list[dict[str, str]]:
-    """What a model with a chat template, and its expert, read of talk that needs no memory."""
+    """The small-talk prompt of a model with a chat template, and of its expert."""
     return [*_prompt(_SMALL_TALK, turns), {"role": "user", "content": text}]

@@ -1,12 +1,13 @@
 """Stage 2, update: new facts and their nearest memories in, operations out.
 
-ADD, UPDATE, DELETE or NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule says NONE of the same
-words, and ADD where nothing is to be compared. All else is an expert's word; it is shown each near
-memory of the same person by itself. Rules may veto it: a NONE or UPDATE drops no name, number, date
-or "not". The expert is the language model's, where the loaded set has one, and else the encoder's
-(edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`), whichever model talks.
+The operations are ADD, UPDATE, DELETE and NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule
+decides NONE if a memory has the same words, and ADD if there is nothing to compare. An expert
+decides the rest. It is shown one near memory of the same person at a time. Rules may veto its NONE
+or UPDATE, which must not drop a name, number, date or "not". The expert is the language model's if
+the loaded set has one, else the encoder's (edgemem/data/updates.npz, fitted by `python -m
+bench.fit_updates`), which works beside any language model.
 Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the
-old memory out of answers (it is invalidated, not erased) *and* the new fact is added.
+old memory out of answers (it is invalidated, not erased) *and* adds the new fact.
 
 Knows facts and memories as text and similarity; knows nothing of the store.
 """
@@ -39,7 +40,7 @@ __all__ = [
     "expert_target",
 ]
 
-# An expert has learned the form; what never changes comes first, so that its KV is kept.
+# An expert has learned the form. The constant part comes first, so that its KV is cached.
 EXPERT_PROMPT = (
     "Compare the new fact with the old memory. Return memory update in JSON format: "
     '{"event": "<Operation, among ADD, UPDATE, DELETE, or NONE>"}.'
@@ -52,12 +53,12 @@ EXPERT_SCHEMA: dict[str, Any] = {
     "required": ["event"],
 }
 
-COMPARED = 0.35  # cosine from which an expert is asked; it knows changes that share no word
-SURE = 0.75  # how probable an expert's DELETE must be (bench/LOG.md, 2026-11-24)
-READ_SURE = 0.9  # the same of the encoder's expert (bench/LOG.md, 2026-11-26)
-_SHOWN = 4  # of a fact's memories, nearest first
+COMPARED = 0.35  # cosine from which an expert is asked; low, as a change may share no word
+SURE = 0.75  # how probable the language model's DELETE must be (bench/LOG.md, 2026-11-24)
+READ_SURE = 0.9  # how probable the encoder's DELETE must be (bench/LOG.md, 2026-11-26)
+_SHOWN = 4  # most memories that a fact is compared with, nearest first
 
-_Judge = Callable[[str, str], Event]  # of a memory and a fact
+_Judge = Callable[[str, str], Event]  # (memory, fact) -> event
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What to do about fact number `fact`. target: the memory that UPDATE, DELETE and NONE mean.
+    """What to do about fact number `fact`. target: id of the memory concerned; None for ADD.
 
     A DELETE stands for both halves of a contradiction: invalidate the target, add the fact.
     """
@@ -90,8 +91,9 @@ def decide(
 ) -> list[Op]:
     """One operation for each fact, in order.
 
-    candidates: for each fact its nearest memories (s = 10 in Mem0). What the rule leaves open is
-    added if there is neither an expert nor an encoder, or if the two do not fit its window.
+    candidates: for each fact its nearest memories (s = 10 in Mem0). A fact that the rules leave
+    open is added if there is neither an expert nor an encoder, or if the fact and the memory do
+    not fit its window.
     """
     judge = _judge(engine, encoder)
     nearest = [sorted(near, key=lambda c: -c.similarity) for near in candidates]
@@ -100,19 +102,22 @@ def decide(
 
 
 def expert_prompt(fact: str, memory: str) -> str:
-    """What an expert reads of one new fact and one old memory."""
+    """An expert's prompt for one new fact and one old memory."""
     old, new = " ".join(memory.split()), " ".join(fact.split())
     return f"{EXPERT_PROMPT}\n\nOld memory: {old}\nNew fact: {new}\n"
 
 
 def expert_target(event: Event) -> str:
-    """What an expert answers; ADD if the two have nothing to do with each other."""
+    """The text that an expert answers with. ADD: fact and memory are unrelated."""
     return json.dumps({"event": event})
 
 
 def _decided(judge: _Judge | None, fact: str, near: Sequence[Candidate], number: int) -> Op:
-    """NONE of what a memory says already in the same words, else the expert's word of one memory of
-    the same person after the other. near: nearest first; number: of the fact."""
+    """One fact's operation: NONE if a memory has the same words, else what the judge decides.
+
+    The judge compares the fact with one memory of the same person after the other; its first event
+    other than ADD that `_keeps` permits counts. near: nearest first. number: the fact's index.
+    """
     for candidate in near:
         if says_the_same(candidate.text, fact):
             return Op("NONE", number, candidate.id, "rule")
@@ -129,7 +134,7 @@ def _decided(judge: _Judge | None, fact: str, near: Sequence[Candidate], number:
 
 
 def _keeps(event: Event, old: Statement, new: Statement) -> bool:
-    """Whether a NONE or UPDATE drops nothing that was said. A DELETE is the expert's word."""
+    """Whether a NONE or UPDATE drops nothing that was said. No rule vetoes a DELETE."""
     if event == "NONE":
         return new.within(old)
     if event == "UPDATE":
@@ -147,8 +152,8 @@ def _judge(engine: Engine | None, encoder: Encoder | None) -> _Judge | None:
 def _asked(engine: Engine, memory: str, fact: str) -> Event:
     """The language model's answer; ADD if the two do not fit its window.
 
-    It is shown its answer up to the event, whose first token tells it: six steps fewer than an
-    answer forced into its schema.
+    The prompt has the answer up to the event, so that the event's first token decides: one step
+    of decoding instead of the whole answer.
     """
     prompt = expert_prompt(fact, memory) + _TO_EVENT
     try:
@@ -160,17 +165,17 @@ def _asked(engine: Engine, memory: str, fact: str) -> Event:
 
 
 def _read(encoder: Encoder, memory: str, fact: str) -> Event:
-    """The encoder's likeliest event, of which a DELETE must be sure."""
+    """The encoder's likeliest event; ADD instead of a DELETE below READ_SURE."""
     found = chances(encoder, memory, fact)
     event = max(EVENTS, key=lambda e: found[e])
     return "ADD" if event == "DELETE" and found[event] < READ_SURE else event
 
 
 def chances(encoder: Encoder, memory: str, fact: str) -> dict[Event, float]:
-    """How probable it is that a fact is each of the four beside a memory; ADD for sure where the
-    two have more than 256 tokens.
+    """The probability of each event for a fact beside a memory; ADD's is 1 beyond 256 tokens.
 
-    A net reads the last state of the first mark and the means over either text.
+    A net with one hidden layer reads the last layer's state of the first token, and its means over
+    either text.
     """
     w = expert("updates")
     read = encoder.read(w, memory, fact)

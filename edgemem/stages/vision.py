@@ -1,9 +1,9 @@
-"""Stage 4, vision: images and a question in, a word and a reason out; a caption; a choice.
+"""Stage 4, vision: answers about an image (a word and a reason), captions, and choices of images.
 
-MemLoRA-V answers with one word, which can be checked, and with its reason, in JSON; here a grammar
-forces the form. The instruction comes first and the image next, so that the KV of both is kept for
-the next question about it. An expert has learned the form and reads a plain text; a model without
-one is asked in a conversation, as vision models are trained.
+MemLoRA-V answers in JSON with one word, which can be checked, and a reason; here a grammar forces
+the form. The instruction comes first and the image next, so that the KV of both is cached for the
+next question about the image. An expert has learned the form and reads a plain text; a model
+without one is asked through its chat template, as vision models are trained.
 Source: MemLoRA, section 3.3.
 
 Knows pixels and texts; knows nothing of where an image is stored.
@@ -48,7 +48,7 @@ WHICH_PROMPT = (
 )
 MAX_ANSWER_TOKENS = 96
 MAX_CAPTION_TOKENS = 48
-_MAX_WORD_CHARS, _MAX_REASON_CHARS = 40, 240  # which a grammar lets them have
+_MAX_WORD_CHARS, _MAX_REASON_CHARS = 40, 240  # limits that the grammar sets
 _SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -81,9 +81,9 @@ def caption(engine: Engine, image: Pixels) -> str:
 
 
 def which(engine: Engine, question: str, images: Sequence[Pixels]) -> int | None:
-    """The place of the image that a question asks for, from 0 on; None if it is none of them.
+    """The index, from 0, of the image that a question asks for; None if it is none of them.
 
-    images: all are shown together, so each in a share of the window. Errors as `answer`.
+    images: all are shown in one prompt, each in a share of the window. Errors as `answer`.
     """
     if not images:
         return None
@@ -99,12 +99,12 @@ def which(engine: Engine, question: str, images: Sequence[Pixels]) -> int | None
 
 
 def expert_prompt(question: str, image: Pixels) -> list[str | Pixels]:
-    """What an expert reads."""
+    """An expert's prompt."""
     return _parts(EXPERT_PROMPT, [image], _asked(question) + "\n")
 
 
 def expert_target(answer: str, reason: str) -> str:
-    """What an expert answers, which an end-of-turn token follows."""
+    """The text that an expert answers with, without its end-of-turn token."""
     answer, reason = (" ".join(text.split()) for text in (answer, reason))
     return json.dumps({"answer": answer, "reason": reason}, ensure_ascii=False)
 
@@ -127,7 +127,7 @@ def _prompt(engine: Engine, instruction: str, images: Sequence[Pixels], end: str
 
 
 def _said(stream: Stream) -> Generator[str, None, Generation]:
-    """The answer of JSON, once it is whole, in words."""
+    """A JSON answer put in words, as one piece once it is complete."""
     try:
         text = "".join(stream)
     finally:
