@@ -1,11 +1,11 @@
-"""All that the product knows of languages: English, and how to find what is in another one.
+"""All that the product knows of languages: English, and how to match queries in others.
 
-How English answers lies in `en` (words, sentences, names, persons, what a question asks for),
-`en_dates` with `en_tense` (relative dates), `en_when` (since when, on which day) and `en_facts`
-(what a fact says). The names in their `__all__` are all that other rooms may ask. A second language
-is a file beside each of these with the same names, and the choice between them is made here.
-`other` tells whether a query is in another language, and cuts words into grams for it. Beside this
-room only `cloud/redact.py` reads English: what is private has forms of its own.
+English is in `en` (words, sentences, names, persons, what a question asks for), `en_dates` with
+`en_tense` (relative dates), `en_when` (since when, on which day) and `en_facts` (what a fact says).
+Other rooms use only the names in their `__all__`. A second language is a file beside each of these
+with the same names, and the choice between them is made here. `other` tells whether a query is in
+another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` reads
+English: private data has forms of its own.
 
 Knows texts and dates; no model, no store, no message.
 """

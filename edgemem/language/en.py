@@ -1,7 +1,7 @@
 """English words: sentences, stems, names, persons, denials, and what a question asks for.
 
-Text of other languages passes through whole: it is split at its own sentence marks, and no word of
-it is taken for a stop word. Knows no calendar (`en_dates`), and not what a fact says (`en_facts`).
+Text of other languages is split at its own sentence marks, and loses only those stop words that it
+shares with English. Knows no calendar (`en_dates`), and not what a fact says (`en_facts`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def _having(pattern: str) -> Callable[[str], bool]:
-    """A test of texts: whether they have a match, whatever its case."""
+    """A function that tells whether a text has a match of the pattern, in any case."""
     form = re.compile(pattern, re.I)
     return lambda text: form.search(text) is not None
 
@@ -50,8 +50,8 @@ def _having(pattern: str) -> Callable[[str], bool]:
 # -- sentences -------------------------------------------------------------------------------
 
 # A sentence ends at . ! ? before a space, at CJK marks anywhere, and at a line's end; but not
-# after an abbreviation or an initial ("Dr. Ito", "J. Smith"). Here and below, what a match may
-# begin with comes first and any look behind after it: so the search skips what cannot match.
+# after an abbreviation or an initial ("Dr. Ito", "J. Smith"). Here and below, a pattern begins with
+# the match's first character and looks behind after it, so that the search skips other characters.
 _END = re.compile(
     r"[.!?…。！？\n](?:(?<=\n)\n*|(?<=[。！？])|(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)"
     r"(?<!\bMrs\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)[\"')\]]*\s+)"
@@ -62,12 +62,12 @@ def sentences(text: str) -> list[str]:
     """The sentences of a text, stripped, without empty ones."""
     ends = list(_END.finditer(text))
     starts = [0, *(end.end() for end in ends)]
-    marks = [*(end.start() + 1 for end in ends), len(text)]  # without what closes after the mark
+    marks = [*(end.start() + 1 for end in ends), len(text)]  # without a quote after the mark
     return [part for a, b in zip(starts, marks, strict=True) if (part := text[a:b].strip())]
 
 
 def sentence_starts(text: str) -> list[int]:
-    """The characters at which the sentences of a text begin, but for the first one."""
+    """The offsets at which the sentences of a text begin, except the first sentence."""
     return [match.end() for match in _END.finditer(text)]
 
 
@@ -120,26 +120,26 @@ _SPAN = re.compile(r"['’]s\b|\w+(?:[-.&'’](?!s\b)\w+)*|[^\w\s]")
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """The [start, end) characters of each word and mark; a possessive ending is one of its own."""
+    """The [start, end) characters of each word and mark; a possessive ending has its own span."""
     return [match.span() for match in _SPAN.finditer(text)]
 
 
 @lru_cache(maxsize=1 << 14)
 def stem(word: str) -> str:
-    """What the forms of a lower-case word share: "marri" of marry and married. It is no word.
+    """The stem of a lower-case word, perhaps no word itself: "marri" for marry and married.
 
     Source: Snowball's English stemmer (Porter 2).
     """
-    from snowballstemmer import stemmer  # late: it brings those of all languages
+    from snowballstemmer import stemmer  # late: it loads the stemmers of all languages
 
-    stemmed: str = stemmer("english").stemWord(word)  # a new one, for none is safe for two threads
+    stemmed: str = stemmer("english").stemWord(word)  # a new one: stemmers are not thread-safe
     return stemmed
 
 
 def same_word(word: str, others: Collection[str]) -> bool:
     """Whether `word` or another form of it (play, plays, playing) is among `others`.
 
-    All are lower case. Only others with the same first two letters are stemmed, which is slow.
+    All are lower case. Stemming is slow: only others with the same first two letters are stemmed.
     """
     if word in others:
         return True
@@ -152,8 +152,8 @@ KEYWORD = re.compile(
     r"whereas|before|after|when|then|instead|despite|except|only|think|believe|know|maybe|perhaps|"
     r"probably|must|should|cannot|not|never|no)\b|n['’]t\b"
 )
-"""What turns a sentence, or says how sure its speaker is; of a text in lower case. CoreMem 3.3
-names "but, because, although" and keeps the rest for an appendix that has no list."""
+"""Words that turn a sentence or say how sure its speaker is, in lower-case text. CoreMem 3.3 names
+"but, because, although" and leaves the rest to an appendix, which has no list."""
 
 # -- denials ---------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ _CLAUSE_END = re.compile(r"[,;:.!?]|\bbut\b", re.I)
 
 
 def denied(text: str) -> list[list[str]]:
-    """The content words after each "not" of a text, up to its clause's end, if there are any."""
+    """For each "not" of a text, the content words from it to its clause's end; no empty lists."""
     clauses = (_CLAUSE_END.split(rest, 1)[0] for rest in NEGATION.split(text)[1:])
     return [found for clause in clauses if (found := content_words(clause))]
 
@@ -176,7 +176,7 @@ def denied(text: str) -> list[list[str]]:
 FIRST_PERSON = tuple(
     "i i'm i've i'd i'll me my mine myself we we're we've we'd we'll us our ours".split()
 )
-"""The words by which a speaker says I, and then we."""
+"""The words for I, then the words for we."""
 _I_AND_MY = FIRST_PERSON[: FIRST_PERSON.index("we")]
 _SECOND_PERSON = "you your yours".split()
 
@@ -207,8 +207,8 @@ _FOREIGN = r"(?=[^\x00-\x7f])\w"  # no emoji
 has_foreign_letter = _having(_FOREIGN)
 """Whether a text has a letter of another alphabet, or one with an accent."""
 is_specific = _having(rf"\d|{_FOREIGN}|(?<=[\w,;:'’] )(?-i:[A-Z])\w")
-"""Whether a text has a digit, a letter of another alphabet, or a name: a capital after a word, for
-one after a mark may begin a line of a list."""
+"""Whether a text has a digit, a letter of another alphabet, or a name. A name is a capital after a
+word or comma; after a full stop or dash, a capital may begin a sentence or a line of a list."""
 
 _VOCATIVES = (
     re.compile(r"(?P<before>(?:^|(?<=[.!?] )))(?P<name>[A-Z]\w{2,}), "),
@@ -235,22 +235,22 @@ KIN = (
     )
     + r")(?:-in-law)?)"
 )
-"""A regular expression: what somebody is called by what they are to another person."""
+"""A regular expression of words for people by their relation to another ("best friend", "boss")."""
 
 
 _PRONOUN = re.compile(r"(?:his|her|their|its) (?=\w)", re.I)
 
 
 def without_pronoun(name: str) -> str:
-    """ "father" of "her father"; nothing of what begins with no such pronoun."""
+    """The name without its pronoun: "father" of "her father"; "" if it begins with none."""
     own = _PRONOUN.match(name)
     return name[own.end() :] if own else ""
 
 
 def without_vocatives(text: str, is_other: Callable[[str], bool]) -> str:
-    """A text without the names by which it calls others: "Thanks, Ana!".
+    """A text without the names by which it addresses others: "Thanks!" of "Thanks, Ana!".
 
-    is_other: whether a name is that of somebody who may be called.
+    is_other: whether a name is that of somebody who may be addressed.
     """
 
     def kept(found: re.Match[str]) -> str:
@@ -270,7 +270,7 @@ asks_when = _having(
 asks_for_now = _having(
     r"\b(?:now|nowadays|these days|currently|at the moment|at present|today|still|latest|last)\b"
 )
-"""Whether a question is about how things are by now, so that the newest is the most telling."""
+"""Whether a question is about how things are now, so that the newest memory is most relevant."""
 asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back then|old|first)\b")
 """Whether a question is about how things were before."""
 leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")

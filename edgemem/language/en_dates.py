@@ -1,12 +1,12 @@
-"""English dates: how a day is written, and relative ones, resolved by rule against the time at
+"""English dates: how a day is written, and relative dates, resolved by rule against the time at
 which they were said.
 
 "yesterday", said on 8 May 2023, is 7 May 2023, and "I left on Saturday" is 6 May: small models get
 this wrong, so it is settled when a memory is written. The verb beside a weekday, or beside a day
 without its year, tells whether it is past or coming. Where it does not tell, or the day may be one
 of many ("on Saturdays", "the Saturday job"), the text is left as it is. Days are counted from the
-day on which it was said, in the time zone of the given time. Knows dates and the tense beside them
-(`en_tense`); nothing else of a text.
+day on which the text was said, in the time zone of the given time. Knows dates and the tense beside
+them (`en_tense`); nothing else of a text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WRITTEN_DATE = re.compile(
     r"\d{4}-\d\d-\d\d|(?:19|20)\d\d)\b",
     re.I,
 )
-"""A date that needs no other to be understood, with the words that lead to it."""
+"""An absolute date, with the words that lead to it ("on", "in the week of")."""
 _MEASURE = (
     r"(?:%|°[CF]?|percent|[kmcµn]?m|[kmµ]?g|km/h|mph|[kMGT]?B|[kMG]?Hz|[kM]?W|kWh|[mkc]?l|lbs?|oz|ft|"
     r"(?:mile|kilomet(?:er|re)|met(?:er|re)|inche?|foot|feet|pound|kilo(?:gram)?|gram|ounce|"
@@ -73,7 +73,7 @@ UNCUT = (
     ),
     re.compile(rf"\d(?<![\w.,:/]\d)[\d.,:/]*(?:[ -]{_MEASURE})+(?!\w)"),
 )
-"""What is read as one: dates, and numbers with their units."""
+"""What may not be cut apart: dates, and numbers with their units."""
 TIME_WORDS = (
     "yesterday today tonight tomorrow last next ago week weekend month year since recently just "
     f"{' '.join(DAYS).lower()}"
@@ -87,13 +87,13 @@ HEAD = re.compile(
     r"(?:(?:\[[A-Z]+_\d+\]|\w[\w.'’-]*(?: [A-Z]\S*?){0,3})(?: said| was noted)?:(?=\s|\Z)"
     r"|(?<=\]))[ \t]*"
 )
-"""What stands before a turn's words: a time in brackets, as logs have it, or in words (`on_day`),
-and who speaks: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: "."""
+"""The prefix of a turn: a time, in brackets as in logs or in words as `on_day` writes it, and the
+speaker: "Ana: ", "[2024-05-01 10:00] Ana Lima: ", "On 8 May 2023, [PERSON_1] said: "."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A relative date found in a text: where, as what, and the day it begins on."""
+    """A relative date in a text: where it is, `text` to put there, and the day it begins on."""
 
     start: int
     end: int
@@ -104,15 +104,14 @@ class Moment:
 def day_text(day: date | str, *, named: bool = False) -> str:
     """A day as people write it, the same on every platform: 7 May 2023.
 
-    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on a text that is
-    none.
+    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on another string.
     """
     day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
     return f"{f'{DAYS[day.weekday()]}, ' * named}{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def on_day(when: str | None) -> str:
-    """What stands before words of a day, as `HEAD` reads it: "On 7 May 2023, "; "" of no day."""
+    """The prefix for a text of a day, as `HEAD` reads it: "On 7 May 2023, "; "" without a day."""
     return f"On {day_text(when)}, " if when else ""
 
 
@@ -127,7 +126,7 @@ def add_months(day: date, n: int) -> date:
 
 
 def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
-    """`n` units away. A day is exact; of a week, month or year only that unit is known."""
+    """What is `n` units away, as text and first day. Only a unit of days gives an exact day."""
     if unit == "day":
         to = day + timedelta(days=n)
         return f"on {day_text(to)}", to
@@ -169,7 +168,7 @@ _NO_YEAR = (
     r"|[.:/]\d| ?['’]\d)"
 )
 _NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
-# After what stands alone a day's name is no adjective: not "saturday job", "the 8th floor".
+# Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|and|but|so|if|"
     r"when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|"
@@ -187,7 +186,7 @@ _PREPOSITIONS = frozenset(
 _AFTER_PREPOSITION = "".join(
     rf"|(?<=\b{word} )" for word in "since until till by before from after".split()
 )
-# What makes of a weekday without "on" a name, one of many, or what somebody takes or likes.
+# After these a weekday without "on" is a name, one of many, or what somebody takes or likes.
 _NO_DAY_AFTER = frozenset(
     "a an the my your his her our their one some any every each another other alternate most "
     "all many no of first second third fourth last to through thru or and than like called "
@@ -200,17 +199,17 @@ _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|th
 _ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"
 _DAY_BEFORE = re.compile(rf"{_ANY_DAY}(?:{_RANGE}|\s+)$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
-# What says of a clause by itself when it was: a day's name beside it may be counted from there.
+# These date a clause by themselves; a day's name in the same clause may be counted from that date.
 _DATED = re.compile(
     r"\b(?:yesterday|tomorrow|today|tonight|ago|\d{4}|last night|(?:last|this|next|past|coming) "
     rf"(?:week|weekend|month|year|day|{_ANY_DAY})|{_ANY_DAY}|"
     rf"(?:in|from) {COUNT} {UNIT}|{COUNT} {UNIT} from)\b",
     re.I,
 )
-# Days of the month that come again.
+# Beside these a day of the month comes again, every year or every month.
 _YEARLY = re.compile(r"\b(?:birthday|anniversary|born|birth|annual(?:ly)?|yearly|holiday)\b", re.I)
 _MONTHLY = re.compile(r"\b(?:rent|salary|wages?|bills?|pay|pays|paid|payday|mortgage)\b", re.I)
-# A length of time, or how long ago: "I read it in two days", "have not slept in two days".
+# With these, "in two days" is a length of time: "have not slept in two days", "twice in two days".
 _TAKING = re.compile(r"(?:\b(?:have|has|had)|['’](?:ve|s))(?:n['’]?t| not| never)\b", re.I)
 _RATE = re.compile(
     r"\b(?:once|twice|times?|(?<!\ba )first|best(?! friend)|worst|most)\b[^,.;!?]*$", re.I
@@ -219,8 +218,8 @@ _SENTENCE_ENDS = ("", ".", "!", "?")
 _ORDINALS = {"first": 0, "second": 1, "third": 2, "fourth": 3}
 _STEP = {"last": -1, "past": -1, "this": 0, "next": 1, "coming": 1}
 
-_LONG_AGO = 180  # days: of what is further back, people say the year
-_WINDOW = 60  # characters: further away nothing makes a name or a range of a weekday
+_LONG_AGO = 180  # days; people add the year to a date further back
+_WINDOW = 60  # characters beside a weekday in which a name or a range is looked for
 
 _Found = tuple[str, date] | None
 
@@ -251,7 +250,7 @@ def _counted_from(match: re.Match[str], said: date) -> _Found:
 
 
 def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
-    """the second Saturday of September: the coming one, unless the text speaks of what was"""
+    """the second Saturday of September: the coming one, unless the verb says that it is past"""
     month, past = month_number(match["month"]), _tense(match) == tense.PAST
     for year in (said.year, said.year - 1 if past else said.year + 1):
         first = date(year, month, 1)
@@ -266,7 +265,7 @@ def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
 
 
 def _step(match: re.Match[str], said: date) -> _Found:
-    """next week; this weekend, which is the one before today if the text speaks of what was."""
+    """next week; this weekend, which is the one before today if the verb says that it is past."""
     n, unit = _STEP[match[1].lower()], match[2].lower()
     if n == 0 and unit == "weekend" and said.weekday() < 5 and _tense(match) == tense.PAST:
         n = -1
@@ -279,7 +278,7 @@ def _to_weekday(match: re.Match[str], day: date) -> tuple[str, date]:
 
 
 def _nearest(match: re.Match[str], said: date, direction: int) -> date:
-    """The day of this name 1 to 7 days before or after."""
+    """The day of the matched name, 1 to 7 days before `said` (direction < 0) or after it."""
     back = (said.weekday() - _number_of(match)) % 7
     return said + timedelta(days=-(back or 7) if direction < 0 else 7 - back)
 
@@ -290,7 +289,7 @@ def _number_of(match: re.Match[str]) -> int:
 
 
 def _named_weekday(match: re.Match[str], said: date) -> _Found:
-    """last Friday: the one before today; this or next Friday: the next one that comes."""
+    """last Friday: the one before; next Friday: the coming one; this Friday: as the verb says."""
     step = _STEP[match["step"].lower()]
     if step == 0:
         step = _tense(match) or 1
@@ -314,7 +313,7 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
 
 
 def _bare_weekday(match: re.Match[str], said: date) -> _Found:
-    """friday, without "on": unless it is part of a name, a plan's name or somebody's."""
+    """friday, without "on", unless it is part of a name ("Ruby Tuesday")."""
     before = match.string[max(0, match.start() - _WINDOW) : match.start()].rstrip()
     found = re.search(r"(?<![\w'’])[\w'’]+$", before)
     word = found[0] if found else ""
@@ -329,7 +328,7 @@ def _bare_weekday(match: re.Match[str], said: date) -> _Found:
 
 
 def _is_one_day(match: re.Match[str]) -> bool:
-    """Whether nothing beside it makes of a day one of many, a title, or a day counted otherwise."""
+    """Whether a day is in no list, range or quoted title, and its clause has no other date."""
     text, (start, end) = match.string, match.span()
     if (
         _DAY_BEFORE.search(text, max(0, start - _WINDOW), start)
@@ -466,7 +465,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Found]]]:
-    """Compiled when a text first needs them: most programs import this and never do."""
+    """_RULES, compiled at the first need: most programs that import this module have none."""
     return [(re.compile(pattern, re.IGNORECASE), rule) for pattern, rule in _RULES]
 
 
@@ -476,7 +475,7 @@ _LATER = re.compile(
 )
 _EXACT = re.compile(rf"on (?:(?:{'|'.join(DAYS)}) )?\d")
 _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),? (\d{{4}})\b")
-# A word of each rule: most texts have none, and looking for all rules takes longer.
+# Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
     rf"\b(?:yesterday|tomorrow|today|tonight|ago|from|in|later|last|this|next|past|coming|{_ANY_DAY}|"
     r"on (?:mon|tues?|wed|thur?s?|fri|sat|sun)|\d{1,2}(?:st|nd|rd|th)?)\b",
@@ -507,7 +506,7 @@ def moments(text: str, said_at: str) -> list[Moment]:
 
 
 def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:
-    """What is counted from a day that the same text names before it."""
+    """The dates that are counted from a day named earlier in the same text."""
     matches = list(_LATER.finditer(text))
     days = [(m.end, m.begins) for m in found if _EXACT.match(m.text)] if matches else []
     for day in _WRITTEN_DAY.finditer(text) if matches else ():
@@ -535,7 +534,7 @@ def absolute(text: str, said_at: str) -> tuple[str, str | None]:
 
 
 def written(text: str, found: Sequence[Moment]) -> str:
-    """The text with these moments of it written out."""
+    """The text with these of its moments written out. found: in order."""
     for moment in reversed(found):
         words = moment.text
         if _preposition(text, moment) or text[moment.end :].startswith(("'s", "’s")):

@@ -1,4 +1,4 @@
-"""What an English fact says: of whom, which names, numbers and dates, and what it denies.
+"""What an English fact says: about whom, which names, numbers and dates, and what it denies.
 
 Knows facts as text; knows neither who told them nor what becomes of them.
 """
@@ -32,7 +32,7 @@ __all__ = [
     "with_known_people",
 ]
 
-# "Ana", but "Ana's brother" and "Mary Ann's brother's wife": what is true of one is not of another.
+# "Ana", "Ana's brother" and "Mary Ann's brother's wife" are different people.
 _OWNER = rf"(?:{CAPITAL}\w*\.?[ -])*[^\W_]+\.?"
 _FIRST = re.compile(r"[^\W_]+")
 _SUBJECT = re.compile(rf"(?:{_OWNER}['’]s? )*[^\W_]+")
@@ -42,7 +42,7 @@ _RELATIVE = rf"['’]s? ({KIN})s?\b"
 _RELATIVES = re.compile(rf"{_OWNER}((?:{_RELATIVE}(?: {CAPITAL}\w+)*)+)")
 
 _FILLERS = frozenset("a an the is are am be being has have do does".split())
-_ENDING = r"(?:s|es|[b-z]?ing|e|y|ies)?"  # running has a letter of its own, and studying
+_ENDING = r"(?:s|es|[b-z]?ing|e|y|ies)?"  # [b-z]: as in "running" and "studying"
 _INFLECTED = re.compile(rf"(\w+?){_ENDING} \1{_ENDING}")
 
 _THEIRS = rf"{KIN}s?|dogs?|cats?|pupp(?:y|ies)|kittens?|horses?|rabbits?|children"
@@ -69,7 +69,7 @@ _CALLED = re.compile(
 
 
 def nicknames(fact: str) -> list[tuple[str, str]]:
-    """The names of a fact and what else they are called.
+    """The names in a fact that have another name there: (name, other name).
 
     >>> nicknames("Eleanor, better known as Nell, and User's dog is called Rex.")
     [('Eleanor', 'Nell'), ('Rex', "User's dog")]
@@ -127,8 +127,11 @@ class Statement:
         )
 
     def speaks_of(self, person: tuple[str, ...]) -> bool:
-        """Whether a fact is about a person, or names one: "Two men took the boiler out of Ana's
-        flat", but neither "Ana's brother" for Ana nor Ana for him."""
+        """Whether a fact is about a person or names them, as "The boiler of Ana's flat broke" does.
+
+        A fact about Ana's brother does not speak of Ana, nor does one about Ana speak of him.
+        person: as the attribute.
+        """
         if self.person[:1] == person[:1]:
             return self.person == person
         named = r"['’]s? ".join(map(re.escape, person))
@@ -136,15 +139,15 @@ class Statement:
 
 
 def _relatives(text: str) -> list[str]:
-    """The people on the way from the first to the one meant: brother in "Ana's brother Tom's"."""
+    """The relations from the first person to the last: ["brother"] of "Ana's brother Tom's"."""
     leading = _RELATIVES.match(text)
     return re.findall(_RELATIVE, leading[1].lower()) if leading else []
 
 
 def says_the_same(old: str, new: str) -> bool:
-    """Whether two facts say the same words in the same order, articles and endings aside.
+    """Whether two facts have the same words in the same order, articles and endings aside.
 
-    A name keeps its ending (Mary, Marie), and so does the past (works, worked).
+    The endings of names (Mary, Marie) and of the past (works, worked) do count.
     """
     said, again = ([w for w in words(text) if w not in _FILLERS] for text in (old, new))
     names = {w.lower() for text in (old, new) for w in _CAPITALISED.findall(text)}
@@ -161,10 +164,10 @@ def _is_inflected(one: str, other: str) -> bool:
 
 
 def with_known_people(fact: str, said: Collection[str]) -> str | None:
-    """The fact without a relation that was not said: "Ana's sister Lena" is only "Lena", if nobody
-    spoke of a sister. None if it names or gives somebody of whom nobody spoke.
+    """The fact without a relation that was not said; None if it has a person who was not said.
 
-    said: the words of all that was said, in lower case.
+    "Ana's sister Lena" becomes "Lena" if nobody spoke of a sister. said: the words of all that was
+    said, in lower case.
     """
 
     def known(word: str) -> bool:
@@ -188,16 +191,15 @@ def _is_short_for(short: str, word: str) -> bool:
 
 
 def owned_by(owner: str, fact: str) -> list[str]:
-    """The words for what a fact says that somebody owns: car in "Kim's car"."""
+    """What a fact says that somebody owns, a word each: ["car"] of "Kim's car"."""
     return [w.lower() for w in re.findall(rf"\b{re.escape(owner)}['’]s (\w+)", fact)]
 
 
 def denies_alike(fact: str, content: Sequence[str], sentence: str) -> bool:
     """Whether a fact denies what its sentence denies: "I can't eat nuts" is not "Kim can eat nuts".
 
-    What a fact denies is the word after its "not"; its sentence must deny that too. A fact about
-    the rest of a sentence may leave out the word after the sentence's "not". content: the fact's
-    content words.
+    The sentence must deny each content word that follows a "not" of the fact. A fact without "not"
+    must not have a word that follows a "not" of the sentence. content: the fact's content words.
     """
     of_sentence = denied(sentence)
     if is_negated(fact):

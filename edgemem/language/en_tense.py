@@ -1,6 +1,6 @@
-"""Whether the words beside a date speak of what was or of what is to come.
+"""Whether the words beside a date speak of the past or of what is to come.
 
-By lists of English verbs: what they do not settle is left open. Knows no calendar.
+Lists of English verbs decide; what they do not settle is left open. Knows no calendar.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PUT_OFF = re.compile(
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)*")
 _SPLIT = re.compile(r"(?<=\w)(n['’]t|['’](?:s|ll|re|m|ve|d))$")
 _SUBJECT = re.compile(r"\b(?:i|he|she|we|they|you|it|my|his|her|our|their)\b", re.I)
-# With these a weekday is one of many, and a day of the month one of every year or month.
+# With these a weekday or a day of the month comes again and again.
 _HABIT = re.compile(
     r"\b(?:usually|always|often|normally|generally|typically|never|sometimes|regularly|every|each|"
     r"whenever|weekly|fortnightly|monthly|twice|once|only|closed|most|tend|tends|used to)\b",
@@ -69,9 +69,9 @@ _WAS = _ONLY_PARTICIPLES | frozenset(
     "became forgot rose shone born withdrew laid lay hurt burst wept crept swept leapt knelt "
     "sought".split()
 )
-# The same now and then: "I put", "she quit".
+# Their present and past look the same: "I put", "they quit".
 _EITHER = frozenset("put cut let set hit read quit shut cost bet beat split spread rid".split())
-# Of these the simple present tells of a plan as often as of a habit.
+# Their simple present means a plan as often as a habit: "I leave on Friday".
 _BASES = frozenset(
     "start begin open leave depart arrive land come go fly travel drive move return see meet "
     "sit turn finish end launch graduate visit marry get celebrate host expire join check "
@@ -91,7 +91,7 @@ _NO_ED = frozenset(
     "need feed speed bleed breed weed heed seed proceed succeed exceed embed shed wed sled "
     "shred bed red hundred naked wicked sacred kindred deed greed indeed rated united used".split()
 )
-# What stands before an adjective: "a retired neighbour".
+# After these a past form is an adjective: "a retired neighbour".
 _ARTICLES = frozenset("a an the my your his our their its of with no".split())
 _ATTRIBUTE = _ARTICLES | frozenset(
     "some this these those that very so more most too really in for at".split()
@@ -115,7 +115,7 @@ def clause(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def direction(text: str, start: int, end: int) -> int:
-    """PAST, COMING or UNKNOWN: what the verb nearest to text[start:end] makes of it.
+    """PAST, COMING or UNKNOWN: the direction that the nearest verb gives to text[start:end].
 
     The verb before it in its clause counts; if there is none, the one after it.
     """
@@ -152,7 +152,7 @@ def direction(text: str, start: int, end: int) -> int:
 
 
 def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
-    """Where the sentence begins and ends, or the part of it that is near."""
+    """Where the sentence around text[start:end] begins and ends, at most _NEAR characters away."""
     first, last = max(0, start - _NEAR), min(len(text), end + _NEAR)
     for found in _SENTENCE_END.finditer(text, first, start):
         first = found.end()
@@ -167,7 +167,7 @@ def _read(part: str, *, last: bool = True, at_start: bool = False) -> int | None
     """
     spoken = list(_words(part))
     tokens = [token for token, _ in spoken]
-    cues: list[tuple[int, int]] = []  # where a verb is, and what it makes of the clause
+    cues: list[tuple[int, int]] = []  # a verb's index, and the direction it gives
     for i, (_, name) in enumerate(spoken):
         kind = None if name and i else _kind(tokens, i, cues, at_start=at_start)
         if kind is not None:
@@ -176,12 +176,12 @@ def _read(part: str, *, last: bool = True, at_start: bool = False) -> int | None
         return None
     if last or len(cues) == 1:
         return cues[-1][1]
-    # Of "did you go" and "is going" the verb settles it, else the first cue does.
+    # In "is going", two cues in a row, the second one decides; else the first one does.
     return cues[1][1] if cues[1][0] - cues[0][0] == 1 else cues[0][1]
 
 
 def _words(part: str) -> list[tuple[str, bool]]:
-    """The words, "isn't" whole and "it's" as two, and whether each is written as a name."""
+    """The words in lower case, each with whether it is capitalised; "isn't" is one, "it's" two."""
     found = []
     for match in _WORD.finditer(part):
         word = match[0].replace("’", "'")
@@ -197,7 +197,10 @@ def _words(part: str) -> list[tuple[str, bool]]:
 def _kind(
     tokens: Sequence[str], i: int, cues: Sequence[tuple[int, int]], *, at_start: bool
 ) -> int | None:
-    """What the word at i makes of the clause; None if it is no verb that settles anything."""
+    """The direction that the word at i gives to the clause; None if it gives none.
+
+    cues: those found before it. at_start: as in `_read`.
+    """
     token = tokens[i]
     before = tokens[i - 1] if i else ""
     after = tokens[i + 1] if i + 1 < len(tokens) else ""

@@ -1,6 +1,6 @@
 """English: since when a fact holds, and which day a question is about.
 
-Either is an ISO day, counted from the day on which it was said. Knows dates as `en_dates` writes
+Both are ISO days, counted from the day on which the text was said. Knows dates as `en_dates` writes
 them; nothing else of a text.
 """
 
@@ -38,7 +38,7 @@ _CLAUSE_BREAK = re.compile(r"[,;]| (?:and|but|because|so|while) ")
 
 
 def held_since(fact: str, target: str, told_at: str) -> str | None:
-    """The ISO day since when a fact's clause about a target holds, if it says so.
+    """The ISO day since when a fact's clause about a target holds; None if it does not say.
 
     "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
     year is the last one. told_at: ISO-8601.
@@ -97,7 +97,7 @@ _SPELLED = re.compile(
     rf"\b(?:(?:{'|'.join(_TENS)})(?:[- ](?:{'|'.join(NUMBER_WORDS[:9])}))?|{'|'.join(_VALUES)})\b",
     re.I,
 )
-_SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the month amid each
+_SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the middle month
 _ASKED = re.compile(
     rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
     rf"(?:of )?(?P<month>{'|'.join(MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
@@ -115,7 +115,7 @@ _PAST_QUESTION = re.compile(
 
 
 def spelled_days(text: str) -> str:
-    """A text with its days in numbers written out, but where either number may be the month.
+    """A text with its numeric dates written out, except where either number may be the month.
 
     >>> spelled_days("on 2024-06-17 or 3/4/2024")
     'on 17 June 2024 or 3/4/2024'
@@ -177,7 +177,7 @@ def asks_of_a_day(question: str) -> bool:
 
 
 def asked_day(question: str, now: str) -> str | None:
-    """The ISO day that a question about the past asks of: the middle of what it names.
+    """The ISO day that a question about the past asks about: the middle of what it names.
 
     A month or season without a year is the last one. now: ISO-8601.
 

@@ -1,7 +1,8 @@
 """Languages other than English: whether a query is in one, and how its words are compared.
 
-Forms and compounds of other languages are not known, and Han, kana and Thai put no space between
-words. So words are compared by their grams, which inflected and compound words share.
+Nothing here knows the inflections and compounds of other languages, and Han, kana and Thai put no
+space between words. So words are compared by their character n-grams (`grams`), which inflected
+and compound words share.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 GRAMS_A_WORD = 3
-"""About how many grams make as much of a text as one English word does."""
+"""About how many grams correspond to one English word."""
 
 _GRAM = 4  # characters
 _UNSPACED = re.compile(  # Thai, Lao, Burmese, Khmer, kana and Han; Hangul, whose words are short
@@ -33,9 +34,9 @@ _LETTER = re.compile(r"[^\W\d_]")
 _LATIN = re.compile(r"[A-Za-z\u00aa-\u024f\u1e00-\u1eff]")
 _NAME_LENGTHS = 2, 3, 4  # characters of names in scripts without spaces
 
-# Of the commonest words of German, Dutch, Swedish with Danish and Norwegian, Spanish, Portuguese,
-# French, Italian, Polish and Turkish those by which questions are known; none is an English word,
-# name or place ("los", "von", "dove").
+# The common words by which questions in German, Dutch, Swedish with Danish and Norwegian, Spanish,
+# Portuguese, French, Italian, Polish and Turkish are recognised, without those that are also an
+# English word, name or place ("los", "von", "dove").
 _COMMON_WORDS = frozenset(
     """und nicht ist sind wie wer wo wann warum welche welcher welches welchen welchem woher wohin
     womit wofür wogegen wovor woraus wem wen wessen wurde wird werden hatte haben der das dem
@@ -54,7 +55,7 @@ _COMMON_WORDS = frozenset(
 )
 _WAS_HAT = re.compile(r"\bwas (?:hat|habe|hast|macht)\b", re.I)  # "was" and "hat" are English, too
 _ENGLISH_WORDS = STOP_WORDS - set("a am an as do has he i in me no on so to was will".split())
-"""Without those that are other languages' words, too."""
+"""English stop words, without those that other languages have, too."""
 
 # Letters that look like Latin ones (Unicode's confusables.txt has them all; these suffice to write
 # any word). What NFKD maps by itself (full-width, mathematical, accented letters) is not here.
@@ -67,10 +68,11 @@ _ODD = re.compile(r"[^\t\n\r -~]+")
 
 @lru_cache(16)
 def undisguised(text: str) -> tuple[str, tuple[int, ...]]:
-    """A text as a reader sees its letters, and the place in `text` of each of its characters.
+    """A text as its letters look, and for each character of the result its index in `text`.
 
-    Invisible characters and accents are dropped, letters that look like Latin ones become these. To
-    compare texts by, not to show. Of printable ASCII the places are empty: nothing has moved.
+    Invisible characters and accents are dropped, and letters that look like Latin ones become
+    these. The result is for comparing, not for showing. If `text` is printable ASCII, the result
+    is `text`, and there are no indices.
     """
     if _ODD.search(text) is None:
         return text, ()
@@ -103,8 +105,11 @@ def is_other_script(text: str) -> bool:
 
 
 def is_other_language(text: str) -> bool:
-    """Whether a query is in another language: it has more of other languages' common words than of
-    English ones, or another script. Key words alone are taken for English."""
+    """Whether a query is in another language.
+
+    It is if it has more of other languages' common words than of English ones, or another script. A
+    query of key words alone counts as English.
+    """
     said = words(text)
     other = sum(word in _COMMON_WORDS for word in said)
     english = sum(word in _ENGLISH_WORDS for word in said)
@@ -112,8 +117,10 @@ def is_other_language(text: str) -> bool:
 
 
 def grams(word: str) -> list[str]:
-    """The pieces that a word is compared by: the whole of it, with "#" before and after, and any
-    four characters of that; where no spaces are put, each character and each two."""
+    """The pieces by which a word is compared: "#word#", and each four characters in a row of it.
+
+    In scripts without spaces: each character and each two in a row.
+    """
     if _UNSPACED.search(word):
         return [*word, *map("".join, pairwise(word))]
     whole = f"#{word}#"
@@ -122,8 +129,10 @@ def grams(word: str) -> list[str]:
 
 
 def name_forms(text: str) -> list[str]:
-    """The words of a text that may name somebody: as they are and without a genitive's s, and
-    where no spaces are put any few characters."""
+    """The words of a text that may name somebody, as they are and without a genitive's s.
+
+    In scripts without spaces: any two to four characters in a row.
+    """
     said = words(text)
     runs = _UNSPACED.findall(text)
     inside = (run[i : i + n] for run in runs for n in _NAME_LENGTHS for i in range(len(run)))
