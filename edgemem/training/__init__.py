@@ -1,4 +1,4 @@
-"""Training of experts for the stages, on files of examples; `corpus/` of the checkout writes such.
+"""Trains the stages' experts on files of examples, which `corpus/` of the checkout writes.
 
 Nothing of the product imports this package. `lora` owns transformers, `adapters` owns gguf; only
 `lora` and `trainer` import torch. All three come with the extra `train`, and are imported late.

@@ -41,7 +41,7 @@ Tensors = Mapping[str, FloatArray]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a base model an adapter file depends on. architecture: as its GGUF names it."""
+    """What an adapter file depends on in its base model. architecture: as its GGUF names it."""
 
     architecture: str
     layers: int
@@ -50,7 +50,7 @@ class Shape:
 
 
 def shape_of(base: Path) -> Shape:
-    """What adapters of a model depend on, as its GGUF says. Raises AdapterError if it does not."""
+    """The shape of a base model, read from its GGUF. Raises AdapterError if the file lacks it."""
     import gguf
 
     try:
@@ -70,7 +70,7 @@ def shape_of(base: Path) -> Shape:
 
 
 def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:
-    """Write an adapter as float16, in place of an older file when it is whole; its bytes.
+    """Write an adapter as float16, replacing an older file at once. Returns its size in bytes.
 
     tensors: "model.layers.0.self_attn.q_proj.lora_A" (r, in), and "….lora_B" (out, r).
     """
@@ -98,7 +98,7 @@ def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:
 def read(file: Path, *, shape: Shape) -> tuple[dict[str, FloatArray], float]:
     """An adapter's tensors as `write` takes them, and its alpha.
 
-    Raises AdapterError on a file that is none, or one for another architecture.
+    Raises AdapterError on a file that is no adapter, or is for another architecture.
     """
     import gguf
 
@@ -144,7 +144,7 @@ def _names(gguf: Any, shape: Shape) -> dict[str, str]:
 
 
 def _heads(layer: str, shape: Shape) -> int:
-    """Heads whose rows llama.cpp orders otherwise in this layer, or 0."""
+    """How many heads have rows that llama.cpp orders otherwise in this layer; 0 if none have."""
     if shape.architecture != "llama":  # the others rotate halves, as transformers does
         return 0
     return {"q_proj": shape.heads, "k_proj": shape.kv_heads}.get(layer.rpartition(".")[2], 0)
@@ -160,11 +160,12 @@ def _rotated(rows: FloatArray, heads: int, *, back: bool) -> FloatArray:
 
 
 def merge(adapters: Sequence[Path], out: Path, base: Path, weight: float, command: str) -> int:
-    """Write the weighted sum of trained adapters, and its record, as `train run` does; its bytes.
+    """Write the weighted sum of trained adapters, and its record, as `train run` does.
 
-    base: the model's GGUF; weight: of each; command: what was typed, for the record, behind the
-    commands that made the parts. Raises InputError when the adapters are not of one stage and rank,
-    or not of this model; AdapterError on a file that is no adapter.
+    Returns the file's size in bytes. base: the model's GGUF. weight: the same for each adapter.
+    command: what was typed; the record has it after the commands that made the parts. Raises
+    InputError when the adapters are not of one stage and rank, or not of this model; AdapterError
+    on a file that is no adapter.
     """
     records = [record_of(adapter) for adapter in adapters]
     first = records[0]
@@ -191,10 +192,10 @@ def merge(adapters: Sequence[Path], out: Path, base: Path, weight: float, comman
 def merged(parts: Sequence[tuple[Tensors, float, float]], rank: int, alpha: float) -> Tensors:
     """The tensors of one adapter that does what several do together.
 
-    parts: of each its tensors, as `read` gives them, its alpha and its weight. rank,
-    alpha: of the result; it is the nearest of that rank to the weighted sum (in least squares), and
-    the sum itself where the ranks add up to no more. Raises InputError unless all have the same
-    layers.
+    parts: for each adapter (tensors as `read` gives them, alpha, weight). rank, alpha: of the
+    result. The result is the nearest adapter of that rank to the weighted sum (in least squares);
+    it is the sum itself if the parts' ranks add up to no more. Raises InputError unless all parts
+    have the same layers.
     """
     layers = [{name.rpartition(".")[0] for name in tensors} for tensors, _, _ in parts]
     if not parts or any(found != layers[0] for found in layers):
@@ -214,7 +215,7 @@ def merged(parts: Sequence[tuple[Tensors, float, float]], rank: int, alpha: floa
 
 
 def _cut(up: NDArray[np.float64], down: NDArray[np.float64], rank: int) -> tuple[FloatArray, ...]:
-    """(rank, in) and (out, rank), whose product is nearest to up (out, n) @ down (n, in)."""
+    """A (rank, in) and B (out, rank), float32; B @ A is nearest to up (out, n) @ down (n, in)."""
     q_up, r_up = np.linalg.qr(up)
     q_down, r_down = np.linalg.qr(down.T)
     u, s, vt = np.linalg.svd(r_up @ r_down.T)
@@ -233,7 +234,7 @@ def record_file(adapter: Path) -> Path:
 
 
 def write_record(adapter: Path, made: Mapping[str, Any]) -> None:
-    """Say beside an adapter how it was made. made: what `combine` needs, and whatever else."""
+    """Write the record beside an adapter. made: what `combine` needs, and any other keys."""
     record_file(adapter).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
 
 
@@ -246,11 +247,11 @@ def combine(
     also_for: Sequence[str] = (),
     scores: Path | None = None,
 ) -> experts.ExpertSet:
-    """Make a folder a set of experts that is named after it; what it held of these is replaced.
+    """Make a folder a set of experts with the folder's name; replaces these stages' files there.
 
     licence: an SPDX name; data: what the adapters were trained on, in words. also_for: sha256 of
-    other forms of the base model. scores: the JSON of `python -m corpus eval` or of `bench.stages`,
-    whose summary's figures are each stage's. Raises InputError when a record is missing, two
+    other forms of the base model. scores: the JSON of `python -m corpus eval` or of `bench.stages`;
+    each stage gets its figures from the summary. Raises InputError when a record is missing, two
     adapters are of one stage or of two models, or the scores are something else.
     """
     records = [record_of(adapter) for adapter in adapters]
@@ -303,8 +304,7 @@ def _summary(scores: Path) -> dict[str, Any]:
 
 
 def record_of(adapter: Path) -> dict[str, Any]:
-    """What `train run` or `train merge` wrote beside an adapter. Raises InputError if it is not all
-    there."""
+    """The record that `train run` or `train merge` wrote. Raises InputError if it lacks a key."""
     file = record_file(adapter)
     needed = {"stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens"}
     try:

@@ -2,10 +2,9 @@
 
 An example is what a stage's expert reads and what it should answer. The stages write both texts
 (`expert_prompt`, `expert_target`), so that an expert is trained on what it is shown later. A
-stage's examples begin with the same instruction: a row computes it once, and holds no padding.
-An image becomes what the language model reads of it, the projector's embeddings, which stay as they
-are: trained is the language part. llama.cpp is imported late, for the command line reads STAGES at
-once.
+stage's examples begin with the same instruction; a row computes it once, and holds no padding.
+An image becomes the projector's embeddings of it. The projector stays as it is; only the language
+model is trained. llama.cpp is imported late, as the command line imports STAGES at its start.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Example:
     """One answer to learn. group: the conversation it is of; splits keep a group together.
 
     prompt: a text, or the messages of a chat. kind: what it is an example of ("empty", "DELETE",
-    "temporal"), for counts and weights. earlier: places of messages in the prompt that are
-    answers to learn too. image: of the stage "vision", whose prompt is a question; a file.
+    "temporal"), for counts and weights. earlier: indices of the prompt's messages that are answers
+    to learn too. image: the file, for the stage "vision", whose prompt is a question.
     """
 
     stage: Stage
@@ -65,7 +64,7 @@ class Example:
 
 
 def write(path: Path, examples: Iterable[Example]) -> int:
-    """Write examples as JSON lines; how many."""
+    """Write examples as JSON lines. Returns how many."""
     lines = [json.dumps(asdict(example), ensure_ascii=False) + "\n" for example in examples]
     path.write_text("".join(lines), encoding="utf-8")
     return len(lines)
@@ -93,9 +92,10 @@ def read(paths: Sequence[Path]) -> list[Example]:
 
 
 def _pair(raw: dict[str, Any], path: Path) -> Example:
-    """A question about an image (a file, beside the examples) with its answer, as MemLoRA-V's.
+    """A question about an image with its answer, as MemLoRA-V's. path: the examples' file.
 
-    Questions about one image are one group, unless "group" says otherwise.
+    The image's path is relative to that file. Questions about one image are one group, unless
+    "group" says otherwise.
     """
     from edgemem.stages.vision import STAGE, expert_target
 
@@ -126,10 +126,11 @@ def _example(raw: dict[str, Any]) -> Example:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One example. prompt: at least one id; target: at least one, the end of the turn its last.
+    """One example. prompt, target: at least one id each; the target's last ends the turn.
 
     earlier: ranges (first, end) of the prompt that are answers to learn too, in order; none begins
-    at 0. seen: embeddings (n_embd,) of the prompt's ids below 0, which are of an image.
+    at 0. seen: an embedding (n_embd,) for each of the prompt's ids below 0, which stand for an
+    image.
     """
 
     prompt: tuple[int, ...]
@@ -147,16 +148,17 @@ class Tokens:
 
     @property
     def head(self) -> tuple[int, ...]:
-        """What is read before the first answer."""
+        """The tokens before the first answer."""
         return self.prompt[: self.earlier[0][0]] if self.earlier else self.prompt
 
 
 def tokenized(base: Path, examples: Sequence[Example], mmproj: Path | None = None) -> list[Tokens]:
     """Prompt and target of each example; the model's end-of-turn token ends the target.
 
-    They are tokenized apart, for the engine never sees them joined. mmproj: the projector, for
-    examples with images. Raises ModelError when base is no model with a vocabulary, or its images
-    cannot be trained on; InputError on an example of more than MAX_TOKENS, and on a bad image.
+    The two are tokenized separately, as the engine never sees them joined. mmproj: the projector,
+    for examples with images. Raises ModelError when base is no model with a vocabulary, or its
+    images cannot be trained on; InputError on an example of more than MAX_TOKENS, on a bad image,
+    and on images without mmproj.
     """
     from edgemem.runtime.vocabulary import vocabulary_of
 
@@ -195,7 +197,7 @@ def _seeing(base: Path, mmproj: Path | None) -> Engine:
 def _tokens_of_image(
     engine: Engine, vocabulary: Vocabulary, example: Example, known: dict[str, Tokens]
 ) -> Tokens:
-    """known: of each image its own tokens and embeddings, which are computed once."""
+    """The tokens of a question about an image. known: a cache of each image's tokens, by file."""
     from edgemem.images import picture
     from edgemem.stages import vision
 
@@ -213,7 +215,7 @@ def _tokens_of_image(
 
 
 def _tokens(vocabulary: Vocabulary, example: Example) -> Tokens:
-    if isinstance(example.prompt, str):  # a chat's template ends an answer in a way of its own
+    if isinstance(example.prompt, str):  # a chat template has its own end of an answer: see below
         prompt = vocabulary.prompt_tokens(example.prompt)
         target = *vocabulary.tokenize(example.target), vocabulary.end_of_turn
         return Tokens(tuple(prompt), target)
@@ -241,9 +243,9 @@ class Row:
     """Examples that one forward pass computes.
 
     ids, positions: one per token; an example's positions go on where the shared beginning ends.
-    lengths: tokens of the shared beginning (0: none), then those of each example that are its own.
+    lengths: how many tokens the shared beginning has (0: none), then each example's own.
     predictors: indices of the tokens whose logits are wanted; labels: the ids they should predict.
-    seen: embeddings (n_embd,) of the ids below 0.
+    seen: an embedding (n_embd,) for each id below 0.
     """
 
     ids: list[int]
@@ -262,7 +264,7 @@ def pack(examples: Sequence[Tokens]) -> Row:
     for example in examples:
         # The last target token is predicted, and predicts nothing.
         own = (*example.prompt, *example.target[:-1])[shared:]
-        before = len(ids) - 1 - shared  # of a token, the place of the one that predicts it
+        before = len(ids) - 1 - shared  # plus a token's index: its predictor's index in the row
         for first, end in (*example.earlier, (len(example.prompt), len(example))):
             row.predictors.extend(range(before + first, before + end))
             row.labels.extend((*example.prompt, *example.target)[first:end])
@@ -274,7 +276,7 @@ def pack(examples: Sequence[Tokens]) -> Row:
 
 
 def rows(examples: Sequence[Tokens], max_tokens: int) -> list[Row]:
-    """As few rows as first fit finds, each of at most max_tokens tokens, or of one example."""
+    """Rows packed by first fit, longest first; each has at most max_tokens, or one example."""
     shared = _shared([e.head for e in examples])
     bins: list[list[Tokens]] = []
     room: list[int] = []
@@ -291,7 +293,7 @@ def rows(examples: Sequence[Tokens], max_tokens: int) -> list[Row]:
 
 
 def _shared(prompts: Sequence[Sequence[int]]) -> int:
-    """Tokens that all prompts begin with; less than any of them whole."""
+    """How many tokens all prompts begin with; fewer than the shortest prompt has."""
     count = min(map(len, prompts)) - 1
     for one, other in pairwise(prompts):
         count = next((i for i in range(count) if one[i] != other[i]), count)

@@ -1,9 +1,9 @@
-"""Many machines: the rows of a training step, or one conversation after another, on a Ray cluster.
+"""A Ray cluster computes the rows of a training step, or the conversations of a bench.
 
-For those who outgrow one machine. What is computed is what one machine computes, and what is done
-is kept: a run that was stopped goes on. Each machine has edgemem and the base model's file at the
-same path. Owns ray (extra `fleet`), whose reports to its maker are switched off; its ports are open
-to the network of the cluster, `local`'s too, so that is to be one's own.
+The results are those of one machine. Finished work is stored, so that a stopped run can go on. Each
+machine needs edgemem, and the base model's file at the same path. Owns ray (extra `fleet`), whose
+usage reports are switched off. Ray's ports are open to the cluster's network, even for `local`, so
+the network must be a trusted one.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from edgemem.training.examples import Stage
 __all__ = ["cluster", "spread", "workers"]
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]
-_RESTARTS = 2  # of a worker that died; a step's values travel with it, so nothing is lost
-_OBJECTS_BYTES = 256 * 2**20  # of the store that a cluster of our own shares values through
+_RESTARTS = 2  # of a worker that died; it loses nothing, as each step sends it all values
+_OBJECTS_BYTES = 256 * 2**20  # of the object store of a `local` cluster
 
 
 @contextmanager
 def cluster(address: str) -> Iterator[Any]:
-    """Ray's module, connected. address: `HOST:PORT`, `auto`, or `local` for one of our own.
+    """Ray's module, connected. address: `HOST:PORT`, `auto`, or `local` to start a cluster here.
 
     Raises ConfigError without the extra, EdgememError when there is no cluster or it fails, and
-    what a worker raised of ours.
+    any EdgememError that a worker raised.
     """
     require("fleet")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -71,9 +71,10 @@ def cluster(address: str) -> Iterator[Any]:
 def workers(
     address: str, stage: Stage, base: Path, plan: trainer.Plan
 ) -> Iterator[trainer.Workers]:
-    """Workers for `trainer.train`: one for each GPU of a cluster, or for `plan.threads` CPUs (1).
+    """Workers for `trainer.train`: one for each GPU of a cluster.
 
-    Each loads the base model once. Raises as `cluster`, and when a machine has another base model.
+    Without GPUs, one for every `plan.threads` CPUs (1 by default). Each loads the base model once.
+    Raises as `cluster`, InputError on too few CPUs, ModelError when a machine has another base.
     """
     with cluster(address) as ray:
         threads = plan.threads or 1
@@ -119,10 +120,10 @@ class _Worker:
 def spread(
     work: Work, items: Sequence[dict[str, Any]], kept: Path, *, address: str | None = None
 ) -> list[dict[str, Any]]:
-    """What `work` makes of each item, in their order: here, or each on a CPU of a cluster.
+    """The results of `work` for items, in order, computed here or each on a CPU of a cluster.
 
-    Items and results are JSON. kept: a folder of what is done, until all is; the same call goes on
-    there. Raises as `cluster` and as `work` does.
+    Items and results are JSON. kept: a folder for the results so far, deleted once all are there;
+    after a stop, the same call goes on from it. Raises as `cluster` and as `work` does.
     """
     kept.mkdir(parents=True, exist_ok=True)
     files = [kept / f"{_key(work, item)}.json" for item in items]

@@ -2,9 +2,9 @@
 
 The base comes from a GGUF alone: its dequantised weights.
 
-Source: LoRA, W x + (alpha / r) B A x, B starting at zero; MemLoRA, appendix B. Our own linear layer
-instead of peft's: torch's dropout on a CPU costs as much as a third of a layer's products, and
-frozen weights and activations stay in one lower precision while A and B are float32.
+Source: LoRA, W x + (alpha / r) B A x, B starting at zero; MemLoRA, appendix B. Has a linear layer
+of its own instead of peft's for two reasons: torch's dropout is slow on a CPU, and here frozen
+weights and activations stay in one lower precision while A and B are float32.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
 
     precision: of weights, products and the activations between them: "float32", "bfloat16", or
     "auto": bfloat16 where the processor multiplies in it (a GPU, AMX, AVX512-BF16), else float32.
-    Sums of layers and norms are float32 in both. Departs from the brief "float32 on a CPU": the
-    products of a CPU with AVX512-BF16 are twice as fast, and MemLoRA trains in BF16 too.
+    The residual stream and norms are float32 in both. MemLoRA trains in BF16 too.
     Raises ConfigError without the extra `train`, ModelError when the file cannot be loaded.
     """
     # torch's threads should sleep while they wait, not spin: see runtime/llama.py.
@@ -63,7 +62,7 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
     model.requires_grad_(False)
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
-            # A new parameter: the head's may be the embedding's too, which stays float32.
+            # A new parameter: the head may share its with the embedding, which stays float32.
             module.weight = torch.nn.Parameter(module.weight.to(dtype), requires_grad=False)
             module.forward = _forward_of(torch, module)
     return model.to(device).train()
@@ -83,10 +82,10 @@ def add_lora(
 ) -> dict[str, Any]:
     """Give the linear layers with these names an adapter that changes nothing yet.
 
-    Returns its parameters, by transformers' names of their layers and ".lora_A" or ".lora_B".
+    Returns its parameters, by transformers' layer names with ".lora_A" or ".lora_B" added.
 
-    A: (rank, in), uniform as torch's linear layers begin; B: (out, rank), zero; both float32.
-    dropout: chance that a value of an adapter's input is left out, in steps of 1/256.
+    A: (rank, in), initialised uniformly as torch's linear layers are; B: (out, rank), zero; both
+    float32. dropout: chance that a value of an adapter's input is left out, in steps of 1/256.
     """
     import torch
 
@@ -159,7 +158,7 @@ def _attention(
             f"an example has {longest}; train on another base, or on shorter examples"
         )
     attend = torch.nn.functional.scaled_dot_product_attention
-    # A CPU's attention is five times slower backwards in bfloat16; a GPU's is made for it.
+    # On a CPU the backward pass of attention is much slower in bfloat16 than in float32.
     dtype = value.dtype if value.is_cuda else torch.float32
     parts = [t.to(dtype).split(lengths, 2) for t in (query, key, value)]
     (q0, *qs), (k0, *ks), (v0, *vs) = parts
@@ -173,7 +172,7 @@ def _attention(
 
 
 def _forward_of(torch: Any, module: Any) -> Any:
-    """forward of a frozen linear layer in its weight's precision, with its adapter if it has one"""
+    """A frozen linear layer's forward, in its weight's precision, with its adapter if any."""
     linear = torch.nn.functional.linear
 
     def forward(x: Any) -> Any:
@@ -195,9 +194,9 @@ def _forward_of(torch: Any, module: Any) -> Any:
 
 
 def _kept(torch: Any, x: Any, dropped: int) -> Any:
-    """Ones of x's shape, each 0 with a chance of dropped / 256.
+    """A mask of x's shape and type: each value is 0 with a chance of dropped / 256, else 1.
 
-    From random bytes, eight to a draw: torch's own dropout draws a float for each value.
+    It uses random bytes, eight to a draw: torch's own dropout draws a float for each value.
     """
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
     draws.random_(-(2**63), None)

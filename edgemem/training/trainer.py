@@ -1,6 +1,5 @@
-"""Training one expert: the loop, its schedule, its checkpoints, the best adapter kept.
+"""Training one expert: the loop, its schedule, its checkpoints, the best adapter's file.
 
-Progress is reported to whoever asked.
 Source: MemLoRA, appendix B, algorithm B1; its search over settings is left to the caller.
 """
 
@@ -39,10 +38,10 @@ __all__ = [
 ]
 
 Share = tuple[Row, int | None, int]
-"""A row, the seed of its dropout (None: it only judges), and the target tokens of the step."""
+"""A row, the seed of its dropout (None: validation), and how many target tokens the step has."""
 Arrays = dict[str, NDArray[np.float32]]
 Workers = Callable[[Arrays, Sequence[Share]], Iterable[tuple[float, Arrays]]]
-"""Of an adapter's values and shares of a step: each share's loss and gradients, in their order."""
+"""From an adapter's values and shares of a step: each share's loss and gradients, in order."""
 
 LAYERS = {"qv": lora.QV, "all": lora.ALL_LINEAR}
 _LAYERS_OF: dict[Stage, str] = {
@@ -55,20 +54,20 @@ _LAYERS_OF: dict[Stage, str] = {
     "vision": "all",
 }
 WARMUP_STEPS = 10
-LAST_LR = 0.1  # of the highest
+LAST_LR = 0.1  # share of the highest
 MAX_GRADIENT_NORM = 1.0
 _HOW_LONG = ("minutes", "epochs", "patience", "threads")  # a resumed run may change these
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train. layers: that get an adapter, a key of LAYERS; None is the stage's own.
+    """How to train. layers: which get an adapter, a key of LAYERS; None is the stage's default.
 
-    lr: the highest learning rate; batch: examples of a step.
-    minutes: wall-clock limit that the schedule is planned to end in; None is what the epochs take.
-    every: steps between validations, each with a checkpoint; patience: validations without a better
-    loss before it ends; valid_examples: most that a validation reads; row_tokens: of one pass.
-    threads: None is one for each core.
+    lr: the highest learning rate. batch: examples of a step. minutes: wall-clock limit, in which
+    the schedule ends; None is what the epochs take. every: steps between validations, each with a
+    checkpoint. patience: validations without a better loss after which training ends.
+    valid_examples: most examples that a validation reads. row_tokens: most tokens of a forward
+    pass. precision: as `lora.load_base` takes it. threads: None is one for each core.
     """
 
     layers: str | None = None
@@ -91,11 +90,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is. done: share of the plan, 0 to 1. loss: of the last steps, smoothed, per
-    target token.
+    """Where a run is. done: share of the plan, 0 to 1.
 
-    tokens_per_s: prompt and target tokens of examples trained on. valid_loss: the last one;
-    best_loss: the lowest, whose adapter is in the file. validated: whether it is new.
+    loss: of the last steps, smoothed, per target token. tokens_per_s: prompt and target tokens of
+    examples trained on. valid_loss: of the last validation. best_loss: the lowest of them, whose
+    adapter is in the file. validated: whether valid_loss is new.
     """
 
     step: int
@@ -111,9 +110,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run that has ended. first_loss, best_loss: of validation, before and at its best.
+    """A run that has ended. first_loss, best_loss: of validation, before training and the lowest.
 
-    tokens: prompt and target tokens trained on; ended: "epochs", "minutes" or "patience".
+    tokens: prompt and target tokens trained on. ended: "epochs", "minutes" or "patience". bytes:
+    the adapter file's.
     """
 
     steps: int
@@ -156,9 +156,9 @@ def split(examples: Sequence[Example], seed: int = 0) -> tuple[list[Example], li
 
 
 def learning_rate(plan: Plan, step: int, done: float) -> float:
-    """Of a step counted from 0, done being the share of the plan behind it, 0 to 1.
+    """A step's learning rate. step: counted from 0. done: share of the plan before it, 0 to 1.
 
-    Linear over the first steps, then a cosine that ends at a tenth.
+    Rises linearly over WARMUP_STEPS, and follows a cosine that ends at LAST_LR of `plan.lr`.
     """
     cosine = LAST_LR + (1 - LAST_LR) * (1 + math.cos(math.pi * min(1.0, done))) / 2
     return plan.lr * cosine * min(1.0, (step + 1) / WARMUP_STEPS)
@@ -182,9 +182,10 @@ def train(
 
     examples, valid: of this stage, with no group in common. mmproj: the projector, for examples
     with images. init: an adapter file to begin from. resume: go on from the checkpoint beside
-    `out`, if there is one. workers: compute the rows of a step in other processes (see `fleet`);
-    what comes of it is the same. The same seed, data and machine give the same adapter, unless the
-    clock ends the run. Raises InputError, ConfigError, ModelError and AdapterError.
+    `out`, if there is one. workers: compute the rows of a step in other processes (see `fleet`),
+    with the same result. report: called after each step. The same seed, data and machine give the
+    same adapter, unless the clock ends the run. Raises InputError, ConfigError, ModelError and
+    AdapterError.
     """
     _check(stage, examples, valid, plan)
     require("train")
@@ -192,7 +193,7 @@ def train(
 
     if plan.threads is not None:
         torch.set_num_threads(plan.threads)
-    both = tokenized(base, [*examples, *valid], mmproj)  # numbers of images are of one reading
+    both = tokenized(base, [*examples, *valid], mmproj)  # in one call, which numbers all images
     learn, judge = both[: len(examples)], both[len(examples) :]
     judge = random.Random(plan.seed).sample(judge, min(len(judge), plan.valid_examples))
     judged = rows(judge, plan.row_tokens)
@@ -285,7 +286,7 @@ def _batch(learn: Sequence[Tokens], step: int, plan: Plan) -> list[Tokens]:
 
 @dataclass(slots=True)
 class _State:
-    """What a run knows of itself; a checkpoint keeps it. worse: validations since the best one."""
+    """A run's state, which a checkpoint stores. worse: validations since the best one."""
 
     step: int = 0
     elapsed_s: float = 0.0
@@ -318,7 +319,7 @@ class _State:
 
 
 class Expert:
-    """The model, its adapter and the optimizer. workers: who computes rows; None: this one."""
+    """The model, its adapter and the optimizer. workers: compute the rows; None: this process."""
 
     def __init__(
         self, stage: Stage, base: Path, plan: Plan, workers: Workers | None = None
@@ -338,9 +339,9 @@ class Expert:
         )
 
     def begin_from(self, init: Path) -> None:
-        """Take an adapter's values; layers that it does not have begin at nothing.
+        """Take an adapter's values; layers that the adapter lacks stay as they were initialised.
 
-        Raises AdapterError when it has other layers, or another rank.
+        Raises AdapterError when it has layers that this expert lacks, or another rank.
         """
         arrays, alpha = adapters.read(init, shape=self._shape)
         wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
@@ -358,7 +359,7 @@ class Expert:
                 self._tensors[name].copy_(self._torch.from_numpy(values))
 
     def step(self, batch: Sequence[Tokens], number: int, lr: float) -> float:
-        """One optimizer step; the batch's loss per target token."""
+        """Take one optimizer step. Returns the batch's loss per target token."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.zero_grad(set_to_none=True)
@@ -377,7 +378,7 @@ class Expert:
         return total / sum(len(row.labels) for row in judged)
 
     def _losses(self, shares: Sequence[Share]) -> list[float]:
-        """The loss of each share; the gradients of all are added up."""
+        """The loss of each share; adds the shares' gradients to the adapter's."""
         if self._workers is None:
             return [self._loss(*share) for share in shares]
         losses = []
@@ -417,7 +418,7 @@ class Expert:
         adapters.write(out, self._arrays(), alpha=self._plan.alpha, shape=self._shape)
 
     def save(self, file: Path, identity: str, state: _State) -> None:
-        """A checkpoint, in place of an older one when it is whole."""
+        """Write a checkpoint, replacing an older one at once."""
         temporary = file.with_name(file.name + ".tmp")
         kept = {
             "identity": identity,
@@ -446,7 +447,7 @@ class Expert:
 def _identity(
     stage: str, base: Path, learn: Sequence[Tokens], judge: Sequence[Tokens], plan: Plan
 ) -> str:
-    """Of all that a run depends on but how long it lasts."""
+    """A hash of all that a run depends on, except how long it lasts."""
     settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
     read = ([*e.prompt, -1, *e.target, *e.earlier, _digest(e.seen)] for e in (*learn, *judge))
     parts = [stage, base.name, settings, *read]
