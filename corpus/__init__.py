@@ -1,6 +1,6 @@
-"""Training data: made, read, and used to score experts: `python -m corpus`, from the checkout.
+"""Makes training data and scores experts: `python -m corpus`, from the checkout.
 
-Not in the wheel, and nothing of edgemem imports it. phrases -> conversation -> generator invent;
-readers -> annotated read what people annotated; teacher asks a larger model. Examples go to files
-that `edgemem train run` reads. evaluate scores a set of experts.
+Not in the wheel, and nothing of edgemem imports it. phrases -> conversation -> generator invent
+conversations; readers -> annotated read what people annotated; teacher asks a larger model.
+Examples go to files that `edgemem train run` reads. evaluate scores a set of experts.
 """

@@ -94,9 +94,10 @@ def data(
 
 
 def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Iterator[Example]:
-    """Of annotated conversations: facts, and answers with what a search shows for them.
+    """The examples of annotated files.
 
-    Of written pairs: what a new fact is beside an old memory.
+    Conversations give facts, replies, and answers with what a search shows for them. Files of pairs
+    give updates, and files of labelled messages give intents.
     """
     facts = [path for path in files if readers.is_pairs(path)]
     messages = [path for path in files if readers.is_messages(path)]

@@ -1,10 +1,10 @@
-"""What annotated data are, and the training examples that are made of them.
+"""The types of annotated data, and the training examples that are made from them.
 
 A message is shown with the two before it, and has the facts that it told; the speakers get invented
-names. Questions are shown what a search of the conversation finds (MemLoRA, algorithm B2), and some
-of them their evidence among a little of that. A later chat is played through a real `Chat` whose
-model is a script, so that an expert learns from what the product would show it. Half of the
-messages of unknown intent lose capitals and marks, so that no question mark gives it away.
+names. A question is shown either its evidence and little else, or what a search of the conversation
+finds (MemLoRA, algorithm B2) with its evidence put in. A later chat is played through a real `Chat`
+whose model is a script, so that an expert learns from what the product would show it. Half of the
+messages for the stage intent lose capitals and marks, so that no question mark gives it away.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from edgemem.stages.reading import Reading, label, readings
 from edgemem.stages.reply import talk_prompt
 from edgemem.training.examples import STAGES, Example, Stage
 
-_MAX_ANSWER_WORDS = 30  # those of open questions: reasons, opinions, lists
-_GOLD_SHARE = 0.6  # of the questions that are shown their evidence, and little else
-_UNDATED, _LATEST_DAYS = 0.3, 60  # of the questions; how long after the conversation
+_MAX_ANSWER_WORDS = 30  # of answers to learn; longer ones are reasons, opinions, lists
+_GOLD_SHARE = 0.6  # share of the questions that are shown their evidence, and little else
+_UNDATED, _LATEST_DAYS = 0.3, 60  # share of questions without a time; most days after the talk
 _SHOWN = (3, 7)  # turns that a question is shown
-_WRITES_ALL = 4_000_000_000  # parameters of a model whose answers stand alone
-_MOST_SHOWN = 0.75  # of the messages that a summary needs; of two, both
-_WINDOWS = (704, 1024)  # tokens; a known part of three tenths, as in the product
-_TALK_WORDS = 40  # of a reply to what is told, at most
+_WRITES_ALL = 4_000_000_000  # parameters from which `Chat` leaves every answer to the model
+_MOST_SHOWN = 0.75  # share of a reply's evidence that must be shown; of one or two, all
+_WINDOWS = (704, 1024)  # tokens of the windows for which replies are learned
+_TALK_WORDS = 40  # of a reply without memory that is learned, at most
 _MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two messages that follow each other, as `Memory.add` takes them, and their facts.
+    """One or two messages that follow each other, as `Memory.add` takes them, and their facts.
 
-    sources: of each fact, the index of its message. context: the messages before.
+    sources: for each fact, the index of its message. context: the messages before.
     """
 
     messages: tuple[Message, ...]
@@ -58,7 +58,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Question:
-    """answer: None for one that the conversation does not tell. evidence: turns, in order."""
+    """A question on a conversation. answer: None if it does not tell. evidence: turns, in order."""
 
     text: str
     category: str
@@ -70,8 +70,8 @@ class Question:
 class Exchange:
     """A message of a later chat and an ideal reply.
 
-    evidence: the messages that the reply needs. wants: what `wanted` reads. short: the
-    few words that would do, "-" if it is not known. Both may be empty.
+    evidence: the messages that the reply needs. wants: a label that `wanted` reads. short: the
+    answer in a few words, "-" if it is not known. wants and short may be empty.
     """
 
     text: str
@@ -107,7 +107,7 @@ class Annotated:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A new fact among old memories. number: which of them the event means; of ADD, the next."""
+    """A new fact among old memories. number: index of the one concerned; len(memories) for ADD."""
 
     memories: tuple[str, ...]
     fact: str
@@ -130,7 +130,7 @@ class Labelled:
 
 
 def store(memory: Memory, talk: Annotated) -> None:
-    """Store a conversation's turns as they are, in a scope of its own, unless they are there."""
+    """Store a conversation's turns as they are, in a scope of its own, unless it has some."""
     if memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=1):
         return
     for batch in batches(talk.messages, infer=False):
@@ -138,20 +138,23 @@ def store(memory: Memory, talk: Annotated) -> None:
 
 
 def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[Evidence, ...]:
-    """What the product shows an expert of a conversation: whole turns, the best one last."""
+    """The turns that the product shows an expert for a question, whole, the best one last."""
     hits = memory.search(question, user_id=user_id, top_k=2 * most)
     return recall(memory, question, hits, most=most, whole=True)
 
 
 def as_evidence(message: Message) -> Evidence:
-    """A message as an answer's expert is shown it."""
+    """A message as generation's expert is shown it."""
     return Evidence(message.content, message.timestamp, label(message))
 
 
 def examples(
     memory: Memory, talk: Annotated, *, seed: int = 0, stages: Collection[Stage] = STAGES
 ) -> Iterator[Example]:
-    """The extraction and generation examples of a conversation, whose turns `memory` takes."""
+    """The extraction and generation examples of a conversation.
+
+    Those for generation store its turns in `memory`.
+    """
     rng = random.Random(f"{seed} {talk.id}")
     if "extraction" in stages:
         yield from _extraction(talk, rng)
@@ -175,7 +178,7 @@ def _extraction(talk: Annotated, rng: random.Random) -> Iterator[Example]:
                 for fact, source in told
                 if source == reading.source
             ]
-            if None not in facts:  # who reads only this would learn to invent
+            if None not in facts:  # a fact that needs more than is shown would teach to invent
                 example = extraction_example(reading, [f for f in facts if f], talk.id)
                 yield _renamed(example, talk.pronouns, rng)
 
@@ -194,7 +197,7 @@ def _generation(memory: Memory, talk: Annotated, rng: random.Random) -> Iterator
 
 
 def _asked_at(talk: Annotated, rng: random.Random) -> str | None:
-    """A time after the conversation; of some questions none."""
+    """A random time after the conversation; sometimes None."""
     last = talk.messages[-1].get("timestamp") if talk.messages else None
     if last is None or rng.random() < _UNDATED:
         return None
@@ -205,8 +208,9 @@ def _asked_at(talk: Annotated, rng: random.Random) -> str | None:
 def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) -> Example:
     """The example with invented names for its speakers.
 
-    Of two names a conversation an expert learns these, instead of copying whom it reads of: trained
-    without this, it told nearly all of conv-26's facts of one of the two.
+    Each conversation has only two names, which an expert would learn, instead of copying those it
+    reads. Trained without this, it attributed nearly all facts of a conversation to one of them
+    (bench/LOG.md, 2026-11-22).
     """
     assert isinstance(example.prompt, str)
     lists, names = phrases("train").lists, dict[str, str]()
@@ -227,7 +231,11 @@ def _renamed(example: Example, pronouns: Mapping[str, str], rng: random.Random) 
 def _shown(
     memory: Memory, user_id: str, question: Question, rng: random.Random
 ) -> tuple[Evidence, ...]:
-    """What a question is shown: what a search finds, the evidence put in where it found none."""
+    """What a question is shown: its evidence and at most two turns that a search found.
+
+    Other questions are shown the search's results with the evidence put in; a question without an
+    answer, the results alone.
+    """
     most = rng.randint(*_SHOWN)
     found = retrieved(memory, user_id, question.text, most)
     if question.answer is None:
@@ -248,7 +256,7 @@ def _shown(
 
 
 def update_examples(found: Iterable[Situation], group: str) -> Iterator[Example]:
-    """The meant memory and its event; of an ADD, the memory that is most like the fact."""
+    """An example for each situation: the memory concerned; for ADD, the one most like the fact."""
     for situation in found:
         if situation.event == "ADD":
             said = set(content_words(situation.fact))
@@ -265,14 +273,16 @@ def update_examples(found: Iterable[Situation], group: str) -> Iterator[Example]
 
 
 def pair_examples(found: Iterable[Situation], name: str) -> Iterator[Example]:
-    """The update examples of what was read, a group for each old memory."""
+    """The update examples of a file of pairs, a group for each old memory. name: the file's."""
     for number, (_, of_one) in enumerate(groupby(found, key=lambda s: s.memories), 1):
         yield from update_examples(of_one, f"{name}-{number}")
 
 
 def wanted(text: str) -> tuple[Want | None, bool]:
-    """What is in the brackets: what a message wants, and whether it tells something. Raises
-    ValueError."""
+    """A label's meaning: what a message wants, and whether it tells something.
+
+    text: as in "tell", "recall" or "tell and task". Raises ValueError on any other.
+    """
     if text == TELLS:
         return None, True
     wants: tuple[Want, ...] = get_args(Want)
@@ -283,7 +293,11 @@ def wanted(text: str) -> tuple[Want | None, bool]:
 
 
 def labelled(talk: Annotated, *, seed: int = 0) -> Iterator[Labelled]:
-    """Of a conversation with later chats. seed: of what telling messages are said after."""
+    """The labelled messages of a conversation with later chats.
+
+    The chats' messages have labels. Messages that they need as evidence only tell, unless they
+    have a question mark. seed: chooses what these are said after.
+    """
     rng = random.Random(f"{seed} {talk.id} intents")
     asked = [exchange for later in talk.later for exchange in later.exchanges]
     told = {text for exchange in asked for text in exchange.evidence if "?" not in text}
@@ -308,7 +322,7 @@ def bare(messages: Iterable[Labelled], *, seed: int = 0) -> Iterator[Labelled]:
 
 
 def intent_examples(messages: Iterable[Labelled], *, seed: int = 0) -> Iterator[Example]:
-    """What the expert learns from."""
+    """The intent examples of labelled messages, half of which are made bare."""
     for m in bare(messages, seed=seed):
         target = intent.expert_target(m.wants, tells=m.tells)
         prompt = intent.expert_prompt(m.text, m.before)
@@ -338,9 +352,9 @@ def reply_examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterato
 
 
 def talk_examples(talk: Annotated) -> Iterator[Example]:
-    """What an assistant says to what is told, and to questions of the world, without memory.
+    """Examples of an assistant's replies without memory, to news and to general questions.
 
-    An example for each session and each later chat; a long reply in it is read, but not learned.
+    One for each session and each later chat; a long reply in it is read, but not learned.
     """
     if {message["role"] for message in talk.messages} != {"user", "assistant"}:
         return
@@ -384,7 +398,7 @@ def answer_examples(memory: Memory, talk: Annotated) -> Iterator[Example]:
 
 
 def _written(memory: Memory, talk: Annotated) -> dict[str, str]:
-    """The conversation's messages, which are stored, and each as a model is shown it."""
+    """Store the conversation's messages. Returns each one's text as a model is shown it."""
     store(memory, talk)
     turns = memory.store.recent_turns(Scope(user_id=talk.id), before=None, limit=len(talk.messages))
     shown = [Evidence(turn.content, turn.timestamp, "User") for turn in turns]
@@ -397,13 +411,13 @@ def _send(chat: Chat, exchange: Exchange, later: Later) -> None:
 
 
 def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str]) -> Iterator[bool]:
-    """Of each answer whether the model was shown its evidence.
+    """Play a later chat, and yield for each answer whether the model was shown its evidence.
 
     written: each message as notes show it.
     """
     for exchange in later.exchanges:
         script.answer = exchange.reply
-        # Who the assistant is would be answered without a model, which is to learn it.
+        # `Chat` answers who the assistant is without a model; here the model is to learn it.
         script.wants = exchange.wants.replace("self", "general")
         _send(chat, exchange, later)
         read = "\n".join(m["content"] for m in script.prompt if m["role"] != "assistant")
@@ -413,9 +427,9 @@ def _told(chat: Chat, script: _Script, later: Later, written: Mapping[str, str])
 
 
 class _Script:
-    """A model with experts for some stages that says what was written for it.
+    """A stand-in for an `Engine` with experts for some stages; it says what was written for it.
 
-    prompt: what it was shown last. answer, wants: what it says next, of itself and of a message.
+    prompt: the last one it was shown. answer: what it answers next. wants: its next intent label.
     """
 
     def __init__(self, engine: Engine, n_ctx: int, stages: set[str]) -> None:

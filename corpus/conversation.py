@@ -31,7 +31,7 @@ from edgemem.results import Message
 _CHATTER = (
     "hypo", "advice", "filler", "small", "fine", "compliment", "wish", "musing", "react", "maxim",
 )  # fmt: skip
-_OF_THE_OTHER = ("echo", "recall")  # of what the other has or does, which no assistant has
+_OF_THE_OTHER = ("echo", "recall")  # about what the other has or does; an assistant has nothing
 _INTERRUPTED = frozenset(("fine", "react", "small", "musing", "compliment", "wish", "hypo", "sad"))
 _EMOJI = "😊 😂 ❤️ 🎉 😅 🙌 👍 🥰 😭 🔥 ✨ :) :D haha lol".split()
 
@@ -91,9 +91,9 @@ class _Talk:
         return found
 
     def pick(self, name: str, other: Person, known: Mapping[str, str] | None = None) -> str:
-        """A phrase of talk. known: values for its slots; one that is not in it may be any."""
+        """A phrase of talk. known: values for its slots; the other slots get random values."""
         said = self.book.talk[name]
-        if other.assistant:  # nobody calls it by name
+        if other.assistant:  # nobody calls an assistant by name
             said = [phrase for phrase in said if "{other}" not in phrase]
         phrase = self.rng.choice(said)
         named = sorted(slots(phrase) - {"other"})
@@ -109,9 +109,8 @@ class _Talk:
             text += f", {other.name}"
         return text
 
-    # What somebody has to tell now.
     def news(self, person: Person, at: str, topic: Topic | None = None) -> Told:
-        """Something to tell now: a change of what was told, or (topic: about it) a new thing."""
+        """Something to tell: a change of what was told, or a new thing (about topic, if given)."""
         rng, told = self.rng, self.told[person]
         if topic is None and told and rng.random() < 0.25:
             changed = self.change(person, at)
@@ -138,7 +137,10 @@ class _Talk:
         return new
 
     def change(self, person: Person, at: str) -> Told | None:
-        """An end or a change of something told, rather of what one has one of at a time."""
+        """An end or a change of something told, mostly of a topic with one value at a time.
+
+        None if what was chosen has ended, or the topic has no such phrases.
+        """
         rng, told = self.rng, self.told[person]
         one = [t for t in told if t.topic.kind == "one"]
         old = rng.choice(one if one and rng.random() < 0.6 else told)
@@ -271,7 +273,7 @@ class _Talk:
     def add(self, turn: Turn, parts: list[str], told: Told) -> None:
         """Put something told into a turn, with talk around it."""
         rng = self.rng
-        fact, sentence = told.fact, told.sentence  # what is kept is the sentence alone
+        fact, sentence = told.fact, told.sentence  # these are kept without the talk around them
         if (
             told.topic.kind != "plan"
             and told.state == "holds"
@@ -328,7 +330,7 @@ _FELT = frozenset(
 
 
 def _facts_of(topic: Topic, answer: str) -> list[str]:
-    """The ways to note a topic from an answer alone."""
+    """The fact phrases of a topic whose slots an answer fills."""
     return [f for f in all_facts(topic) if slots(f) - {"when", "soon"} <= slots(answer)]
 
 

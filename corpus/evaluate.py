@@ -1,13 +1,13 @@
 """How good the stages are on data with known truth, base beside expert (MemLoRA's Table 4).
 
-`stages_alone`: each stage on its own. Both get the expert's short prompt. Of the base the best way
-of answering is reported: for facts free or forced by a grammar, for answers the best of BASE_WAYS
-on the first questions. Answers are given from the evidence turns ("gold") and from what a search
-finds among all turns ("retrieved"), as many as `Chat` shows. Updates are of the generator's
-validation phrases, which no training saw.
+`stages_alone` scores each stage on its own. Base and expert get the expert's short prompt. For the
+base, the best way of answering is reported: for facts, without or with a grammar; for answers, the
+best of BASE_WAYS on the first questions. Answers are given from the evidence turns ("gold") and
+from what a search finds among all turns ("retrieved"), as many as `Chat` shows. Updates are made of
+the generator's validation phrases, which no training saw.
 
-`together`: the product answers as it is: search, recall, one answer. The base shows two
-sentences and quotes; an expert is shown whole turns.
+`together` scores the product as it is: search, recall, one answer. The base is shown a few
+sentences and quotes them; an expert is shown whole turns.
 
 Scores are between 0 and 1. Their tokens are lower-case words and numbers without articles, as in
 LoCoMo's own evaluation.
@@ -53,7 +53,7 @@ Way = Literal["expert", "completion", "chat", "quoted"]
 Source = Literal["turns", "memories"]
 
 BASE_WAYS: tuple[Way, ...] = ("completion", "chat", "quoted")
-"""How a base model may answer a question: by going on with the prompt's text, as a chat model, and
+"""How a base model may answer a question: by continuing the prompt, through its chat template, or
 forced to quote what it is shown."""
 
 _ARTICLES = frozenset(("a", "an", "the", "and"))
@@ -73,13 +73,13 @@ def stages_alone(
     written: Sequence[Situation] = (),
     track: Track[Any],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Summary and rows, those of base and expert side by side.
+    """Summary and rows of scores; the rows have base and expert.
 
-    name: of a set of experts, or its folder. pairs, questions: most of each conversation;
-    operations: in all. written: more of these, with rows of their own. Raises AdapterError as
-    `experts.load` does.
+    name: of a set of experts, or its folder. pairs, questions: most of each conversation.
+    operations: most in all. written: further situations, with rows of their own. Raises
+    AdapterError as `experts.load` does.
     """
-    experts.find(name)  # an error now, not after the base
+    experts.find(name)  # fails now, not after the base was scored
     made = list(generator.operations(1 + operations // _OPERATIONS, seed=seed))
     updates = _sample(made, operations, seed)
     pairs_read: list[Pair] = []
@@ -136,7 +136,7 @@ def together(
     track: Track[Any],
     seed: int = 0,
 ) -> dict[str, Any]:
-    """A store's answers with and without experts, as JSON: `together_summary` takes several.
+    """The product's answers without and with experts, as JSON; `together_summary` takes several.
 
     source: what is searched, the turns as they are or the facts that are taken from them.
     most: questions drawn from each conversation; None is all.
@@ -156,7 +156,7 @@ def together(
 def together_summary(
     parts: Sequence[dict[str, Any]], *, source: Source, experts: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Summary and rows, one for each category of base and experts, of what `together` gives."""
+    """Summary and rows of results of `together`, a row for each category of base and experts."""
     summary: dict[str, Any] = {"experts": experts, "source": source}
     rows: list[dict[str, Any]] = []
     for who in ("base", "expert"):
@@ -220,10 +220,11 @@ def macro(pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
 
 
 class Reader:
-    """An engine whose every stage is asked like an expert, free of grammar as long as that works.
+    """An engine that is asked like an expert in every stage, at first without a grammar.
 
-    grammar: force one at once. answers, valid: how many answers had a schema, and how many followed
-    it unforced; tokens: read and written.
+    An answer that does not follow its schema is asked for again with a grammar. grammar: use it at
+    once. answers, valid: how many answers had a schema, and how many followed it at first. tokens:
+    read and written.
     """
 
     def __init__(self, engine: Engine, *, grammar: bool = False) -> None:
@@ -235,7 +236,7 @@ class Reader:
         return True
 
     def generate(self, prompt: Any, *, schema: Any = None, **options: Any) -> Generation:
-        if schema is None:  # the text itself forces the form
+        if schema is None:  # the prompt ends within the answer, which forces the form
             return self._engine.generate(prompt, **options)
         free = self._engine.generate(
             prompt, schema=schema if self._grammar else None, stop=("\n",), **options
@@ -265,7 +266,7 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
             facts = extraction.extract(reader, pair.messages, context=pair.context)  # type: ignore[arg-type]
             found = [fact.text for fact in facts]
         except ValueError:
-            found = [""]  # neither a fact nor rightly nothing
+            found = [""]  # counts neither as a fact nor as a correct empty answer
         seconds.append(time.perf_counter() - started)
         if pair.facts:
             scores.append(rouge_1(" ".join(found), " ".join(pair.facts)))
@@ -285,7 +286,7 @@ def extraction_row(reader: Reader, pairs: Sequence[Pair], track: Track[Pair]) ->
 
 
 def _meant(op: update.Op, situation: Situation) -> str:
-    """The right operation on the wrong memory is not right."""
+    """An operation's event; "wrong memory" if it is not about the situation's memory."""
     right = op.event == "ADD" or op.target == str(situation.number)
     return op.event if right else "wrong memory"
 
@@ -293,9 +294,11 @@ def _meant(op: update.Op, situation: Situation) -> str:
 def update_rows(
     reader: Reader, memory: Memory, operations: Sequence[Situation], track: Track[Situation]
 ) -> list[dict[str, Any]]:
-    """Operations of known truth: the model's about the memory that is meant (of an ADD: the one
-    most like the fact), and the stage's among all memories, rules and all, with the model as its
-    expert and with the encoder's."""
+    """Scores of operations with known truth, a row for each way of deciding.
+
+    The model alone is asked about the memory concerned (for ADD, the one most like the fact). The
+    stage is given all memories, and decides with its rules and the model's or the encoder's expert.
+    """
     alone: list[tuple[str, str]] = []
     encoder: list[tuple[str, str]] = []
     stage: dict[str, list[tuple[str, str]]] = {"rule": [], "model": []}
@@ -469,7 +472,7 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
 def _answer(
     engine: Engine, question: str, memories: Sequence[Evidence], way: Way
 ) -> tuple[str, int]:
-    """An answer's text, the refusal in our words, and its tokens."""
+    """An answer's text, NOTHING_FOUND if it is a refusal, and how many tokens were written."""
     if way == "expert":
         stream = answering.answer(engine, question, memories, speaker="User")
         text = "".join(stream).strip()
@@ -511,7 +514,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _median(values: Sequence[float]) -> float | None:
-    """To a thousandth; None of nothing."""
+    """The median to a thousandth; None without values."""
     return round(float(np.median(values)), 3) if len(values) else None
 
 

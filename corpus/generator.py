@@ -1,4 +1,4 @@
-"""Training examples of invented conversations, whose truth is known: they are made from it.
+"""Training examples of invented conversations, made from the conversations' known truth.
 
 Nothing comes from a data set or a model, so the examples have no licence but the project's own.
 The same arguments give the same examples.
@@ -7,9 +7,9 @@ Update: a new fact among old memories. NONE: an old memory says it already. UPDA
 old one says, and more. DELETE: an old one no longer holds. ADD: none of these; its memories are
 near misses: another value where several may be true, another day, another person, a relative.
 
-Generation: a question, memories as a search finds them, a short answer. What is shown was told, in
-the speaker's words or as a fact, among other talk. The most telling mostly comes last, as recall
-has it, and sometimes is not there: then the answer is not known.
+Generation: a question, memories as a search finds them, a short answer. The memories are what was
+told, in the speaker's words or as facts, among other talk. The most relevant one mostly comes last,
+as recall orders them. Sometimes it is missing, and the answer is that it is not known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from edgemem.stages.reading import readings
 from edgemem.training.examples import STAGES, Example, Stage
 
 _EVENTS: tuple[Event, ...] = get_args(Event)
-_WEIGHTS = (19, 21, 34, 20)  # not every topic has an end: DELETE comes to a quarter
+_WEIGHTS = (19, 21, 34, 20)  # DELETE is tried more often, as not every topic has an end
 _DATES = ("when", "soon")
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -54,7 +54,7 @@ def examples(
 ) -> Iterator[Example]:
     """The examples of so many conversations, of the wanted stages.
 
-    split: "valid" says nothing with a phrase that "train" uses, and has other names and values.
+    split: "valid" shares no phrase with "train", and no value of a list of eight or more.
     """
     book = phrases(split)
     for group, conversation in _invented(conversations, seed, split):
@@ -67,7 +67,7 @@ def examples(
 
 
 def operations(conversations: int, *, seed: int = 0, split: Split = "valid") -> Iterator[Situation]:
-    """What the update examples of so many conversations are of, all memories shown."""
+    """The situations of the update examples of so many conversations, with all their memories."""
     for group, conversation in _invented(conversations, seed, split):
         yield from _situations(phrases(split), conversation, group)
 
@@ -113,7 +113,8 @@ def _situations(book: Phrases, conversation: Conversation, group: str) -> Iterat
         yield Situation(tuple(memories), new, event, number)
 
 
-# A pair: the old memory that is meant, the new fact, and what distractors must not touch.
+# Each gives the old memory concerned, the new fact, and what was told, which no other memory may
+# repeat or contradict; None if it cannot be made.
 
 
 def _none(rng: random.Random, book: Phrases, told: Told) -> tuple[str, str, Told] | None:
@@ -164,7 +165,7 @@ _PAIRS = {"NONE": _none, "UPDATE": _update, "DELETE": _delete, "ADD": _add}
 def _near(
     rng: random.Random, book: Phrases, conversation: Conversation, told: Told, new: str
 ) -> list[str]:
-    """Memories that resemble what was told and are not touched by the new fact about it."""
+    """Memories that resemble what was told and stay true beside the new fact about it."""
     found: list[str] = []
     people = [p for p in conversation.people if not p.assistant]
     others = [Subject(p) for p in people if p != told.subject.owner]
@@ -245,9 +246,10 @@ class _World:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A question about a subject. gold: what answers it; shut: what must not be shown beside.
+    """A question about a subject. gold: what answers it. shut: whether something told may not be
+    shown beside that.
 
-    part: the question as the phrases have it; answer: None if it is not known.
+    part: the question's phrase, its slots not filled in. answer: such a phrase; None if not known.
     """
 
     kind: str
@@ -284,7 +286,7 @@ def _example(rng: random.Random, conversation: Conversation, asked: _Asked, grou
     answer = asked.answer
     if answer is not None:
         plain = fill(answer.removeprefix("{my} "), asked.values, asked.subject.third())
-        answer = plain.replace('"', "")  # a memory is shown in quotes, so that it has none
+        answer = plain.replace('"', "")  # memories are shown in quotes, and without any inside
     memories = _memories(rng, conversation, asked, question)
     return Example(
         "generation",
@@ -303,7 +305,7 @@ def _memories(
     rest = [t for t in conversation.told if t not in asked.gold and not asked.shut(t)]
     rng.shuffle(rest)
     rest.sort(key=lambda t: _likeness(words, t, asked), reverse=True)
-    # From what answers it and little else, reading is learned at half the cost.
+    # From the gold and little else, reading is learned at half the cost.
     few = rng.random() < 0.5
     beside = rng.randrange(3) if few else rng.randrange(4, 9) - len(asked.gold)
     near = rest[: max(0 if asked.gold else 1, beside)]
@@ -344,7 +346,7 @@ def _evidence(rng: random.Random, told: Told, mode: str) -> Evidence:
 
 
 def _same(told: Told) -> Callable[[Told], bool]:
-    """Whether something else is about the same question, so that it would answer it, too."""
+    """A test of whether something else that was told would answer the same question, too."""
 
     def shut(other: Told) -> bool:
         if other.topic.family != told.topic.family:
@@ -372,9 +374,9 @@ def _about(
     values: dict[str, str] | None = None,
     gold: tuple[Told, ...] = (),
 ) -> _Asked:
-    """A question about what was told, beside which nothing else is shown that answers it.
+    """A question about something told; nothing else that answers it is shown.
 
-    values: those told, unless others are given; gold: what was told, unless more is needed.
+    values: by default those told. gold: by default what was told.
     """
     if values is None:
         values = told.values
@@ -398,7 +400,7 @@ def _single(world: _World, told: Told) -> _Asked | None:
 
 
 def _shown(told: Told, part: str) -> bool:
-    """Whether the words of an answer are in what was said, or noted."""
+    """Whether the values of an answer are both in what was said and in the fact noted."""
     values = [told.values.get(slot, "").lower() for slot in slots(part)]
     return all(v in told.sentence.lower() and v in told.fact.lower() for v in values)
 

@@ -1,8 +1,8 @@
 """The phrases of invented conversations, how one is filled in, and what people tell with them.
 
-Files in `corpus/talk/`. lists.txt: `name: value, value`. talk.txt: `name phrase | phrase`.
-topics_*.txt: a topic begins with `= name kind key [family]` and has lines of
-`code phrase | phrase`; a part follows ` => `:
+They are files in `corpus/talk/`. lists.txt and people.txt have lines of `name: value, value`, and
+talk.txt of `name phrase | phrase`. In topics_*.txt a topic begins with `= name kind key [family]`
+and has lines of `code phrase | phrase`; ` => ` separates a phrase's parts:
 
     s say; f the same as a third-person fact; q question => answer; w "when did ...?"; y a question
     to be answered by yes; b question about the value before the present one; l question whose
@@ -12,12 +12,12 @@ topics_*.txt: a topic begins with `= name kind key [family]` and has lines of
 
 A code (or a name in talk.txt) that begins with "v" is for validation, all others for training, so
 that validation has no phrase that training saw. Of a list of eight values or more, every fourth
-is validation's.
+is validation's; shorter lists are shared.
 
-In a phrase {S}, {S's}, {O} (as an object), {my}, {me} and {they} are the person meant, [I|you|she]
-the verb in its form for them ([I and you|she] if two are given), {when} a past and {soon} a coming
-date, {a role} a value with its article, any other {name} a value of the list of that name, {name2}
-another one.
+In a phrase, {S}, {S's}, {O} (as an object), {my}, {me} and {they} stand for the person meant.
+[am|are|is] has the verb's forms for I, you and she, [sing|sings] one for I and you and one for she.
+{when} is a past date and {soon} a coming one. {a role} is a value with its article. Any other
+{name} is a value of the list of that name, and {name2} another one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Topic:
     """Something people talk about. lines: for each code its alternatives, each a tuple of parts.
 
     kind: "one" value at a time, "many" side by side, an "event" or a "plan", both with a date.
-    key: the slot that tells two of a kind apart. Topics of one family answer the same questions.
+    key: the slot whose value distinguishes two things told. Topics of one family answer the same
+    questions.
     """
 
     name: str
@@ -110,12 +111,12 @@ def phrases(split: Split) -> Phrases:
 
 
 def slots(phrase: str) -> set[str]:
-    """The names of a phrase's slots, but for the person."""
+    """The names of a phrase's slots, except those for the person."""
     return {_named(s) for s in _SLOT.findall(phrase)} - _VOICE
 
 
 def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> str:
-    """A phrase with its slots filled in. Raises KeyError on one that has no value."""
+    """A phrase with its slots filled in. Raises KeyError on a slot that has no value."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1]
@@ -144,7 +145,7 @@ def fill(phrase: str, values: Mapping[str, str], voice: Voice | None = None) -> 
 
 
 def _named_once(phrase: str) -> str:
-    """A phrase that names somebody and then says she or he: "Ana sang until she was tired"."""
+    """The phrase with a pronoun for each {S} but the first: "Ana sang until she was tired"."""
     head, person, tail = phrase.partition("{S")
     if not person:
         return phrase
@@ -220,11 +221,11 @@ class Subject:
     pronoun: str = ""
 
     def third(self) -> Voice:
-        """As others speak of them: "Ana", "Ana's sister Lena"."""
+        """The subject as others call them: "Ana", "Ana's sister Lena"."""
         return self._voice(f"{self.owner.name}'s", self.owner.name)
 
     def own(self) -> Voice:
-        """As the owner speaks of them: "I", "my sister Lena"."""
+        """The subject as the owner calls them: "I", "my sister Lena"."""
         return self._voice("my", "") if self.relation else FIRST_PERSON
 
     def _voice(self, whose: str, alone: str) -> Voice:
@@ -235,11 +236,12 @@ class Subject:
 
 @dataclass(frozen=True)
 class Told:
-    """One thing that was told. values: of the slots, dates as the fact has them. at: ISO time.
+    """One thing that was told. values: of the slots, with dates as the fact has them. at: ISO time.
 
-    state: "holds", or what it says of an earlier one: "ended", "changed" (key is now key2).
-    detail: the line of the topic that was told with it. fact: as the annotator of this
-    conversation put it. sentence: as it was said, in a turn of its own or with others.
+    state: "holds", or what became of something told earlier: "ended", or "changed" from key's value
+    to key2's. detail: the topic's "+" line that was told with it. fact: as an annotator puts it.
+    sentence: as it was said. turn: the whole turn that has the sentence. self_contained: False if
+    it was said in a few words, which only the question explains.
     """
 
     topic: Topic
@@ -255,7 +257,7 @@ class Told:
 
     @property
     def value(self) -> str:
-        """What it sets: the value that holds afterwards."""
+        """The key's value that holds afterwards."""
         return self.values[self.topic.key + "2" * (self.state == "changed")]
 
 
@@ -301,7 +303,7 @@ def _draw(
 
 
 def _every_slot(parts: Sequence[str]) -> set[str]:
-    """The slots of some parts."""
+    """The slots of all parts."""
     return {slot for part in parts for slot in slots(part)}
 
 
@@ -310,9 +312,9 @@ def tell(
     before: Told | None = None, state: str = "holds", like: Told | None = None,
     detailed: float = 0.5,
 ) -> Told:  # fmt: skip
-    """Something new about a subject, or (before, state) an end or a change of what was told.
+    """Something new about a subject; with before and state, an end or a change of what was told.
 
-    like: what has the same value. detailed: how often a detail is told with it, 0 to 1.
+    like: something told, whose value is taken. detailed: how often a detail is added, 0 to 1.
     """
     day = datetime.fromisoformat(at)
     said: dict[str, str] = {}
@@ -344,7 +346,7 @@ def tell(
         said[slot] = phrase(rng, day) if dated else ""
         if detail and slot in slots(detail[0]):
             said[slot] = said[slot] or phrase(rng, day)
-        # As the prompt has it: "on 7 May 2023".
+        # Written out, as a prompt has dates: "on 7 May 2023".
         values[slot] = absolute(f"so {said[slot]}", at)[0].removeprefix("so ") if said[slot] else ""
     spoken = fill(line, {**values, **said}, subject.own())
     sentences = [as_sentence(spoken)]
@@ -360,7 +362,7 @@ def tell(
 
 
 def all_facts(topic: Topic) -> list[str]:
-    """The ways to note what a topic tells."""
+    """The phrases by which a topic is noted as a fact."""
     return [part for (part,) in topic.of("f")]
 
 

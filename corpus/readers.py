@@ -10,11 +10,12 @@ Conversations, with the facts and answers of each message under it:
     Joel: Congratulations!
     ? Does Joel have a cat? | -
 
-`#` begins a conversation of two people, or of `User, Assistant`; `@` a session. `=` is a fact that
-the message above tells, dates as it says them; `?` a question that it answers, with the answer and,
-if need be, words quoted from earlier messages that it takes as well; `-` is no answer. What is
-asked of "User" is asked in the first person, as users ask (models/conversations/README.md). A
-conversation without a single fact is one whose facts nobody wrote down: it has questions alone.
+`#` begins a conversation of two people, or of `User, Assistant`; `@` begins a session. `=` is a
+fact that the message above tells, with its dates in the message's words. `?` is a question that the
+message answers, then the answer, `-` if there is none. If the answer needs earlier messages, too,
+words quoted from each follow. A question about "User" is changed to the first person, as users ask
+(models/conversations/README.md). A conversation without any `=` line is taken as one whose facts
+nobody wrote down: it has questions alone.
 
     ~ 2024-06-11 09:30
     > (task) Who could look after my cat in May? | a grey cat last week
@@ -22,12 +23,12 @@ conversation without a single fact is one whose facts nobody wrote down: it has 
     > (recall) and which colour is he | a grey cat last week
     < Biscuit is grey. | grey
 
-`~` is a chat held later, `>` what the user says there, with what the message wants in brackets
-(as in the third form) and words quoted from each earlier message that the answer needs, and `<` an
-ideal answer, with the few words that would do; `-` is no answer.
+`~` begins a chat held later. `>` is what the user says there: what the message wants in brackets
+(as in the third form), the message, and words quoted from each earlier message that the answer
+needs. `<` is an ideal answer, then the same in a few words; `-` if it is not known.
 
-Pairs of an old memory (`:`) and facts told later, each compared with it alone, by what the fact is
-beside the memory (models/pairs/README.md):
+Pairs of an old memory (`:`) and facts told later. Each fact is compared with the memory alone, and
+begins with the event (models/pairs/README.md):
 
     : User rents a room above a bakery in Aarhus for 3,900 kroner.
     DELETE User has two rooms in Leith at 720 pounds a month.
@@ -41,8 +42,8 @@ Messages, with what each wants:
     (tell and task) we moved to bergen and the in-laws come on sunday what should i cook
 
 LoCoMo is CC BY-NC 4.0; so is whatever is trained on it. A message has the facts (`observation`)
-that cite it; relative dates are written out in both, by the same rule. An adversarial question's
-answer (`qa`) is that it is not known.
+that cite it. Relative dates are written out in messages and facts by the same rule. The answer to
+an adversarial question (`qa`) is that it is not known.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ _TOGETHER = 10  # lines of a file that a split keeps together
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 _ADVERSARIAL = "adversarial"
 _DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
-_REFUSED_SHARE = 0.2  # of the adversarial questions: all would teach to refuse too much
+_REFUSED_SHARE = 0.2  # of the adversarial questions; all of them would teach to refuse too much
 _PEOPLE = re.compile(r"# *(\w[\w'-]*) \((she|he|they)\), *(\w[\w'-]*) \((she|he|they)\)")
 _WITH_ASSISTANT = re.compile(r"# *User, *Assistant")
 _USER = "(?:[Tt]he user|User)"
-_AS_ASKED = (  # of "User" or "the user", as users ask of themselves
+_AS_ASKED = (  # "User" and "the user" in a question, and the first person for them
     (re.compile(rf"\b{_USER}['’]s\b"), "my"),
     (re.compile(rf"\b([Dd])oes {_USER}\b(?! and\b)"), r"\1o I"),
     (re.compile(rf"\b([Hh])as {_USER}\b(?! and\b)"), r"\1ave I"),
@@ -118,7 +119,7 @@ class _Turn:
 
 @dataclass
 class _Chat:
-    """asked: a message that waits for its answer, its evidence, and what it wants."""
+    """A later chat. asked: a message that has no answer yet, its evidence, and what it wants."""
 
     at: str
     exchanges: list[Exchange] = field(default_factory=list)
@@ -132,7 +133,7 @@ def _first_line(path: Path) -> str:
 
 
 def is_written(path: Path) -> bool:
-    """Whether a file begins as one of these conversations does, after empty lines or none."""
+    """Whether a file's first line that is not empty begins a written conversation."""
     first = _first_line(path).strip()
     return bool(_PEOPLE.fullmatch(first) or _WITH_ASSISTANT.fullmatch(first))
 
@@ -207,7 +208,7 @@ def _fact(text: str, turns: Sequence[_Turn]) -> str:
 
 
 def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, ...]]:
-    """The question, its answer, and which earlier turns it takes as well."""
+    """The question, its answer, and the indices of the earlier turns that it needs, too."""
     parts = [part.strip() for part in line.split("|")]
     if len(parts) < 2 or not all(parts):
         raise ValueError(f"{line!r} is no `question | answer`")
@@ -220,8 +221,10 @@ def _question(line: str, turns: Sequence[_Turn]) -> tuple[str, str, tuple[int, .
 
 
 def _dated(answer: str, told: Sequence[dict[str, Any]]) -> str:
-    """The answer with its relative dates written out as they are in the first of these messages
-    that has its words: "on Monday" is the last one where the sentence tells of the past."""
+    """The answer with its relative dates written out, as in the first message that has its words.
+
+    That message tells the tense: "on Monday" is the last one in a sentence about the past.
+    """
     for message in told:
         said = message["content"]
         if found := re.search(re.escape(answer), said, re.I):
@@ -234,7 +237,7 @@ def _dated(answer: str, told: Sequence[dict[str, Any]]) -> str:
 
 
 def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequence[_Chat]) -> None:
-    """A message of a chat, or the answer to it."""
+    """Add a message to the last chat, or the answer to its message."""
     if not chats or not line or (chats[-1].asked is None) != by_user:
         raise ValueError("a chat is a line such as ~ 2024-05-01 18:30, then > and < in turn")
     chat = chats[-1]
@@ -254,7 +257,7 @@ def _said_later(line: str, by_user: bool, turns: Sequence[_Turn], chats: Sequenc
 
 
 def _place(quote: str, turns: Sequence[_Turn]) -> int:
-    """Which message has these words."""
+    """The index of the first message that has these words."""
     for place, turn in enumerate(turns):
         if quote in turn.message["content"]:
             return place
@@ -272,7 +275,7 @@ def _annotated(
 
 
 def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
-    """As `Memory.add` reads them: an assistant's messages are only shown with those after them."""
+    """The pairs as `Memory.add` takes them; an assistant's messages are only context."""
     said = [_as_message(turn.message) for turn in turns]
     place = 0
     for batch in batches([turn.message for turn in turns], infer=True):
@@ -310,12 +313,12 @@ def _as_message(raw: dict[str, Any]) -> Message:
 
 
 def is_pairs(path: Path) -> bool:
-    """Whether a file begins as one of these does, after empty lines or none."""
+    """Whether a file's first line that is not empty is the memory of a pair."""
     return _first_line(path).startswith(": ")
 
 
 def read_pairs(path: Path) -> list[Situation]:
-    """What each fact of a file is beside its memory.
+    """The situations of a file of pairs: each fact with its memory and event.
 
     Raises InputError, naming file and line, on another form.
     """
@@ -337,12 +340,12 @@ def read_pairs(path: Path) -> list[Situation]:
 
 
 def is_messages(path: Path) -> bool:
-    """Whether a file begins with such a line."""
+    """Whether a file's first line that is not empty is a labelled message."""
     return _LINE.fullmatch(_first_line(path).strip()) is not None
 
 
 def read_messages(path: Path) -> Iterator[Labelled]:
-    """Of a file of messages. Raises InputError, naming the line."""
+    """The labelled messages of a file. Raises InputError, naming file and line."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             if (found := _LINE.fullmatch(line.strip())) is None:
@@ -393,7 +396,7 @@ def locomo_questions(file: LocomoFile) -> list[Question]:
 
 
 def _pronouns(read: Sequence[Pair]) -> dict[str, str]:
-    """Of each speaker "she" or "he", by what their facts say more often."""
+    """Each speaker's pronoun, "she" or "he", whichever is more frequent in their facts."""
     said: dict[str, Counter[str]] = {}
     for pair in read:
         for message in pair.messages:

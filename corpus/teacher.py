@@ -1,11 +1,12 @@
 """Training examples from a teacher: a larger model, local or behind an OpenAI-compatible address.
 
-Algorithm B2 of MemLoRA: the teacher takes facts from each message, and decides what each fact means
-for the memories that it resembles; a data set's own answers are the targets of generation, over the
-memories that the teacher made. The teacher reads instructions; the example has the expert's short
-prompt. Cleaned as in A.2: only strict JSON counts, no thoughts, and no NONE row for an old memory
-that the fact does not repeat. Departs from it in two ways: memories are found by the words they
-share with a fact or question, and an answer that cannot be used is dropped, not repaired.
+Algorithm B2 of MemLoRA. The teacher takes facts from each message, and decides what each fact means
+for the memories that it resembles. The targets of generation are the data set's own answers, over
+the memories that the teacher made. The teacher reads instructions; the example has the expert's
+short prompt. Answers are cleaned as in A.2: only strict JSON counts, without thoughts, and without
+a NONE row for an old memory that the fact does not repeat. Departs from MemLoRA in two ways:
+memories are found by the words they share with a fact or question, and an answer that cannot be
+used is dropped, not repaired.
 
 What is shown to a teacher behind an address leaves this machine.
 """
@@ -109,7 +110,7 @@ def taught(
 ) -> Iterator[Example]:
     """The examples of one conversation. messages: as `importers` gives them, oldest first.
 
-    qa: questions with answers, as LoCoMo has them; without, there are none for generation.
+    qa: questions with answers, as LoCoMo has them; without qa there are no generation examples.
     """
     bank: dict[int, Evidence] = {}
     number = 0
@@ -182,7 +183,7 @@ def _facts(answer: str) -> list[str] | None:
 
 
 def _operation(answer: str, olds: int) -> tuple[Event, int] | None:
-    """What an answer decides, and for which memory (of ADD: the next free number)."""
+    """An answer's event and its memory's index (for ADD, the next free one); None if unusable."""
     found = _json(answer)
     rows = found.get("memory", [found]) if isinstance(found, dict) else []
     rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
