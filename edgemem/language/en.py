@@ -1,7 +1,8 @@
 """English words: sentences, stems, names, persons, denials, and what a question asks for.
 
-Text of other languages is split at its own sentence marks, and loses only those stop words that it
-shares with English. Knows no calendar (`en_dates`), and not what a fact says (`en_facts`).
+Text of other languages is split at its own sentence marks; only those of its words that look like
+English stop words count as such. Knows no calendar (`en_dates`), and not what a fact says
+(`en_facts`).
 """
 
 from __future__ import annotations

@@ -104,14 +104,14 @@ class Moment:
 def day_text(day: date | str, *, named: bool = False) -> str:
     """A day as people write it, the same on every platform: 7 May 2023.
 
-    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on another string.
+    day: a date or an ISO-8601 time. named: Sunday, 7 May 2023. Raises ValueError on other strings.
     """
     day = datetime.fromisoformat(day).date() if isinstance(day, str) else day
     return f"{f'{DAYS[day.weekday()]}, ' * named}{day.day} {MONTHS[day.month - 1]} {day.year}"
 
 
 def on_day(when: str | None) -> str:
-    """The prefix for a text of a day, as `HEAD` reads it: "On 7 May 2023, "; "" without a day."""
+    """The prefix of what was said on a day, as `HEAD` reads it: "On 7 May 2023, "; "" if None."""
     return f"On {day_text(when)}, " if when else ""
 
 
@@ -126,7 +126,7 @@ def add_months(day: date, n: int) -> date:
 
 
 def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
-    """What is `n` units away, as text and first day. Only a unit of days gives an exact day."""
+    """The date `n` units away, as text and as its first day. Only a number of days is exact."""
     if unit == "day":
         to = day + timedelta(days=n)
         return f"on {day_text(to)}", to
@@ -206,7 +206,7 @@ _DATED = re.compile(
     rf"(?:in|from) {COUNT} {UNIT}|{COUNT} {UNIT} from)\b",
     re.I,
 )
-# Beside these a day of the month comes again, every year or every month.
+# Beside these a day of the month recurs, every year or every month.
 _YEARLY = re.compile(r"\b(?:birthday|anniversary|born|birth|annual(?:ly)?|yearly|holiday)\b", re.I)
 _MONTHLY = re.compile(r"\b(?:rent|salary|wages?|bills?|pay|pays|paid|payday|mortgage)\b", re.I)
 # With these, "in two days" is a length of time: "have not slept in two days", "twice in two days".
@@ -465,7 +465,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Found]]]:
-    """_RULES, compiled at the first need: most programs that import this module have none."""
+    """_RULES, compiled on first use: most programs that import this module never use them."""
     return [(re.compile(pattern, re.IGNORECASE), rule) for pattern, rule in _RULES]
 
 

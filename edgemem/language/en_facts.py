@@ -130,7 +130,7 @@ class Statement:
         """Whether a fact is about a person or names them, as "The boiler of Ana's flat broke" does.
 
         A fact about Ana's brother does not speak of Ana, nor does one about Ana speak of him.
-        person: as the attribute.
+        person: as in `Statement.person`.
         """
         if self.person[:1] == person[:1]:
             return self.person == person
@@ -164,7 +164,7 @@ def _is_inflected(one: str, other: str) -> bool:
 
 
 def with_known_people(fact: str, said: Collection[str]) -> str | None:
-    """The fact without a relation that was not said; None if it has a person who was not said.
+    """The fact without a relation that was not said; None if nobody spoke of a person in it.
 
     "Ana's sister Lena" becomes "Lena" if nobody spoke of a sister. said: the words of all that was
     said, in lower case.
@@ -191,7 +191,7 @@ def _is_short_for(short: str, word: str) -> bool:
 
 
 def owned_by(owner: str, fact: str) -> list[str]:
-    """What a fact says that somebody owns, a word each: ["car"] of "Kim's car"."""
+    """The words for what somebody owns in a fact: ["car"] of "Kim's car"."""
     return [w.lower() for w in re.findall(rf"\b{re.escape(owner)}['’]s (\w+)", fact)]
 
 

@@ -31,7 +31,7 @@ _PUT_OFF = re.compile(
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W\d_]+)*")
 _SPLIT = re.compile(r"(?<=\w)(n['’]t|['’](?:s|ll|re|m|ve|d))$")
 _SUBJECT = re.compile(r"\b(?:i|he|she|we|they|you|it|my|his|her|our|their)\b", re.I)
-# With these a weekday or a day of the month comes again and again.
+# With these a weekday or a day of the month recurs.
 _HABIT = re.compile(
     r"\b(?:usually|always|often|normally|generally|typically|never|sometimes|regularly|every|each|"
     r"whenever|weekly|fortnightly|monthly|twice|once|only|closed|most|tend|tends|used to)\b",

@@ -68,11 +68,11 @@ _ODD = re.compile(r"[^\t\n\r -~]+")
 
 @lru_cache(16)
 def undisguised(text: str) -> tuple[str, tuple[int, ...]]:
-    """A text as its letters look, and for each character of the result its index in `text`.
+    """A text as a reader sees its letters, and the index in `text` of each resulting character.
 
     Invisible characters and accents are dropped, and letters that look like Latin ones become
-    these. The result is for comparing, not for showing. If `text` is printable ASCII, the result
-    is `text`, and there are no indices.
+    Latin. The result is for comparing, not for showing. For printable ASCII it is `text` itself,
+    without indices.
     """
     if _ODD.search(text) is None:
         return text, ()

@@ -2,8 +2,9 @@
 
 The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task from it. The expert
 reads one message at a time, with relative dates written out, after the two messages before it.
-Shown a pair at once, it attributed many facts to the wrong speaker. Its facts must be grounded,
-so that no invention is stored: enough of their words must occur in what the expert was shown.
+Shown a pair at once, it attributed many facts to the wrong speaker (bench/LOG.md, 2026-11-22). Its
+facts must be grounded, so that no invention is stored: enough of their words must occur in what the
+expert was shown.
 
 A base model of 135 M parameters has not learned it, so without an expert the stage departs from
 the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures the stage):
@@ -275,7 +276,7 @@ def _without_repetitions(facts: Sequence[Fact]) -> list[Fact]:
 
 
 def as_shown(fact: str, reading: Reading) -> str | None:
-    """The fact without a relation that was not shown; None if it has a person who was not shown.
+    """The fact without a relation that was not shown; None if a person in it was not shown.
 
     "Ana's sister Lena" becomes "Lena" if no message shown speaks of a sister.
     """

@@ -1,10 +1,10 @@
 """What a message wants, so that it is answered with the right memories and in the right way.
 
-A model quotes memories that it is shown beside a riddle, and invents the answer to a question that
-needs them and comes without. Neither a question mark nor a word separates the two ("where do i
-live", "guess what?"). A softmax regression over the message's embedding and its hashed word n-grams
-does, beside any model and without a call of it. An expert, where there is one, does it better. The
-regression also says whether a message may hold something to remember. Its weights are fitted by
+If memories are shown beside a riddle, the model quotes them; if none are shown with a question
+about the user, the model invents an answer. Neither a mark nor a word separates the two ("where do
+i live", "guess what?"). A softmax regression over the message's embedding and its hashed word
+n-grams does, for any model and without a call of it. An expert, where there is one, does it better.
+The regression also says whether a message may tell something to remember. Its weights are fitted by
 `python -m bench.fit_intent`.
 
 Knows a message and the one before it as text; knows no memory.

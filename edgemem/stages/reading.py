@@ -90,8 +90,8 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
 def worth_reading(sentence: str) -> bool:
     """Whether a sentence may hold a fact about its speaker.
 
-    A question may not, nor fewer than three words, nor talk about the other person alone. A
-    sentence without "I" or "we" needs a name, a number, or at least six words.
+    These may not: a question, fewer than three words, talk about the other person alone. A sentence
+    without "I" or "we" needs a name, a number, or at least six words.
     """
     count = len(language.words(sentence))
     if language.is_question(sentence) or (count < 3 and not language.has_foreign_letter(sentence)):

@@ -70,7 +70,7 @@ def shape_of(base: Path) -> Shape:
 
 
 def write(file: Path, tensors: Tensors, *, alpha: float, shape: Shape) -> int:
-    """Write an adapter as float16, replacing an older file at once. Returns its size in bytes.
+    """Write an adapter as float16, replacing the file atomically. Returns its size in bytes.
 
     tensors: "model.layers.0.self_attn.q_proj.lora_A" (r, in), and "….lora_B" (out, r).
     """
@@ -247,7 +247,7 @@ def combine(
     also_for: Sequence[str] = (),
     scores: Path | None = None,
 ) -> experts.ExpertSet:
-    """Make a folder a set of experts with the folder's name; replaces these stages' files there.
+    """Make a folder a set of experts of its name; replaces its manifest and these stages' files.
 
     licence: an SPDX name; data: what the adapters were trained on, in words. also_for: sha256 of
     other forms of the base model. scores: the JSON of `python -m corpus eval` or of `bench.stages`;
@@ -304,7 +304,7 @@ def _summary(scores: Path) -> dict[str, Any]:
 
 
 def record_of(adapter: Path) -> dict[str, Any]:
-    """The record that `train run` or `train merge` wrote. Raises InputError if it lacks a key."""
+    """An adapter's record. Raises InputError if the record is missing or incomplete."""
     file = record_file(adapter)
     needed = {"stage", "base_sha256", "rank", "alpha", "targets", "command", "seed", "tokens"}
     try:

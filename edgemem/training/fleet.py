@@ -27,7 +27,7 @@ from edgemem.training.examples import Stage
 __all__ = ["cluster", "spread", "workers"]
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]
-_RESTARTS = 2  # of a worker that died; it loses nothing, as each step sends it all values
+_RESTARTS = 2  # of a worker that died; nothing is lost, as each step sends all values anew
 _OBJECTS_BYTES = 256 * 2**20  # of the object store of a `local` cluster
 
 

@@ -62,7 +62,7 @@ def load_base(file: Path, *, precision: str = "auto") -> Any:
     model.requires_grad_(False)
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
-            # A new parameter: the head may share its with the embedding, which stays float32.
+            # A new parameter: the head may share its old one with the embedding, kept in float32.
             module.weight = torch.nn.Parameter(module.weight.to(dtype), requires_grad=False)
             module.forward = _forward_of(torch, module)
     return model.to(device).train()

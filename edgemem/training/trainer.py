@@ -418,7 +418,7 @@ class Expert:
         adapters.write(out, self._arrays(), alpha=self._plan.alpha, shape=self._shape)
 
     def save(self, file: Path, identity: str, state: _State) -> None:
-        """Write a checkpoint, replacing an older one at once."""
+        """Write a checkpoint, replacing the file atomically."""
         temporary = file.with_name(file.name + ".tmp")
         kept = {
             "identity": identity,
