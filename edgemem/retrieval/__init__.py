@@ -1,5 +1,5 @@
-"""Finding memories: the vector index, what is indexed of a text, and both fused to one score.
+"""Finding memories: vector search, full-text search, and one score fused from both.
 
-Runs no SQL and no model. Arrays that a search may still be reading are only ever appended to, or
-replaced by a copy; what is overwritten in place is copied into the view of each search.
+Runs no SQL and no model. An array that a search may still be reading is only appended to, or
+replaced by a copy. Arrays that are overwritten in place are copied into each search's view.
 """

@@ -1,9 +1,9 @@
-"""From one model's vectors to another's, by the vectors of texts that both have embedded.
+"""Maps one model's vectors to another's, fitted on the vectors of texts that both have embedded.
 
 Knows arrays; no text, no model, no store. MemAdapter (2.2.2, Algorithm 1) trains a network for this
 with a contrastive loss, Eq. 9. Departs from it: a rotation in closed form. The negatives of Eq. 9
-do not depend on the map λ that is trained, so they only scale the gradient of the positive pair;
-with negatives that do, mapped vectors do not lie where native ones do (bench/LOG.md).
+do not depend on the trained map λ, so they only scale the gradient of the positive pair. With
+negatives that depend on λ, mapped vectors do not lie where native ones do (bench/LOG.md).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """y = x · rotation + shift, brought to length 1.
+    """The map y = x · rotation + shift, then normalised to length 1.
 
-    rotation: (d_x, d_y) float32, its shorter side orthogonal; shift: (d_y,) float32.
+    rotation: (d_x, d_y) float32, a partial isometry times one scale; shift: (d_y,) float32.
     """
 
     rotation: Vectors
     shift: Vectors
 
     def map(self, vectors: Vectors) -> Vectors:
-        """(n, d_x) vectors of any length to (n, d_y) float32 of length 1.
+        """Maps (n, d_x) vectors of any length to (n, d_y) float32 of length 1.
 
-        Raises InputError on another dimension, or on values that are no numbers.
+        Raises InputError on another dimension, or on a NaN or an infinity.
         """
         x = _unit(vectors, "vectors")
         if x.shape[1] != len(self.rotation):
@@ -47,13 +47,12 @@ class Alignment:
 def fit(x: Vectors, y: Vectors) -> Alignment:
     """The map from x to y, by orthogonal Procrustes (Schönemann 1966) with centring and scale.
 
-    x: (n, d_x), y: (n, d_y), any float: the vectors of text i by one model and by the other; their
-    lengths do not count. Of different dimensions, the map of the larger one is a projection.
-    n must be above the smaller dimension, or more than one rotation fits. A direction in which the
-    pairs do not vary is mapped to nothing: models leave a few empty (MiniLM 3 of 384), and more
-    than a tenth is refused. Cost O(n·d_x·d_y).
-    Raises InputError on another shape, on too few or too similar pairs, on values that are no
-    numbers.
+    x: (n, d_x), y: (n, d_y), any float: row i of each is text i embedded by one of the models. The
+    rows' lengths are ignored. If d_x > d_y, the map is a projection.
+    n must be above the smaller dimension, or more than one rotation fits. Directions in which the
+    pairs do not vary are mapped to 0. Models leave a few unused; more than a tenth is refused.
+    Cost O(n·d_x·d_y).
+    Raises InputError on a wrong shape, too few or too similar pairs, a NaN or an infinity.
     """
     x, y = _unit(x, "pairs"), _unit(y, "pairs")
     if len(x) != len(y):
@@ -82,7 +81,7 @@ def fit(x: Vectors, y: Vectors) -> Alignment:
     return Alignment(rotation.astype(np.float32), shift.astype(np.float32))
 
 
-_SMALLEST = 1e-7  # of singular values, beside the largest: what float32 can tell from 0
+_SMALLEST = 1e-7  # singular value relative to the largest; below it, float32 cannot tell it from 0
 _LEAST_RANK = 0.9
 
 

@@ -1,10 +1,10 @@
-"""What a search needs to know of each memory beside its vectors and words, by memory number.
+"""What a search needs of each memory beside its vectors and words, in columns by memory number.
 
-Whose a memory is, until when it holds, who said it, and its place in the conversation, that is,
-which turns were said just before and after. No locks: retrieval/search.py holds them. A memory's
-number is its rowid in the store, which is never used twice, so the columns are as long as the
-highest one. What is overwritten in place are the columns that `allowed` reads, which is called
-under the lock.
+The columns say whose a memory is, until when it is valid, who said it, and its place in the
+conversation: which turns were said just before and after it. A memory's number is its rowid in the
+store. Rowids are never reused, so the columns are as long as the highest rowid. No locks:
+retrieval/search.py holds them. The columns that `allowed` reads are overwritten in place, so
+`allowed` must be called under the lock.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ SESSION_GAP_S = 3600.0
 
 NOBODY = 0  # no memory has this number
 UNUSED = -1  # the code of a string that never occurred
-_ROLE = "\0"  # goes before a role that stands for a name
+_ROLE = "\0"  # prefix of a role that is used as the speaker because no name is given
 _USER = _ROLE + "user"
 
-# `place`: the turn's own memory that this one was taken from, else itself; the columns after it
-# hold for that memory. before, after: the memories of the turns said just before and after it in
-# the same session. speaker: a code of the name, or of the role where there is none.
+# place: the memory of the turn that this memory was taken from, or else the memory itself.
+# before, after: only set for a turn's memory, so look them up at `place`; the memories of the turns
+# said just before and after it in the same session. speaker: a code of the name, or of the role if
+# there is no name.
 COLUMNS: dict[str, type] = {
     "live": np.bool_,
     "until": np.float64,
@@ -79,8 +80,8 @@ class Catalog:
         self._codes: dict[str, dict[str | None, int]] = {
             name: {None: 0} for name in ("user", "agent", "run", "kind", "speaker")
         }
-        self._last: dict[tuple[int, int, int], int] = {}  # the last turn's memory of each scope
-        self._names: dict[str, set[int]] = {}  # codes of the speakers whom this word names
+        self._last: dict[tuple[int, int, int], int] = {}  # the memory of each scope's last turn
+        self._names: dict[str, set[int]] = {}  # by word: the codes of the speakers that it names
 
     @property
     def end(self) -> int:
@@ -132,14 +133,14 @@ class Catalog:
         column["turn"][new] = changes.turns[~known]
         column["time"][new] = changes.times[~known]
         turns = column["turn"][new[self._are_turns(new)]]
-        # Or an import brought an older turn.
+        # An import may bring turns that are older than those already placed.
         if anew or (turns <= column["turn"][:end].max()).any():
             self._place_anew()
         else:
             self._place(new)
 
     def allowed(self, query: Query, rowids: IntArray | None = None) -> BoolArray:
-        """(end,) bool: the live memories that a query may find. rowids: only these; None: any."""
+        """(end,) bool: the live memories that a query may find. rowids: among these; None: all."""
         held = query.now if query.at is None else query.at
         allowed: BoolArray = self._column["live"] & (self._column["until"] > held)
         scope = query.scope
@@ -160,29 +161,31 @@ class Catalog:
         return allowed
 
     def soonest_end(self, memories: BoolArray) -> float:
-        """When the first of some memories, (end,) bool, is no longer live: Unix seconds or inf."""
+        """When the first of `memories`, (end,) bool, stops being live: Unix seconds or inf."""
         return float(self._column["until"].min(initial=np.inf, where=memories))
 
     def places(self) -> Places:
-        """Where the memories stand, as it is now."""
+        """The current places of all memories."""
         column = self._column
         return Places(
             *(column[n] for n in ("place", "session", "before", "after", "speaker", "asks"))
         )
 
     def by_user(self) -> Callable[[str], BoolArray]:
-        """Gives (end,) bool of a user: which memories are theirs, as it is now."""
+        """Returns a function that maps a user id to (end,) bool, the memories of that user."""
         users, codes = self._column["user"], self._codes["user"]
         return lambda user_id: users == codes.get(user_id, UNUSED)
 
     def speakers(self, memories: BoolArray) -> frozenset[int]:
-        """The codes of those who said some memories, (end,) bool."""
+        """The codes of the speakers of `memories`, (end,) bool."""
         said = np.bincount(self._column["speaker"], weights=memories)
         return frozenset(np.flatnonzero(said).tolist())
 
     def speakers_named(self, query_words: Iterable[str], among: frozenset[int]) -> list[int]:
-        """The codes of the speakers whose name has one of these words (lower case), among some;
-        "I" and "my" name the user who has no name."""
+        """The codes, out of `among`, of the speakers whose name contains one of the query's words.
+
+        The words are in lower case. "I" and "my" name the user who has no name.
+        """
         codes = {code for word in query_words for code in self._names.get(word, ())}
         return sorted(codes & among)
 
@@ -202,16 +205,16 @@ class Catalog:
                 self._names.setdefault(word, set()).add(self._codes["speaker"][name])
 
     def are(self, kind: str, rowids: IntArray) -> BoolArray:
-        """Which of some memories are of a kind."""
+        """Which of the memories `rowids` are of a kind: (n,) bool."""
         of_kind: BoolArray = self._column["kind"][rowids] == self._codes["kind"].get(kind, UNUSED)
         return of_kind
 
     def _are_turns(self, rowids: IntArray) -> BoolArray:
-        """Which of some memories are turns' own."""
+        """Which of the memories `rowids` are turns themselves, not taken from one: (n,) bool."""
         return self.are("turn", rowids) & (self._column["turn"][rowids] > 0)
 
     def _place_anew(self) -> None:
-        """Give all live memories their places, as if they had come together."""
+        """Compute the places of all live memories again, as if they had arrived together."""
         for name in ("place", "session", "before", "after"):
             self._column.replace(name)[:] = 0
         self._of_turn = np.zeros(1, np.int64)
@@ -219,7 +222,7 @@ class Catalog:
         self._place(np.flatnonzero(self._column["live"]))
 
     def _place(self, rowids: IntArray) -> None:
-        """Give new memories their places: turns beside each other, the others with their turn."""
+        """Place new memories: a turn beside the turns around it, any other memory at its turn."""
         column = self._column
         column["place"][rowids] = rowids
         column["session"][rowids] = rowids
@@ -255,7 +258,8 @@ class Catalog:
         follows = (before != NOBODY) & (
             np.abs(column["time"][before] - column["time"][rowids]) <= SESSION_GAP_S
         )
-        # A session is called by its first memory; the first of these may go on with an older one.
+        # A session's number is that of its first memory. The first turn of a scope may continue an
+        # older session.
         opens = first | ~follows
         sessions = np.where(follows, column["session"][before], rowids)
         sessions = sessions[np.maximum.accumulate(np.where(opens, np.arange(len(rowids)), 0))]

@@ -1,17 +1,17 @@
 """The vector index: a scan, and an HNSW graph above the size at which that is faster.
 
-The only importer of hnswlib, whose index this module calls the graph. What the graph proposes is
-scored again from the table's own vectors, so a graph can make an answer incomplete but never wrong,
-and where it proposes too little the exact scan answers. Vectors in int8 get no graph, which would
-hold them in floats: they are scanned, whatever their number.
+The only importer of hnswlib, whose index this module calls the graph. The graph holds copies of the
+table's vectors and is dropped if one of them changes. So it can make an answer incomplete, but
+never wrong. Where it proposes too few memories, the exact scan answers. int8 vectors get no graph,
+because hnswlib would store them as floats; they are always scanned.
 
-The graph only ever grows, and may lag behind the table: rows newer than its last label are scanned
-exactly, and rows that are gone (ghosts) are filtered out of what it proposes. It is built anew when
-too many are ghosts. hnswlib must not be searched while it is added to: `_graph_lock` sees to that,
-and a search that does not get it at once scans instead.
+The graph only grows and may lag behind the table. Rows newer than its last label are scanned
+exactly, and removed rows (ghosts) are filtered out of its proposals. The graph is rebuilt when too
+many of its rows are ghosts. hnswlib must not be searched while rows are added: `_graph_lock`
+prevents that, and a search that does not get the lock within GRAPH_WAIT_S scans instead.
 
 Source: Malkov and Yashunin 2018 (HNSW), as hnswlib 0.8.0 has it. Departs from it in never using its
-deletion marks: a search must see one state of the store, so it filters by its own view of it.
+deletion marks: a search must see one state of the store, so it filters by its own view.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ CROSSOVER = 20_000
 
 M, EF_CONSTRUCTION = 16, 100  # of HNSW
 MAX_GHOST_SHARE = 0.25
-MAX_TAIL = 1024  # rows scanned beside the graph, before it takes them in
+MAX_TAIL = 1024  # rows newer than the graph that are scanned until a build adds them
 MAX_PROPOSALS = 1024  # asking the graph for more is slower than scanning
-CHUNK = 256  # rows added at a time; between two a build can stop and searches get their turn
+CHUNK = 256  # rows added at a time; between chunks a build can stop and searches can run
 GRAPH_WAIT_S = 0.005
 SAMPLE = 512  # vectors of a loaded graph that are compared with the store's
 
 
 @dataclass(eq=False)
 class _Graph:
-    """An hnswlib index. last_label: it holds every row that was live up to here; count: rows."""
+    """An hnswlib index with `count` rows: every row up to `last_label` that was live when added."""
 
     index: Any
     last_label: int
@@ -74,11 +74,11 @@ class IndexView:
     _last_label: int
 
     def search(self, query: FloatArray, k: int) -> tuple[IntArray, FloatArray, Method]:
-        """The k best memories: a memory scores as the best of its vectors does.
+        """The k best memories; a memory's score is that of its best vector.
 
         query: (dim,) float32, finite. Returns the memories' rowids (m,) int64 and scores (m,)
-        float32, m <= k, best first, and which way it was found. "exact" is exact; "hnsw" may miss
-        some; "int8" scores rounded vectors and may miss some near the end. Equal scores: the
+        float32, m <= k, best first, and the method used. "exact" is exact; "hnsw" may miss some;
+        "int8" scores rounded vectors and may miss some of the lowest ranks. Equal scores: the
         earlier stored first. Raises ValueError on a wrong shape or k < 1.
         """
         query = self._index._check_query(query, k)
@@ -94,7 +94,7 @@ class IndexView:
 class VectorIndex:
     """The vectors of one store, searchable from several threads.
 
-    dim: numbers in a vector. dtype: how they are held, see vectors.py. ef_search: as in HNSW.
+    dim: numbers in a vector. dtype: how they are stored, see vectors.py. ef_search: as in HNSW.
     crossover: above this many candidates the graph is asked. Vectors should have length 1: the
     score is the inner product, and HNSW finds poorly among vectors of very different lengths.
     """
@@ -109,20 +109,21 @@ class VectorIndex:
     ) -> None:
         self.dim = dim
         self.dtype = dtype
-        self.generation = 0  # of the store, as last taken in
+        self.generation = 0  # of the store, as of the last `apply`
         self.crossover = crossover
         self._parameters = {"dim": dim, "M": M, "ef_construction": EF_CONSTRUCTION}
         self._ef_search = ef_search
-        # Taken in this order, never the other way round.
+        # Lock order: acquire these from top to bottom.
         self._build_lock = threading.Lock()  # one build, save or load at a time
-        self._graph_lock = threading.Lock()  # what hnswlib holds is being read or added to
+        self._graph_lock = threading.Lock()  # while hnswlib reads its data or adds to it
         self._lock = threading.Lock()  # the fields below; held for microseconds to milliseconds
         self._table = VectorTable(dim, dtype)
         self._graph: _Graph | None = None
         self._worker: threading.Thread | None = None
-        self._worker_failed = False  # then it is not started again
+        self._worker_failed = False  # if true, no worker is started again
         self._closed = False
-        self._keeps_up: tuple[_Graph, int, int] | None = None  # the last graph that was looked at
+        # The graph last found up to date, its rows then, and the generation.
+        self._keeps_up: tuple[_Graph, int, int] | None = None
 
     def __len__(self) -> int:
         """Live vectors."""
@@ -139,11 +140,11 @@ class VectorIndex:
         return total
 
     def apply(self, changes: Changes) -> None:
-        """Take in what the store changed. A search sees all of it or nothing.
+        """Apply the store's changes. A search sees all of them or none.
 
-        Changes older than what was already taken in are ignored, so threads may race to bring
-        theirs; full ones never are, because a backup may have been put back. Raises ValueError
-        if the vectors have another dimension.
+        Changes older than the index's generation are ignored, so threads may race to apply
+        theirs. Full changes are always applied, because a backup may have been restored. Raises
+        ValueError if the vectors have another dimension.
         """
         with self._lock:
             if changes.generation < self.generation and not changes.full:
@@ -156,24 +157,26 @@ class VectorIndex:
     def exact_search(
         self, query: FloatArray, k: int, allowed: BoolArray
     ) -> tuple[IntArray, FloatArray]:
-        """As `IndexView.search`, always by scanning: what the graph is measured against. What int8
-        is measured against is this in an index of float32."""
+        """As `IndexView.search`, always by scanning: the reference for the graph's recall.
+
+        The reference for an int8 index is this search in a float32 index.
+        """
         query = self._check_query(query, k)
         with self._lock:
             table = self._table.view(allowed)
         return _best_memories(table, query, k)
 
     def view(self, allowed: BoolArray | View) -> IndexView:
-        """The index as it is now, for one search.
+        """A snapshot of the index for one search.
 
-        allowed: (m,) bool by memory number, what may be found; m large enough for every memory
-        taken in. Or the `table` of an earlier view, while nothing was applied since.
-        Above `crossover` the first one starts building the graph in another thread, and searches
-        are exact meanwhile.
+        allowed: (m,) bool by memory number, which memories may be found; m must exceed the highest
+        number applied. Or the `table` of an earlier view, if nothing was applied since.
+        Above `crossover` live vectors, the first view starts building the graph in another thread;
+        searches are exact meanwhile.
         """
         with self._lock:
             graph = self._graph
-            # Of the same instant as the view: what the graph takes in later is scanned instead.
+            # Read together with the table: rows that the graph takes in later are scanned.
             last_label = graph.last_label if graph is not None else -1
             if self._wants_graph():
                 self._start_worker_if_behind()
@@ -181,15 +184,15 @@ class VectorIndex:
             return IndexView(self, table, graph, last_label)
 
     def table(self) -> View:
-        """All live vectors as they are now, for what is computed of them; no search follows."""
+        """A snapshot of all live vectors, for computations other than a search."""
         with self._lock:
             return self._table.view(None)
 
     def build_hnsw(self, *, num_threads: int = -1) -> bool:
         """Bring the graph up to date now, in this thread: seconds for each 10,000 vectors.
 
-        num_threads: -1 for all cores. Returns whether there is a graph that holds every live
-        vector; False if `close` came in between, or dtype is int8.
+        num_threads: -1 for all cores. Returns whether a graph now holds every live vector. It does
+        not if dtype is int8, no vector is live, or `close` or a changed vector interrupted it.
         """
         if self.dtype == "int8":
             return False
@@ -197,7 +200,7 @@ class VectorIndex:
             return self._build(anew=False, num_threads=num_threads, stop=lambda: self._closed)
 
     def close(self) -> None:
-        """Stop a build in another thread and wait for it. The index still searches afterwards."""
+        """Stop a build in another thread and wait for it. Searches still work afterwards."""
         with self._lock:
             self._closed = True
             worker = self._worker
@@ -207,12 +210,12 @@ class VectorIndex:
     def save(
         self, path: Path, *, generation: int, model_id: str, vault: Vault | None = None
     ) -> bool:
-        """Write the graph as a cache file, without a trace of vectors that are gone.
+        """Write the graph as a cache file that holds no removed vector.
 
-        generation: the store's, which this index must have taken in. vault: seals the file. Takes
-        in what the graph lacks, and builds it anew if it holds ghosts, so this may take seconds.
-        Returns whether a file was written. If not, there are too few vectors (a file from before is
-        removed), the store moved on, `close` was called, or the disk did not take it. Never raises
+        generation: the store's, which this index must have applied. vault: seals the file. Adds the
+        rows that the graph lacks, or rebuilds it if it holds ghosts, so this may take seconds.
+        Returns whether a file was written. None is written if there are too few vectors (an older
+        file is removed), the store moved on, `close` was called, or the disk failed. Never raises
         OSError.
         """
         with self._build_lock:
@@ -235,12 +238,11 @@ class VectorIndex:
     def load(
         self, path: Path, *, generation: int, model_id: str, vault: Vault | None = None
     ) -> bool:
-        """Take the graph from a cache file. Call it after `apply`, with the store's generation.
+        """Load the graph from a cache file. Call it after `apply`, with the store's generation.
 
-        Returns False, and leaves everything as it was, on any doubt: no file, a damaged one, one
-        of another model, other parameters, another store or a later generation, or one that
-        lacks a vector or holds too many that are gone. Never raises, never lets hnswlib read a
-        file whose checksum is wrong.
+        Returns False and changes nothing if the file is missing, damaged, of another model, store
+        or parameters, of a later generation, lacks a live vector, or holds too many removed ones.
+        Never raises, and never lets hnswlib read a file whose checksum is wrong.
         """
         with self._build_lock:
             with self._lock:
@@ -267,8 +269,8 @@ class VectorIndex:
                     or not np.isin(labels[slots], ids).all()
                 ):
                     return False
-                # The checksum says that we wrote it, not that it was for this store. Another
-                # one's vectors differ; those of a backup put back differ at the end first.
+                # The checksum proves that we wrote the file, not that it is of this store. Another
+                # store's vectors differ; those of a restored backup differ at the end first.
                 spread = np.linspace(0, len(slots) - 1, SAMPLE).astype(np.int64)
                 some = slots[np.union1d(spread, np.arange(len(slots))[-SAMPLE:])]
                 held = rows.floats(some)
@@ -283,13 +285,13 @@ class VectorIndex:
                 self._graph = _Graph(index, last_label, count, epoch)
             return True
 
-    # Below: parts. Those that read or write fields without locking say who holds which lock.
+    # Below: internals. One that accesses fields without locking says which lock its caller holds.
 
     def _check_query(self, query: FloatArray, k: int) -> FloatArray:
         query = np.ascontiguousarray(query, np.float32)
         if query.shape != (self.dim,):
             raise ValueError(f"query has shape {query.shape}; this index needs ({self.dim},)")
-        # The product is quicker to look at, and finite for any vector of a sensible length.
+        # The product is quicker to check, and finite for any vector of a reasonable length.
         if not math.isfinite(query.dot(query)) and not np.isfinite(query).all():
             raise ValueError("query holds a NaN or an infinity")
         if k < 1:
@@ -320,14 +322,14 @@ class VectorIndex:
                 return
         # Not a daemon: the interpreter would kill it inside C++. It stops when the program ends.
         worker = threading.Thread(target=self._work, name="edgemem-hnsw")
-        with suppress(RuntimeError):  # no more threads, or the program is ending: scan then
+        with suppress(RuntimeError):  # no more threads, or the program is ending: keep scanning
             worker.start()
             self._worker = worker
 
     def _work(self) -> None:
         try:
             with self._build_lock:
-                # One thread: this goes on beside somebody's chat.
+                # One thread: a chat may be running meanwhile.
                 self._build(anew=False, num_threads=1, stop=self._must_stop)
         except Exception:
             log.warning("the HNSW graph could not be built; scanning goes on", exc_info=True)
@@ -386,7 +388,8 @@ class VectorIndex:
         share = (view.count - len(tail)) / max(1, graph.count)
         if share == 0:
             return None
-        # The more of the graph may not be found, the less evenly what may lies around the query.
+        # The fewer of the graph's rows are allowed, the less evenly these lie around the query: ask
+        # for more.
         wanted = int(min(k, MAX_PROPOSALS) * (1.5 - 0.5 * share) / share)
         if share < 1 or view.repeats:
             wanted += 16
@@ -394,7 +397,7 @@ class VectorIndex:
             if not self._graph_lock.acquire(timeout=GRAPH_WAIT_S):
                 return None
             try:
-                # hnswlib keeps no ef in its file, and needs it to be at least k.
+                # hnswlib does not save ef in its file, and ef must be at least k.
                 graph.index.set_ef(max(self._ef_search, wanted))
                 proposed = graph.index.knn_query(query[None, :], k=wanted, num_threads=1)
             except RuntimeError:  # "Cannot return the results": it found fewer than asked for
@@ -403,8 +406,8 @@ class VectorIndex:
                 self._graph_lock.release()
             # Nearest first, equal ones by label: hnswlib's result is a queue of (distance, label).
             labels, scores = proposed[0][0].astype(np.int64), 1 - proposed[1][0]
-            # Columns of the table are far from any cache: only those are looked at that must be.
-            if view.labels[upto - 1] - view.labels[0] == upto - 1:  # none is missing
+            # The table's columns are rarely in the CPU's cache: read only the entries needed.
+            if view.labels[upto - 1] - view.labels[0] == upto - 1:  # the labels have no gap
                 slots = labels - view.labels[0]
                 held = (slots >= 0) & (slots < upto)
             else:
@@ -444,7 +447,7 @@ class VectorIndex:
             last_label=graph.last_label,
         )
         with self._lock:
-            # What was erased in the meantime must not come back with the file.
+            # A vector that was erased meanwhile must not come back with the file.
             if self.generation != generation:
                 temporary.unlink(missing_ok=True)
                 return False
@@ -459,7 +462,7 @@ def _new_hnswlib(dim: int) -> Any:
 
 
 def _best_memories(table: View, query: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
-    """The k memories with the best vector, by scanning. Asks for more while they repeat."""
+    """The k memories with the best vectors, by scanning. Asks for more rows if memories repeat."""
     rows, wanted = table.rows, k
     while True:
         positions, scores = scan_topk(rows.rows, query, wanted, table.allowed, rows.scales)
@@ -470,8 +473,8 @@ def _best_memories(table: View, query: FloatArray, k: int) -> tuple[IntArray, Fl
 
 
 def _distinct(ids: IntArray, scores: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Memories and scores, best first, without those that came before."""
-    if len(set(ids.tolist())) == len(ids):  # as a rule, and quicker than to sort them
+    """Memories and scores, which come best first, without a memory's later occurrences."""
+    if len(set(ids.tolist())) == len(ids):  # the usual case, and quicker than sorting
         return ids, scores
     first = np.sort(np.unique(ids, return_index=True)[1])
     return ids[first], scores[first]

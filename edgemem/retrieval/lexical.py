@@ -1,11 +1,11 @@
-"""Full-text search: what is indexed of a memory and asked of a query, and BM25 over it in memory.
+"""Full-text search: the text indexed of a memory, the terms of a query, and BM25 in memory.
 
-`Postings` says which term is in which document, as memories come and go: a disposable copy of the
-store's full-text index, which stays the truth.
+`Postings` maps terms to documents, and is updated as memories come and go. It is a disposable copy
+of the store's full-text index, which stays authoritative.
 
-The postings of all terms lie in one pool; a term that outgrows its place moves to the pool's end.
-A document has a slot, and a changed one gets a new slot, so the postings of its old text belong to
-a slot that is dead. What is overwritten in place is copied into the view of each search.
+The postings of all terms lie in one pool; a term that outgrows its room moves to the pool's end.
+Each document has a slot. A changed document gets a new slot, and the postings of its old text then
+belong to a dead slot. Arrays that are overwritten in place are copied into each search's view.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
 
 
 _DAY_LINE = re.compile(rf"\n{DAY_TEXT}\Z")
-MAX_WORDS = 32  # of a query; a pasted page is no better asked with all its words
+MAX_WORDS = 32  # of a query; more words of a pasted page would not find more
 MAX_GRAMS = 8 * MAX_WORDS
 
 
@@ -75,9 +75,9 @@ def search_text(text: str, *, speaker: str | None = None, when: str | None = Non
 
 
 def embedded_text(search_text: str) -> str:
-    """What of the indexed text the vector is made of: all but the day at its end.
+    """The part of an indexed text that is embedded: all but the day at its end.
 
-    Two facts of different days that say the same must look the same.
+    The same fact of two different days must have the same vector.
     """
     return _DAY_LINE.sub("", search_text)
 
@@ -85,7 +85,8 @@ def embedded_text(search_text: str) -> str:
 def query_words(query: str) -> list[str]:
     """The words of a query that are worth looking for, each once, at most 32.
 
-    Stop words are left out (with them a search reads most of the index), unless there is no other.
+    Stop words are left out, since with them a search reads most of the index. A query of stop words
+    alone keeps them.
     """
     return list(dict.fromkeys(content_words(query) or words(query)))[:MAX_WORDS]
 
@@ -93,8 +94,8 @@ def query_words(query: str) -> list[str]:
 def query_terms(query: str, now: float) -> list[str]:
     """The terms of a query's words as the full-text index has them, each once.
 
-    now: Unix seconds. "last month" asks for the words of that month, which every memory of it has
-    in its day.
+    now: Unix seconds, to resolve relative dates. "last month" becomes the words of that month,
+    which every memory of that month has in its day.
     """
     dated, _ = absolute(spelled_days(query), datetime.fromtimestamp(now).astimezone().isoformat())
     return word_terms(query_words(dated))
@@ -106,7 +107,7 @@ def query_grams(query: str) -> list[str]:
 
 
 def in_grams(terms: Mapping[str, int]) -> dict[str, int]:
-    """How often a text has each gram, from how often it has each term."""
+    """The count of each gram in a text, from the count of each term in it."""
     found: dict[str, int] = {}
     for term, count in terms.items():
         for gram in grams(term):
@@ -116,24 +117,27 @@ def in_grams(terms: Mapping[str, int]) -> dict[str, int]:
 
 @cache
 def time_terms() -> list[str]:
-    """The terms by which a text says when something was or will be. Months and years are not among
-    them: every indexed text ends with its day."""
+    """The terms by which a text says when something was or will be.
+
+    Months and years are not among them, because every indexed text ends with its day.
+    """
     return word_terms(TIME_WORDS)
 
 
 MAX_COUNT = 2**16 - 1
 MAX_DEAD_SHARE = 0.25
 
-# For each slot, and for each term. `of`: the document's number; `live`: it is that document's slot.
+# By slot, by term and by entry of the pool. of: the slot's document number. live: whether the slot
+# is that document's current one. room: the entries reserved for a term in the pool.
 SLOT_COLUMNS: dict[str, type] = {"of": np.int64, "lengths": np.int32, "live": np.bool_}
 TERM_COLUMNS: dict[str, type] = {"start": np.int64, "size": np.int64, "room": np.int64}
 POOL_COLUMNS: dict[str, type] = {"slots": np.int32, "counts": np.uint16}
-DOC_COLUMNS: dict[str, type] = {"slot": np.int32}  # for each document number; -1: none
+DOC_COLUMNS: dict[str, type] = {"slot": np.int32}  # by document number; -1: none
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The documents that a search may see: by slot, how many, and their tokens on average."""
+    """The documents that a search may see: a mask by slot, their number, and mean tokens."""
 
     allowed: BoolArray
     count: int
@@ -142,9 +146,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The postings of some terms as they were when it was taken, whatever happens to them since.
+    """A snapshot of the postings of some terms.
 
-    of: the document of each slot, and whether these ascend; slot_of: the slot of each document.
+    of: the document of each slot; ascending: whether these ascend; slot_of: the slot of each
+    document.
     """
 
     query: Bm25Query
@@ -157,7 +162,8 @@ class View:
         by_slot = np.empty(len(self.of), np.float32)
         slots, scores, idf = bm25(self.query, k, by_slot)
         if not self.ascending and len(slots):
-            # The kernel told equal scores by slot. All that tie with the last one are looked at.
+            # The kernel ordered equal scores by slot. Order them by document, including all that
+            # tie with the last one.
             tied = np.flatnonzero(by_slot == scores[-1])
             slots = np.concatenate([slots[scores > scores[-1]], tied])
             slots = slots[np.lexsort((self.of[slots], -by_slot[slots]))][:k]
@@ -167,10 +173,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What a search found, and what every other document scores.
+    """The best documents of a search, and the scores of all others.
 
     docs: (m,) int64 and scores: (m,) float32, best first, scores above 0, equal ones by lower
-    document. idf: (t,) float64, of each term asked for, among what the search may see.
+    document. idf: (t,) float64, of each query term, among the documents that the search may see.
     """
 
     docs: IntArray
@@ -182,7 +188,7 @@ class Matches:
     def features(
         self, around: IntArray, session: IntArray, timed: BoolArray | None, max_length: int
     ) -> FloatArray:
-        """As `kernels.word_features`. timed: of `Postings.having`, at the same time."""
+        """As `kernels.word_features`. timed: from `Postings.having`, of the view's generation."""
         view = self._view
         return word_features(
             around, session, view.slot_of, view.query, self.idf, self._by_slot, timed, max_length
@@ -190,7 +196,7 @@ class Matches:
 
 
 class Postings:
-    """Which term is in which document. Called by one thread at a time; a `View` is any thread's."""
+    """Which term is in which document. Not thread-safe; its views may be used in any thread."""
 
     def __init__(self) -> None:
         self._slots = Columns(SLOT_COLUMNS)
@@ -213,13 +219,13 @@ class Postings:
 
     def memory_bytes(self) -> int:
         """Bytes of the arrays and of the table of terms."""
-        names = sum(sys.getsizeof(term) + 32 for term in self._term_ids)  # 32: its number
+        names = sum(sys.getsizeof(term) + 32 for term in self._term_ids)  # 32: the int of its id
         arrays = (self._slots, self._terms, self._pool, self._docs)
         return sum(a.nbytes() for a in arrays) + sys.getsizeof(self._term_ids) + names
 
     @classmethod
     def of(cls, stored: StoredPostings) -> Postings:
-        """What a store holds. A document's number is its memory's rowid."""
+        """The postings that a store holds. A document's number is its memory's rowid."""
         postings = cls()
         postings._add_slots(stored.rowids, stored.lengths)
         postings._term_ids = {term: i for i, term in enumerate(stored.terms)}
@@ -228,10 +234,10 @@ class Postings:
         return postings
 
     def in_grams(self) -> Postings:
-        """The same documents by the grams of their terms. Cost O(grams of all documents)."""
+        """Postings of the same documents by their terms' grams. Cost O(grams of all documents)."""
         ids: dict[str, int] = {}
         cut = [[ids.setdefault(gram, len(ids)) for gram in grams(term)] for term in self._term_ids]
-        # A posting of a term is one of each of its grams.
+        # Each posting of a term becomes a posting of each of the term's grams.
         each = np.array([len(of) for of in cut], np.int64)
         sizes = np.repeat(self._terms["size"], each)
         at = _spans(np.repeat(self._terms["start"], each), sizes)
@@ -258,11 +264,11 @@ class Postings:
     def apply(
         self, removed: Iterable[int], docs: Sequence[int], terms: Sequence[Mapping[str, int]]
     ) -> None:
-        """Take documents out, and take new or changed ones in.
+        """Remove documents, and add new or changed ones.
 
-        removed: numbers; unknown ones are passed over. docs: numbers >= 1, each once; terms: of
-        each of docs, how often it has each term (>= 1). One that is held already is replaced. Cost
-        O(postings of docs), now and then a copy of all.
+        removed: numbers; unknown ones are ignored. docs: numbers >= 1, each once; a known document
+        is replaced. terms: for each of docs, the count of each term (>= 1). Cost O(postings of
+        docs), occasionally a copy of all.
         """
         numbers = np.asarray(docs, np.int64).reshape(-1)
         self._drop(np.concatenate([np.asarray(list(removed), np.int64), numbers]))
@@ -283,19 +289,21 @@ class Postings:
             self._compact()
 
     def seen(self, allowed: BoolArray) -> Seen:
-        """What searches may see until something is applied. Cost O(documents).
+        """The documents that searches may see until the next `apply`. Cost O(documents).
 
         allowed: (doc_end,) or longer, bool by document number.
         """
         mask = allowed[self._slots["of"]] & self._slots["live"]
         count = int(np.count_nonzero(mask))
         tokens = int(self._slots["lengths"].sum(where=mask, dtype=np.int64))
-        # Without a token among them no term is either, and any average will do.
+        # If none of them has a token, none has a term, and any average will do.
         return Seen(mask, count, tokens / count if tokens else 1.0)
 
     def view(self, terms: Sequence[str], seen: Seen) -> View:
-        """What one search sees of these terms, each once. The terms are the store's
-        (`store.changes.word_terms`)."""
+        """A snapshot of the terms' postings for one search.
+
+        terms: each once, as `store.changes.word_terms` gives them.
+        """
         query = Bm25Query(
             self._pool["slots"],
             self._pool["counts"],
@@ -308,7 +316,7 @@ class Postings:
         return View(query, self._slots["of"], self._docs["slot"], self._ascending)
 
     def having(self, terms: Sequence[str]) -> BoolArray:
-        """By slot, whether it has any of these terms. See `Matches.features`."""
+        """By slot, whether its document has any of these terms, for `Matches.features`."""
         marked = np.zeros(self._slots.size, np.bool_)
         starts, sizes = self._spans_of(terms)
         for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
@@ -316,7 +324,7 @@ class Postings:
         return marked
 
     def _spans_of(self, terms: Iterable[str]) -> tuple[IntArray, IntArray]:
-        """Where the postings of terms lie: starts and sizes, of an unknown term 0 and 0."""
+        """Where the terms' postings lie in the pool: starts and sizes; 0 and 0 if unknown."""
         ids = np.array([self._term_ids.get(term, -1) for term in terms], np.int64)
         known = ids >= 0
         if known.all():
@@ -335,7 +343,7 @@ class Postings:
             self._live_count -= len(docs)
 
     def _add_slots(self, docs: IntArray, lengths: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Slots for documents, which ascend and have none."""
+        """Adds slots for documents that have none. docs: ascending."""
         if not len(docs):
             return np.empty(0, np.int32)
         first, end = self._slots.size, self.doc_end
@@ -372,7 +380,7 @@ class Postings:
         self._terms["size"][terms] = had + more
 
     def _move(self, terms: IntArray, needed: IntArray) -> None:
-        """Give terms a larger place at the pool's end. The old one stays as it is, for views."""
+        """Move terms to larger rooms at the pool's end. The old entries stay, for views."""
         sizes, room = self._terms["size"][terms], _room(needed)
         old = _spans(self._terms["start"][terms], sizes)
         start = self._pool.size + np.cumsum(room) - room
@@ -385,7 +393,7 @@ class Postings:
     def _lay_out(
         self, sizes: IntArray, slots: NDArray[np.int32], counts: NDArray[np.uint16]
     ) -> None:
-        """A new pool with the postings of all terms, which come term by term."""
+        """Make a new pool. sizes: of each term; slots, counts: all postings, term by term."""
         room = _room(sizes)
         start = np.cumsum(room) - room
         self._terms, self._pool, self._left = Columns(TERM_COLUMNS), Columns(POOL_COLUMNS), 0
@@ -398,12 +406,12 @@ class Postings:
         self._pool["counts"][at] = counts
 
     def _compact(self) -> None:
-        """New arrays without dead slots, their postings and the terms that only they had."""
+        """Make new arrays without dead slots, their postings and the terms that only they had."""
         at = _spans(self._terms["start"], self._terms["size"])
         slots, counts = self._pool["slots"][at], self._pool["counts"][at]
         live = self._slots["live"]
         keep = live[slots]
-        # Every term has a posting: it came with one, and the terms of none go here.
+        # Every term has a posting: it is added with one, and dropped here if none is left.
         ends = np.cumsum(self._terms["size"])
         sizes = np.add.reduceat(keep, ends - self._terms["size"], dtype=np.int64)
         left = [t for t, size in zip(self._term_ids, sizes.tolist(), strict=True) if size]
@@ -417,11 +425,14 @@ class Postings:
 
 
 def _room(sizes: IntArray) -> IntArray:
-    """Places for so many postings and an eighth more; terms of one memory, half of all, get one."""
+    """Entries to reserve: an eighth more and one, but none more for a term of one memory.
+
+    Half of all terms are in one memory only.
+    """
     return sizes + sizes // 8 + (sizes > 1)
 
 
 def _spans(starts: IntArray, sizes: IntArray) -> IntArray:
-    """The numbers from each start on, as many as its size, one after another."""
+    """The ranges [start, start + size) as one array, one after another."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

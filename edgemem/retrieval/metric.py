@@ -12,23 +12,23 @@ top right singular directions of the centred rows, and M_r = s²/N:
 
 Departures from the paper:
 - Line 11 of Algorithm 1, P = D⁻¹ U M_r⁻¹, is not the inverse: eq. 1 is. Taken literally it found
-  nearly nothing (Hit@10 0.002 on LoCoMo); tests/test_metric.py shows both.
+  nearly nothing; tests/test_metric.py shows both.
 - Line 10 takes the left singular vectors, one for each memory; Σ needs the right ones.
-- Line 10 adds λ to M_r. λ is in D already, and again would blur just the directions that U keeps.
+- Line 10 adds λ to M_r. λ is in D already; added twice it would blur the directions that U keeps.
 - c is 3 instead of 10, from Hit@10 on LoCoMo (bench/hubness.py).
-Kept: along U a variance counts twice, in M_r and through σ² in D, so Σ is not the covariance plus a
-ridge, and is stretched along U more than that would be. What counts is the ranking, and there it
-makes no difference: with D = λ alone Hit@10 was 0.612 against 0.611 on LoCoMo.
+Kept from the paper: along U a variance counts twice, in M_r and through σ² in D. So Σ is not the
+covariance plus a ridge, and is stretched further along U. The ranking is as good with D = λ alone
+(bench/LOG.md, 2026-11-22).
 
-Fit it on the rows that a search may see, one metric for each user: on LoCoMo Hit@10 of the inner
-product is 0.611 so, 0.562 with one metric for all conversations, and 0.495 of the cosine.
+Fit one metric for each user, on the rows that a search may see. It finds more than one metric for
+all conversations, which finds more than the cosine (bench/LOG.md, 2026-11-22).
 
-Σ⁻¹ is linear in the query, so a query is changed once, q' = Σ⁻¹(q − μ) in O(d·r), and a memory
+Σ⁻¹ is linear in the query, so a query is transformed once, q' = Σ⁻¹(q − μ) in O(d·r), and a memory
 costs one dot product q'·h.
 
 Defined cases; no NaN ever comes out:
 - rows that hold a NaN or an infinity, or are all zero, are left out of a fit;
-- N = 0: the identity, mean 0, inverse diagonal 1, rank 0; all forms are then those of plain q·h;
+- N = 0: the identity, mean 0, inverse diagonal 1, rank 0; the score is then plain q·h;
 - N = 1, or rows that are all the same (mean squared distance to μ at most MIN_VARIANCE): the
   identity around the mean, inverse diagonal 1, rank 0;
 - r is at most N − 1 and d, which is all that centred rows can span;
@@ -51,18 +51,18 @@ __all__ = ["MIN_VARIANCE", "REFIT_SHARE", "Metric", "Moments", "WhitenedQuery", 
 MIN_VARIANCE = 1e-10
 """Unit rows whose mean squared distance to their mean is at most this are taken for identical.
 
-Float32 rounds a number by up to 6e-8 of it: at 1e-10 that is about 1 % of the distances."""
+At 1e-10, float32's rounding (up to 6e-8 of a number) is about 1 % of the distances."""
 
 REFIT_SHARE = 0.1
-"""Fit again when the rows that came or went since the last fit reach this share of its count
+"""Fit again when more rows than this share of the last fit's count were added or removed since
 (bench/LOG.md, 2026-11-22)."""
 
 BLOCK = 512
-"""Rows worked on at once: copies of theirs are a MB or two, and others get turns between."""
+"""Rows processed at once: their copies take a MB or two, and other threads run in between."""
 
 
 class WhitenedQuery(NamedTuple):
-    """A query made ready: (q − μ)ᵀ Σ⁻¹ (h − μ) = image · h + offset for every row h.
+    """A transformed query: (q − μ)ᵀ Σ⁻¹ (h − μ) = image · h + offset for every row h.
 
     image: q' (d,) float32. offset: −q'·μ. norm: the whitened norm of q − μ, >= 0.
     """
@@ -114,12 +114,12 @@ def fit(H: NDArray[Any], *, c: float = 3.0, tau: float = 0.95, max_rank: int = 1
 class Moments:
     """Count, sum and scatter Σ h hᵀ of unit rows: all that a fit needs, kept up to date exactly.
 
-    In place of the paper's SVD of all rows (or a merge of low-rank parts, which drifts): d is a few
-    hundred, so the whole second moment is small, 8·d² bytes (1.2 MB at d = 384), and `fit` needs
+    This replaces the paper's SVD of all rows, and a merge of low-rank parts, which drifts. d is a
+    few hundred, so the whole second moment is small, 8·d² bytes (1.2 MB at d = 384). `fit` needs
     one eigendecomposition of the covariance, O(d³), whatever N is. Adding n rows costs O(n·d²).
     All in float64.
 
-    count: N; rows that are not finite or all zero are not among them. sum: (d,). scatter: (d, d).
+    count: N, without rows that are not finite or all zero. sum: (d,). scatter: (d, d).
     """
 
     def __init__(self, dim: int) -> None:
@@ -128,7 +128,7 @@ class Moments:
 
     @classmethod
     def of(cls, count: int, sum: DoubleArray, scatter: DoubleArray) -> Moments:
-        """Those that had these fields. Raises ValueError if no moments can have them."""
+        """Moments with these fields. Raises ValueError if the fields do not fit together."""
         moments = cls(len(sum))
         if scatter.shape != (moments.dim, moments.dim) or count < 0:
             raise ValueError(f"no moments: count {count}, sum {sum.shape}, scatter {scatter.shape}")
@@ -138,7 +138,7 @@ class Moments:
         return moments
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Take in rows (n, d), normalised here. Raises ValueError on another shape."""
+        """Add rows (n, d), normalised here. Raises ValueError on another shape."""
         rows = np.asarray(rows)
         if rows.ndim != 2 or rows.shape[1] != self.dim:
             raise ValueError(f"rows have shape {rows.shape}; (n, {self.dim}) is needed")
@@ -148,7 +148,7 @@ class Moments:
                 self._add(len(unit), unit.sum(axis=0), unit.T @ unit)
 
     def merge(self, other: Moments) -> None:
-        """Take in all rows of other moments of as many dimensions."""
+        """Add all rows of `other`, which has the same dimension."""
         self._add(other.count, other.sum, other.scatter)
 
     def _add(self, count: int, sum: DoubleArray, scatter: DoubleArray) -> None:
@@ -157,7 +157,7 @@ class Moments:
         self.scatter += scatter
 
     def fit(self, *, c: float = 3.0, tau: float = 0.95, max_rank: int = 100) -> Metric:
-        """The metric of the rows held, as `fit` gives it for them. Cost O(d³)."""
+        """The metric of all rows added; arguments as for the function `fit`. Cost O(d³)."""
         if not 0.001 <= c <= 1000:  # beyond, float32 does not hold Σ⁻¹ for all rows
             raise ValueError(f"c is {c}; the ridge's factor must be 0.001 to 1000 (paper: 10)")
         if not 0 < tau <= 1:
@@ -184,9 +184,9 @@ class Moments:
 def _correction(
     covariance: DoubleArray, inverse_diagonal: DoubleArray, tau: float, max_rank: int
 ) -> DoubleArray:
-    """A (d, r) of the module's formulas, by way of B = D^-1/2 U M_r^1/2.
+    """A (d, r) of the module's formulas, computed from B = D^-1/2 U M_r^1/2.
 
-    Eq. 1 is D^-1/2 (I − B (I + BᵀB)⁻¹ Bᵀ) D^-1/2 then, which never divides by a small M_r.
+    With B, eq. 1 is D^-1/2 (I − B (I + BᵀB)⁻¹ Bᵀ) D^-1/2, which never divides by a small M_r.
     """
     ascending, vectors = np.linalg.eigh(covariance)  # s²/N, and the right singular vectors
     M = np.maximum(ascending[::-1], 0)
@@ -202,7 +202,7 @@ def _correction(
 def _unit_rows(rows: NDArray[Any]) -> DoubleArray:
     """The rows that have a direction, in float64 with length 1."""
     rows = rows.astype(np.float64)
-    # First by the largest number: the square of a huge or a tiny one has no float64.
+    # Divide by the largest number first: the square of a huge or a tiny one leaves float64's range.
     with np.errstate(invalid="ignore", divide="ignore"):
         rows /= np.abs(rows).max(axis=1, keepdims=True)
     rows = rows[np.isfinite(rows).all(axis=1)]

@@ -1,13 +1,13 @@
 """From a query and its vector to scored memories: candidates, features, one score, no repetition.
 
 `Memories` holds all memories of a store as a search sees them: vectors, words, places in a
-conversation, metrics. `apply` brings all of them to the store's next generation at once, and a
-search sees one generation of all of them.
+conversation, metrics. `apply` brings all of these to the store's next generation at once, so a
+search sees one generation of them.
 
-The score says how probable it is that a memory answers a query, with the weights in
-data/fusion.json, which `python -m bench.fit_fusion` sets. It is absolute: a memory's depends on the
-query, the memory, its neighbours, the words' rarity and how many memories there are, never on how
-the other candidates compare, so a threshold means the same for every query.
+The score is the probability that a memory answers a query. Its weights are in data/fusion.json,
+which `python -m bench.fit_fusion` writes. The score is absolute: it depends on the query, the
+memory, its neighbours, the words' rarity and the number of memories, never on how the other
+candidates compare. So a threshold means the same for every query.
 """
 
 from __future__ import annotations
@@ -67,47 +67,48 @@ __all__ = [
 
 
 class Feature(IntEnum):
-    """What is known of a candidate, by the column of `Candidates.features` that says it.
+    """The features of a candidate, by their column in `Candidates.features`.
 
-    First what the vectors say, then the columns of `kernels.word_features`.
+    First those from the vectors, then the columns of `kernels.word_features`, then the others.
     """
 
-    SIMILARITY = 0  # of the meaning, under the metric; where none is fitted yet, the cosine
-    SIMILARITY_BEFORE = 1  # of the turn said before it: an answer is found by its question
-    BM25 = 2  # of its words, with speaker and day, among what the search may see
+    SIMILARITY = 0  # to the query, under the metric; the cosine if none is fitted yet
+    SIMILARITY_BEFORE = 1  # of another speaker's turn before it: a question finds its answer
+    BM25 = 2  # of its indexed text (speaker, words, day); idf among what the search may see
     BM25_AROUND = 3  # summed over the two turns before and the two after it
-    COVERAGE = 4  # the share of the query's idf that it and the turns beside it have
+    COVERAGE = 4  # the share of the query's idf that it and other speakers' turns beside it have
     SESSION = 5  # the best bm25 of a candidate in the same session
-    LENGTH = 6  # log(1 + tokens), 64 at most
-    TIME = 7  # 1 if the query asks when, and it says so
-    SPEAKER = 8  # +-1/2 where the query names somebody who speaks here: whether they said it
-    QUESTION = 9  # 1 if it only asks
+    LENGTH = 6  # log(1 + tokens), at most MAX_TOKENS of them
+    TIME = 7  # 1 if the query asks when, and the memory says when
+    SPEAKER = 8  # if the query names a speaker: 1/2 if they said it, else -1/2; 0 if it names none
+    QUESTION = 9  # 1 if it ends in a question mark
     AMONG = 10  # log(how many memories the search may see), from log(FEW) to log(MANY)
 
 
 FEATURES = tuple(feature.name.lower() for feature in Feature)
 
 MATCHES = ("match", "match_around", "match_before", "match_after")
-"""The columns of `match`: the mean over the query's tokens of the cosine with the token that is
-nearest, of those of the memory; of those of the memory and the turns just before and after; and of
-either turn alone, 0 where there is none."""
+"""The columns of `match`: the query tokens' mean cosine with the nearest token of four texts.
+
+The texts are the memory; the memory with the turns just before and after it; the turn before alone;
+the turn after alone. 0 where there is no such turn."""
 
 _OF_VECTORS = slice(Feature.SIMILARITY, Feature.SIMILARITY_BEFORE + 1)
 _OF_WORDS = slice(Feature.BM25, Feature.TIME + 1)
 _SUMS_OF_WORDS = [Feature.BM25, Feature.BM25_AROUND, Feature.SESSION]
 
 FEW, MANY = 3, 512
-"""What the weights were fitted on; of fewer or more memories a score says what it says of these."""
+"""The least and most memories that the weights were fitted on; the bounds of `Feature.AMONG`."""
 
 RELEVANT = {"fast": 0.015, "careful": 0.007}
-"""A memory with at least this score is worth answering from, by the retrieval: bench/LOG.md."""
+"""By retrieval, the score from which a memory is worth answering from: bench/LOG.md."""
 
 
 @dataclass(frozen=True)
 class Weights:
     """score = 1 / (1 + exp(-(bias + weights · features))).
 
-    weights: (f,) float32, of FEATURES, or of these and MATCHES.
+    weights: (f,) float32, in the order of FEATURES, or of FEATURES + MATCHES.
     """
 
     bias: float
@@ -128,9 +129,9 @@ class Weights:
 
 @cache
 def shipped(careful: bool = False) -> dict[str, Weights]:
-    """The weights of this version: "metric" where one is fitted, "cosine" where none is.
+    """The weights of this version: "metric" for searches under a metric, "cosine" for the others.
 
-    careful: those that weigh MATCHES too.
+    careful: the weights of a careful search, which include MATCHES.
     """
     data = _fitted()["careful" if careful else "fast"]
     names = FEATURES + MATCHES if careful else FEATURES
@@ -142,7 +143,7 @@ def reliability() -> dict[str, dict[str, list[dict[str, float]]]]:
 
     By retrieval ("fast", "careful") and conversations ("locomo", "written"), a row for each range
     of scores: how many memories, their mean score, the share of them that are evidence. Each
-    conversation's weights come from the others, under a metric.
+    conversation is scored, under a metric, with weights fitted on the others.
     """
     found: dict[str, dict[str, list[dict[str, float]]]] = _fitted()["reliability"]
     return found
@@ -160,7 +161,7 @@ def probability(logits: NDArray[Any]) -> FloatArray:
 
 
 def parts_of(weights: Weights, features: Sequence[float]) -> dict[str, float]:
-    """What each feature of one memory gives to its score; the values add up to it.
+    """What each feature of one memory contributes to its score; the parts add up to the score.
 
     "base" is the score of all features at 0. The rest of the score is shared in proportion to the
     terms of the sum inside the logistic function: the integrated gradients from 0 (Sundararajan et
@@ -180,30 +181,30 @@ NEAREST = 100
 conversation these are the candidates."""
 
 MATCHED = 100
-"""How many of the candidates, the best of a fast search, a careful one compares word by word. More
-change nothing that is found: bench/LOG.md."""
+"""How many candidates, the best by the fast score, a careful search compares token by token. More
+do not change what is found: bench/LOG.md."""
 
-KEPT_VISIBLE = 4  # a few bytes for every memory each
-MAX_TOKENS = 64  # of a memory's length that count: a pasted page is no answer to everything
+KEPT_VISIBLE = 4  # cached `_Visible`s; each takes a few bytes for every memory
+MAX_TOKENS = 64  # of a memory that count as its length; a pasted page is no answer to everything
 UNREAD = {"cosine": 0.5, "metric": 3.5}
-"""The similarity of each memory to a query that the embedder cannot read: what the best one of a
-query that it can read has on average. So scores keep their meaning: bench/LOG.md."""
-MAX_SIMILARITY = 5.0  # under a metric, where what is unlike all else lies far out
+"""The similarity that every memory gets if the embedder cannot read the query: the mean similarity
+of the best hit of queries that it can read. So scores keep their meaning: bench/LOG.md."""
+MAX_SIMILARITY = 5.0  # under a metric, where outliers have very large similarities
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What a search scored.
+    """The memories that a search scores.
 
     rowids: (n,) int64. features: (n, len(Feature)) float32. similarity: "metric" or "cosine", what
-    the first columns are and so which weights belong to them. places: (n,) int64, the turn's memory
+    the first columns are, and so which weights apply. places: (n,) int64, the memory of the turn
     that each was taken from, else itself. images: (n,) bool, which are images. around: (n, AROUND)
-    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, of `match`; None of a fast
+    int64, see `kernels.beside`. matches: (n, len(MATCHES)) float32, from `match`; None in a fast
     search.
 
-    A candidate without token vectors is scored by what else is known of it, with the weights of a
-    fast search, and stands among the others: both scores are probabilities. Were the whole query
-    scored so, one memory that waits for its vectors would take the words' matches from all others.
+    A candidate without token vectors is scored without matches, with the weights of a fast search.
+    It is ranked among the others, since both scores are probabilities. If the whole query were
+    scored that way, one memory that waits for its vectors would cost all others their matches.
     """
 
     rowids: IntArray
@@ -232,7 +233,7 @@ class Candidates:
         return positions[order], scores[order]
 
     def parts(self, position: int) -> dict[str, float]:
-        """What each feature of one of them gives to its score; see `parts_of`."""
+        """What each feature of the candidate at a position contributes to its score: `parts_of`."""
         features = self.features[position]
         if self.matches is not None and not np.isnan(self.matches[position, 0]):
             features = np.concatenate([features, self.matches[position]])
@@ -244,11 +245,11 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class _Visible:
-    """What searches of one scope may find in one generation, computed once for all of them.
+    """What searches of one scope and kinds may find in one generation, computed once for them all.
 
-    allowed: (m,) bool by memory number; seen and table: the same of the postings and vectors;
-    speakers: the codes of those who said them. It holds from the time `since` until one of these
-    memories ends at `until`, Unix seconds.
+    allowed: (m,) bool by memory number; seen and table: the same for the postings and vectors;
+    speakers: the codes of the memories' speakers. Valid from `since` until the first of these
+    memories ends, at `until`: Unix seconds.
     """
 
     allowed: BoolArray
@@ -259,23 +260,23 @@ class _Visible:
     until: float
 
     def nbytes(self) -> int:
-        """Of the masks."""
+        """Bytes of the masks."""
         masks = self.allowed, self.seen.allowed, self.table.allowed, self.table.live
         return sum(mask.nbytes for mask in masks)
 
 
 class Memories:
-    """The memories of a store. dim, dtype, options: VectorIndex's. Safe from any thread."""
+    """The memories of a store. dim, dtype, options: as for `VectorIndex`. Thread-safe."""
 
     def __init__(self, dim: int, dtype: Dtype = "float32", **options: int) -> None:
         self.vectors = VectorIndex(dim, dtype, **options)
         self.whitening = Whitening()
-        self.generation = 0  # of the store, as last taken in
+        self.generation = 0  # of the store, as of the last `apply`
         self._lock = threading.Lock()
         self._catalog = Catalog()
         self._postings = Postings()
-        self._grams: Postings | None = None  # the same in grams, from the first query that asks so
-        self._timed: BoolArray | None = None  # of _timed_slots, until something is applied
+        self._grams: Postings | None = None  # the same by grams, made when first needed
+        self._timed: BoolArray | None = None  # cache of `_timed_slots`, cleared by `apply`
         self._visibles: OrderedDict[tuple[Scope, frozenset[str] | None], _Visible] = OrderedDict()
 
     @property
@@ -299,7 +300,7 @@ class Memories:
             }
 
     def apply(self, changes: Changes) -> None:
-        """Take in what the store changed, as `VectorIndex.apply`, in every part."""
+        """Apply the store's changes to every part, as `VectorIndex.apply` does."""
         terms = tokenize(changes.texts)
         with self._lock:
             if changes.generation < self.generation and not changes.full:
@@ -320,7 +321,7 @@ class Memories:
     def nearest(self, query: Query, vector: FloatArray) -> tuple[IntArray, FloatArray]:
         """The `top_k` memories with the largest cosine: rowids and cosines, best first.
 
-        vector: (dim,) float32, the query's, of length 1. `query.where` is not looked at.
+        vector: (dim,) float32, the query's, of length 1. `query.where` is ignored.
         """
         with self._lock:
             view = self.vectors.view(self._visible(query, None).table)
@@ -333,10 +334,10 @@ class Memories:
         """The memories that may answer a query, with their features.
 
         vector: (dim,) float32, the query's, of length 1; None if the embedder cannot read it, and
-        then all are alike to it (UNREAD). rowids: only these, which match `query.where`. Candidates
-        are the nearest vectors and the best by BM25, 100 or 2 `top_k` of each, and the turns beside
-        those. A query in another language than English is matched by grams, whose features are
-        brought to the scale of words, which the weights were fitted on.
+        then all memories get the similarity UNREAD. rowids: only these, which match `query.where`.
+        Candidates are the nearest vectors and the best by BM25, max(100, 2 `top_k`) of each, and
+        the turns beside those. A query in another language than English is matched by grams. Their
+        features are rescaled to those of words, on which the weights were fitted.
         """
         wanted = max(NEAREST, 2 * query.top_k)
         other = is_other_language(query.text)
@@ -383,7 +384,7 @@ class Memories:
         return Candidates(found, features, similarity, places.place[found], images, around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
-        """What a query may find; with `rowids` it is computed anew. The caller holds the lock."""
+        """What a query may find, cached unless `rowids` is given. The caller holds the lock."""
         key, now = (query.scope, query.kinds), query.now
         visible = self._visibles.get(key) if rowids is None else None
         if visible is None or not visible.since <= now < visible.until:
@@ -404,20 +405,19 @@ class Memories:
         return visible
 
     def _in_grams(self) -> Postings:
-        """The postings in grams. The caller holds the lock."""
+        """The postings by grams. The caller holds the lock."""
         if self._grams is None:
             self._grams = self._postings.in_grams()
         return self._grams
 
     def _timed_slots(self) -> BoolArray:
-        """The documents that say when something was, see `Postings.having`. The caller holds the
-        lock."""
+        """Which slots say when something was: `Postings.having`. The caller holds the lock."""
         if self._timed is None:
             self._timed = self._postings.having(time_terms())
         return self._timed
 
     def _metric(self, scope: Scope, view: IndexView, generation: int) -> Metric | None:
-        """The metric of the user who is searched for, where they have one."""
+        """The metric of the scope's user if they have one, else that of everybody."""
         of, user = self._catalog.by_user(), scope.user_id
         if user is not None:
             own = self.whitening.get(user, generation, lambda: view.table.vectors(of(user)))
@@ -426,7 +426,7 @@ class Memories:
         return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
 
     def save_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
-        """As `Whitening.save`, of what was last taken in."""
+        """As `Whitening.save`, of the current generation."""
         return self.whitening.save(path, *self._snapshot(model_id), vault)
 
     def load_metrics(self, path: Path, *, model_id: str, vault: Vault | None = None) -> bool:
@@ -434,7 +434,7 @@ class Memories:
         return self.whitening.load(path, *self._snapshot(model_id), vault)
 
     def _snapshot(self, model_id: str) -> tuple[Callable[[Key], Vectors], dict[str, Any]]:
-        """Whose vectors are which, and what a file of now is stamped with."""
+        """A function that returns a key's live vectors, and the stamp of a file written now."""
         with self._lock:
             table, of = self.vectors.table(), self._catalog.by_user()
             stamp = {
@@ -446,7 +446,7 @@ class Memories:
         return lambda key: table.vectors(None if key is None else of(key)), stamp
 
     def close(self) -> None:
-        """Stop what other threads are at. It still searches afterwards."""
+        """Stop the work of other threads. Searches still work afterwards."""
         self.vectors.close()
         self.whitening.close()
 
@@ -454,11 +454,11 @@ class Memories:
 def similarities(
     table: View, vector: FloatArray, metric: Metric | None, memories: IntArray, columns: int = 1
 ) -> FloatArray:
-    """(m, columns) of the memories with these numbers (m, w), the best of each one's vectors; 0 if
-    it has none.
+    """How near the best vector of each memory is to a query: (m, columns) float32, 0 without one.
 
-    The centred inner product under the metric, in units of the query's whitened norm; without a
-    metric the cosine.
+    memories: (m, w) int64 numbers, of which the first `columns` columns are compared. Nearness is
+    the centred inner product under the metric, in units of the query's whitened norm and at most
+    MAX_SIMILARITY; without a metric the cosine.
     """
     offset, scale, limit = 0.0, 1.0, math.inf
     if metric is not None:
@@ -474,7 +474,7 @@ def similarities(
 
 @dataclass(frozen=True, slots=True)
 class QueryTokens:
-    """A query's token vectors: tokens (q, d) int8 of the model model_id, a number times `step`."""
+    """A query's token vectors by the model `model_id`: `step` times the int8 tokens (q, d)."""
 
     model_id: str
     tokens: NDArray[np.int8]
@@ -490,7 +490,7 @@ class Scored(NamedTuple):
 
 
 def refresh(store: Store, memories: Memories) -> None:
-    """Bring the memories up to the store's generation, which another process may have moved.
+    """Bring the memories up to the store's generation, which another process may have advanced.
 
     Raises DimensionMismatch if the store was reindexed to another dimension meanwhile.
     """
@@ -518,9 +518,9 @@ def find(
     """The `top_k` best live memories, best first, and how many were scored.
 
     vector: (dim,) float32, the query's, or None as for `Memories.candidates`. tokens: its token
-    vectors, for a careful search. With `query.where` or `query.at`, all that match are scanned. Of
-    a turn and the facts taken from it either the turn or the facts are found, whichever comes
-    first; its images also after it.
+    vectors, for a careful search. With `query.where` or `query.at`, the store first selects the
+    memories that are searched. A turn and the facts taken from it are never both found: whichever
+    ranks first excludes the other. An image is found even after its turn.
     """
     refresh(store, memories)
     rowids = None
@@ -559,7 +559,7 @@ def find(
 
 
 def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: int) -> Candidates:
-    """The best candidates of a fast search, with their matches; `most` of them."""
+    """The `most` best candidates by the fast score, with their matches."""
     best = np.sort(candidates.best(most)[0])
     around = candidates.around[best]
     return replace(
@@ -574,11 +574,11 @@ def _matched(store: Store, candidates: Candidates, tokens: QueryTokens, most: in
 
 
 def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
-    """Late interaction: what the columns MATCHES say of each candidate: (n, len(MATCHES)) float32.
+    """Late interaction: the columns MATCHES of each candidate, (n, len(MATCHES)) float32.
 
-    around: (n, AROUND) int64, of `kernels.beside`. NaN of a candidate without token vectors.
-    The token vectors are read from the store: none are held between searches, and what was erased
-    is found by none.
+    around: (n, AROUND) int64, from `kernels.beside`. NaN for a candidate without token vectors.
+    The token vectors are read from the store and not cached between searches, so no search finds
+    what was erased.
     """
     three = around[:, [0, 3, 4]]  # itself, and the turns just before and after
     memories = three.ravel().tolist()
@@ -586,7 +586,7 @@ def match(store: Store, query: QueryTokens, around: IntArray) -> FloatArray:
     held = store.tokens(query.model_id, set(memories), dim)
     rows = np.frombuffer(b"".join(held.values()), np.int8).reshape(-1, dim)
     offsets = np.cumsum([0, *map(len, held.values())]) // dim
-    # A last row for the memories that have none.
+    # The last row is for the memories without tokens.
     best = np.full((len(held) + 1, len(query.tokens)), NO_TOKENS, np.int32)
     best[:-1] = maxsim(rows, offsets, query.tokens)
     row_of = {memory: row for row, memory in enumerate(held)}

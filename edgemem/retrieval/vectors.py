@@ -1,13 +1,13 @@
-"""The vectors of a store in memory, and the columns (`Columns`) that all of retrieval is kept in.
+"""The vectors of a store in memory, and the growing arrays (`Columns`) that all of retrieval uses.
 
-Vectors are held in floats, or in 8-bit whole numbers with a scale for each. An int8 row takes d + 4
-bytes in place of 4·d. What is found is near to what the floats would give, not the same: the rows
-are rounded, and so is the query in the first scan, whose best four in k are scored again with the
-query in floats. The store keeps the floats.
+Vectors are float32, or int8 with a scale for each row. An int8 row takes d + 4 bytes in place of
+4·d. Its results are close to those of float32, not the same, because the rows are rounded. The
+first scan rounds the query too; its best 4·k rows are scored again with the query in floats. The
+store keeps the floats.
 
-A row is one vector; a memory with a long text has several. Rows are kept by ascending label. A
-removed row stays, marked as not live, until a quarter of all rows are such; then the live ones are
-copied together. No locks: retrieval/index.py holds them.
+A row is one vector; a memory with a long text has several. Rows are sorted by label. A removed row
+stays, marked as not live, until more than a quarter of all rows are dead; then the live rows are
+copied into new arrays. No locks: retrieval/index.py holds them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Dtype = Literal["float32", "int8"]
 MAX_DEAD_SHARE = 0.25
 NOWHERE = -1
 
-# The columns beside those of the vectors, and what each element is.
-# next: where the memory's next vector is, NOWHERE after its last one.
+# The columns beside those of the vectors.
+# next: the position of the memory's next vector, NOWHERE after its last one.
 COLUMNS: dict[str, type] = {
     "labels": np.int64,
     "rowids": np.int64,
@@ -45,9 +45,9 @@ COLUMNS: dict[str, type] = {
 class Columns:
     """Named arrays of one length that grow together, with room to spare so that appending is cheap.
 
-    A search may still be reading a slice that it took: entries are only ever appended, or a column
-    is replaced by a copy. dtypes: of the columns; arrays: others, as they begin, without entries.
-    spare: a column that is full grows by one part in so many.
+    A search may still be reading a slice that it took, so entries are only appended, or a column is
+    replaced by a copy. dtypes: of the columns. arrays: further columns, given as empty arrays that
+    set their dtype and shape. spare: a full column grows by 1 / spare of its length.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Columns:
         self._arrays |= arrays or {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column, as long as it is in use."""
+        """The part of a column that is in use."""
         return self._arrays[name][: self.size]
 
     def grow(self, by: int) -> None:
-        """Append entries, whose values the caller writes."""
+        """Append `by` entries without values; the caller writes them."""
         size = self.size + by
         if size > len(next(iter(self._arrays.values()))):
             room = max(64, size, self.size + self.size // self._spare)
@@ -78,7 +78,7 @@ class Columns:
         self.size = size
 
     def append(self, entries: Mapping[str, NDArray[Any]]) -> None:
-        """Append entries to every column. The first ones are taken as they are, not copied."""
+        """Append entries to every column. Into empty columns, the arrays are taken uncopied."""
         if self.size == 0:
             self._arrays = {name: entries[name] for name in self._arrays}
             self.size = len(next(iter(self._arrays.values())))
@@ -89,7 +89,7 @@ class Columns:
             self[name][start:] = values
 
     def replace(self, name: str) -> NDArray[Any]:
-        """A column's copy in its place, to be overwritten while older slices keep the old one."""
+        """Replace a column by a copy, and return the copy. Older slices keep the old array."""
         self._arrays[name] = self._arrays[name].copy()
         return self[name]
 
@@ -104,8 +104,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Some vectors of a table: all its rows, and the positions (m,) and labels (m,) of these,
-    ascending."""
+    """Some vectors of a table. rows: all its rows; positions, labels: (m,) of these, ascending."""
 
     rows: Rows
     positions: IntArray
@@ -114,16 +113,16 @@ class Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """rows: (n, d) float32; or int8, and scales: (n,) float32, by which rows are multiplied."""
+    """Vectors. rows: (n, d) float32; or int8 with scales (n,) float32, vector = scale · row."""
 
     rows: NDArray[Any]
     scales: FloatArray | None = None
 
     @classmethod
     def of(cls, vectors: FloatArray, dtype: str) -> Rows:
-        """vectors: (n, d) float32, which float32 does not copy. dtype: a `Dtype`.
+        """Stores vectors (n, d) float32 as a `Dtype`; "float32" does not copy them.
 
-        Raises ValueError for another one.
+        Raises ValueError on another dtype.
         """
         if dtype == "float32":
             return cls(vectors)
@@ -136,12 +135,12 @@ class Rows:
         return int(self.rows.shape[1])
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The arrays of which it is made, in the order of its arguments; a row of each a vector."""
+        """Its arrays by name, in the order of its arguments; entry i of each is of vector i."""
         columns = {"rows": self.rows}
         return columns if self.scales is None else {**columns, "scales": self.scales}
 
     def floats(self, positions: IntArray) -> FloatArray:
-        """(m, d) float32, a copy of these; of int8 each within half a scale of what it was."""
+        """A copy of the vectors at `positions`: (m, d) float32; from int8 off by <= scale / 2."""
         if self.scales is None:
             return self.rows[positions]
         numbers = self.rows[positions].astype(np.float32)
@@ -151,11 +150,11 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one search sees, whatever happens to the table meanwhile.
+    """A snapshot of a table for one search.
 
-    rows: n vectors. labels, rowids: (n,). allowed: (n,) bool, what it may find, of what is `live`;
-    count: how many that are. repeats: whether a memory may have several vectors. next, first: the
-    chains of a memory's vectors, as `kernels.similarities` takes them.
+    rows: n vectors. labels, rowids: (n,). live: (n,) bool. allowed: (n,) bool, the live rows that
+    the search may find; count: their number. repeats: whether a memory may have several vectors.
+    next, first: the chains of a memory's vectors, as `kernels.similarities` takes them.
     """
 
     rows: Rows
@@ -169,7 +168,7 @@ class View:
     first: IntArray
 
     def vectors(self, of: BoolArray | None) -> Vectors:
-        """The live vectors of some memories, (m,) bool by memory number; None: of all."""
+        """The live vectors of the memories `of`, (m,) bool by memory number; None: of all."""
         mine = self.live if of is None else self.live & of[self.rowids]
         positions = np.flatnonzero(mine)
         return Vectors(self.rows, positions, self.labels[positions])
@@ -182,14 +181,14 @@ class VectorTable:
         self.dim = dim
         self.dtype = dtype
         self.live_count = 0
-        # Grows when a label got another vector, came back or came out of order: no graph of
-        # before may be used then.
+        # Increases when a label got another vector, came back or came out of order. A graph built
+        # before must not be used then.
         self.epoch = 0
-        self._highest_label = -1  # ever held
+        self._highest_label = -1  # that the table ever had
         self._repeats = False  # whether a memory has had several vectors
-        self._first = np.empty(0, np.int64)  # of each memory number, its first vector's position
+        self._first = np.empty(0, np.int64)  # by memory number: its first vector's position
         vectors = Rows.of(np.empty((0, dim), np.float32), dtype).columns()
-        self._of_vectors = tuple(vectors)  # the names of their columns
+        self._of_vectors = tuple(vectors)  # the names of the columns of `Rows`
         self._columns = Columns(COLUMNS, vectors, spare=2)
 
     @property
@@ -231,7 +230,7 @@ class VectorTable:
         start = self._columns.size
         if len(new["labels"]):
             in_order = not start or new["labels"][0] > self.column("labels")[-1]
-            # Also one that is no longer held: a graph may have it, with its vector of then.
+            # This includes a removed label: a graph may still hold it, with its old vector.
             if new["labels"][0] <= self._highest_label:
                 self.epoch += 1
             self._highest_label = max(self._highest_label, int(new["labels"][-1]))
@@ -246,8 +245,10 @@ class VectorTable:
         self._link(0 if moved else start, left)
 
     def view(self, allowed: BoolArray | None) -> View:
-        """The live rows of the memories that are allowed: (m,) bool by memory number, m large
-        enough for every memory held; None: of all."""
+        """A snapshot in which the live rows of the memories `allowed` may be found.
+
+        allowed: (m,) bool by memory number, m above the highest one in the table; None: all.
+        """
         rowids, live = self.column("rowids"), self.column("live").copy()
         allowed = live if allowed is None else live & allowed[rowids]
         return View(
@@ -263,7 +264,7 @@ class VectorTable:
         )
 
     def _columns_of(self, changes: Changes) -> dict[str, NDArray[Any]]:
-        """The changes as columns of ours, by ascending label."""
+        """The changes as columns of this table, sorted by label."""
         n = len(changes.labels)
         vectors = np.asarray(changes.vectors, np.float32)
         if n == 0:
@@ -287,9 +288,9 @@ class VectorTable:
         return {name: column[order] for name, column in new.items()}
 
     def _overwrite(self, slots: IntArray, new: dict[str, NDArray[Any]], source: IntArray) -> bool:
-        """Bring rows that are held already up to date; their vectors hardly ever differ.
+        """Update the rows `slots` from the rows `source` of `new`; their vectors rarely differ.
 
-        Returns whether one has another owner now, or came back.
+        Returns whether a row now has another owner, or is live again.
         """
         same_owner = np.array_equal(self.column("rowids")[slots], new["rowids"][source])
         if not same_owner or not all(
@@ -306,9 +307,10 @@ class VectorTable:
         return came_back or not same_owner
 
     def _link(self, start: int, left: IntArray) -> None:
-        """Chain the live rows from `start` on by their memory; 0: all anew, in new arrays.
+        """Link the live rows from `start` on into one chain for each memory.
 
-        left: memories of which every row from before `start` is gone.
+        With start 0, all chains are linked again, in new arrays. left: memories whose rows before
+        `start` are all gone.
         """
         at = np.flatnonzero(self.column("live")[start:]) + start
         rowids = self.column("rowids")[at]
@@ -320,10 +322,10 @@ class VectorTable:
                 first[left] = NOWHERE
             self._first = first
         if start and np.any(self._first[rowids] != NOWHERE):
-            return self._link(0, left)  # a memory got more rows, and keeps those it had
+            return self._link(0, left)  # a memory got rows beside those that it keeps
         if start == 0:
             self._columns.replace("next")[:] = NOWHERE
-        # By memory, and within one by position: each row's successor is the one after it.
+        # Sorted by memory, then by position: the next row is each row's successor.
         order = np.lexsort((at, rowids))
         at, rowids = at[order], rowids[order]
         same = rowids[1:] == rowids[:-1]

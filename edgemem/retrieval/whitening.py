@@ -1,18 +1,18 @@
-"""Which metric a search uses: its user's own where they have enough memories, else that of all.
+"""Which metric a search uses: its user's own if they have enough memories, else that of all users.
 
-A metric is fitted when a search first wants it, and again when enough vectors have come or gone
-since: a small set at once (milliseconds), a large one in another thread, while the metric of before
-goes on answering. Before there is one, the plain cosine does. The formulas are in metric.py.
+A metric is fitted when a search first needs it, and again when enough vectors were added or removed
+since. A small set is fitted at once (milliseconds), a large one in another thread while searches
+use the previous metric, or the plain cosine if there is none. The formulas are in metric.py.
 
 `save` and `load` keep the metrics of large sets in a file beside the store, so that a start need
-not fit them anew. A file tells of the vectors they were fitted on: it is written without a trace of
-vectors that are gone, and whoever erases one removes the file. It is a cache (cachefile.py): what
-is damaged, or of another store, model, kind of vectors or layout, is refused as a whole.
+not fit them again. The file reveals the vectors that its metrics were fitted on. So it is written
+without removed vectors, and whoever erases a vector removes the file. It is a cache (cachefile.py):
+a file that is damaged, or of another store, model, dtype or layout, is refused as a whole.
 
-The data is a NumPy .npz: `keys`, a JSON list of user ids (null: everybody); of the i-th key
-`mean_i`, `inverse_diagonal_i` and `A_i`, the metric; `count_i`, `sum_i`, `scatter_i`, the moments;
-`labels_i` of their vectors; `sample_labels_i` and `sample_i`, a few of these vectors, which must be
-the store's.
+The data is a NumPy .npz. `keys` is a JSON list of user ids (null: everybody). The i-th key has a
+metric, `mean_i`, `inverse_diagonal_i` and `A_i`; its moments, `count_i`, `sum_i` and `scatter_i`;
+the `labels_i` of their vectors; and `sample_labels_i` and `sample_i`, a few of these vectors, which
+must be the store's.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ EVERYBODY: Key = None
 """The key of the metric of all memories; the other keys are user ids."""
 
 MIN_VECTORS = 64  # fewer make no metric worth having: bench/LOG.md
-AT_ONCE = 4096  # up to this many are fitted inside the search that wants them
-MAX_GONE_SHARE = 0.05  # of the vectors in running moments that may be gone
-KEPT = 16  # keys whose metrics are held, those asked for last
-LAYOUT = 2  # of the file; in the first the metric was bytes of a form of its own
+AT_ONCE = 4096  # up to this many vectors are fitted inside the search that needs the metric
+MAX_GONE_SHARE = 0.05  # share of removed vectors up to which moments are added to, not rebuilt
+KEPT = 16  # keys whose metrics are cached, the most recently used
+LAYOUT = 2  # of the file; layout 1 stored the metric in a binary format of its own
 SAMPLE = 64  # vectors of each key by which another store's file is known, and as many at the end
-MIN_LIVE_SHARE = 0.5  # of the sample; with fewer a fit is due anyway
+MIN_LIVE_SHARE = 0.5  # of the sample that must be live; with fewer a fit is due anyway
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A metric, its moments, and the labels (n,), ascending, of the vectors they are of.
+    """A metric, its moments, and the labels (n,), ascending, of the vectors it was fitted on.
 
-    Some of these may be gone. The moments are not added to after this was made.
+    Some of these vectors may have been removed since. The moments never change.
     """
 
     metric: Metric
@@ -67,9 +67,10 @@ class Fitted:
     labels: IntArray
 
     def is_stale(self, labels: IntArray) -> bool:
-        """Whether these are the live labels by now, but too many others were fitted on.
+        """Whether too many vectors were added or removed since the fit. labels: the live ones now.
 
-        By counting, as the next search after each write asks it: comparing takes milliseconds.
+        It only counts labels, because the first search after each write asks: comparing them takes
+        milliseconds.
         """
         known = int(np.searchsorted(labels, self.labels[-1], "right"))
         changed = len(labels) - known + max(0, len(self.labels) - known)
@@ -83,15 +84,15 @@ class Whitening:
         self._lock = threading.Lock()  # the fields below
         self._fitting = threading.Lock()  # one fit at a time
         self._fitted: OrderedDict[Key, Fitted] = OrderedDict()
-        self._checked: dict[Key, int] = {}  # the generation at which a key was last looked at
+        self._checked: dict[Key, int] = {}  # the generation at which each key was last checked
         self._worker: threading.Thread | None = None
         self._closed = False
 
     def get(self, key: Key, generation: int, vectors: Callable[[], Vectors]) -> Metric | None:
         """The metric of a key, None while there is none.
 
-        generation: of what is searched; a metric is only looked after when this has moved.
-        vectors: the key's live vectors at that generation.
+        generation: of the data searched; whether a fit is due is only checked when it has changed.
+        vectors: returns the key's live vectors at that generation.
         """
         with self._lock:
             fitted = self._fitted.get(key)
@@ -108,17 +109,17 @@ class Whitening:
             if len(these.labels) <= AT_ONCE:
                 fitted = self._fit(key, these)
             elif not self._start(key, these):
-                # Another fit is under way: look again at the next search.
+                # Another fit is under way: check again at the next search.
                 return fitted.metric if fitted is not None else None
         with self._lock:
             self._checked[key] = generation
         return fitted.metric if fitted is not None else None
 
     def _large(self, vectors: Callable[[Key], Vectors]) -> dict[Key, Fitted]:
-        """The metrics worth keeping in a file, each of live vectors only.
+        """The metrics of large sets, each fitted on live vectors only.
 
-        vectors: a key's live vectors. A metric that was fitted on others too is fitted anew, and a
-        fit under way is waited for, so this may take seconds.
+        vectors: returns a key's live vectors. A metric that was fitted on removed vectors too is
+        fitted again, and a fit under way is waited for, so this may take seconds.
         """
         self.wait()
         with self._lock:
@@ -141,12 +142,12 @@ class Whitening:
         stamp: Mapping[str, Any],
         vault: Vault | None,
     ) -> bool:
-        """Write the metrics of large sets; may fit some anew, which takes seconds.
+        """Write the metrics of large sets; may fit some again, which takes seconds.
 
-        vectors: a key's live vectors; nobody may erase any meanwhile. stamp: what the file is for:
-        the store's generation, the model, dim and dtype. vault: seals the file. Returns whether a
-        file was written. If not, there is no large set (a file from before is removed) or the disk
-        did not take it. Never raises OSError.
+        vectors: returns a key's live vectors; none may be erased meanwhile. stamp: what the file is
+        for: the store's generation, the model, dim and dtype. vault: seals the file. Returns
+        whether a file was written. None is written if there is no large set (an older file is
+        removed) or the disk failed. Never raises OSError.
         """
         try:
             metrics = self._large(vectors)
@@ -170,10 +171,10 @@ class Whitening:
         stamp: Mapping[str, Any],
         vault: Vault | None,
     ) -> bool:
-        """Take the metrics of a file. Arguments as for `save`, as it is now.
+        """Load the metrics of a file. Arguments as for `save`, of the store as it is now.
 
-        Returns False, and leaves everything as it was, on any doubt. Vectors that came or went
-        since are no reason for one, nor is an earlier generation. Never raises.
+        Returns False and changes nothing if the file is missing, damaged or does not match. An
+        earlier generation matches, even if vectors were added or removed since. Never raises.
         """
         if cachefile.stamp_for(path, {**stamp, "layout": LAYOUT}) is None:
             return False
@@ -187,7 +188,7 @@ class Whitening:
         return True
 
     def _hold(self, key: Key, fitted: Fitted) -> None:
-        """Take a metric that was fitted before; it is replaced when it is stale."""
+        """Cache a metric; beyond KEPT, drop those used least recently."""
         with self._lock:
             self._fitted[key] = fitted
             self._fitted.move_to_end(key)
@@ -196,7 +197,7 @@ class Whitening:
                 self._checked.pop(oldest, None)
 
     def wait(self) -> None:
-        """Until no fit is under way in another thread."""
+        """Wait until no fit is under way in another thread."""
         with self._lock:
             worker = self._worker
         if worker is not None:
@@ -234,14 +235,14 @@ class Whitening:
                 self._checked.pop(key, None)  # the next search finds it, or tries again
 
     def _fit(self, key: Key, these: Vectors, *, anew: bool = False) -> Fitted | None:
-        """Fit, and hold what was fitted; None if it was stopped. anew: use nothing of before."""
+        """Fit and cache a metric; None if it was stopped. anew: do not add to previous moments."""
         with self._fitting:
             held = None if anew else self._fitted.get(key)
             new = np.ones(len(these.labels), np.bool_)
             if held is not None:
                 new = np.isin(these.labels, held.labels, invert=True)
                 if len(held.labels) > (1 + MAX_GONE_SHARE) * np.count_nonzero(~new):
-                    held, new = None, np.ones_like(new)  # what is gone must not go on counting
+                    held, new = None, np.ones_like(new)  # removed vectors must not keep counting
             moments, positions = Moments(these.rows.dim), these.positions[new]
             for start in range(0, len(positions), BLOCK):
                 if self._closed or not threading.main_thread().is_alive():
@@ -286,7 +287,7 @@ def _packed(metrics: Mapping[Key, Fitted], vectors: Callable[[Key], Vectors]) ->
 
 
 def _unpacked(data: bytes, vectors: Callable[[Key], Vectors], dim: int) -> dict[Key, Fitted]:
-    """What `_packed` made, without keys that have hardly a vector left. Raises ValueError."""
+    """What `_packed` wrote, without keys whose sample is mostly gone. Raises ValueError."""
     held: dict[Key, Fitted] = {}
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         for i, key in enumerate(json.loads(arrays["keys"].tobytes())):
@@ -303,7 +304,7 @@ def _unpacked(data: bytes, vectors: Callable[[Key], Vectors], dim: int) -> dict[
             if np.count_nonzero(live) < MIN_LIVE_SHARE * len(sample):
                 continue
             at = these.positions[np.searchsorted(these.labels, sample[live])]
-            # The checksum says that we wrote it, not that it was for this store.
+            # The checksum proves that we wrote the file, not that it is of this store.
             if not np.array_equal(these.rows.floats(at), arrays[f"sample_{i}"][live]):
                 raise ValueError(f"the vectors of {key!r} are others than the store's")
             held[key] = Fitted(metric, moments, labels)
