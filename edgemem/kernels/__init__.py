@@ -1,16 +1,17 @@
-"""The kernels: what each takes and returns, and which of two versions answers.
+"""The kernels: what each takes and returns, and whether the native or the NumPy version answers.
 
-Knows arrays only: no store, no index, no model. Alone imports the compiled module
-`edgemem._native`. Where that is missing, too old or too new, NumPy answers (reference.py, the
-specification of both): `backend` says which of the two works here and `backend_detail` why.
-First come the kernels of a search, then those of a transformer's layers.
+Knows arrays only: no store, no index, no model. The only importer of the compiled module
+`edgemem._native`. If that is missing or of another ABI, NumPy answers (reference.py, the
+specification of both). `backend` says which version is in use; `backend_detail` is the instruction
+set of the compiled module, or why there is none. First come the kernels of a search, then those of
+a transformer's layers.
 
-All arrays are C-contiguous. Every function lets other threads run, may be called from several at
+All arrays are C-contiguous. Every kernel lets other threads run, may be called from several at
 once on the same arrays, and raises ValueError on a wrong shape, dtype, layout or parameter.
 Memories are numbered from 1; 0 means none.
 
-EDGEMEM_BACKEND=numpy uses NumPy although the compiled module is there; EDGEMEM_BACKEND=native
-makes the import fail where it is not (continuous integration sets it); unset or auto: the best.
+EDGEMEM_BACKEND=numpy always uses NumPy. EDGEMEM_BACKEND=native makes the import fail if the
+compiled module cannot be used (continuous integration sets it). Unset or auto uses the best.
 """
 
 from __future__ import annotations
@@ -79,11 +80,11 @@ ABI_VERSION = 5
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Inside, NumPy's matrix products and decompositions take one thread, in all of the process.
+    """Limits NumPy's matrix products and decompositions to one thread, in the whole process.
 
-    BLAS's own threads wait for each other without sleep. On a machine that is busy otherwise the
-    same work took ten times the processor time with them. Safe from several threads: the last one
-    to leave puts back what there was.
+    BLAS's own threads wait for each other without sleep, so on a busy machine they are several
+    times slower (bench/LOG.md, 2026-11-22). Safe from several threads: the last one to leave
+    restores the previous limits.
     """
     with _limiting:
         limit = _limits[0] if _limits else _blas().limit(limits=1, user_api="blas")
@@ -99,24 +100,24 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _blas() -> Any:
-    """The libraries whose threads can be limited; to look for them takes 1 ms."""
+    """The libraries whose threads can be limited; finding them takes 1 ms."""
     from threadpoolctl import ThreadpoolController  # late: few processes need it
 
     return ThreadpoolController()
 
 
 _limiting = threading.Lock()
-_limits: list[Any] = []  # the limit that holds, once for each block that is under way
+_limits: list[Any] = []  # the current limit, once for each block that is being executed
 
 
 WORD_FEATURES = ("bm25", "bm25_around", "coverage", "session", "length", "time")
 """The columns of `word_features`."""
 
 NO_TOKENS = -(2**31)
-"""What `maxsim` says of a text without tokens."""
+"""What `maxsim` returns for a text without tokens."""
 
 isa = 0
-"""The instruction set asked for: 0, the best of this processor. Tests set 1, no vectors at all."""
+"""The instruction set that is used: 0, the best of this processor. Tests set 1, no SIMD."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -132,7 +133,7 @@ def _load_native() -> tuple[Any, str]:
     if wanted == "numpy":
         return None, "EDGEMEM_BACKEND=numpy"
     try:
-        # By name: a checker then does not look for a stub of a module that may not be built.
+        # By name: a type checker then needs no stub of a module that may not be built.
         module = import_module("edgemem._native")
         if module.ABI_VERSION == ABI_VERSION:
             return module, module.isa_name(module.BEST_ISA)
@@ -155,13 +156,13 @@ backend = "numpy" if _native is None else "native"
 
 
 def kernel(native: Callable[P, R]) -> Callable[P, R]:
-    """Make a call of the native module a kernel: NumPy answers where the module cannot.
+    """Makes a call of the native module a kernel: NumPy answers if there is no such module.
 
-    reference.py has a function of the same name and arguments, which answers in NumPy; checks.py
-    one that raises a ValueError that names what does not fit.
+    reference.py has a function of the same name and arguments that answers in NumPy. checks.py has
+    one that raises a ValueError that names the wrong argument.
 
-    The module refuses what does not fit by itself, before it writes. So it is called first: the
-    check takes as long as a scan of a few hundred rows, and is there to say it better.
+    The native module rejects wrong arguments itself, before it writes. So it is called first. The
+    check, which takes as long as a scan of a few hundred rows, then only gives the better message.
     """
     specified, check = getattr(reference, native.__name__), getattr(checks, native.__name__)
 
@@ -181,7 +182,7 @@ def kernel(native: Callable[P, R]) -> Callable[P, R]:
 
 
 def distinct(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in ascending order, each once: np.unique, which imports numpy.ma for it (40 ms)."""
+    """Numbers in ascending order, each once. np.unique would import numpy.ma for this (40 ms)."""
     ascending: NDArray[Any] = np.sort(numbers, axis=None)
     ascending = ascending[np.diff(ascending, prepend=ascending[:1] - 1) != 0]
     return ascending
@@ -205,14 +206,14 @@ def scan_topk(
 ) -> tuple[IntArray, FloatArray]:
     """The k rows with the largest inner product with `query`, best first.
 
-    rows: (n, d) float32, or int8 with their scales (n,) float32, of `quantize_i8`; query: (d,)
-    float32; mask: (n,) bool, a row counts where it is True (None: all). Returns positions (m,)
-    int64 and scores (m,) float32, m = min(k, rows that count). Equal scores: lower position first.
-    A row whose inner product is NaN scores -inf. Cost O(n·d).
+    rows: (n, d) float32, or int8 with their scales (n,) float32, from `quantize_i8`; query: (d,)
+    float32; mask: (n,) bool, the rows to scan (None: all). Returns positions (m,) int64 and scores
+    (m,) float32, m = min(k, rows scanned). Equal scores: lower position first. A row whose inner
+    product is NaN scores -inf. Cost O(n·d).
 
-    Of int8 rows a first scan is in whole numbers, with the query in int8 too; it keeps `survivors`
-    >= k rows (None: 4 k) for a second, which scores them by scale · (query · row). A query that is
-    not finite makes all first scores -inf.
+    int8 rows are scanned twice. The first scan is in integers, with the query in int8 too, and
+    keeps `survivors` >= k rows (None: 4 k). The second scores these by scale · (query · row). A
+    query that is not finite makes all first scores -inf.
     """
     if scales is None:
         positions, scores = _room(k, len(rows))
@@ -236,7 +237,7 @@ def dots(
 
     rows: (n, d) float32, or int8 with their scales, as for `scan_topk`; positions: (m,) int64, each
     0 <= p < n, in any order, repeated or not; queries: (q, d) float32, q >= 1. Returns (m, q)
-    float32; a NaN stays one. Cost O(m·q·d).
+    float32; a NaN product stays NaN. Cost O(m·q·d).
     """
     out = np.empty((len(positions), len(queries)), np.float32)
     if scales is None:
@@ -251,9 +252,9 @@ def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     """Rows as 8-bit whole numbers, number ≈ scale · int8: a quarter of the memory.
 
     rows: (n, d) float32, d <= MAX_DIM_I8. Returns (n, d) int8 in -127..127, rounded with halves to
-    even, and scales (n,) float32, the largest magnitude of each row / 127. A row of zeros (or whose
-    scale would be 0 in float32) gets scale 0 and zeros; one that holds a NaN or an infinity scale
-    NaN and zeros, and scores -inf in `scan_topk`.
+    even, and scales (n,) float32, the largest magnitude of each row / 127. A row of zeros, or whose
+    scale would be 0 in float32, gets scale 0 and zeros. A row that holds a NaN or an infinity gets
+    scale NaN and zeros, and scores -inf in `scan_topk`.
     """
     quantized, scales = np.empty(rows.shape, np.int8), np.empty(len(rows), np.float32)
     _native.quantize_i8(rows, quantized, scales)
@@ -269,8 +270,8 @@ def metric_query(
     query: (d,) float32, normalised here; mean μ (d,), inverse_diagonal D⁻¹ (d,) and directions
     Aᵀ (r, d), all float32: Σ⁻¹ = diag(D⁻¹) − A Aᵀ (CoreMem, section 3.2, eq. 1). Returns the image
     Σ⁻¹(query − μ) (d,) float32, the offset −image·μ and the query's norm in the metric, so that
-    (image · row + offset) / (norm · the row's norm) is the whitened cosine; where a norm is 0 it
-    is to be taken for 0. A query of zeros or not finite: image 0, offset 0, norm 0. Cost O(d·r).
+    (image · row + offset) / (norm · the row's norm) is the whitened cosine, to be taken as 0 if a
+    norm is 0. A query that is all zero or not finite gets image, offset and norm 0. Cost O(d·r).
     """
     image, workspace = np.empty_like(query), np.empty_like(query)
     offset, norm = _native.metric_query(
@@ -297,13 +298,14 @@ def rank(
 
 @dataclass(frozen=True, slots=True)
 class Bm25Query:
-    """The postings of a query's terms, and the documents that count.
+    """The postings of a query's terms, and the documents that are searched.
 
     docs: (p,) int32, and counts: (p,) uint16 >= 1: the postings of all terms, a document's number
-    and how often the term is in it. starts, sizes: (t,) int64; those of a term are the `size` from
-    `start` on, each document at most once. lengths: (n,) int32 >= 0, the tokens of each document.
-    allowed: (n,) bool, the documents that count (None: all); n_allowed: how many these are, the N
-    of the idf; average_length: of these, in tokens, 1e-9 to 2^31 - 1. k1: 0 to 1000; b: 0 to 1.
+    and how often the term is in it. starts, sizes: (t,) int64; term i has the postings starts[i] to
+    starts[i] + sizes[i], each document at most once. lengths: (n,) int32 >= 0, the tokens of each
+    document. allowed: (n,) bool, the documents that are searched (None: all); n_allowed: their
+    number, the N of the idf; average_length: their mean length in tokens, 1e-9 to 2^31 - 1. k1: 0
+    to 1000; b: 0 to 1.
     """
 
     docs: NDArray[np.int32]
@@ -322,11 +324,11 @@ class Bm25Query:
 def bm25(query: Bm25Query, k: int, scores: FloatArray) -> tuple[IntArray, FloatArray, DoubleArray]:
     """BM25 of every document for one query: the k best, best first, and the idf of each term.
 
-    scores: (n,) float32, written: every document's score, 0 where no term is in it.
+    scores: (n,) float32, receives every document's score, 0 where no term is in it.
     Returns document numbers (m,) int64 and their scores (m,) float32, m <= k: only scores above 0,
-    equal ones by lower number. And idf (t,) float64: ln(1 + (N - m + 0.5) / (m + 0.5)), m the
-    documents that count and have the term; what a search may not see has no influence on it.
-    A ValueError means that nothing was written. Cost O(n + postings of the terms), in float32.
+    equal ones by lower number. Also returns idf (t,) float64: ln(1 + (N - a + 0.5) / (a + 0.5)),
+    where a is how many allowed documents have the term; the others have no influence on it.
+    If it raises ValueError, nothing was written. Cost O(n + postings of the terms), in float32.
     Source: Robertson and Zaragoza 2009, eq. 3.15; departs from their idf by Lucene's 1 +, which
     keeps the weight of a term that most documents have above 0.
     """
@@ -355,13 +357,13 @@ def similarities(
 ) -> FloatArray:
     """How near each memory is to a query: (p + offset) · scale, kept within ±limit.
 
-    p: the largest inner product of its rows with the query; a memory may have several. rows: (n, d)
-    float32, or int8 with their scales, as for `scan_topk`. first: (g,) int64, the row that a
-    memory's chain begins with, by its number; next: (n,) int64, the row after each in its chain.
-    Row numbers ascend along a chain; the first that does not, or that is no row (-1), ends it.
-    wanted: (m, w) int64, memories; columns: how many of its columns, 1 to w. query: (d,) float32.
-    scale: > 0. limit: >= 0. Returns (m, columns) float32; 0 for a memory without rows. A product
-    that is NaN is passed over. Cost O(rows met · d).
+    p: the largest inner product of the memory's rows with the query. rows: (n, d) float32, or int8
+    with their scales, as for `scan_topk`. first: (g,) int64 by memory number, the first row of the
+    memory's chain; next: (n,) int64, the row that follows each row in its chain. Row numbers ascend
+    along a chain; a number that does not ascend, or is not a row's, such as -1, ends the chain.
+    wanted: (m, w) int64, memory numbers; columns: how many of its columns are compared, 1 to w.
+    query: (d,) float32. scale: > 0. limit: >= 0. Returns (m, columns) float32; 0 for a memory
+    without rows. A NaN product is ignored. Cost O(rows visited · d).
     """
     out = np.empty((len(wanted), columns), np.float32)
     given = first, next, wanted, query, offset, scale, limit, isa, out
@@ -396,17 +398,18 @@ def beside(
     speaker: NDArray[np.int32],
     allowed: BoolArray,
 ) -> IntArray:
-    """The candidates of a search: what was proposed, and what was said beside it.
+    """The candidates of a search: the proposals, and the turns said just before and after them.
 
     proposals: (m,) int64, in any order, repeated or not. The columns by memory number, all (n,):
-    place: int64, the turn's memory that each was taken from, else itself; before, after: int64, of
-    a turn's memory, the turns said just before and after, 0 for none; speaker: int32, who said it;
-    allowed: bool, what may be found, False for 0.
-    Returns (c, AROUND) int64, by ascending candidate: itself; the memories before and after its
-    place if somebody else said them; these two whoever said them; the one before the one before,
-    and after the one after. 0 where there is none, or it is not allowed. Candidates are the
-    proposals and the memories before and after their places, as far as allowed.
-    A number outside its column is a ValueError. Cost O(n + m), the n one pass over bytes.
+    place: int64, the memory of the turn that each was taken from, else itself; before, after:
+    int64, for a turn's memory, those of the turns said just before and after it, 0 for none;
+    speaker: int32, who said it; allowed: bool, what may be found, False for 0.
+    Returns (c, AROUND) int64, by ascending candidate. Column 0 is the candidate; 1 and 2 are the
+    memories before and after its place if somebody else said them; 3 and 4 are the same whoever
+    said them; 5 is the memory before column 3, and 6 the one after column 4. 0 where there is none,
+    or it is not allowed. Candidates are the allowed ones among the proposals and the memories
+    before and after their places.
+    Raises ValueError on a number outside its column. Cost O(n + m), the n one pass over bytes.
     """
     out = np.empty((min(3 * len(proposals), len(place)), AROUND), np.int64)
     workspace = np.empty(len(place), np.uint8)
@@ -425,18 +428,18 @@ def word_features(
     timed: BoolArray | None,
     max_length: int,
 ) -> FloatArray:
-    """What the words of a query say of each candidate.
+    """The features of each candidate that come from the words of a query.
 
-    around: (c, AROUND) int64, of `beside`, candidates ascending. session: (n,) int64, the session
-    of each memory. slot: (g,) int32, the document of each memory, -1 for one that has none, as any
-    beyond g. query, idf, scores: what was asked of `bm25` over s documents, those of a term
-    ascending, and what it gave; a document with the score 0 has none of the terms. timed: (s,)
-    bool, the documents that say when; None: none. max_length: of a document's tokens, how many
-    count, >= 0.
-    Returns (c, 6) float32, see WORD_FEATURES: the candidate's score; the sum of those of the last
-    four around it; the share of the idf that it and the next two around it have; the best score of
-    a candidate in its session; ln(1 + its length); 1 if it is timed, else 0.
-    A number outside its column is a ValueError. Cost O(c · (log c + terms · log postings)).
+    around: (c, AROUND) int64, from `beside`, candidates ascending. session: (n,) int64, the session
+    of each memory. slot: (g,) int32, the document of each memory, -1 for none; a memory beyond g
+    has none. query, idf, scores: the arguments and results of `bm25` over s documents, where the
+    documents of a term ascend; a document with the score 0 has none of the terms. timed: (s,) bool,
+    the documents that say when; None: none. max_length: >= 0, how many of a document's tokens
+    count.
+    Returns (c, 6) float32, see WORD_FEATURES: the candidate's score; the sum of the scores in
+    columns 3 to 6 of `around`; the share of the idf whose terms are in columns 0 to 2; the best
+    score of a candidate in its session; ln(1 + its length); 1 if it is timed, else 0.
+    Raises ValueError on a number outside its column. Cost O(c · (log c + terms · log postings)).
     """
     m = len(around)
     out = np.empty((m, len(WORD_FEATURES)), np.float32)
@@ -449,8 +452,8 @@ def word_features(
 
 
 # -- between a transformer's matrix products, forward and backward ---------------------------------
-# What one of these gives is written to the arguments that it names. Several threads may call one at
-# once on different rows. Cost: a few passes over the arrays.
+# These write their results to arguments. Several threads may call one at once on different rows.
+# Cost: a few passes over the arrays.
 
 
 @kernel
@@ -465,8 +468,8 @@ def rms_norm(
     """out = x / rms(x) · weight, row by row, with rms(x)² = mean(x²) + eps.
 
     x, out: (n, d) float32, which may be the same array; weight: (d,); inverse: (n,), receives
-    1 / rms(x); halves: (n, d) uint16, receives the upper 16 bits of x (bfloat16, cut off), which
-    `rms_norm_backward` needs. Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
+    1 / rms(x); halves: (n, d) uint16, receives the upper 16 bits of x (truncated to bfloat16),
+    which `rms_norm_backward` needs. Source: Zhang and Sennrich 2019, eq. 4; departs from it by eps.
     """
     _native.rms_norm(x, weight, eps, isa, out, inverse, halves)
 
@@ -475,27 +478,27 @@ def rms_norm(
 def rms_norm_backward(
     d_out: FloatArray, halves: HalfArray, weight: FloatArray, inverse: FloatArray, dx: FloatArray
 ) -> None:
-    """dx += the gradient of x, given that of `rms_norm`'s out.
+    """dx += the gradient of x, given d_out, the gradient of `rms_norm`'s out.
 
-    halves, inverse: as `rms_norm` wrote them, halves each taken for the middle of the floats it was
-    cut from; d_out, dx: (n, d) float32.
+    halves, inverse: as `rms_norm` wrote them; a half stands for the middle of the floats with these
+    upper 16 bits. d_out, dx: (n, d) float32.
     """
     _native.rms_norm_backward(d_out, halves, weight, inverse, isa, dx)
 
 
 @kernel
 def softmax_causal(scores: FloatArray, group: int, first: int) -> None:
-    """Attention's scores become probabilities: a softmax over the keys that each row sees.
+    """Turns attention scores into probabilities: a softmax over the keys that each row sees.
 
-    scores: (m, keys) float32, in place; row i is position first + i // group, below keys. It sees
-    itself and the keys before it; the others become 0.
+    scores: (m, keys) float32, changed in place. Row i is of position first + i // group < keys. It
+    sees the keys up to its own position; the others become 0.
     """
     _native.softmax_causal(scores, group, first, isa)
 
 
 @kernel
 def softmax_backward(p: FloatArray, d: FloatArray) -> None:
-    """The way back through a softmax: d becomes p · (d − p·d), row by row.
+    """The backward pass of a softmax: d becomes p · (d − p·d), row by row.
 
     p, d: (m, keys) float32; d: the gradient of p on entry, that of the scores afterwards.
     """
@@ -507,17 +510,17 @@ def gated(gate_up: FloatArray, out: FloatArray, halves: HalfArray) -> None:
     """A gated unit: out = SiLU(gate) · up, with SiLU(x) = x · σ(x).
 
     gate_up: (n, 2 f) float32, first all gates of a row; out: (n, f) float32; halves: (n, 2 f)
-    uint16, receives the upper 16 bits of gate_up (bfloat16, cut off), which `gated_backward` needs.
-    Source: Shazeer 2020, eq. 6.
+    uint16, receives the upper 16 bits of gate_up (truncated to bfloat16), which `gated_backward`
+    needs. Source: Shazeer 2020, eq. 6.
     """
     _native.gated(gate_up, isa, out, halves)
 
 
 @kernel
 def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) -> None:
-    """The way back through `gated`: d_gate_up receives the gradient of gate_up.
+    """The backward pass of `gated`: d_gate_up receives the gradient of gate_up.
 
-    halves: as `gated` wrote them, each taken for the middle of the floats it was cut from; d_out:
-    (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
+    halves: as `gated` wrote them, each standing for the middle of the floats with these upper 16
+    bits; d_out: (n, f) float32, the gradient of out; d_gate_up: (n, 2 f) float32.
     """
     _native.gated_backward(halves, d_out, isa, d_gate_up)

@@ -1,6 +1,6 @@
-"""What each kernel refuses: wrong shapes, dtypes and counts, by a ValueError that names them.
+"""The checks of each kernel's arguments: a wrong shape, dtype or count is named in a ValueError.
 
-A function without `check_` has the name and the arguments of its kernel.
+A function without the prefix `check_` has the name and the arguments of its kernel.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def rank(features: Any, weights: Any, bias: float, k: Any) -> None:
 
 
 def bm25(query: Bm25Query, k: Any, scores: Any) -> None:
-    """All but the numbers of the documents, which the kernels see anyway, before they write."""
+    """Checks all but the document numbers, which the kernels check themselves before they write."""
     check_array("docs", query.docs, np.int32, 1)
     check_entries("counts", query.counts, np.uint16, len(query.docs), "postings")
     check_array("starts", query.starts, np.int64, 1)

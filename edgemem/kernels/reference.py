@@ -1,7 +1,7 @@
 """Every kernel in NumPy: the specification that the native ones are tested against.
 
-Checks nothing but the documents of `bm25`. Where sums are of floats the two may differ in the last
-bits, because they add in another order, and then in the order of rows that are that close.
+Checks nothing but the document numbers of `bm25`. Sums of floats may differ from the native ones in
+the last bits, because they add in another order. Rows that close may then be ordered differently.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ BLOCK = 4096
 """Rows converted at once, so that the copy stays small."""
 
 BLOCK_BYTES = 1 << 17
-"""Of a layer's rows worked on at once: a pass finds in the cache what the one before wrote."""
+"""Of a layer's rows processed at once: each pass finds in the cache what the previous one wrote."""
 
 ZERO_LENGTH = 1e-6
 """A vector is taken for the mean if its whitened norm is at most this times sqrt(max(D⁻¹)).
 
-So near it, a unit vector's direction from the mean is mostly float32 rounding."""
+That near to it, a unit vector's direction from the mean is mostly float32 rounding."""
 
 
 def scan_topk(
@@ -75,7 +75,7 @@ def scan_topk(
             kept, _ = _best(positions, first, 4 * k if survivors is None else survivors)
             kept.sort()
             return _best(kept, dots(rows, kept, query[None], scales)[:, 0], k)
-        # Copying a few rows is cheaper than multiplying them all; most rows, the other way.
+        # Copying a few rows is cheaper than multiplying all; copying most of them is not.
         if 4 * len(positions) < len(rows):
             scores = rows[positions] @ query
         else:
@@ -86,7 +86,7 @@ def scan_topk(
 def _products_i8(
     rows: Rows, positions: IntArray, scales: FloatArray, query: FloatArray
 ) -> FloatArray:
-    """Of some rows with the query in int8, in whole numbers, times both scales."""
+    """The integer products of some rows with the query in int8, times both scales."""
     quantized, scale = quantize_i8(query[None])
     products = np.empty(len(positions), np.float32)
     # Whole numbers are exact in a float32 up to 2^24, and BLAS has no integers.
@@ -113,7 +113,7 @@ def quantize_i8(rows: FloatArray) -> tuple[ByteArray, FloatArray]:
     some = np.flatnonzero(scales > 0)
     for start in range(0, len(some), BLOCK):
         block = some[start : start + BLOCK]
-        # A scale so small that it was rounded itself may send a number beyond 127.
+        # A subnormal scale is itself rounded, and may give a number beyond 127.
         numbers = np.rint(rows[block] / scales[block, None])
         quantized[block] = np.clip(numbers, -127, 127)
     return quantized, scales
@@ -123,7 +123,7 @@ def metric_query(
     query: FloatArray, mean: FloatArray, inverse_diagonal: FloatArray, directions: FloatArray
 ) -> tuple[FloatArray, float, float]:
     unit = query.astype(np.float64)
-    # First by the largest number: the square of a huge or a tiny one has no float64.
+    # Divide by the largest number first: the square of a huge or a tiny one leaves float64's range.
     largest = float(np.abs(unit).max(initial=0))
     if not 0 < largest < math.inf:
         return np.zeros(len(mean), np.float32), 0.0, 0.0
@@ -197,7 +197,7 @@ def similarities(
 def _chained(
     n: int, first: IntArray, next: IntArray, wanted: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """The rows of all wanted memories, and for each which of these it belongs to."""
+    """The rows of all wanted memories, and for each row the index in `wanted` of its memory."""
     of = np.flatnonzero((wanted >= 0) & (wanted < len(first)))
     at, before = first[wanted[of]], np.full(len(of), -1)
     positions, owners = [at[:0]], [of[:0]]
@@ -250,7 +250,7 @@ def word_features(
     known = (around >= 0) & (around < len(slot))
     slots = np.full(around.shape, -1)
     slots[known] = slot[around[known]]
-    bm25 = np.append(scores, np.float32(0))[slots]  # slot -1 is that 0
+    bm25 = np.append(scores, np.float32(0))[slots]  # slot -1 reads the appended 0
     own = slots[:, 0]
     features = np.zeros((len(around), 6), np.float32)
     features[:, 0] = bm25[:, 0]
@@ -273,10 +273,10 @@ def word_features(
 
 
 def _best(positions: IntArray, scores: FloatArray, k: int) -> tuple[IntArray, FloatArray]:
-    """The k best of ascending positions, best first; of equal ones the lower first."""
+    """The k best, best first; equal scores by lower position. positions: ascending."""
     scores = np.where(np.isnan(scores), np.float32(-np.inf), scores)
     if k < len(scores):
-        # All that tie with the k-th stay in, so that the sort below decides among them.
+        # All that tie with the k-th are kept, so that the sort below decides among them.
         kth = np.partition(scores, len(scores) - k)[len(scores) - k]
         keep = scores >= kth
         positions, scores = positions[keep], scores[keep]
@@ -338,7 +338,7 @@ def gated_backward(halves: HalfArray, d_out: FloatArray, d_gate_up: FloatArray) 
 
 
 def middles(halves: HalfArray) -> FloatArray:
-    """The floats in the middle of those that share these upper 16 bits."""
+    """For each half, the float in the middle of those that share these upper 16 bits."""
     return ((halves.astype(np.uint32) << 16) | 0x8000).view(np.float32)
 
 
