@@ -1,7 +1,7 @@
-"""A context in, the part of it that fits a budget out: `compress_prompt`, or `compress`.
+"""Cuts a context down to the part that fits a token budget: `compress_prompt`, or `compress`.
 
-Below them, in the order they are used: what a token is worth (`Scores`, S_final), what a sentence
-has to do with a question (`relevance`), and which units are kept (`select`, `within`).
+Below them, in the order they are used: the scores of tokens (`Scores`) and units (S_final), the
+relevance of sentences to a question (`relevance`), and which units are kept (`select`, `within`).
 Source: CoreMem 3.3; the names are LLMLingua's.
 """
 
@@ -35,19 +35,20 @@ Tokenize = Callable[[str], IntArray]
 
 KERNEL = 5
 ENDS = 3  # tokens at either end of a sentence that are never pruned
-SHORT = 8  # tokens of a sentence that is not pruned at all
-SQUEEZED = 0.5  # share of a sentence's middle that must fit, or else it is left out
+SHORT = 8  # a sentence of at most so many tokens is not pruned at all
+SQUEEZED = 0.5  # share of a sentence's middle that must fit, or else the sentence is left out
 
-# Chosen by the answers' words that were kept, on LoCoMo's eight conversations (bench/LOG.md).
+# The weights in `relevance`, chosen by how many words of the answers were kept, on LoCoMo's eight
+# conversations (bench/LOG.md).
 _SENTENCE, _TURN = 1.5, 0.5  # of cosines
 _ASKED, _ASKED_OF_TURN = 0.3, 0.5  # of the shares of the question's words
 _NEW = 0.25  # of the logarithm of how many other words there are
-_ASKS = 0.1  # what a sentence loses that is itself a question
+_ASKS = 0.1  # subtracted if the sentence is a question itself
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters [start, end) of one of the given texts. source: its number, from 0."""
+    """Characters [start, end) of one of the given texts. source: the text's number, from 0."""
 
     source: int
     start: int
@@ -97,17 +98,17 @@ def compress_prompt(
     scorer: Callable[[str], Scores] | None = None,
     tokenizer: Tokenize | None = None,
 ) -> Compressed:
-    """The part of a context that tells most, in its order, within a budget of tokens.
+    """The most informative part of a context, in its order, within a token budget.
 
-    context: a text, or texts such as memories; each line of one is a turn. question: what the
-    context is to answer; sentences near to it are kept first. Give one of target_token, the most
-    tokens of the result, and rate, their share of the context's, above 0 and at most 1. keep: texts
-    that survive wherever they stand, or spans. engine, embedder: None loads the default ones for
-    this call alone. scorer: what tokens are worth. None: where there is a question, its nearness
-    alone decides; without one, `fdtd` does under the engine's model. tokenizer: how the receiving
-    model cuts a text (runtime/embedder.py); None is the engine's way.
-    Raises InputError on a bad budget, a `keep` that is not there or exceeds the budget, or half of
-    a surrogate pair; ModelNotFound, ModelError.
+    context: a text, or texts such as memories; each line of a text is a turn. question: what the
+    context is to answer; sentences near to it are kept first. Give either target_token, the most
+    tokens of the result, or rate, the share of the context's tokens, above 0 and at most 1. keep:
+    texts that are kept wherever they occur, or spans. engine, embedder: None loads the default ones
+    for this call alone. scorer: scores the tokens. None: with a question, the relevance to it alone
+    decides; without one, `fdtd` scores them under the engine's model. tokenizer: the receiving
+    model's (runtime/embedder.py); None is the engine's.
+    Raises InputError on a bad budget, a `keep` that the context lacks or that exceeds the budget,
+    or half of a surrogate pair; ModelNotFound or ModelError from the models.
     """
     asked = bool(question.strip())
     with ExitStack() as loaded:
@@ -146,11 +147,11 @@ def compress(
     relevance: Callable[[Layout], FloatArray] | None = None,
     keep: Sequence[str | Span] = (),
 ) -> Compressed:
-    """`compress_prompt` of texts, which are joined by line ends, without models of its own.
+    """`compress_prompt` of texts, which are joined by line ends, without loading a model.
 
-    scorer: what the joined text's tokens are worth; None: all the same. relevance: gives (s,) of a
-    layout's sentences; see `select`. Neither is asked where all fits. Raises InputError as
-    `compress_prompt`.
+    scorer: scores the tokens of the joined text; None: all are equal. relevance: returns (s,), of
+    each sentence of a layout; see `select`. Neither is called if everything fits. Raises InputError
+    as `compress_prompt`.
     """
     started = time.perf_counter()
     text = "\n".join(texts)
@@ -179,7 +180,7 @@ def compress(
 
 
 def budget_of(target_token: int | None, rate: float | None, tokens: int) -> int:
-    """Tokens that may be kept of so many. Raises InputError unless one of the two is given."""
+    """How many of `tokens` may be kept. Raises InputError unless exactly one limit is given."""
     if (target_token is None) == (rate is None):
         raise InputError(
             f"target_token is {target_token} and rate is {rate}; give one of the two: the most "
@@ -224,7 +225,7 @@ def _wanted(
 
 
 def _spans(layout: Layout, kept: BoolArray, starts: IntArray) -> tuple[Span, ...]:
-    """Runs of kept units, each as characters of its text."""
+    """The runs of kept units, each as a span of its text."""
     at = np.flatnonzero(kept)
     if not len(at):
         return ()
@@ -239,8 +240,11 @@ def _spans(layout: Layout, kept: BoolArray, starts: IntArray) -> tuple[Span, ...
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """offsets: (n, 2) int64 characters [start, end) of tokens of a text, in order. values: (n,)
-    float32 >= 0, what each is worth. method: how they were made."""
+    """The scores of a text's tokens, and how they were computed (`method`).
+
+    offsets: (n, 2) int64 characters [start, end) of each token, in order. values: (n,) float32,
+    >= 0.
+    """
 
     offsets: IntArray
     values: FloatArray
@@ -248,17 +252,17 @@ class Scores:
 
 
 def fdtd(engine: Engine, text: str, question: str = "") -> Scores:
-    """What each token of a text is worth to a model: S(x_i), the Fisher score of CoreMem eq. 3.
+    """The Fisher score S(x_i) of each token of a text, CoreMem eq. 3, under the engine's model.
 
     question: the loss is that of the question after the text; without one, that of the text itself.
-    Under the engine's own model, mapped once more for this call; -log p where its gradient is not
-    known here. Errors as `fisher`.
+    The model's file is mapped a second time for this call. If the gradient of its architecture is
+    not known here, the scores are -log p. Errors as `fisher`.
     """
     from edgemem.compression.fisher import Model, fisher
 
     try:
         model = Model(engine.path)
-    except ModelError:  # a family without a gradient here: the engine has read the file itself
+    except ModelError:  # an unsupported architecture: the engine has read the file, so it is whole
         return self_information(engine, text)
     with model:
         worth = fisher(model, engine, text, question)
@@ -274,9 +278,9 @@ def self_information(engine: Engine, text: str) -> Scores:
 def final_scores(layout: Layout, scores: Scores | None) -> FloatArray:
     """S_final of eq. 4 for each unit of a layout: (u,) float32. Without scores all units have 1.
 
-    Pooled over five tokens, times the masks, averaged over a unit's tokens.
-    Source: CoreMem eq. 4 and Algorithm 2, lines 10 and 11; departs from them in whole words, and
-    has no M_decay: what a question asks for may be of any age.
+    Token scores are pooled over five tokens, multiplied by the masks, and averaged over each unit.
+    Source: CoreMem eq. 4 and Algorithm 2, lines 10 and 11; departs from them by scoring whole
+    words, and by leaving out M_decay, because a question may ask for something of any age.
     """
     if scores is None or not len(scores.values) or not len(layout.starts):
         return np.ones(len(layout.starts), np.float32)
@@ -285,12 +289,12 @@ def final_scores(layout: Layout, scores: Scores | None) -> FloatArray:
 
 
 def relevance(layout: Layout, question: str, embedder: Embedder) -> FloatArray:
-    """(s,) float32, larger is nearer to the question, and has more to say about it.
+    """The relevance of each sentence to a question: (s,) float32, larger is more relevant.
 
-    The cosine of a sentence (of it and who says it) counts most, that of its turn's nearest
-    sentence a third of it; then the shares of the question's words that both have, and the
-    logarithm of the words that the sentence has beside them: "Yes, me too!" is near to much and
-    tells nothing.
+    The cosine of the sentence (with its speaker) counts most, and the best cosine in its turn a
+    third as much. Then come the shares of the question's words that the sentence and its turn have,
+    and the logarithm of how many other words the sentence has: "Yes, me too!" is near to much and
+    tells nothing. A sentence that is a question itself loses a little.
     """
     bodies, speakers = sentence_texts(layout)
     turn = layout.turn
@@ -313,24 +317,25 @@ def relevance(layout: Layout, question: str, embedder: Embedder) -> FloatArray:
 
 
 def sentence_texts(layout: Layout) -> tuple[list[str], list[str]]:
-    """Of each sentence its text without the head, and of each turn who speaks: "Ana:"."""
+    """Each sentence's text without the head, and the last unit of each turn's head, as "Ana:"."""
     n_turns = int(layout.turn.max(initial=-1)) + 1
     bodies, speakers = [""] * len(layout.turn), [""] * n_turns
     begins: dict[int, int] = {}
     units = zip(layout.starts, layout.ends, layout.sentence, layout.head, strict=True)
     for start, end, sentence, head in units:
         if head:
-            speakers[layout.turn[sentence]] = layout.text[start:end]  # the last one: no date
+            # The last unit of a head is kept, since a date comes before the speaker.
+            speakers[layout.turn[sentence]] = layout.text[start:end]
         else:
             bodies[sentence] = layout.text[begins.setdefault(sentence, start) : end]
     return bodies, speakers
 
 
 def _shares(asked: list[str], said: list[set[str]]) -> DoubleArray:
-    """Which share of the words, or other forms of them, each of some sets of words has."""
+    """The share of the words `asked`, or other forms of them, that each set of `said` has."""
     if not asked:
         return np.zeros(len(said))
-    # Forms of a word begin alike, which is quickly seen.
+    # Forms of a word begin alike, which is quick to check.
     starts = {w[:3] for w in asked}
     near = [o for o in set().union(*said) if o[:3] in starts]
     forms = [{o for o in near if o[:3] == w[:3] and same_word(w, (o,))} for w in asked]
@@ -338,8 +343,10 @@ def _shares(asked: list[str], said: list[set[str]]) -> DoubleArray:
 
 
 def pool(scores: FloatArray) -> FloatArray:
-    """AvgPool1D of Algorithm 2, kernel 5: (n,) float32. At the ends the mean is of the neighbours
-    that there are: nothing is padded (the paper leaves that open)."""
+    """AvgPool1D of Algorithm 2, kernel 5: (n,) float32.
+
+    At the ends, the mean is of the existing neighbours, without padding (the paper leaves it open).
+    """
     kernel, n = np.ones(KERNEL, np.float32), len(scores)
     sums, counts = (np.convolve(x, kernel)[KERNEL // 2 :][:n] for x in (scores, np.ones(n)))
     return (sums / counts).astype(np.float32)
@@ -367,13 +374,14 @@ def select(
     """Which units to keep so that their costs sum to at most the budget: (u,) bool.
 
     scores: (u,) S_final of each unit. costs: (u,) tokens of each. relevance: (s,) of each sentence,
-    larger is nearer to a question; it then orders the sentences, and scores only the words inside
-    them. keep: units that survive whatever they cost, with what stands before their turn.
+    larger is more relevant; it then orders the sentences, and scores only order the units inside
+    them. keep: (u,) units that are kept whatever they cost, together with the heads of their turns.
 
-    Sentences are taken greedily, by relevance or else by their mean score. One that does not fit
-    loses the middle's units of the lowest scores, but at most half of it, or else it is left out.
-    Source: CoreMem 3.3; departs from it in that a sentence that fits is never pruned, and so no gap
-    needs filling: the middles that it drops from every sentence held answers (bench/LOG.md).
+    Sentences are taken greedily, by relevance or else by their mean score. A sentence that does not
+    fit loses the units of its middle with the lowest scores. If it would lose more than half of its
+    middle, the sentence is left out.
+    Source: CoreMem 3.3; departs from it in that a sentence that fits is never pruned, so no gap
+    needs filling. The middles that the paper drops from every sentence held answers (bench/LOG.md).
     """
     sentence, head, n_sentences = layout.sentence, layout.head, len(layout.turn)
     if not n_sentences:
@@ -420,12 +428,12 @@ def select(
 def within(
     layout: Layout, tokenize: Tokenize, budget: int, choose: Callable[[int], BoolArray]
 ) -> tuple[BoolArray, str, int]:
-    """The first of `choose(b)`, b from the budget down, whose joined text fits the budget; with
-    that text and its tokens.
+    """Lowers b from the budget until the joined text of `choose(b)` fits the budget.
 
-    Tokens merge and split where words were cut out, so costs of units only estimate those of the
-    text. budget: tokens as `tokenize` counts them. Raises InputError if what `choose(0)` keeps, the
-    spans that must survive, is too long.
+    Returns the units of that `choose(b)`, their text and its tokens. Tokens merge and split where
+    words were cut out, so the units' costs only estimate those of the text. budget: tokens as
+    `tokenize` counts them. Raises InputError if what `choose(0)` keeps, the spans that must
+    survive, is too long.
     """
     aim = budget
     while True:
@@ -443,8 +451,10 @@ def within(
 
 
 def join(layout: Layout, kept: BoolArray) -> str:
-    """The kept units in order: as they stood where neighbours are kept, else a space or, between
-    turns, a line's end."""
+    """The text of the kept units, in order.
+
+    Neighbours keep the text between them; a gap becomes a space or, between turns, a line end.
+    """
     pieces: list[str] = []
     turn, last = layout.turn[layout.sentence], -1
     for unit in np.flatnonzero(kept).tolist():
@@ -458,7 +468,7 @@ def join(layout: Layout, kept: BoolArray) -> str:
 
 
 def _protected(layout: Layout, costs: IntArray) -> BoolArray:
-    """Units that a kept sentence keeps: its ends, negations, and all of a short one."""
+    """Units that are never pruned from a sentence: its ends, negations, all of a short one."""
     of, inside = layout.sentence, np.where(layout.head, 0, costs)
     before = np.cumsum(inside) - inside
     from_start = before - before[np.searchsorted(of, of)]

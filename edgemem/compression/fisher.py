@@ -1,9 +1,9 @@
-"""How much the loss of what a model reads depends on each token: CoreMem's Fisher scores.
+"""CoreMem's Fisher scores: how much a model's loss on what it reads depends on each token.
 
-The model's file is mapped here once more, apart from any Engine, and each matrix is unpacked when
-its turn comes. The way forward keeps the input of each layer and nothing else; on the way back each
-layer runs forward again (Chen et al. 2016). Plain models of the Llama family and of Qwen 2, 2.5 and
-3 are known. Any other is refused: a term that is left out would give wrong numbers and no error.
+The model's file is mapped here separately from any Engine, and each matrix is dequantized when it
+is needed. The forward pass keeps only the input of each layer; the backward pass runs each layer
+forward again (Chen et al. 2016). Plain models of the Llama family and of Qwen 2, 2.5 and 3 are
+supported. Any other is refused, because an omitted term would give wrong numbers and no error.
 Source: CoreMem 3.3; llama.cpp's graphs of the same architectures.
 """
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "Model", "fisher", "loss_and_gradient", "sensitivity"]
 
-WINDOW, OVERLAP = 2048, 512  # tokens read at once, and how many of them the window before has read
-POSITIONS = 128  # in a block of attention: what lies above the diagonal of one is computed in vain
+WINDOW, OVERLAP = 2048, 512  # tokens read at once, and those shared with the previous window
+POSITIONS = 128  # in a block of attention; scores above a block's diagonal are computed in vain
 LOGITS = 4096  # columns of logits that are in memory at once
 
 _BASE = (
@@ -52,9 +52,9 @@ def fisher(
     """S(x_i) of each of the n tokens of a text: CoreMem eq. 3, (n,) float32.
 
     question: the loss is that of the question after the text; without one, that of the text itself.
-    before: what stands between the two. engine: of the same model, for its tokens. A text longer
-    than a window is read in several, each with the question behind it. Errors as `sensitivity` and
-    `Engine.tokenize`.
+    before: the text between the two. engine: of the same model, for its tokenizer. A text longer
+    than a window is read in several windows, each followed by the question. Errors as `sensitivity`
+    and `Engine.tokenize`.
     """
     tokens = engine.tokenize(text)
     between = engine.tokenize(before) if question else []
@@ -75,9 +75,9 @@ def sensitivity(model: Model, tokens: Sequence[int], loss_from: int = 1) -> Floa
     """S(x_i) = ‖∂L/∂h_i ⊙ h_i‖₂ of each token, (n,).
 
     tokens: n >= 1 ids. L is the sum of the losses from position `loss_from` >= 1 on.
-    The first token's gradient is many times the others' because every token attends to it, and the
-    last one's is 0 because nothing follows: their scores are the median of the others'.
-    Raises ModelError if the model gives no numbers.
+    The first token's gradient is many times the others' because every token attends to it. The last
+    token's is 0 because nothing follows. So both get the median score of the others.
+    Raises ModelError if a loss or a score is not finite.
     Source: CoreMem eq. 3; departs from it at both ends, and L is the shifted loss.
     """
     ids = np.asarray(tokens, np.int64)
@@ -97,12 +97,13 @@ def sensitivity(model: Model, tokens: Sequence[int], loss_from: int = 1) -> Floa
 def loss_and_gradient(
     model: Model, embeddings: FloatArray, tokens: IntArray, loss_from: int = 1
 ) -> tuple[FloatArray, FloatArray]:
-    """The loss of each token but the first, and the gradient of the sum of those that count.
+    """The loss of each token but the first, and the gradient of their sum from `loss_from` on.
 
-    embeddings: (n, dim) float32, what the model is given instead of the tokens; tokens: (n,) int64,
-    what it is to predict. The loss counts the tokens from position `loss_from` >= 1 on.
-    Returns −log p(token | those before it) (n - 1,) float32 in nats, and (n, dim) float32.
-    Cost: six products of each weight and token, and of attention O(n²).
+    embeddings: (n, dim) float32, the model's input in place of the tokens; tokens: (n,) int64, the
+    targets. loss_from: a position >= 1, the first whose loss is in the sum.
+    Returns −log p(token | those before it) (n - 1,) float32 in nats, and the gradient of the
+    embeddings (n, dim) float32. Cost: three multiply-adds for each weight and token, and O(n²) for
+    attention.
     """
     inputs = [embeddings]
     with one_blas_thread():  # rows are split among our threads
@@ -118,10 +119,10 @@ def loss_and_gradient(
 
 
 class Model:
-    """A mapped GGUF file and the threads that work on it. One caller at a time; close it when done.
+    """A mapped GGUF file and the threads that work on it. One caller at a time; `with` closes it.
 
-    adjacent: RoPE turns the numbers 2i and 2i + 1 of a head, otherwise i and i + head_dim / 2.
-    angles: (head_dim / 2,) float64, radians a position.
+    adjacent: whether RoPE rotates the numbers 2i and 2i + 1 of a head, or else i and i +
+    head_dim / 2. angles: (head_dim / 2,) float64, radians for each position.
     Raises ModelError on a damaged file or a model whose gradient is not known here.
     """
 
@@ -195,11 +196,11 @@ class Model:
         )
 
     def each(self, work: Callable[[int], object], count: int) -> None:
-        """work(0) … work(count - 1), in several threads."""
+        """Run work(0) … work(count - 1) in several threads."""
         list(self._pool.map(work, range(count)))
 
     def over_rows(self, work: Callable[[slice], object], rows: int) -> None:
-        """work on all rows, a slice for each thread."""
+        """Run work(slice) on slices of all rows, one for each thread."""
         step = max(16, -(-rows // self._threads))
         self.each(lambda i: work(slice(i * step, min((i + 1) * step, rows))), -(-rows // step))
 
@@ -210,11 +211,11 @@ class Model:
         return out
 
     def embeddings(self, tokens: IntArray) -> FloatArray:
-        """(n, dim): the rows of the tokens."""
+        """The embeddings of the tokens, (n, dim) float32."""
         return np.concatenate([self.tensor("token_embd.weight", token, 1) for token in tokens])
 
     def tensor(self, name: str, first: int = 0, rows: int | None = None) -> FloatArray:
-        """(rows or what is left, columns): a tensor, or its rows from `first` on."""
+        """A tensor's rows from `first` on, at most `rows` of them: (m, columns) float32."""
         all_rows, columns = self._file.shapes[name]
         out = np.empty((min(rows or all_rows, all_rows - first), columns), np.float32)
         self.over_rows(lambda t: self._file.read(name, out[t], first + t.start), len(out))
@@ -225,7 +226,7 @@ class Model:
 
 
 class _Normed:
-    """y = x / rms(x) · weight, row by row, and what the way back needs."""
+    """y = x / rms(x) · weight, row by row, and what the backward pass needs."""
 
     def __init__(self, x: FloatArray, weight: FloatArray, eps: float) -> None:
         self._weight, self.y = weight, np.empty(x.shape, np.float32)
@@ -239,7 +240,7 @@ class _Normed:
 
 
 class _Layer:
-    """A layer that has run forward up to its last product, and the way back through it."""
+    """A layer that has run forward up to its last product, and its backward pass."""
 
     def __init__(self, model: Model, layer: int, x: FloatArray) -> None:
         def matrix(*names: str) -> FloatArray:
@@ -283,9 +284,9 @@ class _Layer:
 class _Attention:
     """Causal attention with grouped queries over n tokens.
 
-    qkv: (n, (heads + 2 kv_heads) · head_dim), all queries, all keys, all values of a token. _q is
-    (kv_heads, n · group, head_dim), where the group = heads / kv_heads queries of a position that
-    share a head of keys stand together; _k and _v are (kv_heads, n, head_dim).
+    qkv: (n, (heads + 2 kv_heads) · head_dim), for each token all queries, all keys, all values. _q
+    is (kv_heads, n · group, head_dim): the group = heads / kv_heads queries of a position that
+    share a key head are adjacent rows. _k and _v are (kv_heads, n, head_dim).
     """
 
     def __init__(self, model: Model, layer: int, qkv: FloatArray) -> None:
@@ -344,7 +345,7 @@ class _Attention:
         return p
 
     def _blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Rows of queries, and the keys that the last of them sees."""
+        """Slices of query rows, each with the keys that its last row sees."""
         group = self._model.heads // self._model.kv_heads
         for start in range(0, self._n, POSITIONS):
             end = min(start + POSITIONS, self._n)
@@ -353,8 +354,8 @@ class _Attention:
     def _turned(self, x: FloatArray, back: bool = False) -> FloatArray:
         """RoPE of (n, heads · head_dim), as products with complex numbers of length 1; or back.
 
-        The halves of a head that lie apart become neighbours until the way back: queries and keys
-        do so alike, and their inner products stay what they are.
+        If a pair's numbers lie half a head apart, they are made adjacent, and moved apart again on
+        the way back. Queries and keys are permuted alike, so their inner products do not change.
         """
         heads, apart = x.reshape(self._n, -1, self._model.head_dim), not self._model.adjacent
         if apart and not back:
@@ -373,7 +374,7 @@ class _Attention:
         return heads.reshape(s.kv_heads, -1, s.head_dim)
 
     def _by_token(self, heads: FloatArray) -> FloatArray:
-        """The way back from `_by_head`."""
+        """The inverse of `_by_head`."""
         by_token = heads.reshape(len(heads), self._n, -1).swapaxes(0, 1)
         return by_token.reshape(self._n, -1)
 
@@ -381,11 +382,11 @@ class _Attention:
 def _head(
     model: Model, x: FloatArray, targets: IntArray, first: int
 ) -> tuple[FloatArray, FloatArray]:
-    """The losses of all targets, and the gradient of x (n, dim) for the sum of those from `first`.
+    """The losses of all n targets, and the gradient of x for the sum of those from `first` on.
 
-    The vocabulary comes in blocks: what a block adds to the softmax's numerators and to the
-    gradient is scaled down when a later one has a larger logit, as in online softmax (Milakov and
-    Gimelshein 2018).
+    x: (n + 1, dim). The vocabulary is processed in blocks. What earlier blocks added to the
+    softmax's sum and to the gradient is scaled down when a later block has a larger logit, as in
+    online softmax (Milakov and Gimelshein 2018).
     """
     n = len(targets)
     normed = _Normed(x, model.tensor("output_norm.weight")[0], model.eps)

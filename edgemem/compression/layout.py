@@ -1,6 +1,6 @@
-"""How a text may be cut: turns, sentences, whole words, and what is never cut inside.
+"""Cuts a text into turns, sentences and units: words, and spans that are never cut inside.
 
-Text of a language that is not known here is cut at its own sentence marks and spaces.
+Text in a language that `language/` does not know is cut at its sentence marks and spaces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgemem.language import HEAD, KEYWORD, NAME, NEGATION, UNCUT, sentence_star
 __all__ = ["Layout", "estimated_tokens", "lay_out", "masks"]
 
 
-# Never cut inside: each pattern, and a text without which it need not be tried.
+# Spans that are never cut inside: each pattern, and a string without which it cannot match.
 _WHOLE = (
     ("`", re.compile(r"```.*?```|`[^`\n]+`", re.S)),
     ("://", re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://\S+", re.I)),
@@ -28,21 +28,21 @@ _WHOLE = (
     *(("", pattern) for pattern in UNCUT),
 )
 _WORD = re.compile(r"\S+")
-_OF_CHAR = np.ones(129, np.float32)  # by ASCII code; the last is any other character
+_OF_CHAR = np.ones(129, np.float32)  # mask by ASCII code; the last is of any other character
 for _marks, _value in (("\n", 1.5), (".?!", 1.4), ("0123456789", 1.4), (":", 1.3)):
     _OF_CHAR[[ord(mark) for mark in _marks]] = _value
 _KEYWORD_MASK, _NAME_MASK = 1.2, 1.3
-_MOST_NO_JSON = 64  # brackets that begin no JSON before the others are believed to begin none
+_MOST_NO_JSON = 64  # brackets that turn out to begin no JSON, after which no more are tried
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A text in units, which are kept or dropped whole: words, and runs that belong together.
+    """A text in units, which are kept or dropped whole: words, and spans never cut inside.
 
-    starts, ends: (u,) characters of each unit, ascending, without the spaces between. sentence:
-    (u,) number of the unit's sentence. turn: (s,) number of the sentence's turn. head: (u,) whether
-    the unit stands before a turn's words (a date, a speaker), and so goes with any of them. fixed:
-    (u,) whether a kept sentence keeps it: a negation and the words beside it.
+    starts, ends: (u,) characters [start, end) of each unit, ascending, without the spaces between.
+    sentence: (u,) number of the unit's sentence. turn: (s,) number of the sentence's turn. head:
+    (u,) whether the unit stands before a turn's words (a date, a speaker); it is kept with any of
+    them. fixed: (u,) whether it is always kept with its sentence: a negation or a word beside one.
     """
 
     text: str
@@ -54,9 +54,9 @@ class Layout:
     fixed: BoolArray
 
     def unit_of(self, ends: IntArray) -> IntArray:
-        """The unit that holds the character before each position, or else the next one.
+        """The unit that contains the character before each position, or else the next unit.
 
-        So the line's end before a turn counts with the turn that it begins.
+        So the line end before a turn belongs to that turn.
         """
         unit = np.maximum(np.searchsorted(self.starts, ends, "left") - 1, 0)
         if len(self.ends):
@@ -64,15 +64,15 @@ class Layout:
         return unit
 
     def units_over(self, spans: Iterable[tuple[int, int]]) -> BoolArray:
-        """(u,) which units have a character in one of the spans."""
+        """(u,) bool, which units have a character in one of the spans."""
         return _over(self.starts, self.ends, list(spans))
 
 
 def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
     """Cut a text into turns (its lines), sentences and units.
 
-    whole: spans [start, end) of characters that are not to be cut inside, beside those found here:
-    code, URLs, JSON, dates, numbers with their units.
+    whole: character spans [start, end) that are not to be cut inside, in addition to those found
+    here: code, URLs, JSON, dates, numbers with their units.
     """
     found = [m.span() for mark, p in _WHOLE if mark in text for m in p.finditer(text)]
     spans = _merged([*found, *_json_spans(text), *whole])
@@ -80,7 +80,7 @@ def lay_out(text: str, *, whole: Sequence[tuple[int, int]] = ()) -> Layout:
     at = np.array(spans, np.int64).reshape(-1, 2)
     first = np.searchsorted(words[:, 1], at[:, 0], "right")
     last = np.searchsorted(words[:, 0], at[:, 1], "left")
-    inside = _ranges(first + 1, last, len(words))  # whether a span goes on from the word before
+    inside = _ranges(first + 1, last, len(words))  # words that continue the span of the word before
     begins = np.flatnonzero(~inside)
     starts = words[begins, 0]
     ends = words[np.append(begins[1:], len(words)) - 1, 1] if len(words) else starts
@@ -104,15 +104,15 @@ def masks(text: str, offsets: IntArray) -> FloatArray:
 
     offsets: (n, 2) characters [start, end) of each token. Keywords 1.2, structural punctuation 1.3
     (a colon) to 1.5 (a newline), digits 1.4, names 1.3: a capitalised word that begins no sentence.
-    Source: CoreMem 3.3, without the lists of its Appendix E, which has none.
+    Source: CoreMem 3.3. It refers to lists in its Appendix E, which has none; these are our own.
     """
     codes = np.frombuffer(f"{text} ".encode("utf-32-le", "surrogatepass"), "<u4")
     of_char = _OF_CHAR[np.minimum(codes, 128)]
     lower = text.lower()
     if len(lower) != len(text):
-        lower = text  # İ becomes two characters
+        lower = text  # lower() made two characters of an İ
     keywords = [m.span() for m in KEYWORD.finditer(lower)]
-    # A colon ends what stands before a turn's words.
+    # A word after ": " begins what a speaker says, so its capital letter does not make it a name.
     names = [m.span() for m in NAME.finditer(text) if text[m.start() - 2 : m.start()] != ": "]
     for spans, value in ((keywords, _KEYWORD_MASK), (names, _NAME_MASK)):
         at = np.array(spans, np.int64).reshape(-1, 2)
@@ -137,7 +137,10 @@ def _ranges(first: IntArray, last: IntArray, n: int) -> BoolArray:
 
 
 def _begun_at(starts: IntArray, ends: IntArray, places: Sequence[int]) -> BoolArray:
-    """Which units, but the first, are the first at or after a place that lies inside no unit."""
+    """Which units are the first at or after one of the places; places inside a unit are ignored.
+
+    The first unit never is one.
+    """
     at = np.asarray(places, np.int64)
     following = np.searchsorted(starts, at, "left")
     before = ends[following - 1] if len(ends) else at
@@ -157,7 +160,7 @@ def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _json_spans(text: str) -> list[tuple[int, int]]:
-    """Objects and lists that parse; a bracketed date or word does not."""
+    """Spans of JSON objects and lists. A bracketed date or word does not parse as JSON."""
     found, at, failed = [], 0, 0
     decoder = json.JSONDecoder()
     opening = re.compile(r"[{\[](?=\s*[\[{\"\-\dtfn\]}])")
@@ -176,11 +179,11 @@ _TOKEN = re.compile(r" ?[A-Za-z]{1,4}| ?\S|\s")
 
 
 def estimated_tokens(text: str) -> IntArray:
-    """An upper estimate where no tokenizer is known: (n, 2) characters of each supposed token.
+    """An upper estimate of a text's tokens without a tokenizer: (n, 2) characters of each token.
 
-    A token for every four ASCII letters of a word (or less at its end), one for each digit, mark
-    and line end, and one for each byte of UTF-8 of any other character; one space belongs to what
-    follows it. More than SmolLM2, Gemma 3 and BERT take for ordinary text; a text that is mostly
+    Counts a token for every four ASCII letters of a word (or fewer at its end), for each digit,
+    mark and line end, and for each UTF-8 byte of any other character. One space belongs to what
+    follows it. Ordinary text takes fewer tokens with SmolLM2, Gemma 3 and BERT; text that is mostly
     rare words, such as identifiers, may take more. Raises InputError on half of a surrogate pair.
     """
     utf8(text)
