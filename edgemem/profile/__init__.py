@@ -1,9 +1,9 @@
-"""Does it fit, and how fast is it, on this device? See `profile`.
+"""Whether a model fits this device, and how fast each stage is on it. See `profile`.
 
-`profile` asks fresh processes, whose own memory it does not add to, and puts together what they
-say; `answer` is their end of the pipe. `measure` knows the parts of a Memory and the system,
-`report` numbers, names and a page. The processes begin in this file, so it imports
-for each kind of work only what that needs: one of them measures how long importing takes.
+`profile` measures in fresh processes, so that its own memory is not counted, and combines their
+answers; `answer` is their entry point. `measure` knows the parts of a Memory and the system,
+`report` numbers and names, `page` HTML. The processes start in this file, so it imports only what
+each kind of work needs: one of them measures how long importing takes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["answer", "cold_start", "profile"]
 SIZES = (1_000, 3_000, 10_000)
 _TIMEOUT_S = 900.0
 _ASKED = {"user": "profile", "question": "Where do I work?"}
-_SETTINGS = ("model", "experts", "memory_limit")  # what the profiled process is told anew
+_SETTINGS = ("model", "experts", "memory_limit")  # passed on to the profiled processes
 
 
 def profile(
@@ -43,14 +43,14 @@ def profile(
     cold_starts: int = 3,
     on_step: Callable[[str], None] = lambda what: None,
 ) -> Profile:
-    """Does it fit, and how fast is it, on this device?
+    """Measures memory, latency, cold start and growth on this device, and checks budgets.
 
     settings: the model, experts and memory limit to profile; None: those in force. All other
     settings are those in force. budgets: such as "1GB-ram" and "8GB-vram". rounds: of each stage.
     sizes: numbers of invented memories to search among; none: no growth is measured. cold_starts:
-    processes of which the median is given (one more goes before, off the clock). on_step: told what
-    comes next. No store of the user's is opened; the invented one is deleted.
-    Raises InputError on bad numbers or a bad budget, and what loading the models raises.
+    processes of which the median is given, after one that is not timed. on_step: called with the
+    name of each step before it. No store of the user's is opened; the invented one is deleted.
+    Raises InputError on bad numbers or a bad budget, and ModelError if a profiled process fails.
     """
     from edgemem.budget import Choice
     from edgemem.config import load_settings
@@ -87,14 +87,14 @@ def profile(
 
 
 def _cold_start(db: str, changes: dict[str, Any]) -> dict[str, float]:
-    """Seconds after the start of a process at which each thing was done."""
+    """When each step of a cold start was done, in seconds after the start of its process."""
     began = time.monotonic()
     marks = _ask("cold_start", path=db, changes=changes, **_ASKED)
     return {name: at - began for name, at in marks.items()}
 
 
 def _ask(kind: str, **asked: Any) -> Any:
-    """What a fresh process answers. Raises ModelError with what went wrong in it."""
+    """The answer of a fresh process. Raises ModelError, with the process's error, if it fails."""
     root = str(Path(edgemem.__file__).parent.parent)
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
@@ -128,7 +128,7 @@ def _ask(kind: str, **asked: Any) -> Any:
 
 
 def cold_start(path: str, changes: dict[str, Any], user: str, question: str) -> dict[str, float]:
-    """The moments (time.monotonic) at which each thing on the way to an answer was done."""
+    """The time.monotonic() at which each step on the way to an answer was done."""
     marks = {"python": time.monotonic()}
     from edgemem.chat import Chat
     from edgemem.config import load_settings

@@ -1,7 +1,7 @@
 """What the profiled processes measure: the stages of a Memory, its parts, its growth, the system.
 
-`work` runs in a process of its own: what others have loaded, or left of the heap, would be counted
-with it. What a system does not tell is None, never 0. The only importer of nvidia-ml-py.
+`work` runs in a process of its own: whatever else was loaded, or left on the heap, would be counted
+too. A figure that the system does not report is None, never 0. The only importer of nvidia-ml-py.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 PREFILL_TOKENS, DECODE_TOKENS = 480, 24
 COMPRESSED_WORDS = 90
-QUICK = 20  # times as many rounds for what takes milliseconds
+QUICK = 20  # times as many rounds for stages that take milliseconds
 _PLACES = "Oslo Ghent York Lisbon Turin Cork Bergen Porto Graz Lyon".split()
 _THINGS = "cheese,the sea,old maps,quiet trains,green tea,wool,chess,rowing,clay,jazz".split(",")
 _TOLD = [
@@ -71,7 +71,7 @@ _TOLD = [
 
 @dataclass(slots=True)
 class _Run:
-    """What has been found so far."""
+    """The results so far."""
 
     rounds: int
     user: str
@@ -81,7 +81,7 @@ class _Run:
     resident: int | None = None
 
     def grown(self) -> int | None:
-        """By how much the process has grown since this was asked last."""
+        """The growth of RSS since the last call, in bytes; None at first, or if it is unknown."""
         give_back()
         before, self.resident = self.resident, memory_bytes()["rss"]
         return None if before is None or self.resident is None else self.resident - before
@@ -97,13 +97,13 @@ class _Run:
 def work(
     path: str, rounds: int, changes: Mapping[str, Any], user: str, question: str
 ) -> dict[str, Any]:
-    """Run every stage on a new store at `path`, which is left there; JSON-able figures.
+    """Run every stage on a new store at `path`, which is left there; returns JSON-able figures.
 
-    rounds: of each stage that asks the language model; what takes milliseconds is run 20 times as
-    often. changes: settings in place of those in force. user: whose memories; question: one of
-    them answers it. Raises what Memory, Chat and the stages do.
+    rounds: of each stage that asks the language model; stages that take milliseconds run 20 times
+    as often. changes: settings in place of those in force. user: the owner of the memories;
+    question: one that a memory answers. Raises what Memory, Chat and the stages do.
     """
-    # Imported by name, to count what they take before anything is loaded: nothing here uses them.
+    # Imported by name, only to count their memory before anything is loaded; not used here.
     for name in (*LIBRARIES.values(), "llama_cpp.llama_chat_format"):
         import_module(name)
     llama.library()
@@ -144,7 +144,7 @@ def work(
 
 
 def _retrieval(run: _Run, memory: Memory) -> None:
-    """The embedder, the index and what asks only them."""
+    """Measure the embedder, the index, and the stages that need only these."""
     embedder = memory.embedder
     embedder.embed(_TOLD[:8])
     run.part("embedder", run.grown(), "growth of RSS when it was loaded and first used")
@@ -155,7 +155,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
     questions = [f"Where did I talk about {thing}?" for thing in _THINGS]
     next_one = cycle(questions)
     run.stage("embed", _timed(lambda: embedder.embed_query(next(next_one)), QUICK * run.rounds))
-    memory.search(questions[0], user_id=run.user)  # once off the clock: it fits the metric
+    memory.search(questions[0], user_id=run.user)  # not timed: it fits the metric
     found = [memory.search(q, user_id=run.user) for q in questions * 2 * run.rounds]
     times = (round(hits.search_ms, 4) for hits in found)
     run.stage("search", times, note="beyond embedding the query")
@@ -172,7 +172,7 @@ def _retrieval(run: _Run, memory: Memory) -> None:
 
 
 def _engine(run: _Run, memory: Memory) -> set[int]:
-    """Load the model, and time what it does alone; where its file was mapped then."""
+    """Load the model and time prefill and decode. Returns where the model's file is mapped."""
     run.grown()
     file, _, _ = tune.choose_file(
         memory.settings.model,
@@ -213,7 +213,7 @@ def _engine(run: _Run, memory: Memory) -> set[int]:
 
 
 def _stages(run: _Run, memory: Memory) -> None:
-    """Switching, extraction, update and an answer with memory."""
+    """Time switching experts, extraction, update and an answer with memory."""
     engine, now = memory.engine, utc_now()
     expert = next((s for s in ("extraction", "update", "generation") if engine.expert(s)), None)
     if expert is None:
@@ -226,7 +226,7 @@ def _stages(run: _Run, memory: Memory) -> None:
         run.stage("switch", switched)
     message = Message("user", "I moved to Oslo last month and I work at the harbour.", now)
     run.stage("extract", _timed(lambda: extraction.extract(engine, [message]), run.rounds))
-    # Of one person, and no repetition: an expert is asked.
+    # Both are about one person and neither repeats the other, so that an expert is asked.
     encoder = memory.encoder
     near = [update.Candidate("1", "Ana plays chess with her brother on Sundays", 0.7)]
     fact = "Ana plays chess in a club on Tuesdays"
@@ -253,7 +253,7 @@ def _stages(run: _Run, memory: Memory) -> None:
 
 
 def _compress(run: _Run, memory: Memory) -> None:
-    """Compress a text to half by what the model's gradients say of its words."""
+    """Time compressing a text to half by the model's gradients."""
     engine, text = memory.engine, " ".join(" ".join(_TOLD).split()[:COMPRESSED_WORDS])
     times = _timed(lambda: compress_prompt(text, rate=0.5, engine=engine), run.rounds)
     tokens = len(engine.tokenize(text))
@@ -266,7 +266,7 @@ def _compress(run: _Run, memory: Memory) -> None:
 
 
 def _reported(run: _Run, memory: Memory, mappings: set[int]) -> None:
-    """What the parts say of themselves, and what of the model's file is resident."""
+    """Add what the parts report of themselves, and how much of the model's file is resident."""
     engine = memory.engine
     held, mapped = engine.memory(), mapped_bytes(engine.path)
     weights, basis = held["weights"], "size of the file's tensors"
@@ -280,7 +280,7 @@ def _reported(run: _Run, memory: Memory, mappings: set[int]) -> None:
 
 
 def _prompt(engine: Engine, tokens: int) -> str:
-    """A text of about so many tokens, not more."""
+    """A text of about `tokens` tokens, not more."""
     words = " ".join(_TOLD).split()
     while engine.count_tokens(" ".join(words)) > tokens:
         words = words[: len(words) * 9 // 10]
@@ -289,7 +289,7 @@ def _prompt(engine: Engine, tokens: int) -> str:
 
 def _timed(call: Callable[[], object], times: int) -> list[float]:
     """The milliseconds of each call."""
-    call()  # once off the clock
+    call()  # not timed
     spent = []
     for _ in range(times):
         began = time.perf_counter()
@@ -312,8 +312,8 @@ _SCOPE = Scope("profile")
 def growth(folder: str, sizes: list[int], vectors: Dtype, rounds: int = 60) -> list[dict[str, Any]]:
     """Searches among invented memories, without a model: times in ms and the index's size.
 
-    The vectors lie in clusters, as those of a person's talk do, and the words follow Zipf's law;
-    nobody said them, so they tell of time and size alone.
+    The vectors lie in clusters, as those of a person's talk do, and the words follow Zipf's law.
+    They are random, so the figures say nothing of what a search finds.
     """
     return [_searches(Path(folder) / f"{n}.db", n, vectors, rounds) for n in sizes]
 
@@ -345,7 +345,7 @@ def _searches(path: Path, n: int, vectors: Dtype, rounds: int) -> dict[str, Any]
             return _ms(began)
 
         ask(0)
-        memories.whitening.wait()  # the metric is fitted beside the first searches
+        memories.whitening.wait()  # the first search starts a fit of the metric in another thread
         if n > memories.vectors.crossover:
             memories.vectors.build_hnsw()
         ask(0)
@@ -375,13 +375,13 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 def give_back() -> None:
-    """Return to the system what was freed, so that what is resident is in use. glibc only."""
+    """Return freed memory to the system, so that all resident memory is in use. glibc only."""
     gc.collect()
     this_machine.give_back()
 
 
 def memory_bytes() -> dict[str, int | None]:
-    """rss and pss (shared pages divided among those who share them) of this process."""
+    """rss and pss of this process; pss divides shared pages among the processes that share them."""
     found: dict[str, int | None] = {"rss": None, "pss": None}
     with suppress(OSError):
         for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines():
@@ -392,7 +392,7 @@ def memory_bytes() -> dict[str, int | None]:
 
 
 def mapped_bytes(file: Path) -> dict[int, int] | None:
-    """Resident bytes of each mapping of a file into this process, by where it begins."""
+    """Resident bytes of each mapping of a file into this process, by start address."""
     found: dict[int, int] = {}
     at: int | None = None
     try:
@@ -408,9 +408,9 @@ def mapped_bytes(file: Path) -> dict[int, int] | None:
 
 
 def energy_joules(folder: Path = _POWERCAP) -> dict[str, tuple[float, float]] | None:
-    """What each processor package has used so far, and where its counter begins anew (RAPL).
+    """The joules each processor package has used, and at how many its counter wraps (RAPL).
 
-    None where the machine does not report it, or not to this user.
+    None if the machine does not report it, or not to this user.
     """
     found: dict[str, tuple[float, float]] = {}
     for zone in sorted(folder.glob("*-rapl:*")):
@@ -425,7 +425,7 @@ def energy_joules(folder: Path = _POWERCAP) -> dict[str, tuple[float, float]] | 
 def joules_between(
     before: Mapping[str, tuple[float, float]], after: Mapping[str, tuple[float, float]]
 ) -> float:
-    """What was used between two readings, less than one turn of a counter apart."""
+    """The joules used between two readings, between which a counter wraps at most once."""
     spent = 0.0
     for name in before.keys() & after.keys():
         (start, most), (end, _) = before[name], after[name]
@@ -434,7 +434,7 @@ def joules_between(
 
 
 def machine() -> dict[str, Any]:
-    """The device; what it does not tell is None."""
+    """The device's properties; None if it does not report one."""
     total = None
     with suppress(AttributeError, ValueError, OSError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1_000_000
@@ -455,7 +455,7 @@ def versions() -> dict[str, str]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Of each GPU: name, total_mb, used_mb (by all), process_mb (by this one, None if not told)."""
+    """For each GPU: name, total_mb, used_mb (by all), process_mb (by this process, or None)."""
     try:
         import pynvml
     except ImportError:
@@ -475,7 +475,7 @@ def _gpu(nvml: Any, number: int) -> dict[str, Any]:
     ours: float | None = None
     with suppress(nvml.NVMLError):
         running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        # In a container, NVML may know the processes by other numbers, or tell no size.
+        # In a container, NVML may report other process ids, or no size.
         for process in running:
             if process.pid == os.getpid() and process.usedGpuMemory is not None:
                 ours = round(process.usedGpuMemory / 1e6, 1)

@@ -1,7 +1,7 @@
 """A profile as one HTML page: readable without a network, without a script, light and dark.
 
-The page is well-formed XML too, so that any parser can check it. Each plot stands beside a table of
-the same figures, for those who do not see it.
+The page is well-formed XML too, so that any parser can check it. A table beside each plot has the
+same figures, for readers who cannot see the plot.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ th.n { text-align: right } td:first-child { white-space: nowrap }
 
 
 def render(profile: Profile) -> str:
-    """The page."""
+    """The HTML page of a profile."""
     machine = profile.machine
     cores = f"{machine['cores']} cores" if machine.get("cores") else None
     about = [profile.model, machine.get("processor"), cores, machine.get("system")]
@@ -300,7 +300,7 @@ def _reliability() -> str:
 
 
 def _diagonal(series: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
-    """Lines in a unit square, with its diagonal. series: by name and style."""
+    """Lines in a unit square, with its diagonal. series: points by name and style."""
     size, left = 220, 38
     out = [f'<path class="rest" d="M{left} {size}L{left + size} 0"/>']
     for tick in (0, 0.5, 1):
@@ -317,7 +317,7 @@ def _diagonal(series: dict[tuple[str, str], list[tuple[float, float]]]) -> str:
 
 
 def _lines(n: Sequence[int], series: dict[str, list[float]], label: str) -> str:
-    """Lines over a logarithmic axis of memories; from 0 upwards. series: by style."""
+    """Lines over a logarithmic axis of memories; values start at 0. series: values by style."""
     width, height, left = 340, 170, 38
     most = max(max(values) for values in series.values()) or 1.0
     step = 10.0 ** math.floor(math.log10(most))
@@ -352,7 +352,7 @@ def _svg(height: float, label: str, inside: Iterable[str], width: int = WIDTH) -
 
 
 def _tick(x: float, y: float, anchor: str, label: str) -> str:
-    """What a place of an axis is called."""
+    """The label of a tick on an axis."""
     return f'<text class="soft" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{label}</text>'
 
 
@@ -368,7 +368,7 @@ def _strip(
 ) -> list[str]:
     """Rectangles side by side, as wide as their share of the total; names where they fit.
 
-    pieces: name, figure, colour. title, shown: forms of the figure.
+    pieces: name, figure, colour. title, shown: format strings for the figure.
     """
     at, out = 0.0, []
     for name, figure, colour in pieces:
@@ -385,8 +385,8 @@ def _strip(
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int]) -> str:
-    """A table of cells that are HTML. numbers: columns of figures; the others, but the first,
-    hold remarks."""
+    """A table of cells that are HTML. numbers: the columns with figures; all others but the first
+    have remarks."""
 
     def row(cells: Sequence[str], tag: str, remark: str = "") -> str:
         looks = (' class="n"' if i in numbers else remark if i else "" for i in range(len(cells)))

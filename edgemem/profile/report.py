@@ -1,4 +1,4 @@
-"""What a profile says, in JSON, and whether a budget is enough for it."""
+"""The figures of a profile, their JSON, and whether a memory budget is enough."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Part:
 class Timing:
     """One stage's times, in ms, in the order of the rounds; none if it was skipped, as note says.
 
-    tokens_per_s, ttft_ms: medians, where the stage has such a thing.
+    tokens_per_s, ttft_ms: medians; None if the stage has no such figure.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """A search among so many memories (beyond embedding the query), and what it keeps of them."""
+    """The time of a search among `memories`, without embedding the query, and the index's size."""
 
     memories: int
     p50_ms: float
@@ -88,9 +88,12 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a budget is enough. turn_down: what to turn down so that it is, in order; needs_mb:
-    as things are; then_mb: with that turned down, None if even that is too much. basis: "measured"
-    or "foretold"."""
+    """Whether a budget is enough.
+
+    needs_mb: what is needed as things are, None if unknown; basis: "measured", or how it was
+    foretold. If it does not fit: turn_down: what to turn down, in order; then_mb: what is needed
+    then, None if even that is too much.
+    """
 
     budget: str
     fits: bool
@@ -121,13 +124,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What `profile` found. MB are 10⁶ bytes; None is what the system does not tell.
+    """What `profile` found. MB are 10⁶ bytes; None is what the system does not report.
 
-    rss_mb, pss_mb: of the process at the end, everything loaded, what was freed given back.
-    peak_rss_mb: its most. explained: 1 less the share of RSS by which the parts' sum misses it, to
-    either side. cold_start_s: when, after the start of a process, each thing was done; the last is
-    the first token of an answer with memory. plan: what a memory limit has turned down. joules:
-    of the processor while the stages ran, everything else on it included.
+    rss_mb, pss_mb: of the process at the end, with everything loaded and freed memory returned.
+    peak_rss_mb: its highest RSS. explained: 1 − |RSS − sum of the parts| / RSS. cold_start_s: when
+    each step was done, after the start of a process; the last is the first token of an answer with
+    memory. plan: what a memory limit has turned down. joules: used by the processor while the
+    stages ran, including all other programs.
     """
 
     parts: tuple[Part, ...]
@@ -153,7 +156,7 @@ class Profile:
         cold_start_s: Mapping[str, float],
         growth: Sequence[Mapping[str, Any]],
     ) -> Profile:
-        """From what the processes told in JSON; no verdicts yet. told: the other fields."""
+        """A profile of what the processes answered, without verdicts. told: all other fields."""
         timings = ({**row, "times_ms": tuple(row["times_ms"])} for row in told["stages"])
         read = {
             "parts": tuple(Part(**row) for row in told["parts"]),
@@ -168,7 +171,7 @@ class Profile:
 
     @property
     def unexplained_mb(self) -> float | None:
-        """What no part accounts for; below 0 if the parts claim more than is resident."""
+        """RSS that no part accounts for; below 0 if the parts claim more than is resident."""
         return None if self.rss_mb is None else self.rss_mb - self.sum_mb
 
     @property
@@ -245,12 +248,12 @@ def verdict(
     choice: Choice,
     predict: Callable[[Choice], Mapping[str, int]],
 ) -> Verdict:
-    """Does what was profiled fit a budget?
+    """Whether the profiled process fits a budget, and what to turn down if it does not.
 
-    reserved: what the engine has of its buffers, all of which a GPU would hold. choice: what was
-    loaded; predict: bytes of each part under another, from which each measured part is scaled.
-    RAM is judged by the RSS measured; VRAM by what the process holds of the first GPU, or, where
-    none runs it, by what it would hold with every layer there.
+    reserved: bytes of the engine's buffers, all of which a GPU would hold. choice: what was loaded;
+    predict: returns the bytes of each part under a choice, by which measured parts are scaled.
+    RAM is judged by the measured RSS. VRAM is judged by what the process holds on the first GPU
+    that reports it, or else by what it would hold with every layer on a GPU.
     """
     told = predict(choice)
     shrinks = {"kv", "compute", "prefixes", "index"}
@@ -261,7 +264,7 @@ def verdict(
     else:
         measured = {name: float(reserved.get(name, 0)) for name in _IN_VRAM}
         rest, basis = 0.0, "foretold for all layers on a GPU"
-        shrinks = {"kv"}  # the buffer's size is that of the logits of a batch
+        shrinks = {"kv"}  # the compute buffer does not shrink: its size is that of a batch's logits
         needs = sum(measured.values()) / 1e6
         held = next((gpu["process_mb"] for gpu in profile.gpus if gpu["process_mb"]), None)
         if held is not None:
