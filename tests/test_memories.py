@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,6 +51,23 @@ def assert_same(found: Candidates, wanted: dict[int, tuple[int, dict[str, float]
 def query_of(rng: np.random.Generator) -> str:
     start = ["", "When ", "I ", "Bea ", "What did Ana "][rng.integers(5)]
     return start + " ".join(rng.choice([*SAID, "unknown"], rng.integers(0, 4)))
+
+
+def test_a_search_under_way_ends_although_the_store_is_replaced_meanwhile() -> None:
+    e = np.eye(2, DIM, dtype=np.float32)
+    memories = Memories(DIM)
+    rows = np.tile(e[1], (60, 1))
+    memories.apply(changes(1, range(1, 61), vectors=rows, text="tea", kind="image"))
+    of_metric = memories.whitening.get
+
+    def replaced(*asked: Any) -> Any:  # what a search asks outside the lock
+        memories.apply(changes(2, [1], [1], e[:1], text="milk", full=True))
+        return of_metric(*asked)
+
+    memories.whitening.get = replaced  # type: ignore[method-assign]
+    found = memories.candidates(Query("tea", Scope(user_id="ann"), now=NOW), e[1])
+    assert len(found.images) == 60 and found.images.all()
+    memories.close()
 
 
 # What a search computes

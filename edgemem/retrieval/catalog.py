@@ -204,14 +204,14 @@ class Catalog:
             for word in naming:
                 self._names.setdefault(word, set()).add(self._codes["speaker"][name])
 
-    def are(self, kind: str, rowids: IntArray) -> BoolArray:
-        """Which of the memories `rowids` are of a kind: (n,) bool."""
-        of_kind: BoolArray = self._column["kind"][rowids] == self._codes["kind"].get(kind, UNUSED)
-        return of_kind
+    def of_kind(self, kind: str) -> Callable[[IntArray], BoolArray]:
+        """Returns a function that maps rowids (n,) to (n,) bool, whether they are of this kind."""
+        kinds, code = self._column["kind"], self._codes["kind"].get(kind, UNUSED)
+        return lambda rowids: kinds[rowids] == code
 
     def _are_turns(self, rowids: IntArray) -> BoolArray:
         """Which of the memories `rowids` are turns themselves, not taken from one: (n,) bool."""
-        return self.are("turn", rowids) & (self._column["turn"][rowids] > 0)
+        return self.of_kind("turn")(rowids) & (self._column["turn"][rowids] > 0)
 
     def _place_anew(self) -> None:
         """Compute the places of all live memories again, as if they had arrived together."""

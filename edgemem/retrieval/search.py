@@ -354,8 +354,10 @@ class Memories:
                 timed = self._timed_slots() if asks_when(query.text) else None
             view = self.vectors.view(visible.table)
             named = self._catalog.speakers_named(names, visible.speakers)
+            # Outside the lock another thread may replace the catalog's columns.
+            of_user, are_images = self._catalog.by_user(), self._catalog.of_kind("image")
             generation = self.generation
-        metric = self._metric(query.scope, view, generation)
+        metric = self._metric(query.scope, view, generation, of_user)
         matches = lexical.search(wanted)
         proposals = matches.docs
         if vector is not None:
@@ -380,8 +382,8 @@ class Memories:
             features[:, Feature.SPEAKER] = np.isin(places.speaker[found], named) - 0.5
         features[:, Feature.QUESTION] = places.asks[found]
         features[:, Feature.AMONG] = math.log(min(max(FEW, visible.seen.count), MANY))
-        images = self._catalog.are("image", found)
-        return Candidates(found, features, similarity, places.place[found], images, around)
+        images, place = are_images(found), places.place[found]
+        return Candidates(found, features, similarity, place, images, around)
 
     def _visible(self, query: Query, rowids: IntArray | None) -> _Visible:
         """What a query may find, cached unless `rowids` is given. The caller holds the lock."""
@@ -416,11 +418,13 @@ class Memories:
             self._timed = self._postings.having(time_terms())
         return self._timed
 
-    def _metric(self, scope: Scope, view: IndexView, generation: int) -> Metric | None:
+    def _metric(
+        self, scope: Scope, view: IndexView, generation: int, of_user: Callable[[str], BoolArray]
+    ) -> Metric | None:
         """The metric of the scope's user if they have one, else that of everybody."""
-        of, user = self._catalog.by_user(), scope.user_id
+        user = scope.user_id
         if user is not None:
-            own = self.whitening.get(user, generation, lambda: view.table.vectors(of(user)))
+            own = self.whitening.get(user, generation, lambda: view.table.vectors(of_user(user)))
             if own is not None:
                 return own
         return self.whitening.get(EVERYBODY, generation, lambda: view.table.vectors(None))
