@@ -1,5 +1,5 @@
-// The Python module edgemem._native: what edgemem/kernels/ calls of the C ABI, and nothing else.
-// Output buffers come from the caller, which also checks shapes and words the errors.
+// The Python module edgemem._native: the part of the C ABI that edgemem/kernels/ calls.
+// The caller there allocates the outputs and words the errors for users.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -33,7 +33,7 @@ static void need(bool fits, const char *what) {
     }
 }
 
-// Runs a kernel while other threads of Python run.
+// Runs a kernel without the GIL. Raises ValueError if its status is not EDGEMEM_OK.
 template <typename Call>
 static void run(Call call) {
     int32_t status;
@@ -172,7 +172,7 @@ static int64_t bm25(Array<const int32_t, 1> docs, Array<const uint16_t, 1> count
     return found;
 }
 
-// What both ways to hold rows share; how many memories are wanted.
+// Checks the shapes that both similarity functions share. Returns the number of rows of wanted.
 template <typename Number>
 static int64_t wanted_of(const Array<const Number, 2> &rows, const Array<const int64_t, 1> &next,
                          const Array<const int64_t, 2> &wanted, const Array<const float, 1> &query,
@@ -326,7 +326,7 @@ static void gated_backward(Array<const uint16_t, 2> halves, Array<const float, 2
     });
 }
 
-// No argument is converted: a copy would take what is written to it along.
+// No array is converted, because an output would then be written to a temporary copy and lost.
 NB_MODULE(_native, m) {
     m.attr("ABI_VERSION") = edgemem_abi_version();
     m.attr("BEST_ISA") = edgemem_best_isa();

@@ -1,5 +1,5 @@
-// Matrix products of bfloat16 numbers, for processors with the instructions for them: AVX-512's. The
-// only file with AVX-512, which is switched on per function: the rest runs on any processor.
+// Matrix products in bfloat16 with AVX-512, and the only file that uses it. AVX-512 is enabled per
+// function, so that the rest of the library runs on any processor.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int64_t LANES = 16;  // columns of a panel, as many floats as a register holds
+constexpr int64_t LANES = 16;  // columns of a panel: the number of floats in a register
 
 bool wrong_matrix(int64_t rows, int64_t columns) {
     return rows < 1 || columns < 1 || rows > INT64_MAX / 64 || columns > INT64_MAX / 64 ||
@@ -28,8 +28,8 @@ bool wrong_matrix(int64_t rows, int64_t columns) {
 
 namespace {
 
-constexpr int64_t DEPTH = 256;  // columns of x at a time: three panels as deep fit the L1 cache
-constexpr int64_t STRIP = 128;  // rows of x at a time, rounded: these stay in the L2 cache
+constexpr int64_t DEPTH = 256;  // columns of x per block: three panels as deep fit the L1 cache
+constexpr int64_t STRIP = 128;  // rows of x per block: the rounded block stays in the L2 cache
 
 bool cpu_has_bf16() {
     static const bool has = [] {
@@ -44,7 +44,7 @@ __mmask16 first_lanes(int64_t count) {
     return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, LANES)) - 1);
 }
 
-// Two rows of a matrix side by side, a panel after the other; `second` may be NULL: zeros.
+// Packs a pair of rows, panel after panel. If `second` is NULL, zeros replace it.
 EDGEMEM_TARGET_BF16 void pack_pair(const float *first, const float *second, int64_t columns,
                                    int64_t panel_size, uint16_t *out) {
     const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
@@ -58,7 +58,8 @@ EDGEMEM_TARGET_BF16 void pack_pair(const float *first, const float *second, int6
     }
 }
 
-// Some rows and columns of x, rounded: `out` has DEPTH numbers a row, zeros behind an odd end.
+// Rounds a block of x, `rows` by `depth`. A row of `out` has DEPTH numbers; an odd depth is padded
+// with zeros.
 EDGEMEM_TARGET_BF16 void round_block(const float *x, int64_t rows, int64_t stride, int64_t depth,
                                      uint16_t *out) {
     for (int64_t row = 0; row < rows; ++row, x += stride, out += DEPTH) {
@@ -73,8 +74,8 @@ EDGEMEM_TARGET_BF16 void round_block(const float *x, int64_t rows, int64_t strid
     }
 }
 
-// Rows of rounded x times neighbouring panels. The sums stay in Rows * Panels registers: 24 of 32
-// are enough for two products to begin in each cycle.
+// Multiplies Rows rows of the rounded block by Panels adjacent panels. The sums stay in registers,
+// Rows * Panels of them: 24 of the 32 are enough to start two products in each cycle.
 template <int Rows, int Panels>
 EDGEMEM_TARGET_BF16 void tile(const uint16_t *x, const uint16_t *panels, int64_t panel_size,
                               int64_t pairs, bool add, __mmask16 last, float *out,
@@ -110,7 +111,7 @@ EDGEMEM_TARGET_BF16 void tile(const uint16_t *x, const uint16_t *panels, int64_t
     }
 }
 
-// All rows of a strip times neighbouring panels.
+// Multiplies all rows of the rounded block by Panels adjacent panels.
 template <int Panels>
 void tiles(const uint16_t *x, int64_t rows, const uint16_t *panels, int64_t panel_size,
            int64_t pairs, bool add, __mmask16 last, float *out, int64_t stride) {

@@ -31,14 +31,14 @@ double idf_of(int64_t having, int64_t n_allowed) {
     return std::log1p((missing + 0.5) / (static_cast<double>(having) + 0.5));
 }
 
-// What k1, b and the average length come to for a document of length L: base + slope * L.
+// k1 * (1 - b + b * L / average_length) for a document of length L, as base + slope * L.
 struct Saturation {
     float base;
     float slope;
 };
 
-// Adds one term to the scores. In blocks, so that the arithmetic between the scattered reads and
-// writes is done on several documents at once; a document that does not count is given +0.
+// Adds one term to the scores. Works in blocks, so that the arithmetic between the scattered reads
+// and writes is vectorised. A document that is not allowed gets +0.
 void add_term(const int32_t *docs, const uint16_t *counts, int64_t size, const int32_t *lengths,
               const uint8_t *allowed, float weight, Saturation saturation, float *scores) {
     constexpr int64_t block = 128;

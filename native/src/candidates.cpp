@@ -1,5 +1,5 @@
-// The candidates of a search: the proposals and what was said beside them, and what the words of
-// the query say of each.
+// The candidates of a search: the proposals, their neighbours in the conversation, and the lexical
+// features of each.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t AROUND = 7;
 constexpr int64_t FEATURES = 6;
 
-// Calls visit(i) for every byte that is not 0, in order; visit may set later ones.
+// Calls visit(i) for every byte that is not 0, in order. visit may set later bytes too.
 template <typename Visit>
 void each_marked(const uint8_t *marks, int64_t n, Visit visit) {
     for (int64_t i = 0; i < n;) {
@@ -29,8 +29,8 @@ void each_marked(const uint8_t *marks, int64_t n, Visit visit) {
     }
 }
 
-// The first entry from `at` on that is not below `value`; of ascending ones. Looks near `at` first,
-// as values mostly ascend too; from the beginning if this one does not.
+// Returns the position of the first of the ascending entries that is not below `value`. The search
+// gallops from `at`, because successive values mostly ascend; otherwise it starts at 0.
 int64_t advance(const int32_t *entries, int64_t size, int64_t at, int32_t value) {
     if (at > 0 && entries[at - 1] >= value) {
         at = 0;
@@ -149,7 +149,7 @@ int32_t edgemem_word_features(const int64_t *around, int64_t m, const int64_t *s
         const int32_t at = slot_of(memory);
         return at < 0 ? 0.0f : scores[at];
     };
-    // `at` is where the search for this term stopped last.
+    // `at` is where the previous search in this term's postings stopped.
     const auto has = [&](int64_t memory, int64_t t, int64_t *at) {
         const int32_t *entries = docs + starts[t], wanted = slot_of(memory);
         if (!(score_of(memory) > 0)) {
@@ -159,7 +159,8 @@ int32_t edgemem_word_features(const int64_t *around, int64_t m, const int64_t *s
         return *at < sizes[t] && entries[*at] == wanted;
     };
 
-    // Which terms each candidate has; then, of one beside it that is none itself, in a spare row.
+    // Rows 0 to m - 1 of `having`: the terms of each candidate. The two spare rows at the end: those
+    // of a candidate's neighbours that are not candidates themselves.
     int64_t *own = order + m;
     for (int64_t i = 0; i < m; ++i) {
         own[i] = around[i * AROUND];

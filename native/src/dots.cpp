@@ -8,13 +8,13 @@
 
 namespace {
 
-// Rows this far ahead are asked for early: scattered rows are not what a processor fetches alone.
+// How many rows ahead to prefetch: the processor's own prefetcher does not follow scattered rows.
 constexpr int64_t AHEAD = 4;
 
 inline void prefetch(const void *start, int64_t bytes) {
 #if defined(__GNUC__)
     for (int64_t at = 0; at < bytes; at += 64) {
-        // Into the second cache: it waits for more lines at once than the first does.
+        // Into the L2 cache, which can have more outstanding misses than the L1 cache.
         __builtin_prefetch(static_cast<const char *>(start) + at, 0, 2);
     }
 #else

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double EPSILON = std::numeric_limits<double>::epsilon();
 
-// QL needs two or three sweeps for an eigenvalue; a bound keeps a phone from hanging on a defect.
+// QL needs two or three sweeps for an eigenvalue. The bound keeps a bug from hanging the caller.
 constexpr int MAX_SWEEPS = 60;
 
 double dot(const double *a, const double *b, int64_t n) {
@@ -34,9 +34,10 @@ double largest_magnitude(const double *numbers, int64_t n) {
     return largest;
 }
 
-// Reflections H = 1 - u u' / h, from the last row up, leave a tridiagonal matrix. Receives its
-// diagonal and in off[i] the element beside diagonal[i] and diagonal[i + 1]. Row i of the matrix
-// keeps its u in the first i places and its h on the diagonal (0: no reflection was needed).
+// Reduces the matrix to tridiagonal form by reflections H = 1 - u u' / h, from the last row up.
+// `diagonal` receives its diagonal, and off[i] the element that couples diagonal[i] to
+// diagonal[i + 1]. Row i of the matrix then holds the reflection's u in its first i places and its
+// h on the diagonal (0: no reflection was needed).
 void tridiagonalise(double *matrix, int64_t n, double *diagonal, double *off) {
     const double tiny = EPSILON * EPSILON * largest_magnitude(matrix, n * n);
     for (int64_t i = n - 1; i > 0; --i) {
@@ -54,8 +55,8 @@ void tridiagonalise(double *matrix, int64_t n, double *diagonal, double *off) {
         *last -= off[i - 1];
         u[i] = h;
 
-        // p = B u / h, q = p - (u'p / 2h) u, B -= u q' + q u', where B is what lies above row i.
-        double *q = off;  // its first i places are free: this loop goes down
+        // p = B u / h, q = p - (u'p / 2h) u, B -= u q' + q u', where B is the leading i * i block.
+        double *q = off;  // its first i places are not used yet: this loop goes down
         const double kept = off[i - 1];
         std::fill(q, q + i, 0.0);
         for (int64_t row = 0; row < i; ++row) {
@@ -74,7 +75,7 @@ void tridiagonalise(double *matrix, int64_t n, double *diagonal, double *off) {
     matrix[0] = 0.0;
 }
 
-// Turn rows i and i + 1 of `vectors` by the angle with this sine and cosine.
+// Rotates rows i and i + 1 of `vectors` by the angle with this sine and cosine.
 void rotate(double *vectors, int64_t n, int64_t i, double sine, double cosine) {
     double *upper = vectors + i * n, *lower = upper + n;
     for (int64_t k = 0; k < n; ++k) {
@@ -94,7 +95,7 @@ void ql_sweep(double *diagonal, double *off, double *vectors, int64_t n, int64_t
     for (int64_t i = last - 1; i >= first; --i) {
         const double f = sine * off[i], b = cosine * off[i], r = std::hypot(f, g);
         off[i + 1] = r;
-        if (r == 0.0) {  // the block has come apart here
+        if (r == 0.0) {  // the block splits here
             diagonal[i + 1] -= p;
             off[last] = 0.0;
             return;
@@ -148,7 +149,7 @@ void symmetric_eigen(double *matrix, int64_t n, int64_t wanted, double *vectors,
             std::swap_ranges(vectors + i * n, vectors + (i + 1) * n, vectors + largest * n);
         }
     }
-    // Back from the tridiagonal matrix, undoing the last reflection first.
+    // Transform the eigenvectors back to the original matrix, last reflection first.
     for (double *vector = vectors; vector < vectors + wanted * n; vector += n) {
         for (int64_t i = 1; i < n; ++i) {
             const double *u = matrix + i * n;

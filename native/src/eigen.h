@@ -5,12 +5,12 @@
 
 namespace edgemem {
 
-// All eigenvalues of a symmetric matrix and the eigenvectors of the largest.
+// Computes all eigenvalues of a symmetric matrix and the eigenvectors of the largest ones.
 //
-// matrix   n * n numbers, all of them filled, entries of ordinary size (their squares are too);
-//          destroyed
-// vectors  n * n numbers; receives in its first `wanted` rows the eigenvectors, of length 1; the
-//          other rows are destroyed
+// matrix   n * n numbers, both triangles filled; squares of entries must neither overflow nor
+//          underflow; overwritten
+// vectors  n * n numbers; its first `wanted` rows receive the eigenvectors, of length 1; the other
+//          rows are overwritten
 // values   n numbers; receives the eigenvalues, largest first
 // work     n numbers
 //

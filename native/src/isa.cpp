@@ -1,4 +1,4 @@
-// What the library is, and the choice of the instruction set at run time.
+// The choice of the instruction set at run time, and the library's version and status texts.
 #include "edgemem.h"
 #include "loops.h"
 
@@ -29,7 +29,7 @@ int32_t edgemem_abi_version(void) { return EDGEMEM_ABI_VERSION; }
 
 int32_t edgemem_best_isa(void) {
 #if EDGEMEM_HAS_AVX2
-    // Asked once: the answer cannot change, and C++ makes the first call safe among threads.
+    // Detected once. C++ makes the initialisation of a static thread-safe.
     static const bool avx2 = edgemem::cpu_has_avx2_fma();
     return avx2 ? EDGEMEM_ISA_AVX2 : EDGEMEM_ISA_SCALAR;
 #elif EDGEMEM_HAS_NEON

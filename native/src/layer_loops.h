@@ -33,17 +33,17 @@ EDGEMEM_INLINE uint16_t half_of(float number) {
     return static_cast<uint16_t>(bits_of(number) >> 16);
 }
 
-// The middle of the numbers that share these upper bits.
+// The midpoint of the floats that share these upper 16 bits.
 EDGEMEM_INLINE float middle_of(uint16_t half) {
     return float_of((static_cast<uint32_t>(half) << 16) | 0x8000u);
 }
 
-// e^x within 2 units of the last place, x taken for -87.3 or 88 beyond them; a NaN stays one.
+// e^x within 2 units in the last place; x is clamped to -87.3 to 88, and NaN stays NaN.
 // The polynomial is that of the Cephes library, after x = n ln 2 + r.
 EDGEMEM_INLINE float exponential(float x) {
     x = x < -87.3f ? -87.3f : x;
     x = x > 88.0f ? 88.0f : x;
-    // Adding 1.5 * 2^23 rounds to a whole number, which is then in the lowest bits.
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the lowest bits.
     const float shifted = x * 1.44269504f + 12582912.0f;
     const float n = shifted - 12582912.0f;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -113,7 +113,7 @@ EDGEMEM_INLINE float inner(const float *a, const float *b, int64_t count) {
     return sum_of(lanes);
 }
 
-// The numbers become e^number over the sum of all; count >= 1.
+// Softmax in place; count >= 1.
 EDGEMEM_INLINE void softmax(float *numbers, int64_t count) {
     const float most = largest(numbers, count);
     for (int64_t i = 0; i < count; ++i) {
@@ -165,7 +165,7 @@ EDGEMEM_INLINE void rms_norm_backward(const float *d_out, const uint16_t *halves
     }
 }
 
-// Both activations are gate * sigmoid(z): z = gate, or that of GELU's tanh form.
+// Both activations are gate * sigmoid(z). SiLU: z = gate. GELU: as edgemem_gated defines it.
 template <bool Gelu>
 EDGEMEM_INLINE float z_of(float gate) {
     return Gelu ? 1.5957691216f * gate * (1.0f + 0.044715f * gate * gate) : gate;
@@ -205,8 +205,8 @@ EDGEMEM_INLINE void gated_backward(const uint16_t *halves, const float *d_out, i
 }  // namespace layer
 }  // namespace edgemem
 
-// The functions of layer_loops.h under names of their own, with attributes before each, so that a
-// compiler makes them anew for an instruction set; and the end of a table of loops.
+// Defines a wrapper for each function above, with ATTRIBUTES before it, so that the compiler
+// generates the function again for another instruction set.
 #define EDGEMEM_LAYER_FUNCTIONS(ATTRIBUTES)                                                       \
     ATTRIBUTES void softmax(float *numbers, int64_t count) { layer::softmax(numbers, count); }    \
     ATTRIBUTES void softmax_backward(const float *p, float *d, int64_t count) {                   \

@@ -1,5 +1,5 @@
-// What lies between the matrix products of a transformer: softmax, norms and gated units, both
-// directions.
+// A transformer's layers between its matrix products: softmax, norms and gated units, forward and
+// backward.
 #include <algorithm>
 
 #include "edgemem.h"

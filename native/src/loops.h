@@ -1,4 +1,4 @@
-// The inner loops, one set of them for each instruction set. Knows nothing of top-k or masks.
+// The inner loops, one set for each instruction set. Knows nothing of top-k or masks.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace edgemem {
 
-// Inner products of one row with one query, or with two that lie one after the other, into `out`.
-// Each sum is added in an order that depends on `dim` only, and is the same in dot1 and dot2.
+// Writes to `out` the inner products of one row with one query, or with two queries that are stored
+// one after the other. The order of summation depends on `dim` only and is the same in both.
 template <typename Number>
 using DotFn = void (*)(const Number *row, const float *queries, int64_t dim, float *out);
 
@@ -22,14 +22,14 @@ struct Dots {
     DotFn<Number> one, two;
 };
 
-// How many rows `add_scatter` takes at once.
+// Number of rows that `add_scatter` adds in one call.
 constexpr int SCATTER_ROWS = 8;
 
 struct Loops {
     Dots<float> floats;
     Dots<int8_t> bytes;
-    // What `floats.one` gives for each of `count` rows, one after the other in memory; the same of
-    // bytes, the exact sums of products, dim at most EDGEMEM_MAX_DIM_I8.
+    // `scan` gives the result of `floats.one` for each of `count` consecutive rows. `scan_bytes`
+    // gives the exact integer inner products; its dim is at most EDGEMEM_MAX_DIM_I8.
     void (*scan)(const float *rows, int64_t count, const float *query, int64_t dim, float *out);
     void (*scan_bytes)(const int8_t *rows, int64_t count, const int8_t *query, int64_t dim,
                        int32_t *out);
@@ -37,9 +37,9 @@ struct Loops {
     void (*add_scatter)(double *sums, const double *factors, const double *rows, int64_t stride,
                         int64_t count);
 
-    // A row each, of layer_loops.h: softmax in place; its backward pass from p and d into d; a norm,
-    // and its backward pass from d and halves, added to dx; and of SiLU (false) and GELU (true), out
-    // and halves from gate and up, d_gate_up from halves and d.
+    // The functions of layer_loops.h. Each call handles one row. `softmax` works in place,
+    // `softmax_backward` overwrites d, and `rms_norm_backward` adds to dx. `gelu` selects GELU
+    // instead of SiLU.
     void (*softmax)(float *numbers, int64_t count);
     void (*softmax_backward)(const float *p, float *d, int64_t count);
     void (*rms_norm)(const float *x, const float *weight, int64_t size, float eps, float *out,
@@ -63,10 +63,10 @@ bool cpu_has_avx2_fma();
 extern const Loops loops_neon;
 #endif
 
-// Those of EDGEMEM_ISA_*; nullptr for one that this build or this processor lacks.
+// Returns the loops for one of EDGEMEM_ISA_*, or nullptr if this build or this processor lacks it.
 const Loops *loops_for(int32_t isa);
 
-// Compilers do this for NEON and SSE2 by themselves; AVX2 has its own.
+// `add_scatter` in plain C++, which compilers vectorise for NEON and SSE2. AVX2 has its own.
 void add_scatter_plain(double *sums, const double *factors, const double *rows, int64_t stride,
                        int64_t count);
 

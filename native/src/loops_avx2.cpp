@@ -1,5 +1,5 @@
-// The only file with AVX2 instructions. They are switched on per function, never for the whole
-// build, so that the rest runs on any x86-64 processor.
+// The only file with AVX2 instructions. They are enabled per function, never for the whole build,
+// so that the rest runs on any x86-64 processor.
 #include "layer_loops.h"
 #include "loops.h"
 
@@ -55,7 +55,7 @@ EDGEMEM_TARGET_AVX2 inline float sum_of(__m256 lanes) {
 
 template <typename Number, int Queries>
 EDGEMEM_TARGET_AVX2 void dots(const Number *row, const float *queries, int64_t dim, float *out) {
-    // Four sums hide the four cycles that one fused multiply-add takes.
+    // Four independent sums hide the four-cycle latency of a fused multiply-add.
     __m256 sums[Queries][4];
     for (int q = 0; q < Queries; ++q) {
         sums[q][0] = sums[q][1] = sums[q][2] = sums[q][3] = _mm256_setzero_ps();
@@ -87,7 +87,7 @@ EDGEMEM_TARGET_AVX2 void dots(const Number *row, const float *queries, int64_t d
     }
 }
 
-// Widened to 16 bits first, where a pair of products cannot saturate; _mm256_maddubs_epi16 could.
+// Widens to 16 bits first, so that no sum of two products saturates; _mm256_maddubs_epi16 could.
 EDGEMEM_TARGET_AVX2 inline __m256i products16(const int8_t *a, const int8_t *b) {
     const __m128i left = _mm_loadu_si128(reinterpret_cast<const __m128i *>(a));
     const __m128i right = _mm_loadu_si128(reinterpret_cast<const __m128i *>(b));

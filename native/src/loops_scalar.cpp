@@ -6,7 +6,7 @@ namespace {
 
 template <typename Number>
 float dot(const Number *row, const float *query, int64_t dim) {
-    // Eight sums instead of one: a compiler may not reorder float additions by itself.
+    // Eight sums instead of one, for vectorisation: a compiler may not reorder float additions.
     float sums[8] = {};
     int64_t i = 0;
     for (; i + 8 <= dim; i += 8) {

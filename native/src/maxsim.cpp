@@ -8,7 +8,7 @@
 
 namespace {
 
-constexpr int64_t AT_ONCE = 64;  // rows whose products lie on the stack
+constexpr int64_t AT_ONCE = 64;  // rows whose products fit the stack buffer
 
 int32_t largest_product(const edgemem::Loops &loops, const int8_t *rows, int64_t count,
                         const int8_t *query, int64_t dim) {

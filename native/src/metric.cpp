@@ -1,6 +1,6 @@
-// The low-rank Mahalanobis metric: fit, and what a query and a row are in it.
+// The low-rank Mahalanobis metric: its fit, the transformed query, and the norms of rows.
 //
-// edgemem/retrieval/metric.py derives it; the letters here are those there.
+// edgemem/retrieval/metric.py has the derivation, with the same letters.
 #include <algorithm>
 #include <cmath>
 
@@ -12,14 +12,14 @@
 namespace edgemem {
 namespace {
 
-// Unit rows whose mean squared distance to their mean is at most this are taken for identical.
+// Unit rows whose mean squared distance to their mean is at most this count as identical.
 constexpr double MIN_VARIANCE = 1e-10;
 
-// A vector is taken for the mean if its norm is at most this times the largest that D^-1/2 makes
-// of a unit vector: some ten roundings, so that its direction would be noise.
+// A vector counts as equal to the mean if its norm is at most this times the largest element of
+// D^-1/2. That is about ten rounding errors, so its direction would be noise.
 constexpr double ZERO_LENGTH = 1e-6;
 
-// The parts of the caller's workspace.
+// Divides the caller's workspace into arrays.
 struct Workspace {
     Workspace(double *start, int64_t dim)
         : covariance(start),
@@ -45,7 +45,7 @@ struct Workspace {
     double *cholesky;    // (rank, rank)
 };
 
-// 0 if the row has no direction: all zero, or not finite.
+// Euclidean length of a row; 0 if the row has no direction because it is all zero or not finite.
 double length_of(const float *row, int64_t dim) {
     double sums[4] = {};
     int64_t i = 0;
@@ -114,7 +114,7 @@ void take_covariance(const float *rows, int64_t n, int64_t dim, int64_t count, c
     }
 }
 
-// The least rank that explains a share tau of the variance, at least 1 where `most` allows it.
+// Returns the smallest rank that explains a share tau of the variance, at most `most`.
 int64_t choose_rank(const double *values, int64_t dim, double tau, int64_t most) {
     double total = 0.0, explained = 0.0;
     for (int64_t i = 0; i < dim; ++i) {
@@ -129,8 +129,9 @@ int64_t choose_rank(const double *values, int64_t dim, double tau, int64_t most)
     return most;
 }
 
-// U and M become A. With B = D^-1/2 U M^1/2, eq. 1 is D^-1/2 (1 - B (1 + B'B)^-1 B') D^-1/2, which
-// never divides by a small M; with 1 + B'B = L L', A' = L^-1 B' D^-1/2.
+// Replaces U in `vectors` by A. With B = D^-1/2 U M^1/2, eq. 1 becomes
+// D^-1/2 (1 - B (1 + B'B)^-1 B') D^-1/2, which never divides by a small M. With the Cholesky
+// factorisation 1 + B'B = L L', A' = L^-1 B' D^-1/2.
 void make_directions(int64_t dim, int64_t rank, const Workspace &at) {
     for (int64_t i = 0; i < rank; ++i) {
         double *b = at.vectors + i * dim, *l = at.cholesky + i * rank;
@@ -172,7 +173,7 @@ void make_directions(int64_t dim, int64_t rank, const Workspace &at) {
     }
 }
 
-// Rows measured together: few enough to stay in the first cache while A passes by.
+// Rows processed together: few enough to stay in the L1 cache while A is read once for all of them.
 constexpr int64_t NORM_ROWS = 8;
 
 double weighted_square(const float *vector, const float *weights, int64_t dim) {
@@ -204,7 +205,7 @@ float zero_norm(const float *inverse_diagonal, int64_t dim) {
 extern "C" {
 
 int64_t edgemem_metric_workspace(int64_t dim, int64_t max_rank) {
-    // Far from any overflow, and a covariance of 2^24 numbers squared fits in no memory anyway.
+    // The limit rules out overflow. A covariance of 2^24 * 2^24 numbers fits in no memory anyway.
     if (dim < 1 || dim > (1 << 24) || max_rank < 0) {
         return 0;
     }
@@ -296,7 +297,7 @@ int32_t edgemem_metric_query(const float *query, int64_t dim, const float *mean,
             image[i] -= along * a[i];
         }
     }
-    // In double: the offset cancels most of image . row where the mean is long.
+    // In double, because the offset cancels most of image . row if the mean is long.
     double shift = 0.0, squared = 0.0;
     for (int64_t i = 0; i < dim; ++i) {
         shift -= static_cast<double>(image[i]) * mean[i];

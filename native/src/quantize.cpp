@@ -1,4 +1,4 @@
-// Float rows to int8 rows with a scale each.
+// Quantises float rows to int8 rows, with one scale for each row.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,8 +8,8 @@
 
 namespace {
 
-// Adding and taking away 1.5 * 2^23 rounds to a whole number, halves to even; unlike a call of the
-// C library it can be vectorised.
+// Adding and subtracting 1.5 * 2^23 rounds to an integer, halves to even. Unlike a call of the C
+// library, this can be vectorised.
 inline float rounded(float number) {
     constexpr float shift = 12582912.0f;
     return (number + shift) - shift;
@@ -44,7 +44,7 @@ extern "C" int32_t edgemem_quantize_i8(const float *rows, int64_t n, int64_t dim
             continue;
         }
         for (int64_t i = 0; i < dim; ++i) {
-            // A scale so small that it was rounded itself may send a number beyond 127.
+            // A subnormal scale has a rounding error that can push a number beyond 127.
             const float number = rounded(from[i] / scale);
             to[i] = static_cast<int8_t>(std::min(127.0f, std::max(-127.0f, number)));
         }

@@ -5,10 +5,11 @@
 
 namespace {
 
-// Rows that are scored at a time, before the best are kept: no branch between them, few numbers.
+// Rows scored in one call of a loop before top-k sees them: no branches, and the scores fit a stack
+// buffer.
 constexpr int64_t RUN = 64;
 
-// Calls body(first, count) for each run of at most RUN rows that count, one after the other.
+// Calls body(first, count) for each run of consecutive unmasked rows, at most RUN rows at a time.
 template <typename Body>
 void for_runs(int64_t n, const uint8_t *mask, Body body) {
     for (int64_t first = 0; first < n;) {

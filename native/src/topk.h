@@ -1,4 +1,4 @@
-// The k best of what is offered, in the caller's arrays; and the checks of sizes that all share.
+// Top-k selection in the caller's arrays, and the size check that all kernels share.
 #pragma once
 
 #include <cmath>
@@ -18,8 +18,8 @@ inline float ranked(float score) {
     return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
 }
 
-// Largest score first, of equal ones the lower position; no NaN may be offered. Until `finish`, the
-// arrays are a binary heap whose root is the worst of the best so far.
+// The k best of the scores offered: larger scores first, then lower positions. A score must not be
+// NaN. Until `finish`, the arrays are a binary heap whose root is the worst of the best so far.
 struct TopK {
     int64_t *positions;
     float *scores;
@@ -38,7 +38,7 @@ struct TopK {
         }
     }
 
-    // Puts them in order, best first: the worst goes to the end, again and again.
+    // Sorts the arrays, best first: heapsort, which moves the worst to the end in each step.
     void finish() {
         for (int64_t end = size - 1; end > 0; --end) {
             exchange(0, end);
