@@ -1,6 +1,6 @@
 """A desktop chat with memory, in one window: python desktop_chat.py [STORE]
 
-A photo that is dropped on it is remembered with what is said next.
+A photo dropped on the window is remembered together with the next message.
 Needs `pip install "edgemem-runtime[models,images]" PySide6-Essentials`.
 """
 
@@ -23,7 +23,7 @@ class Window(QWidget):
         self.images: list[str] = []
         self.setAcceptDrops(True)
         self.page, self.line = QTextEdit(readOnly=True), QLineEdit(placeholderText="Say something")
-        for each in (self.page, self.line):  # what is dropped on them, the window takes
+        for each in (self.page, self.line):  # the window handles drops on them
             each.setAcceptDrops(False)
         layout = QVBoxLayout(self)
         layout.addWidget(self.page)
@@ -33,7 +33,7 @@ class Window(QWidget):
         self.ended.connect(self.wait)
 
     def ask(self) -> None:
-        self.line.setEnabled(False)  # until the answer has ended, and what was said is stored
+        self.line.setEnabled(False)  # until the answer has ended and the exchange is stored
         self.write(f"you: {self.line.text()}\n")
         # In a thread of its own, so that the window never waits for the model.
         self.answering = Thread(target=self.answer, args=(self.line.text(), self.images))
@@ -69,7 +69,7 @@ class Window(QWidget):
 
     def closeEvent(self, event: object) -> None:
         if self.answering.ident is not None:
-            self.answering.join()  # an answer under way ends first, so that it is remembered
+            self.answering.join()  # let a running answer finish, so that it is stored
 
 
 if __name__ == "__main__":

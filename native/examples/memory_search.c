@@ -1,7 +1,7 @@
-/* A search as an app would make it, with invented memories instead of an embedder and a store:
+/* A search as an app would do it, with random vectors instead of an embedder and a store:
  *
- *   once, and again when many memories are new:  fit the metric, store each memory's norm in it
- *   for a query:  scan for candidates -> re-rank them in the metric -> fuse the scores -> best few
+ *   once, and again after many new memories:  fit the metric, store each memory's norm
+ *   for each query:  scan for candidates -> re-rank them in the metric -> fuse the scores -> top k
  *
  * cc -std=c99 memory_search.c -ledgemem -lm
  */
@@ -20,7 +20,7 @@ static void check(int32_t status) {
     }
 }
 
-/* About normally distributed, and the same on every machine. */
+/* Returns approximately normal noise, the same sequence on every machine. */
 static float noise(void) {
     static uint32_t state = 1;
     float sum = 0;
@@ -43,7 +43,7 @@ static void to_length_1(float *vector) {
     }
 }
 
-/* What embedders give: a part that all texts share, one of the topic, and one of the text. */
+/* Imitates an embedding: a part that all texts share, one of the topic and one of the text. */
 static void embed(const float *topic, float own_share, float *vector) {
     int i;
     for (i = 0; i < DIM; ++i) {
@@ -89,12 +89,12 @@ int main(void) {
     printf("%d memories of %d numbers; a metric of rank %d; %s\n", (int)count, DIM, (int)rank,
            edgemem_isa_name(edgemem_best_isa()));
 
-    /* The candidates: nearest by cosine, which is the inner product of vectors of length 1. */
+    /* The candidates: nearest by cosine, which is the inner product of unit vectors. */
     embed(topics + asked_topic * DIM, 1.0f, query);
     check(edgemem_scan_topk(memories, N, DIM, query, NULL, CANDIDATES, EDGEMEM_ISA_AUTO, candidates,
                             scores, &found));
 
-    /* Their cosine and their whitened cosine, reading each candidate once. */
+    /* Each candidate's cosine and whitened cosine, computed in one read of its row. */
     check(edgemem_metric_query(query, DIM, mean, inverse_diagonal, directions, rank,
                                EDGEMEM_ISA_AUTO, workspace, image, &offset, &query_norm));
     check(edgemem_dots(memories, N, DIM, candidates, found, queries, 2, EDGEMEM_ISA_AUTO, dots));

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The NEON path on any Linux machine: builds the library for 64-bit ARM and runs the ABI's tests, the
-# example and the fuzzer under QEMU. Prints "ok" last. Needs two packages of Debian:
+# Tests the NEON path on any Linux machine: builds the library for 64-bit ARM and runs the C tests,
+# the example and the fuzzer under QEMU. Prints "ok" last. Needs two Debian packages:
 #   apt-get install g++-aarch64-linux-gnu qemu-user-static
 set -eu
 native=$(cd "$(dirname "$0")/.." && pwd)

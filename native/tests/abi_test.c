@@ -1,5 +1,5 @@
-/* The C ABI as a C program sees it: every function but those of metric_test.c, candidates_test.c and
- * layers_test.c, every error of each. Exits 0 and prints "ok", or names the line that failed. */
+/* Tests the C ABI from C: every error of every function that no other test here covers.
+ * Exits 0 and prints "ok", or names the line that failed. */
 #include "check.h"
 
 struct scan {
@@ -296,7 +296,7 @@ static int32_t call_bm25(const struct bm25 *a) {
 }
 
 static int bm25_documents(void) {
-    /* Term 0 is in documents 0 and 2, term 1 in 0, 1 and 2; document 2 may not be seen. */
+    /* Term 0 is in documents 0 and 2, term 1 in 0, 1 and 2. Document 2 is not allowed. */
     const int32_t docs[5] = {0, 2, 0, 1, 2}, below[5] = {0, 2, 0, 1, -1}, past[5] = {0, 2, 0, 1, 4};
     const uint16_t counts[5] = {1, 9, 1, 1, 1};
     const int64_t starts[2] = {0, 2}, sizes[2] = {2, 3}, beyond[2] = {0, 3}, before[2] = {-1, 2};

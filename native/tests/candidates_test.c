@@ -1,4 +1,4 @@
-/* The functions that gather a search's candidates, as a C program sees them, every error of each.
+/* Tests from C the functions that gather a search's candidates: every error of each.
  * Exits 0 and prints "ok", or names the line that failed. */
 #include "check.h"
 
@@ -97,7 +97,7 @@ static int32_t call_beside(const struct beside *a) {
 }
 
 static int beside_each_other(void) {
-    /* Turns 1, 2, 3 of two people, and 4, which was taken from 1. */
+    /* Memories 1, 2 and 3 are turns of two people; memory 4 was extracted from turn 1. */
     const int64_t proposals[2] = {4, 4}, beyond[2] = {4, 5}, below[2] = {-1, 4};
     const int64_t place[5] = {0, 1, 2, 3, 1}, place_beyond[5] = {0, 1, 2, 3, 5};
     const int64_t before[5] = {0, 0, 1, 2, 0}, before_below[5] = {0, -1, 1, 2, 0};
@@ -168,7 +168,7 @@ static int32_t call_words(const struct words *a) {
 }
 
 static int words_said(void) {
-    /* Memories 1 and 2, documents 1 and 0; term 0 is in document 0, term 1 in both. */
+    /* Memories 1 and 2 are documents 1 and 0. Term 0 is in document 0, term 1 in both. */
     const int64_t around[2 * 7] = {1, 0, 2, 0, 2, 0, 0, 2, 0, 0, 1, 0, 0, 0};
     const int64_t beyond[2 * 7] = {1, 0, 2, 0, 2, 0, 0, 3}, below[2 * 7] = {-1};
     const int64_t session[3] = {0, 1, 1};

@@ -1,4 +1,4 @@
-/* What the C tests share. */
+/* Macros that the C tests share. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -16,7 +16,7 @@
         }                                                           \
     } while (0)
 
-/* `right` with one argument changed is refused. */
+/* Checks that a call with the arguments `right`, one of them changed, returns `error`. */
 #define REFUSED(error, Call, right, argument, wrong)     \
     do {                                                 \
         struct Call changed = right;                     \
@@ -24,7 +24,7 @@
         CHECK(call_##Call(&changed) == EDGEMEM_##error); \
     } while (0)
 
-/* To what a float of about 1 holds. */
+/* Equal up to the rounding errors of floats of magnitude 1. */
 #define NEAR(a, b) (fabs((double)(a) - (double)(b)) < 1e-5)
 
 #endif

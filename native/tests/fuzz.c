@@ -1,7 +1,8 @@
-/* Every kernel on thousands of odd inputs: NaN, infinities, the largest and the smallest floats,
- * repeated rows, all sizes about the widths of the loops, starts that are not aligned. Each buffer
- * is allocated to the byte, so that the address sanitizer sees a read or write beyond it; what no
- * kernel may return is checked here. The same numbers on every run: fuzz [ROUNDS] [SEED].
+/* Runs every kernel on thousands of odd inputs: NaN, infinities, the largest and the smallest
+ * floats, repeated rows, sizes around the widths of the loops, unaligned buffers. Each buffer has
+ * exactly the required size, so that the address sanitizer detects a read or write beyond it. The
+ * checks here are properties that every result must have. Inputs are the same on every run:
+ * fuzz [ROUNDS] [SEED].
  */
 #include "edgemem.h"
 
@@ -27,7 +28,7 @@ static uint32_t below(uint32_t limit) {
     return (uint32_t)(state >> 33) % limit;
 }
 
-/* Buffers live for one round. Their starts lie up to seven elements behind malloc's. */
+/* Buffers live for one round. Each starts up to seven elements behind the address from malloc. */
 enum { MAX_BUFFERS = 96 };
 static void *buffers[MAX_BUFFERS];
 static int n_buffers;
@@ -100,7 +101,7 @@ static void fuzz_floats(int64_t n, int64_t dim, const uint8_t *mask, int64_t cou
     CHECK(found == least(k, counted));
     check_best(positions, scores, found, n, mask);
 
-    /* A row scores the same to the bit wherever it is met. */
+    /* A row gets the same score, bit for bit, from every function. */
     CHECK(edgemem_dots(rows, n, dim, positions, found, queries, q, isa, again) == EDGEMEM_OK);
     for (i = 0; i < found; ++i) {
         CHECK(scores[i] == (isnan(again[i * q]) ? -INFINITY : again[i * q]));
@@ -161,8 +162,9 @@ static void fuzz_i8(int64_t n, int64_t dim, const uint8_t *mask, int64_t counted
     }
 }
 
-/* A fit that keeps every direction inverts S = C + diag(C) + c * mean(diag(C)), where C is the
- * covariance of the unit rows; a norm is a length in this inverse. */
+/* Checks a fit that keeps every direction: the metric must be the inverse of
+ * S = C + diag(C) + c * mean(diag(C)), where C is the covariance of the unit rows, and each norm
+ * must be the row's length in this inverse. */
 static void check_inverse(const float *rows, int64_t n, int64_t dim, double c, const float *mean,
                           const float *inverse_diagonal, const float *directions, int64_t rank,
                           const float *norms) {
@@ -303,7 +305,7 @@ static void fuzz_bm25(int64_t n) {
             n_allowed -= !allowed[doc];
         }
     }
-    for (t = 0; t < terms; ++t) { /* between two terms, entries of none */
+    for (t = 0; t < terms; ++t) { /* between two terms lie entries that belong to neither */
         starts[t] = end += below(3);
         for (doc = 0; doc < n; ++doc) {
             if (below(3)) {
@@ -406,7 +408,7 @@ static void fuzz_candidates(int64_t n, int64_t dim, int32_t isa) {
     }
 }
 
-/* Of a matrix in bfloat16 and one row: each sum in double, over what the pack holds. */
+/* Compares each element of a bfloat16 product with the sum in double over the unrounded inputs. */
 static void fuzz_bf16(int64_t n, int64_t k, int wild) {
     const int64_t columns = 1 + below(100), panel = (k + 1) / 2 * 32;
     uint16_t *packed = NEW(uint16_t, (columns + 15) / 16 * panel);

@@ -1,5 +1,4 @@
-/* What lies between and within a transformer's layers, as a C program sees it: every error, and
- * numbers worked out by hand. */
+/* Tests the kernels of a transformer's layers from C: every error, and numbers computed by hand. */
 #include "check.h"
 
 struct softmax {
@@ -110,7 +109,7 @@ static int norms_with(int32_t isa) {
     REFUSED(ERR_ISA, norm_back, back, isa, 99);
     CHECK(dx[0] == 1);
     CHECK(call_norm_back(&back) == EDGEMEM_OK);
-    /* 0.64 and -0.48 over rms; the halves' middles are 0.4 % off. */
+    /* 0.64 and -0.48 over rms; the midpoints of the halves are 0.4 % off. */
     CHECK(fabs(dx[0] - 1 - 0.1810193) < 2e-3 && fabs(dx[1] - 1 + 0.1357645) < 2e-3);
     return 0;
 }
@@ -166,7 +165,7 @@ static int bf16_products(void) {
     REFUSED(ERR_RANGE, pack, pack, count, 1);
     CHECK(packed[0] == 7);
     CHECK(call_pack(&pack) == EDGEMEM_OK);
-    /* Pairs of rows, column by column: 1 3, 2 4; then 5 and 6 beside zeros. */
+    /* Pairs of rows, column by column: 1 3, 2 4; then 5 and 6, each paired with 0. */
     CHECK(packed[0] == 0x3f80 && packed[1] == 0x4040 && packed[2] == 0x4000 && packed[4] == 0);
     CHECK(packed[32] == 0x40a0 && packed[33] == 0 && packed[34] == 0x40c0 && packed[63] == 0);
 
@@ -247,7 +246,7 @@ static int layers_with(int32_t isa) {
     REFUSED(ERR_RANGE, gated_back, gated_back, activation, -1);
     CHECK(d_gate_up[0] == 7);
     CHECK(call_gated_back(&gated_back) == EDGEMEM_OK);
-    /* At gate 1 and up 3: silu' = 0.9276705, silu = 0.7310586; the halves' middles are 0.4 % off. */
+    /* At gate 1 and up 3: silu' = 0.9276705, silu = 0.7310586. The halves are 0.4 % off. */
     CHECK(fabs(d_gate_up[0] - 2 * 3 * 0.9276705) < 0.03);
     CHECK(fabs(d_gate_up[1] - 2 * 0.7310586) < 0.01);
     return 0;

@@ -1,4 +1,4 @@
-/* Late interaction, as a C program sees it, every error of it.
+/* Tests late interaction from C: every error, and numbers computed by hand.
  * Exits 0 and prints "ok", or names the line that failed. */
 #include "check.h"
 
@@ -19,7 +19,7 @@ static int32_t call_maxsim(const struct maxsim *a) {
 }
 
 static int maxsim_with(int32_t isa) {
-    /* Three texts: two tokens, none, one. */
+    /* Three texts, of two tokens, no token and one token. */
     const int8_t rows[3 * 2] = {1, 2, 3, -4, -127, -127}, query[2 * 2] = {1, 1, -127, 0};
     const int64_t offsets[4] = {0, 2, 2, 3}, beyond[4] = {0, 2, 2, 4}, down[4] = {0, 2, 1, 3};
     const int64_t before[4] = {-1, 2, 2, 3};

@@ -1,4 +1,4 @@
-/* The metric of the C ABI, as abi_test.c tests the rest. */
+/* Tests the metric functions of the C ABI, as abi_test.c does for the others. */
 #include "check.h"
 
 struct fit {
@@ -18,7 +18,7 @@ static int32_t call_fit(const struct fit *a) {
                               a->count);
 }
 
-/* What metric_query and metric_norms share; `rows` is the query of the first. */
+/* The arguments that metric_query and metric_norms share. For metric_query, `rows` is the query. */
 struct measure {
     const float *rows;
     int64_t n, dim;
@@ -53,7 +53,7 @@ static int measure_refuses(struct measure call) {
     return 0;
 }
 
-/* Unit rows along one line, so that the metric can be worked out by hand: mean 0, variance 1/2 in
+/* Unit rows along one line, so that the metric can be computed by hand: mean 0, variance 1/2 in
  * both dimensions, U = (1, 1) / sqrt 2, M = 1; with c = 3, D = 1/2 + 3/2 = 2. Along U, S is
  * M + D = 3; across it, 2. */
 static int metric_with(int32_t isa) {
