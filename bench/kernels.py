@@ -2,11 +2,11 @@
 
     python -m bench.kernels [--sizes 10000 100000] [--repeats 15] [--json OUT]
 
-Clustered unit vectors, 384 numbers each. The two versions of a kernel run in turn, so that a noisy
-machine disturbs both; figures are medians, `ratio` is NumPy's over the native one. The rows that
-`dots` gathers are others each time, so they come from memory, not from a cache. NumPy may use all
-cores (OPENBLAS_NUM_THREADS=1 keeps it to one); the native kernels use one. The summary names the
-int8 scan's ratio to the native float scan and its recall_at_10 by survivors.
+The data are clustered unit vectors of dimension 384. The two versions of a kernel run in turn, so
+that a noisy machine disturbs both. Figures are medians; `ratio` is NumPy's time over the native
+one. `dots` gathers different rows in each call, so they come from memory, not from a cache. NumPy
+may use all cores (OPENBLAS_NUM_THREADS=1 limits it to one); the native kernels use one. The summary
+has the int8 scan's ratio to the native float scan, and its recall_at_10 by number of survivors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Call = Callable[[], Any]
 
 
 def cases(n: int, rows: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, Call, Call]]:
-    """Name, native call, NumPy call."""
+    """The name, native call and NumPy call of each case."""
     queries = rows[rng.integers(n, size=2)]
     query = queries[0]
     quantized, scales = kernels.quantize_i8(rows)
@@ -75,7 +75,7 @@ def milliseconds(call: Call) -> float:
 
 
 def compare(native: Call, plain: Call, repeats: int) -> dict[str, float]:
-    """Medians of calls made in turn; quick ones are made more often, slow ones less."""
+    """Median times of calls made in turn; a quick kernel is called more often than a slow one."""
     native(), plain()
     once = milliseconds(native) + milliseconds(plain)
     repeats = max(3, min(repeats * 20, int(repeats * 100 / once)))
@@ -85,7 +85,7 @@ def compare(native: Call, plain: Call, repeats: int) -> dict[str, float]:
 
 
 def recall(rows: np.ndarray, queries: np.ndarray) -> dict[str, float]:
-    """The share of the true ten that the int8 scan finds, by survivors."""
+    """The share of the exact top K that the int8 scan finds, by number of survivors."""
     quantized, scales = kernels.quantize_i8(rows)
     found = dict.fromkeys(SURVIVORS, 0)
     for query in queries:

@@ -3,10 +3,10 @@
     python -m bench.languages --json OUT [--half development|final] [--retrieval fast|careful]
         [--embedder FILE]
 
-The conversations of bench/conversations/other-languages are stored as they are (`infer=False`), as
-one user's: five of a language in a store, the first (development) or the last (final). Hit@k: the
-message that answers a question is among the first k. --embedder: an ONNX file of your choosing in
-place of the bundled one, which knows English.
+The conversations of bench/conversations/other-languages are stored as they are (`infer=False`), for
+one user. A store holds one half of a language's conversations: the first five (development) or the
+rest (final). Hit@k: the message that answers a question is among the first k. --embedder: an ONNX
+file to use in place of the bundled embedder, which was trained on English.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ USER = "user"
 
 
 def ranks(memory: Memory, talks: Sequence[Annotated]) -> Iterator[int]:
-    """The place of each question's message, from 1; more than the last of KS if it is not found."""
+    """The rank of each question's message, from 1; max(KS) + 1 if the search does not find it."""
     for talk in talks:
         for batch in batches(talk.messages, infer=False):
             memory.add(batch, user_id=USER, infer=False)
@@ -46,7 +46,7 @@ def ranks(memory: Memory, talks: Sequence[Annotated]) -> Iterator[int]:
 
 
 def row(file: Path, half: str, settings: Settings) -> dict[str, Any]:
-    """What is found of one half of a language's conversations."""
+    """The hit rates over one half of a language's conversations."""
     talks = read_written(file)[HALVES[half]]
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = replace(load_settings(), retrieval=options.retrieval)
     if options.embedder is not None:
         settings = replace(settings, embedder=options.embedder)
-    warnings.simplefilter("ignore")  # that the embedder knows English alone is what is measured
+    warnings.simplefilter("ignore")  # about a non-English text: that is what this bench measures
     rows = [
         row(file, half, settings)
         for half in ([options.half] if options.half else HALVES)

@@ -2,14 +2,16 @@
 
     python -m bench.light --json OUT [--before CHECKOUT] [--rounds 3] [--only search first …]
 
-demo: peak RSS of `edgemem demo`. search: peak RSS of a process that searches 10,000 memories of an
-old store. first: the first search of a process over 500 messages of 100 to 400 words, without the
-query's embedding. stored: the same right after they were stored. alone, together: turns stored per
-second with infer=False, one `add` each or fifty at once. RSS in 10⁶ bytes, times in milliseconds;
-beside each time stands the processor's, which says more than the clock on a busy machine.
+demo: peak RSS of `edgemem demo`. search: peak RSS of a process that searches an existing store of
+10,000 memories. first: the first search of a process over 500 messages of 100 to 400 words, without
+the query's embedding. stored: the same search right after the messages were stored. alone,
+together: turns stored per second with infer=False, by one `add` each or by fifty at once. RSS is in
+10⁶ bytes, times in milliseconds. Beside each wall time stands the CPU time, which is more reliable
+on a busy machine.
 
---before: another checkout (`git worktree add DIR dfa7fb9`), which runs in turns with this one. The
-texts are made up by a seeded generator. The vectors of stores are random: a search reads as many.
+--before: another checkout (`git worktree add DIR dfa7fb9`), which runs in turn with this one. The
+texts come from a seeded generator. The vectors of search, first and stored are random, which does
+not change how many a search reads.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ RARE = ["".join(_letters.choices("abcdefghilmnoprstu", k=4 + i % 6)) for i in ra
 
 
 def messages(count: int, least: int, most: int) -> list[dict[str, Any]]:
-    """Messages of so many words, fifty a day."""
+    """`count` messages of `least` to `most` words, fifty a day."""
     rng = random.Random(0)
     made = []
     for i in range(count):
@@ -60,7 +62,7 @@ def messages(count: int, least: int, most: int) -> list[dict[str, Any]]:
 
 
 class RandomVectors:
-    """Stands in for the embedder whose `model_id` it has: a vector for each 180 words."""
+    """Random vectors under a real embedder's `model_id`, one for each 180 words of a text."""
 
     dim = 384
 
@@ -80,11 +82,11 @@ class RandomVectors:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-# -- in a child: one figure, of the checkout that PYTHONPATH names -------------------------------
+# -- in a child process: one figure of the checkout in PYTHONPATH --------------------------------
 
 
 def stores(folder: Path) -> dict[str, float]:
-    """Makes the stores that the other figures read."""
+    """Make the stores that the other figures read."""
     vectors = RandomVectors(Embedder.load().model_id)
     for name, texts in (("many", messages(MANY, 8, 24)), ("long", messages(LONG, 100, 400))):
         with Memory(folder / f"{name}.db", embedder=cast(Any, vectors)) as memory:
@@ -93,7 +95,7 @@ def stores(folder: Path) -> dict[str, float]:
 
 
 def search(folder: Path) -> dict[str, float]:
-    """The parent reads its peak RSS: `bench.report` imports more than a search does."""
+    """Search. The parent reads the peak RSS, since importing `bench.report` here would raise it."""
     with Memory(folder / "many.db") as memory:
         for _ in range(3):
             memory.search(QUERY, user_id=USER)
@@ -149,9 +151,9 @@ def fill(memory: Memory, texts: list[dict[str, Any]], at_once: int = TOGETHER) -
 
 
 def demo(folder: Path) -> dict[str, float]:
-    """Its two processes each tell their peak; the summary has the larger."""
+    """The peak RSS of `edgemem demo`: the larger of its two processes' peaks."""
     command = [sys.executable, "-m", "edgemem", "demo", "--json"]
-    # Elsewhere, or -m would take the edgemem of this folder before that of PYTHONPATH.
+    # Run in another folder: -m prefers the edgemem of the current folder to that of PYTHONPATH.
     told = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=folder
     ).stdout
@@ -199,7 +201,7 @@ def main() -> None:
     checkouts = {"after": here} if args.before is None else {"before": args.before, "after": here}
     rows = []
     with tempfile.TemporaryDirectory(prefix="edgemem-light-") as folder:
-        folders = {name: Path(folder, name) for name in checkouts}  # stores of its own schema
+        folders = {name: Path(folder, name) for name in checkouts}  # schemas differ by version
         for name, checkout in checkouts.items():
             folders[name].mkdir()
             if {"search", "first"} & set(args.only):
@@ -210,13 +212,13 @@ def main() -> None:
                     found = measured(checkout.resolve(), figure, folders[name])
                     rows.append({"version": name, "round": number, **found})
                     print(rows[-1], file=sys.stderr)
-    from bench import report  # the children do without
+    from bench import report  # only in the parent: it adds to RSS
 
     report.write(args.json, medians(rows), rows)
 
 
 def medians(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of every figure of every version, over its rounds."""
+    """The median over the rounds of each figure of each version."""
     values: dict[str, list[float]] = {}
     for row in rows:
         for name in row.keys() - {"version", "round"}:

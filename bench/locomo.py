@@ -8,21 +8,24 @@
 
 Every turn of every conversation in DIR is stored as it is (`infer=False`), each conversation in
 its own scope of one store; then each question is asked through `Memory.search`. Hit@k: any
-evidence turn is among the first k; Recall@k: the share of evidence turns that are. Categories 1 to
-4 (multi-hop, temporal, open domain, single-hop); questions without usable evidence are left out and
-counted. A row of their own have those that a photo's caption answers: a word of the answer is in
-it, and not in what was said. --vault: the store is encrypted.
+evidence turn is among the first k. Recall@k: the share of evidence turns among the first k.
+Questions are of categories 1 to 4 (multi-hop, temporal, open domain, single-hop). Those without
+usable evidence are left out and counted. Questions that a photo's caption answers have a row of
+their own: a word of the answer is in the caption, but not in what was said. --vault: the store is
+encrypted.
 
-The weights of the product were set on LoCoMo's shared conversations among others. --leave-one-out
-also says what is found when each conversation's weights come from all the other ones, as
-bench/fit_fusion.py has them (ten minutes); --ablation, the same without each feature in turn.
+The product's ranking weights were fitted on LoCoMo's shared conversations, among others.
+--leave-one-out adds the figures when each conversation is ranked with weights fitted on all the
+others, as in bench/fit_fusion.py (ten minutes). --ablation adds the same without each feature in
+turn.
 
 --answer asks the language model too (corpus/evaluate.py): F1 by category, base against
 experts.
 
---apart: each conversation has a store of its own, as each person has, so that its metric is fitted
-to it alone. --ray spreads such stores over the CPUs of a Ray cluster (extra `fleet`). What is done
-lies beside --json until all is, and the same command goes on there.
+--apart: each conversation has its own store, as each person has, so that the store's metric is
+fitted to this conversation alone. --ray spreads these stores over the CPUs of a Ray cluster (extra
+`fleet`). Finished parts are stored beside the --json file until all are done; if the run stops, the
+same command resumes from them.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ _console = Console(stderr=True)
 
 
 def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
-    """One row for each question of a conversation, and how many had no usable evidence."""
+    """One row per question of a conversation, and how many questions had no usable evidence."""
     said = {m["metadata"]["dia_id"]: str(m["content"]) for m in file.messages}
     rows, left_out = [], 0
     for question in file.qa:
@@ -85,7 +88,7 @@ def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[
 
 
 def _in_caption(answer: str, turns: Sequence[str]) -> bool:
-    """Whether a photo's caption has a word of the answer that nobody said."""
+    """Whether a photo's caption in these turns has a word of the answer that nobody said."""
     parts = [turn.partition(SHARES) for turn in turns]
     told, shown = (set(words(" ".join(part[i] for part in parts))) for i in (0, 2))
     return any(same_word(w, shown) and not same_word(w, told) for w in content_words(answer))
@@ -99,10 +102,11 @@ def summarise(rows: Sequence[dict[str, Any]], ks: Sequence[int]) -> dict[str, An
 
 
 def score(part: dict[str, Any]) -> dict[str, Any]:
-    """The rows of one store, and what it took; or its answers. JSON goes in and out (see `fleet`).
+    """The rows and costs of one store, or with `answer` the figures of its answers.
 
-    part: files, LoCoMo's texts by name; answer, the arguments of `together`, or none; else ks,
-    vectors and retrieval.
+    part: "files" maps names to the text of LoCoMo's files; "answer" has the arguments of
+    `together`; without it, "ks", "vectors", "retrieval" and "vault" configure the search. The
+    argument and the result are JSON values, as `fleet` requires.
     """
     with tempfile.TemporaryDirectory() as scratch:
         paths = [Path(scratch) / name for name in part["files"]]
@@ -133,8 +137,8 @@ def score(part: dict[str, Any]) -> dict[str, Any]:
 def scored(
     paths: Sequence[Path], kept: Path, *, apart: bool, ray: str | None, **how: Any
 ) -> list[dict[str, Any]]:
-    """`score` of one store of all files, or of each file's own."""
-    from bench.locomo import score  # a cluster finds it by this name, also where this is __main__
+    """The results of `score`, for one store of all files, or one per file with `apart` or `ray`."""
+    from bench.locomo import score  # a cluster needs this name, even if this file runs as __main__
 
     texts = {path.name: path.read_text(encoding="utf-8") for path in paths}
     if not apart and ray is None:

@@ -1,18 +1,19 @@
-"""How often does a search find all that a question of LongMemEval-S needs? No language model.
+"""How often does a search find all evidence of a LongMemEval-S question? No language model.
 
     python -m bench.longmemeval --data DIR --json OUT [--questions N] [--retrieval fast|careful]
     python -m bench.longmemeval --data DIR --json OUT --answer [--model NAME] [--experts NAME]
 
-DIR: a JSON file for each question, with its 40 to 58 sessions of messages of a user and an
-assistant. Each question has a store of its own, into which every message goes as it is
-(`infer=False`); then it is asked through `Memory.search`, and beside it MiniLM's cosine and BM25
-rank the same memories. A session is ranked by its best message. Strict, `all@k`: all sessions of
-the evidence are among the first k; `any@k`: one is. `turns@10`: all messages that hold the answer
-are among the first ten; `turn_hit@10`: one is. By question type. Questions that the sessions do not
-answer have no evidence to find; they are counted apart. Nothing of edgemem was fitted on this data.
+DIR has a JSON file for each question, with 40 to 58 sessions between a user and an assistant. Each
+question has its own store, into which every message goes as it is (`infer=False`). The question is
+then asked through `Memory.search`; MiniLM's cosine and BM25 rank the same memories for comparison.
+A session is ranked by its best message. `all@k` (strict): all evidence sessions are among the first
+k; `any@k`: at least one is. `turns@10`: all messages that hold the answer are among the first ten;
+`turn_hit@10`: at least one is. Figures are by question type. Questions that the sessions do not
+answer have no evidence to find and are counted separately. Nothing in edgemem was fitted on this
+data.
 
---answer asks `Chat` too: token F1 and whether the answer's words are all in what it says, by type,
-and of the questions without an answer how many it refuses.
+--answer asks `Chat` too. By question type: token F1, and whether the reply has all words of the
+answer. Of the questions without an answer: how many `Chat` refuses.
 """
 
 from __future__ import annotations
@@ -53,8 +54,11 @@ _console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Asked:
-    """A question. sessions: its haystack, each with the time it was had. evidence: the sessions
-    that answer it, by number; messages: which of their messages do, as (session, place)."""
+    """A question and its haystack.
+
+    sessions: (time, messages) of each session. evidence: the numbers of the sessions that answer
+    the question. messages: the messages that answer it, as (session, place) pairs.
+    """
 
     id: str
     kind: str
@@ -71,7 +75,7 @@ class Asked:
 
 
 def read(file: Path) -> Asked:
-    """A question from its file."""
+    """Read a question from its file."""
     data = json.loads(file.read_text(encoding="utf-8"))
     told = set(data["answer_session_ids"])
     sessions = tuple(
@@ -97,13 +101,13 @@ def read(file: Path) -> Asked:
 
 
 def _time(written: str) -> str:
-    """ISO-8601 of "2023/05/31 (Wed) 07:54"."""
+    """A time such as "2023/05/31 (Wed) 07:54" as ISO-8601 in UTC."""
     day, _, clock = written.split()
     return datetime.strptime(f"{day} {clock}", "%Y/%m/%d %H:%M").replace(tzinfo=UTC).isoformat()
 
 
 def store(memory: Memory, asked: Asked) -> float:
-    """Store all messages; seconds taken."""
+    """Store all messages; returns the seconds taken."""
     started = time.perf_counter()
     for i, (when, said) in enumerate(asked.sessions):
         messages = [
@@ -121,7 +125,7 @@ def store(memory: Memory, asked: Asked) -> float:
 
 
 def search_row(memory: Memory, asked: Asked) -> dict[str, Any]:
-    """What each system finds of a question's evidence."""
+    """Which evidence of a question each system finds."""
     row: dict[str, Any] = {}
     for system, ids in ranked(memory, asked.text, USER, TOP).items():
         items = memory.store.get(ids)
@@ -139,7 +143,7 @@ def search_row(memory: Memory, asked: Asked) -> dict[str, Any]:
 
 
 def answer_row(memory: Memory, asked: Asked) -> dict[str, Any]:
-    """What Chat says to a question, and how right it is."""
+    """The answer of `Chat` to a question, and its scores."""
     started = time.perf_counter()
     reply = Chat(memory, user_id=USER).send(asked.text, timestamp=asked.now, remember=False)
     text = "".join(reply)

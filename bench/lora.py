@@ -1,7 +1,7 @@
-"""The layers of encoders of BERT's kind in torch, with an expert of low rank to be fitted.
+"""The layers of BERT-like encoders in torch, with a trainable low-rank expert.
 
-Computes what edgemem/runtime/encoder.py does, over a batch, with drop-out while it learns. Only the
-expert's A and B are learned.
+Computes the same as edgemem/runtime/encoder.py, but over a batch and with dropout in training. Only
+the expert's A and B are trained.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECAY = 0.01
 
 
 class _Product(nn.Module):
-    """x W + b + (x A) B, of which A and B are learned."""
+    """x W + b + (x A) B, where only A and B are trained."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class _Product(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Token ids to the states of each layer."""
+    """An encoder from token ids to the hidden states of each layer."""
 
     def __init__(self, model: str = models.DEFAULT_EMBEDDER) -> None:
-        """model: a name of the manifest."""
+        """model: a name in the models manifest."""
         super().__init__()
         of = {name: _tensor(value) for name, value in parameters(models.find(model)).items()}
         layers = sum(name.endswith("query.weight") for name in of)
-        # The bundled model has GELU in its tanh form, others the exact one.
+        # The bundled model uses the tanh approximation of GELU; the other models use exact GELU.
         self._gelu = "tanh" if model == models.DEFAULT_EMBEDDER else "none"
         self._words = of["embeddings.word_embeddings.weight"]
         self._places = of["embeddings.position_embeddings.weight"]
@@ -74,7 +74,10 @@ class Encoder(nn.Module):
         )
 
     def forward(self, ids: Tensor, types: Tensor, real: Tensor) -> list[Tensor]:
-        """ids, types, real: (n, t); real tells tokens from padding. Of each layer (n, t, dim)."""
+        """The hidden states of each layer, (n, t, dim).
+
+        ids, types, real: (n, t); `real` is True at tokens and False at padding.
+        """
         x = self._words[ids] + self._places[: ids.shape[1]] + self._types[types]
         x = self._norm(x, self._first)
         seen = []
@@ -102,7 +105,7 @@ class Encoder(nn.Module):
         return F.layer_norm(x, x.shape[-1:], *of, 1e-12)
 
     def exported(self) -> dict[str, NDArray[np.float16]]:
-        """The expert as edgemem/runtime/encoder.py takes it."""
+        """The expert in the form that edgemem/runtime/encoder.py loads."""
         return {
             f"{name.replace('_', '.')}.{side}": half(getattr(product, side))
             for name, product in self.products.items()
@@ -111,7 +114,7 @@ class Encoder(nn.Module):
 
 
 def use_gpu() -> None:
-    """Make every tensor of this process on a GPU, where there is one."""
+    """Create all later tensors of this process on a GPU if there is one."""
     torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -121,7 +124,7 @@ def learn(
     optimize: torch.optim.Optimizer,
     schedule: torch.optim.lr_scheduler.LRScheduler,
 ) -> None:
-    """One step against a batch's loss."""
+    """One optimizer and scheduler step on a batch's loss; gradient norms are clipped to 1."""
     optimize.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -130,13 +133,13 @@ def learn(
 
 
 def half(x: Tensor) -> NDArray[np.float16]:
-    """As it is stored."""
+    """A tensor as float16, the type in which experts are stored."""
     made: NDArray[np.float16] = x.detach().cpu().numpy().astype(np.float16)
     return made
 
 
 def padded(tokens: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch of `tokenizers.Encoding` as `Encoder` takes it."""
+    """The arguments of `Encoder.forward` for a batch of `tokenizers.Encoding`."""
     ids, types, real = (
         rectangle([getattr(t, name) for t in tokens])
         for name in ("ids", "type_ids", "attention_mask")
@@ -145,7 +148,7 @@ def padded(tokens: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rectangle(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of unequal length, with zeros behind the shorter ones."""
+    """Rows of unequal length as one tensor, with zeros after the shorter ones."""
     made = np.zeros((len(rows), max(map(len, rows))), np.int64)
     for row, to in zip(rows, made, strict=True):
         to[: len(row)] = row
@@ -153,7 +156,7 @@ def rectangle(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def batches(lengths: Sequence[int], size: int, draw: Any) -> Iterator[list[int]]:
-    """The places of all, each once, in batches of like lengths in random order."""
+    """The indices of all `lengths`, each once, in batches of similar length in random order."""
     order = list(range(len(lengths)))
     draw.shuffle(order)
     near = 20 * size
@@ -168,8 +171,10 @@ def batches(lengths: Sequence[int], size: int, draw: Any) -> Iterator[list[int]]
 def optimizer(
     groups: Sequence[tuple[nn.Module, float]], steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """AdamW over modules with a learning rate each, which rises for a tenth of the steps and then
-    falls."""
+    """AdamW and its schedule. groups: modules, each with its peak learning rate.
+
+    Each learning rate rises for the first tenth of the steps and then falls.
+    """
     made = torch.optim.AdamW(
         [{"params": list(module.parameters()), "lr": lr} for module, lr in groups],
         weight_decay=DECAY,

@@ -4,22 +4,23 @@
         [--retrieval fast|careful] [--scenarios N]
     … --model NAME [--sample N] [--systems ours fifo full cosine bm25]
 
-DIR: a JSON file for each scenario, which is a user. What `edgemem import` makes of it is stored as
-it is: a turn for each message of user or assistant, with the captions of the file (by a large
-model: they favour whoever reads captions) or without. A question is asked with the caption of its
-image. Nothing of edgemem was fitted on this data.
+DIR has a JSON file for each scenario. A scenario is one user. The messages that `edgemem import`
+reads from it are stored as they are, one turn each, with or without the captions in the file. A
+large model wrote these captions, so they favour systems that read captions. A question is asked
+with the caption of its image. Nothing in edgemem was fitted on this data.
 
-Search: the rounds of what is found, in its order. Recall, Precision and Hit@K as the paper's
-equations 9 to 11, by task; questions without evidence (AR) are left out.
+Search: memories are mapped to their rounds, in rank order. Recall, Precision and Hit@K follow the
+paper's equations 9 to 11, by task. Questions without evidence (AR) are left out.
 
---model: answers too. F1, BLEU-1 (precision alone) and EM as its equations 4 to 8. VS is answered
-with the ids of the photos that a search finds nearly as probable as the best: the one number that
-was chosen on this data. CD is Yes or No: whether `Memory.conflicts` finds something, or the
-statement, asked as "True or not: …", is answered with no; as there are more of one than of the
-other, also balanced accuracy. AR is right if refused, which refusing everything would be:
-over_refusal is the share of other questions refused. The other systems give the same model their
-own evidence: the newest (fifo) or the oldest (full) turns that fit its window, or the first of a
-ranking. --sample: questions drawn of each task and scenario.
+--model also scores answers, with F1, BLEU-1 (precision alone) and EM as in equations 4 to 8. VS is
+answered with the ids of the photos whose score is at least `_NEARLY` times the best one. That
+constant is the only number chosen on this data. CD is Yes if `Memory.conflicts` finds a conflict or
+if the model answers "True or not: STATEMENT" with no, else No. The two classes of CD differ in
+size, so balanced accuracy is reported too. AR is right if refused. As refusing everything would
+score well there, over_refusal is the share refused of all questions but those of AR and CD. The
+other systems give the same model their own evidence: the newest (fifo) or the oldest (full) turns
+that fit the context window, or the top of a ranking. --sample: questions drawn of each task and
+scenario.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ from edgemem.results import Evidence, Hit, Scope
 from edgemem.stages import generation
 
 KS = (1, 5, 10, 20)
-TURNS_PER_ROUND = 2  # of what is asked for, so that enough rounds are among the turns found
+TURNS_PER_ROUND = 2  # turns requested per round wanted, so that enough rounds are found
 WAYS = ("ours", "fifo", "full", "cosine", "bm25")
-_NEARLY = 0.7  # the best F1 of 240 questions, and with any one scenario left out
-_CLAIM = re.compile(r"\A[^:]*\b(?:memory|history):\s*")  # what stands before a statement of CD
+_NEARLY = 0.7  # chosen by F1 on this data; leaving out any one scenario gives the same
+_CLAIM = re.compile(r"\A[^:]*\b(?:memory|history):\s*")  # the prefix of a CD statement
 _NOT_MENTIONED = "Not mentioned."
 _CHARS_PER_TOKEN = 4
 _console = Console(stderr=True)
@@ -63,7 +64,7 @@ _console = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Question:
-    """One question. wanted: the rounds that answer it; empty if none does."""
+    """One question. wanted: the rounds that answer the question, empty if none does."""
 
     scenario: str
     task: str
@@ -89,7 +90,7 @@ def questions(scenario: str, data: dict[str, Any], *, captions: bool) -> Iterato
 
 
 def rounds_of(memory: Memory, ids: Sequence[str]) -> list[str]:
-    """The rounds of memories, in their order, each once."""
+    """The rounds of these memories, in order, without repeats."""
     items = memory.store.get(ids)
     return list(dict.fromkeys(items[id].metadata["round"] for id in ids))
 
@@ -146,7 +147,7 @@ def answered(memory: Memory, question: Question, system: str) -> dict[str, Any]:
 
 
 def said(memory: Memory, question: Question, system: str) -> str:
-    """The model's answer from what a system shows it."""
+    """The model's answer from the evidence that a system shows it."""
     shown = evidence(memory, question, system)
     if not shown:
         return _NOT_MENTIONED
@@ -156,7 +157,7 @@ def said(memory: Memory, question: Question, system: str) -> str:
 
 
 def evidence(memory: Memory, question: Question, system: str) -> Sequence[Evidence]:
-    """What a system shows for a question, the most relevant last."""
+    """The evidence that a system shows for a question, the most relevant last."""
     if system in ("fifo", "full"):
         turns = memory.store.recent_turns(_scope(question), limit=10_000)
         turns, left = (turns[::-1] if system == "fifo" else turns), memory.engine.n_ctx
@@ -178,9 +179,9 @@ def evidence(memory: Memory, question: Question, system: str) -> Sequence[Eviden
 
 
 def photos(memory: Memory, question: Question, system: str) -> str:
-    """The ids of the photos that a system finds, as the task wants them."""
+    """The ids of the photos that a system finds, in the format of task VS."""
     if system in ("fifo", "full"):
-        return _NOT_MENTIONED  # the model would have to write ids that it cannot tell apart
+        return _NOT_MENTIONED  # the model would have to write ids that it cannot distinguish
     top_k = max(KS) * TURNS_PER_ROUND
     if system == "ours":
         hits = memory.search(question.text, user_id=question.scenario, top_k=top_k)
@@ -191,12 +192,12 @@ def photos(memory: Memory, question: Question, system: str) -> str:
         images = [
             i for item in memory.store.get(ids).values() for i in item.metadata.get("images", ())
         ]
-        images = images[:1]  # its scores tell no number
+        images = images[:1]  # its scores do not tell how many photos to give
     return ", ".join(sorted(images)) or _NOT_MENTIONED
 
 
 def nearly_best(scores: Sequence[float]) -> int:
-    """How many of the scores, the best first, are nearly as high as it."""
+    """How many scores are at least `_NEARLY` times the first one, which is the best."""
     return sum(score >= _NEARLY * scores[0] for score in scores)
 
 
@@ -218,7 +219,7 @@ def _scope(question: Question) -> Scope:
 
 
 def summarised(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Means of answers; of CD balanced accuracy, of what can be answered the share refused."""
+    """The means over answers, CD's balanced accuracy and the over-refusal rate."""
     out = {"n": len(rows), **{k: _mean([r[k] for r in rows]) for k in ("f1", "bleu_1", "em")}}
     cd: dict[str, list[float]] = defaultdict(list)
     for row in rows:
@@ -237,7 +238,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The mean of every measure of a search."""
+    """The mean of every search measure."""
     names = [f"{s}_{m}_at_{k}" for s in SYSTEMS for m in ("recall", "precision", "hit") for k in KS]
     return {"n": len(rows), **{name: _mean([row[name] for row in rows]) for name in names}}
 
@@ -303,7 +304,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def drawn(asked: Sequence[Question], most: int | None) -> list[Question]:
-    """At most so many questions of each task, the same ones each time."""
+    """At most `most` questions of each task, the same ones in every run."""
     chance = random.Random(0)
     by_task: dict[str, list[Question]] = defaultdict(list)
     for question in asked:
