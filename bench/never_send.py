@@ -1,12 +1,13 @@
-"""Does anything that may never be sent leave?
+"""Does anything that must never be sent leave the device?
 
     python -m bench.never_send [--calls N] [--json OUT]
 
-Invented stores of turns and facts, each with a word of its own that facts repeat from their turns.
-Marks of every kind are put: on turns, on facts, on users and runs, by keyword and by regular
-expression, in the store and in the settings; a marked turn's words are said again by another turn.
-Every call goes through the real client to a server on loopback that keeps each byte. What may not
-leave is told by this file's own reckoning, not by the program's. One row for each kind of mark.
+The stores are invented. Each turn and fact has a unique word, and facts repeat the words of their
+source turns. Never-send marks of every kind are set: on turns, facts, users and runs, by keyword
+and by regular expression, in the store and in the settings. An unmarked turn repeats another turn's
+words. Every call goes through the real client to a loopback server that records each byte. This
+file computes what must not leave on its own, independently of the program. One row for each kind of
+mark.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _ANSWER = b'{"choices": [{"message": {"content": "Noted."}, "finish_reason": "st
 
 
 class Recorder:
-    """A service that answers everything with one sentence and keeps every byte it gets."""
+    """A server that answers every request with one sentence and records every byte it receives."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -67,7 +68,7 @@ class Recorder:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def take(self) -> str:
-        """What came since the last time, and forget it."""
+        """Return what was received since the last call, and clear it."""
         taken, self.received = self.received, bytearray()
         return taken.decode("utf-8", "replace")
 
@@ -77,7 +78,7 @@ class Recorder:
 
 
 class NoEmbedder:
-    """The vectors do not matter here: hits are given by hand."""
+    """An embedder of constant vectors; this bench passes hits directly and never searches."""
 
     dim, model_id = 4, "none@1"
 
@@ -87,16 +88,16 @@ class NoEmbedder:
 
 @dataclass
 class World:
-    """A store, and which of its words may not leave. marked: word to the kind of its mark."""
+    """A store, and the words in it that must not leave."""
 
     memory: Memory
     words: dict[str, str] = field(default_factory=dict)  # id of a turn or memory to its word
-    tied: list[set[str]] = field(default_factory=list)  # ids that may only leave together
+    tied: list[set[str]] = field(default_factory=list)  # ids of which one mark covers all
     marked: dict[str, str] = field(default_factory=dict)  # id to kind of mark
     settings: list[str] = field(default_factory=list)
 
     def forbidden(self) -> dict[str, set[str]]:
-        """Each word that may not leave, and the kinds of marks that say so."""
+        """Each word that must not leave, and the kinds of marks that forbid it."""
         out: dict[str, set[str]] = {}
         for group in self.tied:
             if kinds := {self.marked[id] for id in group if id in self.marked}:
@@ -167,7 +168,7 @@ def build(rng: random.Random) -> World:
         add_mark(tx, pattern=f"/{world.words['t4'][2:6]}[a-z]+/")
         world.settings.append(world.words["t5"])
         world.marked |= {"t3": "keyword", "t4": "expression", "t5": "settings"}
-        # The first turn's words once more, by a turn that nothing marks.
+        # The first turn's words again, in a turn that has no mark of its own.
         tx.add_turn(
             StoredTurn(
                 id="copy", scope=scopes["t0"], role="user", content=texts["t0"], timestamp=now,
@@ -213,7 +214,7 @@ def run(calls: int, seed: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]
                 rng.shuffle(items)
                 hits = [Hit(**vars(item), score=0.9) for item in items[: rng.randint(1, 16)]]
                 question = f"Where is the {rng.choice(WORDS)}, what was it?"
-                if rng.random() < 0.15:  # one that asks in marked words
+                if rng.random() < 0.15:  # a question that has a marked word
                     id = rng.choice(["t3", "t4", "t5"])
                     question = f"Tell me of {world.words[id]}, where is it?"
                 shown = {world.words[hit.id] for hit in hits} | set(words(question))

@@ -3,22 +3,21 @@
     python -m bench.peers_mem0 --data FILE_OR_DIR --json OUT [--rounds 3]
 
 Needs the `bench` extra. The turns of one LoCoMo conversation (of a folder: the first file) go one
-by one into edgemem and into mem0: with its default local store (qdrant, on disk), with that and its
-keyword search, and with faiss; `infer=False` everywhere. Then every question of the categories 1 to
-4 that has usable evidence is asked of each. Adds and searches take turns between the systems, on
-one core. Rows: adds per second, milliseconds of a search, Hit@1 and Hit@10 as bench/locomo.py
-counts them.
+by one into edgemem and into three forms of mem0: its default local store (qdrant, on disk), the
+same with keyword search, and faiss. All use `infer=False`. Then each system is asked every question
+of categories 1 to 4 that has usable evidence. The systems add and search in turn, on one core.
+Rows: adds per second, milliseconds of a search, Hit@1 and Hit@10 as bench/locomo.py counts them.
 
-Every system has edgemem's embedder, and all vectors are made beforehand, so that the figures are
-without embedding. Each is given the turn as an app would to serve it best: edgemem the words, the
-speaker as `name` and the time; mem0 "speaker: words", as it keeps a name but does not search it,
-and no time, which its open-source version refuses.
+Every system uses edgemem's embedder. All vectors are computed beforehand, so that the figures
+exclude embedding. Each system gets a turn in the form that serves it best. edgemem gets the words,
+the speaker as `name` and the time. mem0 gets "speaker: words", because it stores a name but does
+not search it, and no time, because its open-source version refuses one.
 
-Nothing leaves the machine. mem0's telemetry is switched off before it is imported
+Nothing leaves the machine. mem0's telemetry is switched off before mem0 is imported
 (mem0/memory/telemetry.py reads MEM0_TELEMETRY once), the language model's key is a dummy, and any
-use of the network ends the run. mem0_qdrant is mem0's plain install, whose keyword search is off.
-mem0_qdrant_words has it: fastembed's BM25, which would download a list of stop words, is given
-edgemem's. Entities, which need a spaCy model from the network, are off in all.
+use of the network ends the run. mem0_qdrant is mem0's plain install, without keyword search.
+mem0_qdrant_words adds it through fastembed's BM25, which gets edgemem's stop words so that it does
+not download a list. Entities, which need a spaCy model from the network, are off in all.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _console = Console(stderr=True)
 
 
 class Known:
-    """edgemem's embedder for texts whose vectors are made already. KeyError for any other."""
+    """edgemem's embedder with the vectors of `texts` precomputed. Any other text is a KeyError."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         embedder = Embedder.load()
@@ -84,7 +83,7 @@ class Known:
 
 
 class Mem0Embedder:
-    """The same vectors as mem0 asks for them: lists, which are made beforehand too."""
+    """The same precomputed vectors through mem0's embedder interface, as lists."""
 
     def __init__(self, known: Known, texts: Sequence[str]) -> None:
         self._lists = {text: known.embed_query(text).tolist() for text in texts}
@@ -97,10 +96,10 @@ class Mem0Embedder:
 
 
 def refuse_network() -> None:
-    """From here on, this process ends if anything in it reaches for the network."""
+    """From here on, this process ends if anything in it uses the network."""
 
     def refuse(*args: Any, **more: Any) -> Any:
-        # Past every `except Exception`, also in a thread.
+        # os._exit, because no `except` can stop it, even in a thread.
         _console.print(f"the network was asked for: {args!r}")
         traceback.print_stack()
         os._exit(1)
@@ -111,10 +110,10 @@ def refuse_network() -> None:
 
 
 def open_mem0(name: str, folder: Path, embedder: Mem0Embedder, dim: int) -> Any:
-    """The mem0 Memory of this name, in `folder`; it does not phone home."""
+    """The mem0 Memory of this name, in `folder`, with telemetry off."""
     os.environ["MEM0_TELEMETRY"] = "False"
     os.environ["MEM0_DIR"] = str(folder / "mem0")
-    logging.getLogger("mem0").setLevel(logging.ERROR)  # it says once a search what is not installed
+    logging.getLogger("mem0").setLevel(logging.ERROR)  # each search warns of missing packages
     import mem0
     from mem0.memory import telemetry
 
@@ -132,13 +131,13 @@ def open_mem0(name: str, folder: Path, embedder: Mem0Embedder, dim: int) -> Any:
     )
     memory.embedding_model = embedder
     if STORES[name] == "qdrant":
-        # Where mem0 keeps its encoder; False is its mark for "none to be had".
+        # mem0 caches its encoder in this attribute; False means that no encoder is available.
         memory.vector_store._bm25_encoder = bm25(folder) if name == WITH_WORDS else False
     return memory
 
 
 def bm25(folder: Path) -> Any:
-    """What mem0 encodes words with. With stop words and a folder given it downloads nothing."""
+    """mem0's BM25 encoder. Given stop words and a folder, it downloads nothing."""
     from fastembed import SparseTextEmbedding
 
     return SparseTextEmbedding(
@@ -147,7 +146,7 @@ def bm25(folder: Path) -> Any:
 
 
 def spoken(message: dict[str, Any]) -> str:
-    """A turn as edgemem's vectors see it and as mem0 is given it: "speaker: words"."""
+    """A turn as "speaker: words", which edgemem embeds and which mem0 is given."""
     role, content, when = message["role"], message["content"], message["timestamp"]
     return said(Message(role, content, when, message["name"]))
 
@@ -155,7 +154,7 @@ def spoken(message: dict[str, Any]) -> str:
 def add_turns(
     adders: dict[str, Callable[[dict[str, Any]], Any]], messages: Sequence[dict[str, Any]]
 ) -> dict[str, list[float]]:
-    """Milliseconds of each add. The systems take turns, each being first as often as the others."""
+    """Milliseconds of each add. Each system goes first equally often."""
     times: dict[str, list[float]] = {name: [] for name in adders}
     names = list(adders)
     for number, message in enumerate(track(messages, "adding turns", console=_console)):

@@ -1,8 +1,8 @@
-"""Made-up private texts for the redaction bench and its test: what must not be sent, and what may.
+"""Made-up texts for the redaction bench and its test: some with private values, some without.
 
-Knows how people write e-mail addresses, numbers, addresses, keys and names; nothing of how these
-are found. Seeded and deterministic. All people and numbers are invented; phone numbers, cards and
-accounts are random digits with the right check digits.
+Knows how people write e-mail addresses, numbers, addresses, keys and names; knows nothing of how
+redaction finds them. Seeded and deterministic. All people and numbers are invented; phone numbers,
+cards and accounts are random digits with the right check digits.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ BBANS = {"DE": 18, "FR": 23, "GB": 18, "NL": 14, "ES": 20, "IT": 23, "CH": 17, "
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A text, the private values in it (none for an ordinary one), what the store holds besides,
-    and who speaks there."""
+    """A text and its context.
+
+    values: the private values in the text, none if it is ordinary. stored: other texts in the
+    store. speakers: the names of the speakers in the store.
+    """
 
     kind: str
     text: str
@@ -103,7 +106,7 @@ def phone(rng: random.Random) -> str:
 
 
 def luhn(body: str) -> str:
-    """The number with its check digit."""
+    """The digits of `body` followed by their Luhn check digit."""
     total = 0
     for place, digit in enumerate(reversed(body)):
         value = int(digit) * (1 if place % 2 else 2)
@@ -155,7 +158,7 @@ def address(rng: random.Random) -> str:
 
 
 def secret(rng: random.Random) -> tuple[str, str]:
-    """A sentence with {} for the value, and the value."""
+    """A sentence with {} in place of a secret, and the secret."""
     letters = string.ascii_letters + string.digits
 
     def some(count: int, of: str = letters) -> str:
@@ -241,7 +244,7 @@ _MENTIONS = [
 
 
 def private(seed: int, count: int) -> Iterator[Case]:
-    """Texts that hold private values, the kinds in turn."""
+    """`count` texts that hold private values, cycling through the kinds."""
     rng = random.Random(seed)
     for number in range(count):
         kind = KINDS[number % len(KINDS)]
