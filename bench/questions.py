@@ -1,7 +1,7 @@
 """Questions as a search sees them: shared by the benches that score or fit a ranking.
 
-Knows LoCoMo's files and conversations with questions, and what the product computes of a question;
-no weights, no figures.
+Knows LoCoMo's files, conversations with questions, and the features that the product computes for a
+question; knows no weights and no figures.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def evidence(question: dict[str, Any], known: set[str]) -> list[str]:
 
 
 def ingest(memory: Memory, files: Sequence[LocomoFile]) -> float:
-    """Store every turn as it is, each file as one user; seconds taken."""
+    """Store every turn as it is, each file as one user; returns the seconds taken."""
     started = time.perf_counter()
     for file in _track(files, "storing turns"):
         for batch in batches(file.messages, infer=False):
@@ -61,10 +61,11 @@ def ingest(memory: Memory, files: Sequence[LocomoFile]) -> float:
 class Question:
     """A question's candidates in one conversation.
 
-    asks: "own" what the conversation tells, "other" what another one does, "unknown" what none
-    does. corpus, group: where it is from; what is of one group is left out together.
-    features: (n, f) float32, the columns FEATURES of retrieval/search.py and, where the memory is
-    careful, MATCHES; evidence: (n,) bool, which of the candidates answer it.
+    asks: "own" if this conversation has the answer, "other" if the question is about another
+    conversation, "unknown" if none has the answer. corpus, group: where the question is from; all
+    questions of a group are left out together. features: (n, f) float32, the columns FEATURES of
+    retrieval/search.py and, if the memory is careful, MATCHES. evidence: (n,) bool, the candidates
+    that answer the question.
     """
 
     corpus: str
@@ -77,9 +78,9 @@ class Question:
 def ask(
     memory: Memory, talk: Annotated, others: Sequence[AnnotatedQuestion], *, corpus: str, group: str
 ) -> Iterator[Question]:
-    """What the conversation, which is stored, makes of its own questions, and of others'.
+    """The candidates of a stored conversation for its own questions and for `others`.
 
-    Left out: a question that nothing at all is proposed for.
+    A question without any candidate is left out.
     """
     refresh(memory.store, memory.index)
     scope = Scope(user_id=talk.id)
@@ -101,8 +102,10 @@ def ask(
 
 
 def half_of(talk_id: str) -> int | None:
-    """In which half of our conversations one is, for what is learned from one half and judged by
-    the other; None of one in twenty, which nothing learns from."""
+    """The half, 0 or 1, to which a conversation belongs: one is for fitting, the other for judging.
+
+    None for one conversation in twenty, which nothing is fitted on.
+    """
     number = zlib.crc32(talk_id.encode())
     return None if number % 20 == 0 else number // 20 % 2
 
@@ -114,7 +117,7 @@ def by_session(talk: Annotated) -> list[Annotated]:
 
 
 def by_turns(talk: Annotated, turns: int) -> list[Annotated]:
-    """Every so many turns as a conversation of their own; what is left over is not in any."""
+    """Every `turns` turns as a conversation of its own; the remainder is left out."""
     starts = range(0, len(talk.messages) - turns + 1, turns)
     return [_part(talk, str(start), talk.messages[start : start + turns]) for start in starts]
 

@@ -1,4 +1,4 @@
-"""LoRA adapters of random numbers, as GGUF files: sound ones, and for the tests any other kind.
+"""LoRA adapters of random numbers as GGUF files: valid ones, and for tests invalid ones too.
 
 Knows the file format and the bundled model's shapes; knows nothing of edgemem.
 """
@@ -81,7 +81,7 @@ def random_tensors(
     kind: int = GGML_F16,
     layers: int = LAYERS,
 ) -> list[Tensor]:
-    """lora_a and lora_b of the targets in every layer; size: the standard deviation of B."""
+    """lora_a and lora_b of the targets in every layer. size: the standard deviation of B."""
     rng = np.random.default_rng(seed)
     dtype = np.float32 if kind == GGML_F32 else np.float16
     out: list[Tensor] = []
@@ -103,7 +103,7 @@ def adapter_bytes(
     strings_in_place: Mapping[str, str] = {},
     more: Iterable[tuple[str, int, bytes]] = (),
 ) -> bytes:
-    """A sound adapter of the bundled model, but for what is given."""
+    """An adapter of the bundled model, valid unless the arguments make it invalid."""
     keys = {
         "general.type": "adapter",
         "general.architecture": "llama",
@@ -115,12 +115,12 @@ def adapter_bytes(
 
 
 def alora(tensors: Iterable[Tensor], invocation: Sequence[int]) -> bytes:
-    """An adapter that is off before its invocation tokens."""
+    """An activated LoRA (aLoRA), which has no effect before its invocation tokens."""
     value = struct.pack(f"<IQ{len(invocation)}I", U32, len(invocation), *invocation)
     return adapter_bytes(tensors, more=[("adapter.alora.invocation_tokens", ARRAY, value)])
 
 
 def write_adapter(path: Path, seed: int = 0, **how: Any) -> Path:
-    """A random adapter; `how` as `random_tensors` takes it."""
+    """Write a random adapter. how: keyword arguments of `random_tensors`."""
     path.write_bytes(adapter_bytes(random_tensors(seed, **how)))
     return path

@@ -1,6 +1,6 @@
-"""What a search finds, beside what MiniLM's cosine and BM25 alone would, of the same store.
+"""What a search finds, compared with MiniLM's cosine alone and BM25 alone on the same store.
 
-Shared by the benches of retrieval on other people's data. Knows a Memory; no data set.
+Shared by the retrieval benches on public data. Knows a Memory; knows no data set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What models have to say of a question's context: the work of bench.compression.
+"""Model outputs that bench.compression needs, cached in a file.
 
-What is found is kept in a file, a line each, so that a run that was stopped goes on: log p of an
-answer by its question and context, the reader's drafts, the distiller's scores of tokens. Knows no
-method and no figures over questions.
+Computes log p of an answer given its question and context, the reader's draft answers, and the
+scores of a context's tokens. Each result is one line of the file, so that a stopped run can resume.
+Knows no compression method and no figures over questions.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SCORE_DIGITS = 6
 
 
 class Kept:
-    """What was found, by the words of its key, in a file of JSON lines."""
+    """A cache in a file of JSON lines. A key is a tuple of strings."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._found = path, _read_lines(path)
 
     def __call__(self, *key: str, make: Callable[[], Any]) -> Any:
-        """What was found for the key, or else what `make` gives, which is then kept."""
+        """The cached value of the key. If there is none, `make` computes and this stores it."""
         if key not in self._found:
             self._found[key] = made = make()
             with self._path.open("a", encoding="utf-8") as file:
@@ -47,7 +47,7 @@ class Kept:
 
 
 def _read_lines(path: Path) -> dict[tuple[str, ...], Any]:
-    """The whole lines of a file; one that a run was stopped in is cut off."""
+    """The entries of a cache file. Truncates a last line that a stopped run left incomplete."""
     if not path.exists():
         return {}
     text = path.read_text(encoding="utf-8")
@@ -74,8 +74,12 @@ def draft(kept: Kept, reader: Engine, case: Case) -> str:
 
 
 def score(kept: Kept, engine: Engine, case: Case, kind: str, said: str) -> Scores:
-    """The scores of the context's tokens. kind: "information", "context", or else the loss is that
-    of `said`, a question or a draft of its answer, after the context."""
+    """The scores of the context's tokens.
+
+    kind: "information" gives self-information; the others give Fisher scores. Their loss is that of
+    the context itself ("context", with an empty `said`), or of `said` after it: the question
+    ("question") or a draft of its answer ("draft").
+    """
     text = "\n".join(case.lines)
 
     def make() -> list[Any]:
@@ -102,8 +106,8 @@ def score(kept: Kept, engine: Engine, case: Case, kind: str, said: str) -> Score
 def read(kept: Kept, reader: Engine, case: Case, texts: Iterable[str | None]) -> dict[Any, float]:
     """log p of the answer after each text; None is a prompt without a context.
 
-    Texts are read in the order of their tokens: each prompt then begins as the one before it does
-    for as long as any does, and the engine computes the rest alone (runtime/prefixes.py).
+    Prompts are read in token order. Each then shares its longest possible prefix with the previous
+    one, and the engine computes only the rest (runtime/prefixes.py).
     """
     asked = case.question
     prompts = {t: BARE.format(asked) if t is None else PROMPT.format(t, asked) for t in texts}

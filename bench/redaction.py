@@ -1,12 +1,13 @@
-"""How much of what is private does redaction find, and how much does it take that is not?
+"""How many private values does redaction find, and how often does it replace ordinary text?
 
     python -m bench.redaction [--cases N] [--seed S] [--json OUT]
 
-Invented texts (bench/private_texts.py): a value counts as found only if no word or run of digits of
-it is left. A name is in the store, as a speaker or in one memory, before a text mentions it. False
-positives: ordinary texts of which anything was replaced, and the sentences of our own conversations
-(bench/conversations), names apart. The people of those conversations are listed below by hand: how
-many of them, and what else, is taken for a name. One row for each kind.
+Texts are invented (bench/private_texts.py). A value counts as found only if no word or run of
+digits of it is left. A name is in the store, as a speaker or in one memory, before a text mentions
+it. False positives are the ordinary texts in which anything was replaced, and the sentences of our
+own conversations (bench/conversations) in which anything but a name was. The people of those
+conversations are listed below by hand. The summary says how many of them are recognised, and which
+other words are taken for names. One row for each kind of value.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ PEOPLE = (
     "Hartleys Henrik Ines Ingrid Kevin Kiran Leila Leonie Lucia Margit Noemi Noor Okafor Paula "
     "Pettifer Priya Rosa Sabine Samir Stan Sylvie Tobias"
 ).split()
-PETS = ("Admiral", "Biscuit", "Pickle")  # taken or not, both are right
+PETS = ("Admiral", "Biscuit", "Pickle")  # counted neither as names nor as errors
 CONVERSATIONS = Path(__file__).parent / "conversations"
 _PLACEHOLDER = re.compile(r"\[[A-Z]+_\d+\]")
 
 
 def redacted(case: Case) -> Redacted:
-    """The text of a case as a governor would send it from a store that holds the rest."""
+    """The text of a case as a governor would send it, given the store of the case."""
     people = People(case.speakers)
     for text in (*case.stored, case.text):
         people.read(text)
@@ -44,7 +45,7 @@ def redacted(case: Case) -> Redacted:
 
 
 def is_found(case: Case, text: str) -> bool:
-    """Whether nothing of the private values is left in a redacted text."""
+    """Whether no part of the private values is left in a redacted text."""
     rest = case.text
     for value in case.values:
         rest = rest.replace(value, " ")
@@ -57,7 +58,7 @@ def _parts(text: str) -> list[str]:
 
 
 def run(cases: int, seed: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Summary and rows. cases: of private texts, and as many ordinary ones."""
+    """Summary and rows. cases: the number of private texts, and of ordinary ones."""
     found, total, missed = Counter[str](), Counter[str](), []
     started = time.perf_counter()
     for case in private(seed, cases):

@@ -1,11 +1,12 @@
-"""How long does the worst input of each pattern of the package take?
+"""How long does the worst input of each regular expression in the package take?
 
     python -m bench.attacks --what patterns [--size BYTES]
 
-Patterns are collected as they are compiled while every module is imported, from the builders that
-are called later, and from the calls of `re` in functions (a local in one is taken for a word).
-The worst inputs are made from a pattern's own parse: each repetition pumped, behind what must come
-before it, behind that many times over, and ended by what does not fit. Time is the processor's.
+Patterns come from three places: those compiled while every module is imported, those of cached
+builders, which are called here, and those in calls of `re` inside functions (where a local variable
+is replaced by a fixed word). The worst inputs are built from a pattern's own parse tree. Each
+repetition is pumped after the text that must precede it, and the two are also repeated together.
+The inputs end in a character that is unlikely to match. Times are CPU times.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ import edgemem
 
 PACKAGE = Path(edgemem.__file__).parent
 FIRST = 65_536  # characters of the first try
-_EASY_S = 0.004  # what takes it less would take a second for a million if it were quadratic
-_LINEAR = 7  # nor is a million tried where four times as much takes no more than so many times
+_EASY_S = 0.004  # less than this at FIRST means under a second for a million, even if quadratic
+_LINEAR = 7  # time is linear enough if a text four times as long takes less than 7 times as long
 _GIVEN_UP_S = 1.2
 _CALLS = ("search", "match", "fullmatch", "findall", "finditer", "sub", "split", "compile")
 _parser = re._parser  # type: ignore[attr-defined]
 
 
 def patterns() -> tuple[dict[tuple[str, int], str], list[str]]:
-    """Every pattern with its flags and where it is from; and the calls that none can evaluate."""
+    """Every (pattern, flags) with its source place, and the calls that cannot be evaluated."""
     found: dict[tuple[str, int], str] = {}
     compiled = re._compile  # type: ignore[attr-defined]
 
@@ -69,15 +70,18 @@ def patterns() -> tuple[dict[tuple[str, int], str], list[str]]:
 
 
 def _makes_patterns(value: Any) -> bool:
-    """Whether it is a cached function without arguments that compiles patterns."""
+    """Whether `value` is a cached function without parameters that compiles patterns."""
     if not hasattr(value, "cache_info") or inspect.signature(value).parameters:
         return False
     return "re.compile" in inspect.getsource(value)
 
 
 def use_of(where: str) -> str:
-    """How the pattern that is made there is used: only at one place of a text ("match"), up to its
-    first hit ("search"), or for all of them ("finditer")."""
+    """How the pattern compiled at `where` is used.
+
+    "match" is a match at one position only, "search" stops at the first hit, "finditer" (also for
+    an unknown use) finds all hits.
+    """
     file, line = where.split(":")
     for node in ast.walk(_tree(PACKAGE / file)):
         if not node_at(node, int(line)):
@@ -99,12 +103,12 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _uses(tree: ast.Module, name: str) -> Iterator[str]:
-    """The methods that are called of a name; "" where it is handed on."""
+    """The methods used on a name, and "" for each other use of the name, such as an argument."""
     methods = 0
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == name:
             methods += 1
-            if node.attr != "pattern":  # another is made of it
+            if node.attr != "pattern":  # `pattern` is read to build another pattern
                 yield node.attr.removeprefix("full")
     loads = sum(
         isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
@@ -121,11 +125,11 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):
             return getattr(builtins, name)
-        return "ana"  # a local
+        return "ana"  # a local variable
 
 
 def _called(module: Any, found: dict[tuple[str, int], str]) -> Iterator[str]:
-    """Take in the patterns that a module's functions give to `re`; those that nobody can tell."""
+    """Add the patterns in a module's calls of `re` to `found`; yields calls it cannot evaluate."""
     file = Path(module.__file__)
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
@@ -148,7 +152,7 @@ def _called(module: Any, found: dict[tuple[str, int], str]) -> Iterator[str]:
 
 
 def _of_set(items: Any) -> list[str]:
-    """A character or two that a set takes in."""
+    """A few characters that a parsed character set matches."""
     out = []
     for kind, value in items:
         name = str(kind)
@@ -179,7 +183,7 @@ def _of_set(items: Any) -> list[str]:
 
 
 def _samples(tree: Any, most: int = 3) -> list[str]:
-    """Some texts that a parsed pattern takes in."""
+    """Some texts that a parsed pattern matches."""
     out = [""]
     for kind, value in tree:
         name, parts = str(kind), [""]
@@ -204,7 +208,7 @@ def _samples(tree: Any, most: int = 3) -> list[str]:
 
 
 def _pumps(tree: Any, before: str = "") -> Iterator[tuple[str, str]]:
-    """(what must come before, what is repeated) of each repetition in a parsed pattern."""
+    """(prefix that must precede it, repeated text) of each repetition in a parsed pattern."""
     for kind, value in tree:
         name = str(kind)
         inner: list[Any] = []
@@ -224,7 +228,7 @@ def _pumps(tree: Any, before: str = "") -> Iterator[tuple[str, str]]:
 
 
 def worst(pattern: str, flags: int, size: int) -> Iterator[str]:
-    """Texts of a size that make a pattern work hard."""
+    """Texts of about `size` characters that may be slow for the pattern."""
     tree = _parser.parse(pattern, flags & ~re.DEBUG)
     units = dict.fromkeys(" aA1\n-.,'")
     pumps = dict.fromkeys(_pumps(tree))
@@ -246,7 +250,7 @@ class _TooLong(Exception):
 
 
 def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
-    """The time to use a pattern so on a text; _GIVEN_UP_S at most."""
+    """CPU seconds of using a pattern on a text; the run stops after _GIVEN_UP_S."""
 
     def stop(*_: object) -> None:
         raise _TooLong
@@ -260,7 +264,9 @@ def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
                 pass
         else:
             getattr(made, use)(text), made.fullmatch(text)
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)  # caught if it rang as the search ended
+        signal.setitimer(
+            signal.ITIMER_VIRTUAL, 0
+        )  # inside `try`: the timer may fire as the search ends
     except _TooLong:
         pass
     finally:
@@ -270,7 +276,7 @@ def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
 
 
 def slowest(pattern: str, flags: int, size: int, use: str = "finditer") -> tuple[float, str]:
-    """The most seconds that a text of this size takes a pattern, and how that text begins."""
+    """The most seconds that a pattern takes on a text of this size, and the text's beginning."""
     made = re.compile(pattern, flags)
     top = (0.0, "")
     for small in worst(pattern, flags, min(FIRST, size)):
@@ -288,18 +294,18 @@ def slowest(pattern: str, flags: int, size: int, use: str = "finditer") -> tuple
 
 
 def _cut(text: str) -> str:
-    """A quarter of a text of FIRST characters, from both of its ends."""
+    """The first and last eighth of a text of FIRST characters, joined."""
     return text[: FIRST // 8] + text[-(FIRST // 8) :]
 
 
 def _grown(text: str, size: int) -> str:
-    """The same text with its middle repeated."""
+    """A text of FIRST characters, lengthened to about `size` by repeating its middle."""
     head, middle, end = text[: FIRST // 8], text[FIRST // 8 : -(FIRST // 8)], text[-(FIRST // 8) :]
     return head + middle * (size // len(middle)) + end
 
 
 def run(size: int = 1_000_000) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Summary and rows: those that take above a tenth of a second."""
+    """Summary, and a row for each pattern that takes more than a tenth of a second."""
     started = time.perf_counter()
     found, unknown = patterns()
     rows = []

@@ -44,7 +44,7 @@ PACKAGES = (
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what the figures were made. A package that is not installed is None."""
+    """The machine and the versions behind the figures. A package that is not installed is None."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
@@ -111,7 +111,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> str:
-    """Its name, where the system tells; some virtual machines do not."""
+    """The processor's name, if the system tells it; some virtual machines do not."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -4,21 +4,22 @@
         [--careful]
 
 Needs the `bench` extra for usearch; without it that peer is left out. A store in a temporary folder
-is filled with one user's invented memories (bench/synthetic.py, vectors given, not embedded): turns
-of conversations of 20, two speakers in each, seconds apart and days between. Its index is built and
-saved, and all is opened again as a new process would. Then each question, text and vector, goes
-through the search that `Memory.search` uses, on one core, so the milliseconds are those beyond the
-embedding. Rows: the search; its pieces, each called alone: `candidates` (all but SQL and the last
-ranking), the same without words, `nearest` (the vectors' proposals), `rank`, `generation` (the SQL
-of every search) and `read_rows` (that of its ten rows, which `Memory.search` adds); the share of
-questions whose own memory is among the first 10; seconds to fill, build and open; megabytes.
+is filled with one user's invented memories (bench/synthetic.py, with ready-made vectors). They are
+turns of two-speaker conversations, 20 turns each, with seconds between turns and days between
+conversations. The index is built and saved, and everything is opened again as a new process would.
+Then each question (text and vector) goes through the search that `Memory.search` uses, on one core.
+The milliseconds thus exclude embedding. A row has the search and its pieces, each called alone:
+`candidates` (all but SQL and the last ranking), the same without words, `nearest` (the vector
+index's proposals), `rank`, `generation` (the SQL of every search) and `read_rows` (the SQL that
+reads the ten rows, which `Memory.search` adds). A row also has the share of questions whose own
+memory is among the first 10, the seconds to fill, build and open, and megabytes.
 
-`vectors` is the vectors' part alone, HNSW asked for 200 and these ranked by the metric, to be held
-against bare hnswlib asked for 200 (`vectors_to_hnswlib`). Its recall@10: against the metric over
-all memories; proposals_recall_at_10: of the ten best cosines among the 200. Peers take turns with
-it: hnswlib and usearch asked for 200, the NumPy product, and FTS5's bm25 of the same words.
---careful: each memory has the vectors of 40 tokens too, made up, and a careful search with 12 takes
-its turn. Disk: about 5 KB a memory, 9 with these.
+`vectors` is the vector search alone: HNSW proposes 200, which the metric ranks. Compare it with
+bare hnswlib asked for 200 (`vectors_to_hnswlib`). Its recall@10 is against exact search by the
+metric; proposals_recall_at_10 is the share of the ten best cosines among the 200. The peers run in
+turn with it: hnswlib and usearch asked for 200, the NumPy product, and FTS5's bm25 of the same
+words. --careful: each memory also has 40 invented token vectors, and a careful search with 12 query
+tokens runs in turn. Disk: about 5 KB per memory, 9 KB with token vectors.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ from edgemem.store import Store
 
 SCOPE = Scope(user_id="ana")
 MODEL = "synthetic"
-BATCH = 5_000  # memories to a transaction
+BATCH = 5_000  # memories per transaction
 K = 10
-PROPOSALS = 200  # what the peers are asked for
-TURNS = 20  # to a conversation
-TOKENS, QUERY_TOKENS, TOKEN_DIM = 40, 12, 96  # of a text, of a query, numbers of one
-STEP = 1 / 127  # of a token's numbers; made-up ones need no other
+PROPOSALS = 200  # neighbours that each peer is asked for
+TURNS = 20  # per conversation
+TOKENS, QUERY_TOKENS, TOKEN_DIM = 40, 12, 96  # tokens of a text, tokens of a query, dimension
+STEP = 1 / 127  # quantization step of the invented token vectors
 FIRST_DAY = datetime(2024, 1, 1, 9, tzinfo=UTC)
-WITHIN, BETWEEN = timedelta(seconds=20), timedelta(days=2)  # turns, conversations
+WITHIN, BETWEEN = timedelta(seconds=20), timedelta(days=2)  # of turns, of conversations
 _console = Console(stderr=True)
 
 FloatArray = NDArray[np.float32]
@@ -79,21 +80,21 @@ def find(
     vector: FloatArray,
     tokens: QueryTokens | None = None,
 ) -> list[int]:
-    """The rowids that a search finds, best first: the one place that knows how to ask it."""
+    """The rowids that a search finds, best first."""
     query = results.Query(text, SCOPE, top_k=K)
     found, _ = search.find(store, memories, query, vector, tokens=tokens)
     return [scored.rowid for scored in found]
 
 
 def made_up_tokens(count: int, rng: np.random.Generator) -> NDArray[np.int8]:
-    """(count, TOKEN_DIM) int8, of length 1 in units of STEP."""
+    """Random token vectors, (count, TOKEN_DIM) int8, of length 1 when multiplied by STEP."""
     rows = rng.normal(size=(count, TOKEN_DIM))
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return np.rint(rows / STEP).astype(np.int8)
 
 
 def in_conversations(made: Corpus) -> Corpus:
-    """The same memories, said by two people in turn, who are others in every conversation."""
+    """The same memories, said by two speakers in turn; each conversation has its own pair."""
     speakers = []
     for start in range(0, len(made.speakers), TURNS):
         first = made.speakers[start]
@@ -144,7 +145,7 @@ def index_file(path: Path) -> Path:
 
 
 def build_graph(path: Path) -> float | None:
-    """Build the store's graph and write its file; seconds, or None if it is too small for one."""
+    """Build and save the store's HNSW graph; seconds, or None if the store is too small for one."""
     with Store.open(path) as store:
         memories = Memories(DIM)
         search.refresh(store, memories)
@@ -160,7 +161,7 @@ def build_graph(path: Path) -> float | None:
 
 
 def open_memories(store: Store, path: Path) -> Memories:
-    """As Memory does it when the first search comes."""
+    """Open the index as `Memory` does at its first search."""
     memories = Memories(DIM)
     search.refresh(store, memories)
     memories.vectors.load(index_file(path), generation=memories.generation, model_id=MODEL)
@@ -168,7 +169,7 @@ def open_memories(store: Store, path: Path) -> Memories:
 
 
 def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]]:
-    """The calls that a search is made of, each alone."""
+    """The pieces of a search by name, each as a call of its own."""
     allowed = np.ones(len(memories) + 1, np.bool_)
 
     def candidates(text: str, query: Query) -> Candidates:
@@ -195,7 +196,7 @@ def pieces(store: Store, memories: Memories) -> dict[str, Callable[[Query], Any]
 
 
 def metric_of(memories: Memories, table: View) -> Metric | None:
-    """The metric of all memories, fitted."""
+    """The metric fitted to all memories; None if there is none."""
 
     def now() -> Metric | None:
         return memories.whitening.get(EVERYBODY, memories.generation, lambda: table.vectors(None))
@@ -206,10 +207,10 @@ def metric_of(memories: Memories, table: View) -> Metric | None:
 
 
 def fts5(store: Store, query: Query) -> list[tuple[int, float]]:
-    """The best 100 by the full-text index's own bm25, of the words that edgemem asks for."""
+    """The best NEAREST memories by FTS5's own bm25, for the words that edgemem searches for."""
     match = " OR ".join(f'"{word}"' for word in query_words(query.text))
     with store.snapshot() as connection:
-        # CROSS JOIN: left alone, the planner may run the full-text query once for each memory.
+        # CROSS JOIN fixes the order: the planner might run the full-text query once per memory.
         return connection.execute(
             "SELECT m.rowid, -bm25(memories_fts) AS score FROM memories_fts "
             "CROSS JOIN memories m ON m.rowid = memories_fts.rowid WHERE memories_fts MATCH ? "
@@ -221,8 +222,11 @@ def fts5(store: Store, query: Query) -> list[tuple[int, float]]:
 def peers(
     path: Path, vectors: FloatArray
 ) -> tuple[dict[str, Callable[[Query], Any]], dict[str, Any]]:
-    """The peers' searches, and what they cost to build. hnswlib takes the store's own graph file,
-    where there is one: the difference to it is then what edgemem does around it."""
+    """The peers' searches, and what they cost to build.
+
+    hnswlib loads the store's own graph file if there is one. The difference in time is then
+    edgemem's own overhead.
+    """
     import hnswlib
 
     calls: dict[str, Callable[[Query], Any]] = {
@@ -259,7 +263,7 @@ def peers(
 def recalls(
     memories: Memories, asked: Sequence[Query], found: Sequence[IntArray]
 ) -> dict[str, float]:
-    """recall@10 of what `vectors` found, and of the proposals that it made it from."""
+    """recall@10 of the results of `vectors`, and of the proposals that it ranked."""
     allowed = np.ones(len(memories) + 1, np.bool_)
     index, table = memories.vectors, memories.vectors.view(allowed).table
     metric = metric_of(memories, table)
