@@ -264,9 +264,7 @@ def _seconds(made: re.Pattern[str], text: str, use: str) -> float:
                 pass
         else:
             getattr(made, use)(text), made.fullmatch(text)
-        signal.setitimer(
-            signal.ITIMER_VIRTUAL, 0
-        )  # inside `try`: the timer may fire as the search ends
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)  # in `try`: it may fire as the search ends
     except _TooLong:
         pass
     finally:

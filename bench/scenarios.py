@@ -1,4 +1,4 @@
-"""Invented conversations with questions about them, and when an answer is right.
+"""Invented conversations with questions about them, and the check of an answer.
 
 Knows the files of `bench/scenarios/`; knows no memory and no model. A file is one scenario:
 
@@ -6,10 +6,10 @@ Knows the files of `bench/scenarios/`; knows no memory and no model. A file is o
      "now": when the questions are asked, "questions": [{"kind", "ask", "before": [text],
      "must": [pattern], "must_not": [pattern]}]}
 
-Dates are ISO-8601. `before`: messages of the same chat that go first. An answer is right if every
-pattern of `must` is found in it and none of `must_not`; patterns are regular expressions without
-regard to case, or `{"of": [pattern], "least": n}`. Half of the scenarios are `frozen`: nothing is
-tuned on them and nobody reads them, so no error here quotes a file.
+Dates are ISO-8601. `before`: earlier messages of the same chat. An answer is right if every pattern
+of `must` is found in it and no pattern of `must_not`. A pattern is a case-insensitive regular
+expression or `{"of": [pattern], "least": n}`. Half of the scenarios are `frozen`: nothing is tuned
+on them and nobody reads them, so no error here quotes a file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """At least `least` of these regular expressions are found in a text that fits."""
+    """A text fits if at least `least` of the regular expressions `of` are found in it."""
 
     of: tuple[re.Pattern[str], ...]
     least: int
@@ -65,7 +65,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, after the messages `before` it in the same chat, and what must be said."""
+    """A question, the messages `before` it in the same chat, and what a right answer says."""
 
     kind: str
     ask: str
@@ -151,7 +151,7 @@ def _question(raw: Any) -> Question:
         raise ValueError
     must = tuple(_pattern(item) for item in raw.get("must", []))
     must_not = tuple(_pattern(item) for item in raw.get("must_not", []))
-    if not must and not must_not:  # nothing could be wrong
+    if not must and not must_not:  # every answer would be right
         raise ValueError
     before = tuple(_text(text) for text in raw.get("before", []))
     return Question(raw["kind"], _text(raw["ask"]), before, must, must_not)

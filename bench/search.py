@@ -3,9 +3,10 @@
     python -m bench.search [--n 5000] [--users 5] [--queries 200] [--seed 0] [--json OUT]
         [--retrieval fast|careful]
 
-Short English messages, made up by a seeded generator, are stored as they are (`infer=False`) for
-several users, one `Memory.add` each for the last hundred; then each user's questions go through
-`Memory.search`. Milliseconds: search without the query's embedding, the embedding, one add.
+Short English messages from a seeded generator are stored as they are (`infer=False`) for several
+users. The last hundred are stored by one `Memory.add` each. Then each user's questions go through
+`Memory.search`. Reports milliseconds of the search without the query's embedding, of the embedding,
+and of one add.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from edgemem.config import load_settings
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import BATCH_TURNS
 
-ALONE = 100  # memories added one by one, for the time that takes
+ALONE = 100  # memories added one by one, to time an add
 WARM_UP = 10  # searches before the clock runs
 _console = Console(stderr=True)
 
@@ -98,7 +99,7 @@ QUESTIONS = (
 
 
 def sentences(shapes: Sequence[str], seed: int) -> Iterator[str]:
-    """Sentences of these shapes, without end; the same ones for the same seed."""
+    """An endless iterator of sentences of these shapes; a seed fixes them."""
     choose = random.Random(seed)
     lists = {
         "person": PEOPLE,
@@ -119,7 +120,7 @@ def sentences(shapes: Sequence[str], seed: int) -> Iterator[str]:
 
 
 def fill(memory: Memory, n: int, users: int, seed: int) -> list[float]:
-    """Store n memories; milliseconds of each that was added alone."""
+    """Store n memories; returns the milliseconds of each one that was added alone."""
     said = sentences(MESSAGES, seed)
     alone = min(n, ALONE)
     for start in track(range(0, n - alone, BATCH_TURNS), "storing", console=_console):

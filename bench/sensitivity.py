@@ -1,16 +1,16 @@
-"""How near are exact sensitivities to the speed of this machine's float32 matrix product?
+"""How close are exact sensitivities to the speed limit of float32 matrix products?
 
     python -m bench.sensitivity [--model M] [--tokens 256 512 1024] [--repeats 5] [--threads 2]
                                 [--json OUT]
 
-The limit is the time of the products with the weights alone, forward and back, 4 · parameters ·
-tokens: the same shapes through NumPy, with BLAS's own threads or with the rows split among as many
-of ours, whichever of the two is quicker in a trial (`gemm_limit_by`). Limit and exact run in turn,
-so that a noisy machine disturbs both, and a row's ratio is the median of the turns' ratios.
-cpu_ratio compares processor seconds, with the split rows: it holds on a machine that is busy
-otherwise. gflops counts the limit's operations for both.
-peak_extra_rss_mb is of a fresh process each: its peak after scoring over that before the model is
-mapped, the file's pages included.
+The limit is the time of the products with the weights alone, forward and back: 4 · parameters ·
+tokens operations. The same shapes run through NumPy, either with BLAS's own threads or with the
+rows split among as many Python threads. A trial chooses the faster way (`gemm_limit_by`). The limit
+and the exact computation run in turn, so that a noisy machine disturbs both. A row's ratio is the
+median of the ratios of all turns. cpu_ratio compares CPU seconds, always with split rows, and is
+valid on a busy machine too. gflops counts the limit's operations for both. peak_extra_rss_mb comes
+from a fresh process for each row: its peak RSS after scoring minus its peak before the model is
+mapped. It includes the pages of the model file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTPUT_ROWS = 4096
 
 
 def products(shape: Model, ffn: int) -> list[tuple[int, int, float]]:
-    """(rows, columns, how often) of the matrices that a token passes through in one direction."""
+    """(rows, columns, count) of the matrices that a token passes through in one direction."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return [
         (queries + 2 * keys, shape.dim, shape.layers),
@@ -50,7 +50,7 @@ def flops(matrices: list[tuple[int, int, float]], n: int) -> float:
 
 
 def limit(matrices: list[tuple[int, int, float]], n: int, threads: int) -> tuple[float, float]:
-    """Wall and processor seconds of the products of a pass; threads: rows split among so many."""
+    """Wall and CPU seconds of a pass's products over n tokens, split by rows among `threads`."""
     rng = np.random.default_rng(n)
     wall = cpu = 0.0
     step = -(-n // threads)
@@ -120,7 +120,7 @@ def measure(path: str | None, n: int, threads: int, repeats: int) -> dict[str, A
 
 
 def peak_extra_rss_mb(path: str | None, n: int, threads: int) -> float:
-    """In a process of its own: a peak never goes down again."""
+    """The extra peak RSS in a process of its own, because a process's peak never falls."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return float(pool.apply(_peak, (path, n, threads)))
 

@@ -1,15 +1,15 @@
-"""Does `edgemem serve` keep what it has accepted while many clients stream at a time?
+"""Does `edgemem serve` lose an accepted write while many clients stream at the same time?
 
     python -m bench.server [--clients 100] [--seconds 60] [--queue 16] [--kill] [--json OUT]
 
-A real server in its own process, with the bundled models, on a store of its own. Each client says
-new sentences by turns: one as a streamed chat with memory, one as a memory to store as it is. A
-refused one (429) is given up after a second for the next: these clients are less patient than they
-are told to be. A write counts as accepted from its 200 on, a streamed one from the head of its
-answer, whether or not its end came. In the end the server is stopped by SIGTERM (--kill: by
-SIGKILL, in the midst of its answers), and the file is read by another process: a write is lost if
-it is accepted and not found. Resident memory is the server's, read from /proc (Linux): after a
-first answer, six times meanwhile, in the end, and the most there was.
+A real server runs in its own process, with the bundled models and its own store. Each client sends
+new sentences, alternately as a streamed chat with memory and as a memory to store as it is. After a
+refusal (429) a client waits a second and sends its next sentence; the server asks for more patience
+than that. A write counts as accepted once its status 200 arrives. For a streamed write that is the
+head of the answer, whether or not the answer ends. At the end the server is stopped by SIGTERM
+(--kill: by SIGKILL, while it answers), and this process reads the store. An accepted write that is
+not found there is lost. Resident memory is the server's, read from /proc (Linux): after a first
+answer, six times during the run, at the end, and the peak.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IMPATIENCE_S = 1.0
 
 @dataclass
 class Seen:
-    """What the clients have seen. accepted: user and text of each write that was told 200."""
+    """What the clients have seen. accepted: (user, text) of each write that got status 200."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     accepted: set[tuple[str, str]] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Seen:
 
 
 async def client(number: int, service: openai.AsyncOpenAI, until: float, seen: Seen) -> None:
-    """One client, until the time is over; an answer that has begun then is read to its end."""
+    """Run one client until `until` (monotonic). An answer that has begun is read to its end."""
     user, said = f"user {number}", sentences(MESSAGES, number)
     counter = 0
     while time.monotonic() < until:
@@ -94,7 +94,7 @@ async def _store(service: openai.AsyncOpenAI, user: str, text: str, seen: Seen) 
 
 
 async def _watch(pid: int, seconds: float, seen: Seen) -> None:
-    """Resident memory, six times in the time that the clients have."""
+    """Record the resident memory six times in `seconds`."""
     for _ in range(6):
         seen.rss_mb.append(_resident_mb(pid))
         await asyncio.sleep(seconds / 6)

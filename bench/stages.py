@@ -3,8 +3,8 @@
     python -m bench.stages --data DIR --json OUT [--experts open|locomo|FOLDER]
         [--pairs 120] [--questions 100] [--operations 200] [--seed 0]
 
-What `python -m corpus eval` does, on LoCoMo's conversations in DIR: see corpus/evaluate.py. In
-the summary are the expert's figures, over all conversations, and the base's F1 of answers from
+Does what `python -m corpus eval` does, on LoCoMo's conversations in DIR (see corpus/evaluate.py).
+The summary has the expert's figures over all conversations, and the base model's F1 of answers from
 retrieved turns.
 """
 

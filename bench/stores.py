@@ -1,6 +1,6 @@
-"""The filled store of a scenario, made once and kept for as long as it would come out the same.
+"""The filled store of a scenario, cached for as long as filling it again would give the same.
 
-Knows what a store depends on: what was said, the models, and the sources of the write path. Knows
+Knows what a store depends on: the messages, the models, and the sources of the write path. Knows
 no questions.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["filled", "seconds_of", "write_path"]
 
 _SECONDS = "bench_storing_s"
 _WRITING = ("extraction", "update")  # stages
-# Imported by the write path, and not followed: what they import is mostly what reads.
+# The write path imports these modules, but their own imports mostly serve reading.
 _BEYOND = {"edgemem", "edgemem.memory", "edgemem.retrieval.search"}
 
 
@@ -38,11 +38,12 @@ def filled(
     embedder: str,
     infer: bool,
 ) -> Path:
-    """The file in `folder` that holds what was said; it is made if it is not there.
+    """The file in `folder` that holds the scenario's memories; creates it if it is missing.
 
-    open_memory: a Memory on a file, with these models. chosen: the setting `experts`. embedder: its
-    `model_id`. A store that was kept is as good as a new one unless the search for the memories
-    nearest to a fact has changed, which the name does not tell: give another folder then.
+    open_memory: opens a Memory on a file, with these models. chosen: the setting `experts`.
+    embedder: the embedder's `model_id`. A cached store equals a new one unless the search for the
+    memories nearest to a fact has changed. The file's name does not cover that search: use another
+    folder after such a change.
     """
     key = {
         "sessions": [[dict(message) for message in said] for said in scenario.sessions],
@@ -74,7 +75,7 @@ def filled(
 
 
 def seconds_of(memory: Memory) -> float:
-    """How long it took to fill this store."""
+    """The seconds that filling this store took; NaN if they are not recorded."""
     return float(memory.store.meta(_SECONDS) or "nan")
 
 
@@ -85,7 +86,7 @@ def _adapters(engine: Engine, chosen: str) -> list[str]:
 
 
 def write_path() -> list[Path]:
-    """The files that decide what is stored: Memory and what the write path imports, in turn."""
+    """The files that decide what is stored: Memory and all that the write path imports."""
     package = Path(edgemem.__file__).parent
     files = {package / "memory.py"}
     seen: set[str] = set()
