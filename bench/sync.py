@@ -1,11 +1,11 @@
-"""Do devices that sync end with the same memory, whatever happens to their files, and at what cost?
+"""Do syncing devices end with the same memory, whatever happens to their files, and at what cost?
 
-Schedules: two to five devices with skewed clocks write, edit, contradict, mark and erase; files are
-carried between their folders in any order, twice, late, cut short, damaged or not at all; exchanges
-are killed half way. Once the faults end, all stores must have the same logical hash, hold whatever
-was acknowledged and not erased, and nothing that was erased, nor may any file.
+Schedules: two to five devices with skewed clocks write, edit, contradict, mark and erase. Files are
+carried between their folders in any order, twice, late, cut short, damaged or not at all. Exchanges
+are killed half way. Once the faults end, all stores must have the same logical hash and hold
+whatever was acknowledged and not erased. No store and no file may hold anything that was erased.
 
-Cost: a store of `--memories` with MiniLM's dimension, through a folder, between two devices.
+Cost: two devices sync a store of `--memories` with MiniLM's dimension through a folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from edgemem.sync.pairing import new_secret, unseal
 __all__ = ["Killed", "Shelf", "World", "cost", "digest", "run", "schedule"]
 
 DIM = 4
-HOUR = 3_600_000 << 16  # of the hybrid clock
+HOUR = 3_600_000 << 16  # in units of the hybrid clock
 ADA = Scope(user_id="ada")
 WHEN = "2026-11-25T10:{:02}:{:02}.000+00:00"
 
@@ -61,7 +61,7 @@ _LOGICAL = (
 
 
 def digest(store: Store) -> str:
-    """A hash of all that travels, vectors apart: two devices that know the same have the same."""
+    """A hash of all synced content but vectors; two devices with the same content have the same."""
     whole = sha256()
     with store.snapshot() as connection:
         for sql in _LOGICAL:
@@ -75,11 +75,11 @@ def digest(store: Store) -> str:
 
 
 class Killed(Exception):
-    """A device that stops in the middle of an exchange."""
+    """Raised when a device is killed in the middle of an exchange."""
 
 
 class Shelf:
-    """A place in memory. writes_left: how many more writes succeed before the device is killed."""
+    """A sync folder in memory. writes_left: the writes that succeed before the device is killed."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], bytes] = {}
@@ -110,14 +110,14 @@ class Shelf:
 
 
 class Device:
-    """A store, what it sees of the shared folder, and how far its clock is ahead."""
+    """A store, the shared folder as the device sees it, and how far ahead the device's clock is."""
 
     def __init__(self, shelf: Shelf, secret: bytes, random: Random) -> None:
         self.store = Store.open(":memory:")
         self.shelf, self.skew = shelf, random.randrange(6) * HOUR
         begin(self.store, secret)
         with self.store.transaction() as tx, tx.step() as connection:
-            # The later of two versions at one time is told by these: a seed must give the same.
+            # Device ids decide between versions of the same time, so the seed must fix them.
             id = f"{random.getrandbits(64):016x}"
             connection.execute("UPDATE sync_self SET device = ?", (id,))
 
@@ -138,7 +138,8 @@ class Device:
 class World:
     """Devices, what was acknowledged on them, and what happens to the files between them.
 
-    one_folder: all see the same folder, as on a drive; else each has a copy, as Syncthing keeps it.
+    one_folder: all devices see the same folder, as on a network drive; else each device has a copy,
+    as with Syncthing.
     """
 
     def __init__(self, devices: int, *, one_folder: bool, random: Random) -> None:
@@ -149,7 +150,7 @@ class World:
         ]
         self.one_folder = one_folder
         self.count = 0
-        self.past: list[tuple[tuple[str, str], bytes]] = []  # versions of files that went around
+        self.past: list[tuple[tuple[str, str], bytes]] = []  # earlier versions of files
         self.texts: dict[str, list[tuple[tuple[int, str], str]]] = {}  # acknowledged, with versions
         self.links: set[tuple[str, str]] = set()
         self.roots: set[str] = set()
@@ -181,7 +182,7 @@ class World:
         return np.full((1, DIM), self.count % 7, np.float32)
 
     def _said(self, tx: Any, *, with_memory: bool = True) -> tuple[str, str]:
-        """A turn, and the words of a memory taken from it."""
+        """Add a turn; returns its id and its text, which a memory can be made of."""
         turn, text = self._new("turn"), self._new("words")
         tx.add_turn(
             StoredTurn(id=turn, scope=ADA, role="user", content=text, timestamp=self._at(),
@@ -273,7 +274,7 @@ class World:
             if device.store.select(shown, id):
                 tx.set_caption(id, self._new("caption"), "user")
                 return
-            data = bytes([random.randrange(3)])  # the same image may be of several memories
+            data = bytes([random.randrange(3)])  # several memories may share an image
             tx.add_image(
                 id,
                 Picture(
@@ -291,7 +292,7 @@ class World:
     # -- what happens to files -------------------------------------------------------------------
 
     def sync(self, device: Device, writes_left: int | None = None) -> Synced | None:
-        """One exchange; None if it was killed after so many writes."""
+        """One exchange; None if the device was killed after `writes_left` writes."""
         device.shelf.writes_left = writes_left
         try:
             return exchange(device.store, device.shelf, vectors_for=lambda texts: [])
@@ -302,7 +303,10 @@ class World:
             self.past += list(device.shelf.files.items())[-3:]
 
     def carry(self, source: Device, target: Device, random: Random, *, lossy: bool) -> None:
-        """Bring what one device sees of the others' folders, and of its own, to another."""
+        """Copy to `target` the files that `source` sees, except those of `target` itself.
+
+        lossy: some files are skipped or cut, and deletions are not always carried.
+        """
         if source.shelf is target.shelf:
             return
         own = target.id
@@ -320,7 +324,7 @@ class World:
                     del target.shelf.files[key]
 
     def harm(self, device: Device, random: Random) -> None:
-        """Lose, cut, damage or bring back one file that a device sees, its own ones too."""
+        """Delete, cut, damage or roll back one file that a device sees, maybe its own."""
         files = device.shelf.files
         if not files:
             return
@@ -341,7 +345,7 @@ class World:
     # -- how it must end -------------------------------------------------------------------------
 
     def settle(self) -> int:
-        """Let all exchange without faults until nothing changes; how many rounds it took."""
+        """Let all exchange without faults until nothing changes; returns the number of rounds."""
         for round in range(12):
             moved = False
             for device in self.devices:
@@ -361,7 +365,7 @@ class World:
         raise AssertionError("the devices never come to rest")
 
     def check(self) -> None:
-        """Raise AssertionError unless all that was acknowledged is there, and nothing erased."""
+        """Raise AssertionError if stores differ, a write is lost or erased words remain."""
         assert len({digest(device.store) for device in self.devices}) == 1, "stores differ"
         turns = {turn for id, turn in self.links if id in self.roots}
         legitimate = self.roots | {id for id, turn in self.links if turn in turns}
@@ -421,8 +425,10 @@ def schedule(seed: int, steps: int = 40) -> dict[str, int]:
 
 
 def fill(store: Store, count: int, first: int = 0) -> int:
-    """Store memories of some 100 characters with vectors of 384 numbers, each with its turn; the
-    bytes of what is new: the texts, ids and times of its rows and its vectors, once each."""
+    """Store memories of about 100 characters, each with its turn and a vector of dimension 384.
+
+    Returns the bytes of the new content: all values of the new rows and the vectors, once each.
+    """
     rng = np.random.default_rng(first)
     vectors = rng.standard_normal((count, 384)).astype(np.float32)
     words = [f"word{n}" for n in rng.integers(0, 5000, 16 * count)]
@@ -451,9 +457,9 @@ def fill(store: Store, count: int, first: int = 0) -> int:
 
 
 def cost(memories: int, changed: int) -> dict[str, Any]:
-    """Seconds and bytes of a first exchange, of one without news, and of one with some.
+    """Seconds and bytes of a first exchange, one without changes, one with some, and one erasure.
 
-    Seconds of the processor, too: they say more where others use the machine.
+    CPU seconds too, because they are more reliable on a busy machine.
     """
     spent: list[float] = []
 
@@ -520,7 +526,7 @@ def _adding_s(path: Path, synced: bool) -> float:
 
 
 def run(count: int, seconds: float | None, first: int = 0) -> dict[str, Any]:
-    """Schedules one after another, until they are done or the time is up."""
+    """Run schedules one after another until `count` are done or `seconds` are over."""
     start = time.perf_counter()
     wrong: list[dict[str, Any]] = []
     done, rounds, erased = 0, 0, 0
@@ -530,7 +536,7 @@ def run(count: int, seconds: float | None, first: int = 0) -> dict[str, Any]:
         try:
             found = schedule(seed)
             rounds, erased = max(rounds, found["rounds"]), erased + found["erased"]
-        except Exception as exc:  # whatever it is, it is what this looks for
+        except Exception as exc:  # any error is a finding
             wrong.append({"seed": seed, "error": f"{type(exc).__name__}: {exc}"[:500]})
         done += 1
     took = time.perf_counter() - start

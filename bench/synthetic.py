@@ -1,18 +1,19 @@
 """Invented memories to measure speed and size with: vectors and texts, the same for the same seed.
 
-Knows NumPy and the product's stop words; no store, no index, no model. What it invents resembles
-4,850 LoCoMo turns (speaker in front) under MiniLM in what decides the cost of a search: how near
-and how many the nearest vectors are, what HNSW finds among them, how fast the spectrum decays, how
-often words occur and how fast new ones turn up (`python -m bench.synthetic` prints most of that).
-It says nothing about the quality of answers: nobody said these words.
+Knows NumPy and the product's stop words; knows no store, no index and no model. The invented
+memories resemble 4,850 LoCoMo turns ("speaker: words") under MiniLM in what decides the cost of a
+search: the distances and number of near neighbours, the recall of HNSW, the decay of the spectrum,
+the word frequencies and the growth of the vocabulary (`python -m bench.synthetic` prints most of
+these). They say nothing about the quality of answers, since the words have no meaning.
 
-Vectors: a common mean, the centres of a subject within a subject within a subject, and what is a
-memory's own, all drawn with the spectrum exp(-0.3 √i), turned by a random rotation (int8 and
-per-dimension variances must not meet the spectrum's own axes). Sizes: Zipf. One level of clusters
-is not enough: HNSW (M 16, ef 10) then finds 0.78 of the ten best for a question, and 0.89 among
-LoCoMo's turns; here it is 0.93. Independent noise around centres is too easy: all, at ef 64.
-Texts: ranks after Zipf's law from a vocabulary that grows after Heaps', the first ranks being
-English's stop words and the others made of syllables; one word in five is the subject's.
+Vectors: the sum of a common mean, centres of nested subjects, and a part of the memory's own. All
+parts are drawn with the spectrum exp(-0.3 √i) and rotated at random, so that int8 and per-dimension
+variances do not align with the spectrum's axes. Cluster sizes follow Zipf's law. One level of
+clusters is too hard: HNSW (M 16, ef 10) then finds 0.78 of the ten best for a question, against
+0.89 among LoCoMo's turns and 0.93 here. Independent noise around centres is too easy: HNSW finds
+all of them at ef 64.
+Texts: word ranks follow Zipf's law over a vocabulary that grows by Heaps' law. The first ranks are
+English stop words, the others are made of syllables. One word in five belongs to the subject.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ __all__ = ["DIM", "Corpus", "Query", "corpus", "queries"]
 
 DIM = 384
 CHUNK = 10_000
-MEAN = 0.10  # its share of a vector's squared length, and the cosine of any two
-# Memories to a subject, on average, and the share of its centre; the rest is a memory's own.
+MEAN = 0.10  # its share of a vector's squared length, and the cosine of two unrelated vectors
+# (memories per subject on average, share of its centre); the rest is a memory's own part.
 LEVELS = ((2000, 0.08), (300, 0.10), (50, 0.14), (8, 0.16))
 OWN = 1 - MEAN - sum(share for _, share in LEVELS)
-# Of what a memory has for itself a question keeps this, and adds something of that length.
+# A question keeps this share of the memory's own part, and adds noise of that length.
 KEPT, ADDED = 0.3, 0.8
 FLATTER = 1.5  # a word of rank r occurs as 1 / (r + FLATTER)
-HEAPS_K, HEAPS_BETA = 8.3, 0.55  # n words of text have K·n^β different ones
+HEAPS_K, HEAPS_BETA = 8.3, 0.55  # n words of text have K·n^β distinct words
 TOPIC_WORDS, TOPIC_SHARE = 12, 0.2
-LENGTHS = (8, 20)  # words to a memory
+LENGTHS = (8, 20)  # words per memory
 
-ONSETS = "bl br dr fl fr gl gr kl kr pl pr sk sl sn tr".split()  # two such make no name
+ONSETS = "bl br dr fl fr gl gr kl kr pl pr sk sl sn tr".split()  # two syllables make no real name
 SYLLABLES = [onset + vowel for onset in ONSETS for vowel in "aeiou"]
 STOPS = sorted(STOP_WORDS)
 SPEAKERS = 8
@@ -55,7 +56,7 @@ IntArray = NDArray[np.int64]
 class Corpus:
     """n memories. vectors: (n, 384) float32 of length 1. texts, speakers: n each.
 
-    subjects: (n,) the row of its smallest subject in centres: (c, 384) float32.
+    subjects: (n,) each memory's smallest subject, as a row of `centres`. centres: (c, 384) float32.
     """
 
     vectors: FloatArray
@@ -67,7 +68,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Query:
-    """A question about one memory. vector: (384,) float32 of length 1. target: its position."""
+    """A question about one memory. vector: (384,) float32 of length 1. target: its row."""
 
     vector: FloatArray
     text: str
@@ -75,7 +76,7 @@ class Query:
 
 
 def corpus(n: int, *, seed: int = 0) -> Corpus:
-    """n memories, n >= 1. A million: 18 s of one core, 2 GB. A seed fixes them, up to rounding."""
+    """n memories, n >= 1, fixed by the seed up to rounding. A million: 18 s of one core, 2 GB."""
     if n < 1:
         raise ValueError(f"n is {n}; it must be 1 or more")
     rng = np.random.default_rng([seed, 0])
@@ -96,11 +97,12 @@ def corpus(n: int, *, seed: int = 0) -> Corpus:
 
 
 def queries(of: Corpus, count: int, *, seed: int = 0) -> list[Query]:
-    """Questions about memories drawn at random: a vector of the same subject, whose cosine with the
-    memory's is about 0.63, as a LoCoMo question's with its nearest turn; the speaker, about half of
-    the memory's words, and one of another (LoCoMo: 5.5 words that are no stop words).
+    """Questions about memories drawn at random.
 
-    seed: the one that the corpus was made with.
+    A question's vector has the memory's subject and a cosine of about 0.63 with the memory, as a
+    LoCoMo question with its nearest turn. Its text has the speaker, about half of the memory's
+    words and one word of another memory (LoCoMo: 5.5 words that are not stop words).
+    seed: the seed of the corpus.
     """
     rng = np.random.default_rng([seed, 2])
     targets = rng.integers(len(of.vectors), size=count)
@@ -139,7 +141,7 @@ def _texts(rng: np.random.Generator, subjects: IntArray) -> tuple[list[str], lis
     n = len(subjects)
     vocabulary = np.array([_word(rank) for rank in range(_vocabulary(n * max(LENGTHS)) + 1)])
     names = [_word(len(vocabulary) + i).capitalize() for i in range(SPEAKERS)]
-    # Not the most frequent words, which belong to no subject.
+    # From rank quantile 0.6 on: the most frequent words belong to no subject.
     shape = (int(subjects.max()) + 1, TOPIC_WORDS)
     topics = _ranks(rng.uniform(0.6, 1.0, shape), len(vocabulary))
     texts: list[str] = []
@@ -161,7 +163,7 @@ def _texts(rng: np.random.Generator, subjects: IntArray) -> tuple[list[str], lis
 
 
 def _zipf(rng: np.random.Generator, count: int, of: int, a: float = 10) -> IntArray:
-    """`count` numbers from 0 to of - 1."""
+    """`count` numbers from 0 to of - 1, distributed by Zipf's law, 1 / (rank + a)."""
     return np.minimum(_ranks(rng.random(count), of, a), of - 1)
 
 
@@ -170,12 +172,12 @@ def _vocabulary(tokens: int) -> int:
 
 
 def _ranks(u: NDArray[np.float64], of: float | NDArray[np.float64], a: float = FLATTER) -> IntArray:
-    """Ranks from 0 on, below `of`: from uniform numbers to Zipf's law, 1 / (rank + a)."""
+    """Ranks in [0, of) by Zipf's law, 1 / (rank + a), from uniform numbers `u` in [0, 1)."""
     return (a * ((of + a) / a) ** u - a).astype(np.int64)
 
 
 def _word(rank: int) -> str:
-    """The word of a rank: a stop word, or two syllables and more; another for every rank."""
+    """The word of a rank, distinct for every rank: a stop word, or two or more syllables."""
     if rank < len(STOPS):
         return STOPS[rank]
     left, said = rank - len(STOPS) + len(SYLLABLES), ""
@@ -186,7 +188,7 @@ def _word(rank: int) -> str:
 
 
 def _describe(n: int, seed: int) -> dict[str, object]:
-    """The figures that the module's docstring speaks of, from a sample of 2,000."""
+    """Most figures named in the module's docstring, from a sample of 2,000 memories."""
     made = corpus(n, seed=seed)
     rng = np.random.default_rng(seed)
     some = rng.permutation(n)[:2000]

@@ -1,12 +1,12 @@
-"""What do the forms of the default model, the grammar and a second context cost and give?
+"""What do the default model's quantized forms, the grammar and a second context cost and give?
 
     python -m bench.tuned [--seconds 20] [--json OUT]
 
-All of it side by side in one run. Rows: speed of each form (the source is the bundled Q4_1) with
-one thread and with all, for prefill and decoding apart, and for prefill with flash attention; what
-each form makes of a fixed text (mean log p of its tokens, how often the likeliest token is the
-source's); decoding with a JSON schema against without; two threads that share one engine's lock
-against an engine each.
+Everything is measured in one run. Rows: the speed of each form (the source is the bundled Q4_1)
+with one thread and with all, separately for prefill and decoding, with and without flash attention;
+the quality of each form on a fixed text (mean log p of the text's tokens, and how often the form's
+likeliest token is the source's); two threads that share one engine's lock, against one engine each.
+The summary has the cost of decoding with a JSON schema.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CALLS = 4
 
 @contextmanager
 def forms(*names: str) -> Iterator[dict[str, Path]]:
-    """The source's file and one of each form, written anew, by name."""
+    """The model files by name: the source, and a new temporary file of each form."""
     source = models.find(models.DEFAULT_LLM)
     with tempfile.TemporaryDirectory() as folder:
         files = {"source": source}
@@ -58,7 +58,7 @@ def forms(*names: str) -> Iterator[dict[str, Path]]:
 
 
 def prefill_ratio_tuned(tokens: int = 512, seconds: float = 20.0) -> float:
-    """Prefill of Q8_0 against the bundled file: so many tokens, two threads, medians of one run."""
+    """Prefill speed of Q8_0 divided by the bundled file's: two threads, medians of one run."""
     with forms("q8_0") as files:
         source, tuned = tune.measure(
             files, [2], prefill_tokens=tokens, decode_tokens=1, budget_s=seconds
@@ -67,9 +67,9 @@ def prefill_ratio_tuned(tokens: int = 512, seconds: float = 20.0) -> float:
 
 
 def grammar_overhead(engine: Engine, rounds: int = 9) -> float:
-    """By how much a JSON schema slows decoding: 0.1 is a tenth. Median over pairs of answers.
+    """The share by which a JSON schema slows decoding (0.1 is a tenth): median over `rounds` pairs.
 
-    Both answer the extraction stage's prompt with as many tokens.
+    Both answers of a pair have the extraction stage's prompt and the same token limit.
     """
     ratios = []
     for number in range(rounds):
@@ -84,9 +84,9 @@ def grammar_overhead(engine: Engine, rounds: int = 9) -> float:
 
 
 def quality(file: Path) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """What a file says of the invented conversations, a batch at a time.
+    """The predictions of a model file on the invented conversations.
 
-    Returns (n,) log p of each token that follows another, and (n,) the likeliest one there.
+    Returns (n,) log p of each token after the first of its batch, and (n,) the likeliest tokens.
     """
     lib = llama.library()
     model, context = llama.open_model(
@@ -116,7 +116,7 @@ def quality(file: Path) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
 
 
 def _passages(vocabulary: Vocabulary) -> Iterator[list[int]]:
-    """The beginnings of the invented conversations, at most a batch of tokens each."""
+    """The first 512 tokens of each invented conversation, in batches of at most N_BATCH."""
     for text in TEXTS:
         said = [m for session in read_demo(str(text)).sessions for m in session.messages]
         lines = "".join(f"{m.get('name') or m['role']}: {m['content']}\n" for m in said)
@@ -148,7 +148,7 @@ def quality_rows(files: dict[str, Path]) -> list[dict[str, Any]]:
 
 
 def two_threads(n_engines: int, n_threads_batch: int) -> float:
-    """Calls/s of two threads: new prompts of about 150 tokens, 30 tokens of answer each."""
+    """Calls/s of two threads. Each call has a new prompt of about 150 tokens, 30 answer tokens."""
     with ExitStack() as opened:
         engines = [
             opened.enter_context(

@@ -1,10 +1,10 @@
-"""How soon does the next turn of a conversation begin, beside a cold one of the same length?
+"""How soon does the next turn of a conversation begin, compared with the same prompt cold?
 
     python -m bench.turns --json OUT [--model NAME] [--experts NAME]
 
-A scenario of `bench/scenarios/` (none of the frozen) is stored; then its questions are asked in one
-`Chat`, which remembers nothing of them. The seconds to the first token of each turn but the first
-are compared with those of its very prompt, computed anew. For models that have a conversation.
+A scenario of `bench/scenarios/` (not a frozen one) is stored. Then its questions are asked in one
+`Chat`, without storing them. For each turn but the first, the time to the first token is compared
+with that of the same prompt without cached prefixes. For models that have a conversation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from edgemem.runtime.engine import Engine
 from edgemem.runtime.experts import reader_of
 
 TURNS = 9
-_TOKENS = 48  # of an answer
+_TOKENS = 48  # per answer
 
 
 def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, Any]]:
-    """A row for each turn but the first that the model answers, until the window is full."""
+    """A row for each of the first TURNS questions that the model answers, without the first one."""
     asked: list[tuple[Any, dict[str, Any]]] = []
     stream = engine.stream
 
@@ -49,7 +49,7 @@ def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, 
             options={"max_tokens": _TOKENS},
         )
         list(reply)
-        if len(asked) == before:  # a fixed sentence, or an expert's answer
+        if len(asked) == before:  # the model was not asked: a fixed sentence, or an expert's answer
             continue
         assert reply.generation is not None
         prompt, options = asked[-1]

@@ -1,10 +1,10 @@
-"""How many facts that are over does an update find, and how many true ones does it take for over?
+"""How many ended facts does the update stage find, and how many valid ones does it end wrongly?
 
     python -m bench.updates FILE... --json OUT [--model NAME] [--experts NAME]
 
-A FILE holds old memories and new facts with what each is beside its memory (models/pairs). Every
-fact goes through the stage as `Memory.add` would bring it, with its memory as the only one near.
-Held-out files are for figures: nothing is changed because of what they show.
+A FILE holds pairs of an old memory and a new fact, labelled with the right event (models/pairs).
+Every fact goes through the stage as in `Memory.add`, with its memory as the only candidate.
+Held-out files are for figures only: nothing is tuned on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _console = Console(stderr=True)
 
 
 def judged(engine: Engine, embedder: Embedder, encoder: Encoder, situation: Situation) -> str:
-    """What the stage makes of a fact beside its memory."""
+    """The event that the update stage decides on for a fact and its memory."""
     (memory,) = situation.memories
     old, new = embedder.embed([memory, situation.fact])
     near = [update.Candidate("old", memory, float(old @ new))]
@@ -42,7 +42,7 @@ def judged(engine: Engine, embedder: Embedder, encoder: Encoder, situation: Situ
 
 
 def figures(wanted: Sequence[str], found: Sequence[str]) -> dict[str, Any]:
-    """Counts of the endings found and of others taken for one, with Wilson's intervals."""
+    """Counts of endings (DELETE) found and of wrong endings, with Wilson's intervals."""
     right = Counter(w for w, f in zip(wanted, found, strict=True) if w == f)
     of = Counter(wanted)
     wrong = sum(f == "DELETE" != w for w, f in zip(wanted, found, strict=True))

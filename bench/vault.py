@@ -3,15 +3,15 @@
     python -m bench.vault [--n 2000] [--queries 200] [--seed 0] [--json OUT]
     python -m bench.vault --kills 100 [--n 300] [--seed 0] [--json OUT]
 
-The first stores the same messages in a plain store and in a vault, a batch of one in turn, and asks
-both the same questions in turn, so that whatever else the machine does falls on both. Milliseconds
-by the clock and of CPU: add, the store's transaction alone, search, opening with the key at hand,
-and what a passphrase takes.
+The first command stores the same messages in a plain store and in a vault, one at a time in turn,
+and asks both the same questions in turn, so that other load on the machine affects both. It reports
+wall and CPU milliseconds of an add, of the store's transaction alone, of a search, of opening a
+store whose key is known, and of unlocking with a passphrase.
 
-The second lets a child move a store into a vault, or back, and kills it: at each of its operations
-on files in turn, and after random times. After each kill the store is opened: every row must be
-there, and beside a vault no file of the folder may hold one of the stored words or vectors, as
-float32 or int8. Exit code 1 if one is lost or found.
+The second command lets a child process move a store into a vault, or back, and kills it: at each of
+its file operations in turn, and after random times. After each kill the store is opened. Every row
+must be there. If the store is a vault, no file of the folder may hold a stored word or vector, as
+float32 or int8. The exit code is 1 if a row is lost or such a trace is found.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OPENINGS, WARM_UP = 10, 10
 
 
 def costs(n: int, queries: int, seed: int, folder: Path) -> tuple[dict[str, Any], list[Any]]:
-    """The summary and the rows of a plain store beside a vault."""
+    """The summary and the rows of the costs of a plain store and a vault."""
     from bench.search import MESSAGES, QUESTIONS, sentences
     from edgemem.memory import Memory
     from edgemem.runtime.embedder import Embedder
@@ -137,7 +137,7 @@ def _add(store: Store, *rows: NewMemory) -> None:
 def kills(count: int, n: int, seed: int, folder: Path) -> tuple[dict[str, Any], list[Any]]:
     """Move a store of n memories, kill the mover `count` times, and look at what is left.
 
-    A mover that ends before its time has come is not counted, and looked at all the same.
+    A mover that ends before it is killed is not counted, but its result is checked too.
     """
     os.environ["EDGEMEM_HOME"] = str(folder / "home")
     rng = random.Random(seed)
@@ -158,7 +158,7 @@ def kills(count: int, n: int, seed: int, folder: Path) -> tuple[dict[str, Any], 
             _add(store, *rows)
             shutil.copy(path, path.with_name("kept"))
             shutil.copy(f"{path}-wal", path.with_name("kept-wal"))
-        if what == "lock":  # with a log that no one has taken into the file
+        if what == "lock":  # with a WAL that is not checkpointed into the file
             path.with_name("kept").replace(path)
             path.with_name("kept-wal").replace(f"{path}-wal")
         else:
@@ -201,9 +201,11 @@ def kills(count: int, n: int, seed: int, folder: Path) -> tuple[dict[str, Any], 
 def _moved(
     run: Path, store: Path, what: str, instant: float | None
 ) -> tuple[bool, tuple[int, float]]:
-    """Move a copy of a store in a child; whether it was killed, and its operations and seconds.
+    """Move a copy of a store in a child process, and kill the child at `instant`.
 
-    instant: at which operation on files, or after minus so many seconds; None lets it end.
+    instant: the number of a file operation, or minus a number of seconds; None lets the move end.
+    Returns whether the child was killed, and the (file operations, seconds) of a move that ended
+    with `instant` None, else zeros.
     """
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(store.parent, run)
@@ -252,7 +254,7 @@ def _moved(
 
 
 def _left(folder: Path, marks: list[bytes]) -> int:
-    """How many of the marks any file of a folder holds."""
+    """How often a file of the folder holds a mark, counting each file and mark once."""
     return sum(mark in data for data in map(Path.read_bytes, folder.iterdir()) for mark in marks)
 
 
