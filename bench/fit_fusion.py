@@ -2,23 +2,26 @@
 
     python -m bench.fit_fusion --data DIR --json OUT [--write]
 
-The features are those that a search computes, in three corpora that SHARES weighs: LoCoMo's
-conversations, those of models/conversations, and parts of these, of a few turns each. The encoders
-have learned ours, so each half of ours is scored by those that learned the other half alone
-(models/halves, made by bench.fit_retrieval). Two sets of weights: "metric" where conversations lie
-beside each other in a store, "cosine" where each is the only one of a store too small for a metric
-(of LoCoMo's a session each); and of each one for a fast search and one for a careful one, which
-needs the extra `colbert`. One loss for two ends: minus the log likelihood of the evidence among the
-candidates of its question (soft-max over these, the evidence's probabilities added up), which is
-about the order, plus CALIBRATION times that of each candidate alone, evidence or not (logistic;
-also of questions that no memory answers). Then the sum is scaled and shifted (Platt 1999), which
-leaves the order and makes the score a probability.
+The features are those that a search computes. SHARES weighs three corpora: LoCoMo's conversations,
+ours (models/conversations), and parts of ours, of a few turns each. The encoders that ship have
+learned ours, so each half of ours is embedded by encoders that learned the other half alone
+(models/halves, made by bench.fit_retrieval).
 
-Prints what is found when the weights of a conversation of LoCoMo, or of a fifth of our files, come
-from the others, how many memories of a score are evidence, and what a threshold means: of the
-questions that a conversation answers ("own"), that another one answers ("other"), and that none
-does ("unknown"), how many find a memory of at least that score. --write stores the weights of all
-of them. About an hour.
+There are two kinds of weights: "metric" for a store that holds several conversations, "cosine" for
+a store of one conversation (of LoCoMo: one session) that is too small for a metric. Each kind is
+fitted for a fast and for a careful search, which needs the extra `colbert`.
+
+The loss has two terms. The first, for the order, is minus the log likelihood of the evidence among
+its question's candidates (a soft-max, with the evidence's probabilities added up). The second is
+CALIBRATION times minus the log likelihood of each candidate alone, evidence or not (logistic; also
+for questions that no memory answers). Then the sum is scaled and shifted (Platt 1999), which leaves
+the order and makes the score a probability.
+
+Each group (a conversation of LoCoMo, a fifth of our files) is judged by weights fitted on the
+others. Printed are Hit@k, how many memories of a score are evidence, and for each threshold the
+share of questions that find a memory of at least that score: questions that the conversation
+answers ("own"), that another one answers ("other"), and that none answers ("unknown"). --write
+stores weights fitted on all groups. About an hour.
 """
 
 from __future__ import annotations
@@ -62,20 +65,22 @@ CALIBRATION = 0.1  # of 0.1 to 5: bench/LOG.md
 SHARES = {"locomo": 0.7, "written": 0.2, "parts": 0.1}  # chosen by LoCoMo: bench/LOG.md
 PARTS = (3, 9)  # turns
 GROUPS = 5  # of our files
-EVERY_PART, EVERY_OTHER = 2, 4  # conversations cut into parts, questions asked of another one
+EVERY_PART, EVERY_OTHER = 2, 4  # every 2nd talk cut into parts, every 4th question to another
 _console = Console(stderr=True)
 
 
 class Encoders(NamedTuple):
-    """What a search of one corpus embeds with. tokens: None for fast searches."""
+    """The encoders for a search of one corpus. tokens: None for fast searches."""
 
     embedder: Embedder
     tokens: TokenEmbedder | None
 
     @classmethod
     def load(cls, careful: bool, half: int | None = None) -> Encoders:
-        """Those that ship, or that learned one half of our conversations. They keep what they have
-        embedded: the same texts lie in many stores here."""
+        """The encoders that ship, or those that learned one half of our conversations.
+
+        They cache embeddings, as the same texts lie in many stores here.
+        """
         n_threads = load_settings().n_threads
         folder = WEIGHTS.parent if half is None else HALVES / str(half)
         experts = {n: (folder / f"{n}.npz").read_bytes() for n in ("minilm", "colbert", "tokens")}
@@ -95,8 +100,11 @@ class Encoders(NamedTuple):
 def families(
     kind: str, files: Sequence[Path]
 ) -> Iterator[tuple[str, int | None, list[tuple[str, Annotated]]]]:
-    """The corpus of conversations that are asked each other's questions, the half of ours whose
-    encoders score them, and the conversations with their groups."""
+    """The families of conversations that are asked each other's questions.
+
+    Yields a corpus, the half whose encoders embed it (None: those that ship), and the conversations
+    with their groups.
+    """
     talks = [readers.read_locomo(path) for path in files]
     if kind == "metric":
         yield "locomo", None, [(talk.id, talk) for talk in talks]
@@ -104,7 +112,7 @@ def families(
         yield "locomo", None, [(talk.id, part) for talk in talks for part in by_session(talk)]
     for path in sorted(CONVERSATIONS.glob("*.txt")):
         group = f"ours {zlib.crc32(path.stem.encode()) % GROUPS}"
-        for half in (0, 1):  # what neither has learned is scored by the second
+        for half in (0, 1):  # what neither half has learned goes to 1
             talks = [t for t in readers.read_written(path) if (half_of(t.id) or 0) != half]
             if talks:
                 yield "written", half, [(group, talk) for talk in talks]
@@ -134,7 +142,7 @@ def gather(kind: str, files: Sequence[Path], *, careful: bool) -> list[Question]
 
 
 def counts_of(asked: Sequence[Question]) -> NDArray[np.float64]:
-    """How much each question counts, 1 on average: a corpus counts its share in SHARES."""
+    """The weight of each question, 1 on average; a corpus has its share in SHARES of the sum."""
     shares = {c: SHARES[c] / n for c, n in Counter(q.corpus for q in asked).items()}
     counts = np.array([shares[q.corpus] for q in asked])
     return counts * len(asked) / counts.sum()
@@ -162,8 +170,8 @@ def platt(
 def fit(asked: Sequence[Question]) -> Weights:
     """The weights that minimise the loss described above, scaled and shifted.
 
-    By Newton's method with the curvature of an upper bound: the evidence's own soft-max, whose
-    curvature counts against it, is left out, so every step lowers the loss.
+    By Newton's method with the curvature of an upper bound, so that every step lowers the loss: the
+    negative curvature of the evidence's own soft-max is left out.
     """
     counts = counts_of(asked)
     rows = np.concatenate([q.features for q in asked]).astype(np.float64)
@@ -211,7 +219,7 @@ def fast(asked: Sequence[Question]) -> list[Question]:
 
 
 def leave_one_out(asked: Sequence[Question], corpus: str) -> list[tuple[Question, Weights]]:
-    """The questions of a corpus, each with the weights that the groups it is not of give."""
+    """The questions of a corpus, each with weights fitted on all groups but its own."""
     mine = [q for q in asked if q.corpus == corpus]
     groups = track(sorted({q.group for q in mine}), f"leaving out: {corpus}", console=_console)
     weights = {group: fit([q for q in asked if q.group != group]) for group in groups}
@@ -231,7 +239,7 @@ def hits(asked: Sequence[tuple[Question, Weights]], ks: Sequence[int]) -> dict[s
 
 
 def without(asked: Sequence[Question], feature: str) -> list[Question]:
-    """The questions as they would be if nobody had thought of a feature."""
+    """The questions with one feature set to 0."""
     column = (FEATURES + MATCHES).index(feature)
     return [
         replace(q, features=np.where(np.arange(q.features.shape[1]) == column, 0, q.features))
@@ -240,8 +248,10 @@ def without(asked: Sequence[Question], feature: str) -> list[Question]:
 
 
 def reached(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any]]:
-    """What a threshold means: for each, the share of the questions of each sort whose best hit
-    reaches it, and of the best hits of "own" ones that do, how many are evidence."""
+    """For each threshold and each value of `asks` the share of questions whose best hit reaches it.
+
+    right_of_best_hits: the share that is evidence, of the best hits of "own" questions that do.
+    """
     best: dict[str, list[float]] = {}
     right = []
     for q, weights in asked:
@@ -281,7 +291,7 @@ def bins(scores: NDArray[np.float32], evidence: NDArray[np.bool_]) -> list[dict[
 
 
 def reliability(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any]]:
-    """The same, of all candidates of the questions that their own conversation answers."""
+    """`bins` of all candidates of the questions that their own conversation answers."""
     own = [(q, weights) for q, weights in asked if q.asks == "own"]
     logits = [q.features @ weights.weights + weights.bias for q, weights in own]
     scores = probability(np.concatenate(logits))
@@ -289,7 +299,7 @@ def reliability(asked: Sequence[tuple[Question, Weights]]) -> list[dict[str, Any
 
 
 def as_json(weights: Weights) -> dict[str, Any]:
-    """As the package's file has them."""
+    """Weights as the package's fusion.json holds them."""
     named = zip(FEATURES + MATCHES, weights.weights.tolist(), strict=False)
     return {
         "bias": round(weights.bias, 4),

@@ -1,17 +1,18 @@
-"""Sets the weights by which a message's intent is told (edgemem/data/intent.npz).
+"""Sets the weights that classify a message's intent (edgemem/data/intent.npz).
 
     python -m bench.fit_intent --json OUT [--write]
 
-A softmax regression over what a message wants, and a logistic one over whether it tells something,
-on the messages of models/chats, half of them without capitals and marks, and on EXTRA telling ones
-of models/conversations. Some examples lack the vector, so that the words alone decide where another
-embedding model is used.
+A softmax regression predicts what a message wants, a logistic one whether it tells a fact. Both
+learn the messages of models/chats and EXTRA telling ones of models/conversations, half of them
+without capitals and marks. Some examples lack the vector, so that the words alone can decide where
+another embedding model is used.
 
-Prints, of groups left out of the fit: how many messages are read as meant; at several probabilities
-of telling, how many that tell something beside what they ask are kept, and how many that only ask
-are (tasks, which are always kept, aside). Of telling messages in files that are never trained on:
-how many are taken to tell nothing. Then, with the weights of all, how many dev questions of
-bench/scenarios are read as meant. --write stores them. Three minutes. Needs the extra `train`.
+Printed for groups left out of the fit: how many messages are classified right; at several
+probabilities of telling, how many messages are kept of those that ask and tell, and of those that
+only ask (except tasks, which are always kept). Printed for the weights of all groups: how many
+telling messages of held-out files are taken to tell nothing, and how many dev questions of
+bench/scenarios are classified right. --write stores these weights. Three minutes. Needs the extra
+`train`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ FloatArray = NDArray[np.float32]
 
 
 def telling(path: Path) -> Iterator[Labelled]:
-    """The messages of a conversation that a fact was taken from."""
+    """The messages of a file's conversations from which facts were taken."""
     for talk in readers.read_written(path):
         for pair in talk.pairs:
             for source in sorted(set(pair.sources)):
@@ -119,13 +120,13 @@ def fit(made: Examples, rows: Sequence[int], embedder: str) -> Weights:
 
 
 def logits_of(made: Examples, weights: Weights, *, vectors: bool = True) -> FloatArray:
-    """(n, 9). vectors: whether they are read, beside the words."""
+    """(n, len(WANTS) + 1), the last of telling. vectors: False reads the words alone."""
     words = made.words @ weights.words + weights.bias
     return words + made.vectors @ weights.vector if vectors else words
 
 
 def left_out(made: Examples, embedder: str) -> dict[str, Any]:
-    """What is found of the groups that each fold leaves out."""
+    """Figures on the groups that each fold leaves out of its fit."""
     groups = sorted({m.group for m in made.labelled})
     random.Random(0).shuffle(groups)
     fold = {group: i % FOLDS for i, group in enumerate(groups)}

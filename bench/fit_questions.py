@@ -2,12 +2,12 @@
 
     python -m bench.fit_questions --json OUT [--write]
 
-The questions of bench/relations/questions-*.txt, `LABEL … | QUESTION`, are learned by an expert of
-the encoder and a logistic regression for each label over the mean of its last states
-(bench/asked.py). One in twenty is kept apart. Printed is the share of those whose
-likeliest label is one that is asked for, and of those that ask for none the share for which no
-label is likelier than not. --write stores the weights. 24 minutes beside another fit. Needs the
-extra `train`.
+An expert of the encoder, and for each label a logistic regression over the mean of the encoder's
+last states (bench/asked.py), learn the questions of bench/relations/questions-*.txt, lines of
+`LABEL … | QUESTION`. One question in twenty is held out. Printed for these: the share whose
+likeliest label is asked for; the share whose labels are all right at a probability of 0.5; and of
+those that ask for no label the share without any above 0.5. --write stores the weights. 24 minutes
+beside another fit. Needs the extra `train`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Net(nn.Module):
 
 
 def read(file: Path) -> list[Asked]:
-    """The questions of a file. Raises ValueError, naming the line."""
+    """The questions of a file. Raises ValueError, naming the line, if a line has another form."""
     found = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.strip() or line.startswith("#"):

@@ -2,13 +2,13 @@
 
     python -m bench.fit_relations --json OUT [--write]
 
-The facts of bench/relations/train-*.txt, and in each epoch a copy of each with other names and
-things in the places of its own, are learned by an expert of the encoder and nets over its states
-(edgemem/graph/reader.py). In each batch some runs of words that are no entity stand beside those
-that are, and the pairs of the likeliest of them beside the true ones.
+An expert of the encoder and nets over its states (edgemem/graph/reader.py) learn the facts of
+bench/relations/train-*.txt, and in each epoch copies of them with other names and things. The
+negative examples of a fact are some runs of words that are no entity, and the pairs that contain
+the likeliest of these runs.
 
-Prints precision, recall and F1 on bench/relations/dev.txt, of which nothing is learned but the
-threshold, at several thresholds. --write stores the weights. 24 minutes on two cores. Needs the
+Prints precision, recall and F1 on bench/relations/dev.txt at several thresholds. Only the threshold
+is chosen on that file. --write stores the weights. 24 minutes on two cores. Needs the
 extra `train`.
 """
 
@@ -45,8 +45,8 @@ HERE = Path(__file__).resolve().parent / "relations"
 WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "relations.npz"
 WIDTH, DROPOUT = 160, 0.2
 EPOCHS, BATCH, LR, NETS_LR = 3, 24, 1e-3, 1.5e-3
-SWAPPED = 0.7  # share of the names that get another in a copy
-NO_ENTITIES, HARD = 45, 4  # runs of a fact that are none; those of them that are paired
+SWAPPED = 0.7  # share of the names that a copy replaces
+NO_ENTITIES, HARD = 45, 4  # runs of a fact that are no entity; the likeliest, which are paired
 THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 _console = Console(stderr=True)
 
@@ -55,9 +55,12 @@ Fact = tuple[str, list[Triple]]
 
 @dataclass(frozen=True)
 class Example:
-    """A fact as numbers. tokens: of the whole; pooling: (n, t), of each word its tokens' shares;
-    shapes: (n, 8). entities: of each run its type's number, from 1; pairs: of each two runs their
-    label's number, from 1; others: the runs that are no entity."""
+    """A fact of n words and t tokens as numbers.
+
+    tokens: the encoded fact. pooling: (n, t), averages each word's tokens. shapes: (n, 8).
+    entities: each run's type, from 1. pairs: the label of source and target, from 1. others: the
+    runs that are no entity.
+    """
 
     tokens: Any
     pooling: Tensor
@@ -71,7 +74,7 @@ class Example:
 
 
 def with_others_names(facts: Sequence[Fact], seed: int = 0) -> list[Fact]:
-    """Copies of facts in which entities are replaced by others of their type and place."""
+    """Copies of facts in which entities are replaced by others of their type and role."""
     draw = random.Random(seed)
     pool: dict[tuple[Any, ...], list[str]] = defaultdict(list)
 
@@ -121,7 +124,7 @@ def _renamed(t: Triple, renamed: Any) -> Triple:
 
 
 def example(fact: str, triples: Sequence[Triple], encoder: runtime.Encoder) -> Example | None:
-    """None of a fact that is too long. A triple whose ends are not in the fact is left out."""
+    """A fact as an Example, without triples whose ends are not in it; None if it is too long."""
     words = word_spans(fact)
     tokens = encoder.encode(fact)
     if len(tokens.ids) > MAX_TOKENS:
@@ -148,7 +151,7 @@ def example(fact: str, triples: Sequence[Triple], encoder: runtime.Encoder) -> E
 
 
 def _places(fact: str, words: Sequence[tuple[int, int]], name: str) -> list[Run]:
-    """Where a name is said; "Ana's father" may be "her father"."""
+    """The runs that are a name, else those like "her father" for "Ana's father"."""
     said = {
         (i, j): fact[words[i][0] : words[j][1]].casefold()
         for i in range(len(words))
@@ -164,7 +167,7 @@ def _places(fact: str, words: Sequence[tuple[int, int]], name: str) -> list[Run]
 
 
 class Nets(nn.Module):
-    """Over the states of words. width: of a word's."""
+    """The nets over the states of words. width: of one state, with its word's shape."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -184,7 +187,7 @@ class Nets(nn.Module):
         return x
 
     def runs(self, x: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
-        """of: (m, 3), a fact's number, first and last word. Their vectors, and logits of types."""
+        """Vectors and type logits of runs. of: (m, 3), each run's fact, first and last word."""
         fact, i, j = of.T
         sums = F.pad(x.cumsum(1), (0, 0, 1, 0))
         mean = (sums[fact, j + 1] - sums[fact, i]) / (j - i + 1)[:, None]
@@ -196,7 +199,7 @@ class Nets(nn.Module):
     def pairs(
         self, x: Tensor, real: Tensor, run: Tensor, of: Tensor, a: list[int], b: list[int]
     ) -> Tensor:
-        """Logits of labels of each two runs. real: (facts, n), whether there is such a word."""
+        """Label logits of the pairs of runs a[i], b[i]. real: (facts, n), False for padding."""
         rows = of.tolist()
         apart, between = reader.ends(
             [(rows[i][1], rows[i][2]) for i in a], [(rows[i][1], rows[i][2]) for i in b]
@@ -247,7 +250,7 @@ class Reader(nn.Module):
         self.encoder, self.nets = Encoder(), Nets(len(LAYERS) * 384 + 8)
 
     def states(self, batch: Sequence[Example]) -> list[Tensor]:
-        """Of each fact (n, k), its words' states and shapes."""
+        """For each fact (n, k): the states and shapes of its words."""
         seen = self.encoder(*padded([e.tokens for e in batch]))
         hidden = torch.cat([seen[number] for number in LAYERS], -1)
         return [

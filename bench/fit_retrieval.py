@@ -1,20 +1,23 @@
-"""Sets the experts of the two encoders that a search uses: the embedder's (edgemem/data/minilm.npz)
-and the token embedder's (colbert.npz, and the projection of its vectors, tokens.npz).
+"""Sets the experts of the two encoders that a search uses (edgemem/data).
 
     python -m bench.fit_retrieval minilm|colbert --json OUT [--half 0|1 --to FOLDER] [--write]
 
-Each question of models/conversations, and each message of models/chats that needs some of what was
-told, is to be nearer to what it needs than to all else of its conversation, and of the other
-conversations of a batch, if their people have names: the soft-max over the scores times a learned
-scale, -log p of each turn that is needed (of several, the others left out). The embedder's score is
-the cosine of two means, the token embedder's the mean over a query's tokens of the largest cosine
-(MaxSim). A quarter of the conversations of a batch have turns joined, up to four, for messages are
-longer elsewhere; the facts of a conversation are asked about in half of the epochs. No text of
-LoCoMo, LongMemEval or Mem-Gallery is among them, and no held-out file.
+The embedder's expert is minilm.npz. The token embedder's is colbert.npz, with the projection of its
+vectors in tokens.npz.
 
-One conversation in twenty is kept apart; printed is how often its questions find a turn that they
-need. --half learns from one half of the others: what bench.fit_fusion scores of ours must not have
-been learned. Wants a GPU, where each of five epochs takes some half a minute (bench/LOG.md).
+The queries are the questions of models/conversations, and the messages of models/chats that need
+earlier turns. The loss is -log p of each turn that a query needs, in a soft-max over the scores
+times a learned scale. The negatives are the turns of its conversation that it does not need, and,
+if the people of its conversation have names, all turns of the batch's other conversations. The
+embedder's score is the cosine of two means, the token embedder's the mean over a query's tokens of
+the largest cosine (MaxSim). A quarter of the conversations have up to four turns joined into one,
+as messages are longer elsewhere. In half of the epochs a conversation's facts are searched too. No
+text of LoCoMo, LongMemEval or Mem-Gallery is learned, and no held-out file.
+
+One conversation in twenty is held out; printed is how often its queries find a turn that they need.
+--half learns one half of the others, for bench.fit_fusion, which scores each half of ours with
+encoders that have not learned it. Wants a GPU, where each of five epochs takes some half a minute
+(bench/LOG.md).
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "edgemem" / "data"
 ENCODERS = {"minilm": models.DEFAULT_EMBEDDER, "colbert": MODEL}
 CUT_OFF = 1e-4
-EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # the last two of a batch
+EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # TURNS and QUESTIONS: of a batch
 SCALES = {"minilm": 30.0, "colbert": 45.0}
 JOINED, JOINED_MOST, AS_FACTS, TASK_WEIGHT = 0.25, 4, 0.5, 0.5
 MOST_TOKENS, MOST_NEEDED = 250, 6
@@ -81,7 +84,7 @@ class Talk:
 
 
 def talks(tokenizer: Any) -> Iterator[tuple[int | None, Talk]]:
-    """All that is learned, each with its half, and what is kept apart, with none."""
+    """Each conversation's turns and facts, with its half; None if it is held out."""
 
     def ids(text: str) -> Ids:
         found: Ids = tokenizer.encode(text, add_special_tokens=False).ids[:MOST_TOKENS]
@@ -133,7 +136,7 @@ def _facts(talk: Annotated, ids: Any) -> Talk:
 
 
 class Net(nn.Module):
-    """Texts to scores."""
+    """The encoder `kind`, which scores texts for queries."""
 
     def __init__(self, kind: str, tokenizer: Any) -> None:
         super().__init__()
@@ -183,7 +186,7 @@ class Net(nn.Module):
 
 
 def joined(talk: Talk, draw: np.random.Generator) -> Talk:
-    """The same with every few texts as one."""
+    """The talk with each one to JOINED_MOST texts joined into one."""
     texts: list[Ids] = []
     to: list[int] = []
     start = 0
@@ -246,7 +249,7 @@ def fit(net: Net, learned: Sequence[Talk]) -> None:
 
 @torch.no_grad()
 def hits(net: Net, apart: Sequence[Talk]) -> dict[str, float]:
-    """How often one of the first texts is needed."""
+    """Hit@k: how often one of the first k texts is needed."""
     ranks = []
     for talk in apart:
         order = (-net(talk.queries, talk.texts)).argsort(1).cpu().numpy()
@@ -259,8 +262,10 @@ def hits(net: Net, apart: Sequence[Talk]) -> dict[str, float]:
 def exported(
     net: Net, kind: str, texts: Sequence[Ids]
 ) -> dict[str, dict[str, NDArray[Any] | np.float64]]:
-    """The files of an expert by name. The step of the whole numbers that token vectors become is
-    such that one number in ten thousand of these texts is cut off."""
+    """The files of an expert by name.
+
+    The step that quantizes token vectors to int8 clips a share CUT_OFF of the numbers of `texts`.
+    """
     made: dict[str, dict[str, NDArray[Any] | np.float64]] = {kind: {**net.encoder.exported()}}
     if kind == "colbert":
         vectors, kept = net.vectors(texts, TEXT_MARK)

@@ -2,11 +2,12 @@
 
     python -m bench.fit_updates --json OUT [--write] [--on]
 
-The pairs of models/pairs are learned by an expert of the encoder and a small net over its last
-states (edgemem/stages/update.py). harmless.txt, and of each other file a twentieth of its memories,
-are kept apart: printed is how many of their endings are found at several probabilities, and how
-many other facts are taken for one. held-out files are not read (bench.updates counts them).
---write stores the weights, --on goes on from those that are stored, for one epoch. 12 minutes an
+An expert of the encoder and a small net over its last states (edgemem/stages/update.py) learn the
+pairs of models/pairs. harmless.txt, and a twentieth of the memories of each other file but
+apart.txt, are not learned. Printed for these: how many endings (DELETE) are found at several
+probabilities, and how many other pairs are taken for one. held-out files are not read
+(bench.updates counts them).
+--write stores the weights; --on continues from the stored ones for one epoch. 12 minutes an
 epoch of 17,700 pairs on two cores, half a minute on a GPU. Needs the extra `train`.
 """
 
@@ -36,7 +37,7 @@ from edgemem.stages.update import EVENTS
 PAIRS = Path(__file__).resolve().parent.parent / "models" / "pairs"
 WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "updates.npz"
 FOR_CHOICE = "harmless"
-APART = 500  # learned of the pairs of apart.txt, which nobody read one by one
+APART = 500  # pairs learned from apart.txt, which nobody read one by one
 WIDTH, DROPOUT, SMOOTHING = 128, 0.1, 0.02
 EPOCHS, BATCH, LR, LR_ON = 3, 24, 1e-3, 5e-4
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -99,7 +100,7 @@ def pairs(file: Path) -> list[Pair]:
 
 
 def split(seed: int = 0) -> tuple[list[Pair], dict[str, list[Pair]]]:
-    """The pairs to learn, and by file those that are kept apart."""
+    """The pairs to learn, and by file the pairs to count with."""
     draw = random.Random(seed)
     learned: list[Pair] = []
     apart: dict[str, list[Pair]] = {}
@@ -113,7 +114,7 @@ def split(seed: int = 0) -> tuple[list[Pair], dict[str, list[Pair]]]:
             learned += draw.sample(found, APART)
         else:
             for pair in found:
-                kept = zlib.crc32(pair[0].encode()) % 20 == 0  # whatever other files there are
+                kept = zlib.crc32(pair[0].encode()) % 20 == 0  # independent of the other files
                 (apart.setdefault(file.stem, []) if kept else learned).append(pair)
     return learned, apart
 
@@ -137,7 +138,7 @@ def fit(
 
 
 def counted(net: Net, kept: Sequence[Pair], encoder: runtime.Encoder) -> dict[str, Any]:
-    """Endings found, and others taken for one, at each threshold."""
+    """For each threshold the endings found, and the other pairs taken for one."""
     with torch.no_grad():
         ending = np.array(
             [
