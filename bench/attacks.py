@@ -2,12 +2,13 @@
 
     python -m bench.attacks [--what NAME,…] [--cases N] [--json OUT]
 
-kills, errors, power: of processes, disks and the power (bench/faults.py). patterns: the worst input
-of each regular expression (bench/redos.py; --cases is its size). files, calls: damaged models,
-adapters, stores, caches, exports and imports; bodies of HTTP, MCP calls and filters, mutated from
-sound ones: an answer or an error of ours, each within bounds of time and memory. server: other
-hosts and origins, wrong tokens, clients that are slow or many. texts: memories that try to make the
-cloud's governor send what it may not. A row each; `wrong` must be empty.
+kills, errors, power: processes are killed, disks fail, the power is cut (bench/faults.py).
+patterns: the worst input of each regular expression (bench/redos.py; --cases is its size).
+files: damaged models, adapters, stores, caches, exports and imports. calls: HTTP bodies, MCP calls
+and filters, mutated from sound ones. Each file or call must give an answer or an error of ours
+within bounds of time and memory. server: other hosts and origins, wrong tokens, clients that are
+slow or many. texts: memories that try to make the cloud's governor send what it may not.
+Each row's `wrong` must be empty.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from bench.faults import Words
 from edgemem import Memory
 from edgemem.errors import EdgememError
 
-CASE_S = 5.0  # the longest that one case may take, of the processor's time
-CASE_MB = 512  # by how much the process may grow
-STORE_CASES = 5000  # that one store is asked, so that what they add does not slow the rest
+CASE_S = 5.0  # CPU seconds that one case may take
+CASE_MB = 512  # by which one case may grow the process
+STORE_CASES = 5000  # of one store, so that what they add does not slow the rest
 Rows = list[dict[str, Any]]
 
 # -- mutations -------------------------------------------------------------------------------------
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Some bytes changed, taken out, put in, doubled, or numbers made large."""
+    """A copy with some bytes changed, removed, repeated, made extreme numbers, or cut off."""
     out = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
         at, size = rng.randrange(len(out) + 1), rng.choice((1, 2, 4, 8, 64))
@@ -98,7 +99,7 @@ def mangled(value: Any, rng: random.Random, depth: int = 0) -> Any:
 
 
 def _case(row: dict[str, Any], name: str, ask: Callable[[], Any], fine: Any = EdgememError) -> None:
-    """One case: an answer, or an error of ours, in time and memory."""
+    """Run one case; `row` notes errors other than `fine`, and too much time or memory, as wrong."""
     row["cases"] += 1
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.thread_time()
@@ -135,7 +136,7 @@ def _row(kind: str) -> dict[str, Any]:
 
 
 def _seeds(folder: Path) -> dict[str, tuple[bytes, Callable[[Path], Any]]]:
-    """Of each kind of file a sound one, and what reads it."""
+    """For each kind of file the bytes of a sound one, and the function that reads it."""
     from edgemem.pipeline.importers import read_chat_log, read_locomo
     from edgemem.retrieval.index import VectorIndex
     from edgemem.runtime.engine import Engine
@@ -245,7 +246,7 @@ def calls(cases: int) -> Rows:
 
 
 def _call(memory: Memory, port: int, cases: int, rng: random.Random, rows: Rows) -> None:
-    """The cases that one store is asked."""
+    """Run `cases` calls of each kind on one store."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     from edgemem.server.mcp import mcp_server
@@ -278,12 +279,12 @@ _TOKEN = "a-token-of-the-bench"
 
 
 class Refused(Exception):
-    """An answer from 400 to 499."""
+    """The server answered with a status from 400 to 499."""
 
 
 @contextmanager
 def served(memory: Memory, **limits: Any) -> Iterator[int]:
-    """The server of a memory in another thread, as `edgemem serve` runs it; its port."""
+    """Serve a memory in another thread, as `edgemem serve` does; yields the port."""
     import uvicorn
 
     from edgemem.server import Limits, app
@@ -307,7 +308,7 @@ def served(memory: Memory, **limits: Any) -> Iterator[int]:
 
 
 def _status(port: int, head: str, body: bytes = b"") -> int:
-    """The status that these very bytes are answered with; 0 if the connection is closed."""
+    """The status of the answer to exactly these bytes; 0 if the connection is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         with suppress(ConnectionError):  # an answer may come before all is read
             connection.sendall(head.encode("latin-1", "replace") + body)
@@ -368,7 +369,7 @@ def server(cases: int) -> Rows:
 
 
 def _many(port: int, count: int) -> dict[str, Any]:
-    """Open so many connections and keep those open that are not refused."""
+    """Open `count` connections and keep those open that are not refused."""
     held: list[socket.socket] = []
     refused, failed = 0, Counter[str]()
     for _ in range(count):
@@ -380,7 +381,7 @@ def _many(port: int, count: int) -> dict[str, Any]:
                 refused += 1
                 held.pop().close()
         except TimeoutError:
-            pass  # it waits for our request
+            pass  # the server waits for a request
         except OSError as exc:
             failed[repr(exc)] += 1
     for each in held:
@@ -434,7 +435,7 @@ _DISGUISES: tuple[Callable[[str, random.Random], str], ...] = (
 
 
 def texts(cases: int) -> Rows:
-    """A row for each disguise: memories that the governor was given, and what left of them."""
+    """A row for each disguise of a name: memories given to the governor, secrets that it sent."""
     from bench.never_send import Recorder
     from edgemem.cloud.governor import Governor
     from edgemem.config import CloudSettings
@@ -502,7 +503,7 @@ ATTACKS: dict[str, tuple[Callable[[int], Rows], int]] = {
     "server": (server, 10_000),
     "texts": (texts, 2_000),
 }
-"""What, and how many cases by default: of each operation, kind of file, or kind of call."""
+"""Each attack with its default number of cases for each operation, kind of file or call."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,14 +2,14 @@
 
     python -m bench.attacks --what kills,errors,power [--cases N]
 
-Every operation runs in a process below bench/faults.c, which counts what changes files. kills: the
-process ends (SIGKILL) before the n-th change, for every n. errors: the n-th change fails (EIO, a
-full disk, a disk gone read-only), it alone or all after it, too. power: of one whole run all
-changes are kept, and at a point of it the files are built that a power cut may have left: of what
-was not synced, any part (of 512 bytes) of any write, in any order; names change in order, as file
-systems with a journal keep them.
-Then the store is opened and must be in the state after the last step that was acknowledged, or
-the one begun after it, and in no other; what was erased is in no byte.
+Every operation runs in a process that preloads bench/faults.c, which counts changes of files.
+kills: the process ends (SIGKILL) before the n-th change, for every n. errors: the n-th change
+fails (EIO, a full disk, a disk gone read-only), alone or with all changes after it. power: all
+changes of one whole run are logged, and the files are built that a power cut at some point may
+have left. Any part (of 512 bytes) of any unsynced write may be there, in any order; names change in
+order, as file systems with a journal keep them.
+Then the store is opened. It must be in the state after the last acknowledged step, or after the
+step begun next, and in no other. No byte of its files may hold what was erased.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def opened(folder: Path, embedder: Words | None = None) -> Memory:
 
 
 def fill(folder: Path) -> None:
-    """What lies in the folder before: a store with a secret, its index file, an export."""
+    """Write into the folder a store with secrets, its index file, a backup and an export."""
     with opened(folder) as memory:
         for number in range(12):
             memory.add(f"tea {number} with milk", user_id="ada", infer=False)
         for number in range(2):
             memory.add(f"{SECRET}{number} under the oak", user_id=f"s{number}", infer=False)
         _index(memory)
-    (folder / "a.db.v5.bak").write_text(f"{SECRET}0 {SECRET}1")  # as a migration leaves one
+    (folder / "a.db.v5.bak").write_text(f"{SECRET}0 {SECRET}1")  # as a migration leaves a backup
     with opened(folder / "other") as other:
         other.add([f"boat {number}" for number in range(60)], infer=False)
         other.export_jsonl(folder / "in.jsonl")
@@ -93,7 +93,7 @@ def fill(folder: Path) -> None:
 
 
 def fill_synced(folder: Path) -> None:
-    """The same, and a folder in which another device has left news: an erase, an edit, more."""
+    """As `fill`, and a folder with another device's changes: an erase, an edit, new memories."""
     fill(folder)
     with opened(folder) as memory, opened(folder / "other") as other:
         sync(memory, folder / "shared")
@@ -108,7 +108,7 @@ def fill_synced(folder: Path) -> None:
 
 
 def _index(memory: Memory) -> None:
-    memory.index.vectors.crossover = 0  # as a store of many memories has one
+    memory.index.vectors.crossover = 0  # small stores have no graph
     memory.search("tea")
     memory.index.vectors.build_hnsw()
 
@@ -140,7 +140,7 @@ def _delete(folder: Path, ack: Ack) -> None:
 
 def _erase(folder: Path, ack: Ack) -> None:
     with opened(folder) as memory:
-        with memory.store.transaction() as tx:  # so that not the erase makes the log's file
+        with memory.store.transaction() as tx:  # creates the WAL file before the erase
             tx.set_meta("note", "")
         for id in _ids(memory, SECRET):
             memory.erase(id)
@@ -187,7 +187,7 @@ OPERATIONS: dict[str, Callable[[Path, Ack], None]] = {
 
 
 def build(into: Path) -> Path:
-    """The shim, compiled. Raises RuntimeError where there is no Linux or no compiler."""
+    """Compile the shim and return its file. Raises RuntimeError off Linux or without a compiler."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     compiler = next((c for c in (compiler, "cc", "gcc") if shutil.which(c)), "")
     if not sys.platform.startswith("linux") or not compiler:
@@ -199,7 +199,7 @@ def build(into: Path) -> Path:
 
 
 def serve() -> None:
-    """Run what stdin asks for, a line of JSON each, in a fork each; answer likewise."""
+    """Run each request, a line of JSON on stdin, in a fork; answer each with a line of JSON."""
     shim = ctypes.CDLL(None)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -241,8 +241,11 @@ def _run(shim: Any, asked: dict[str, Any], writer: int) -> None:
 
 @dataclass
 class Lab:
-    """A process below the shim, a folder to work in, and of each operation its folder before, and
-    its states: after no step, after the first, and so on."""
+    """A process that preloads the shim, and the folder it works in.
+
+    before: each operation's folder before its run. states: each operation's states, after no step,
+    after the first step, and so on.
+    """
 
     folder: Path
     process: subprocess.Popen[str]
@@ -265,7 +268,7 @@ class Lab:
         self.fresh(operation)
         if operation != "migrate":
             states.append(state(self.work))
-        # A backup of the store by a copy: what is read in between is read beside the run.
+        # `state` opens the store a second time, beside the operation that runs.
         OPERATIONS[operation](self.work, lambda: states.append(state(self.work)))
         if operation == "migrate":
             states.append(states[0])
@@ -278,7 +281,7 @@ class Lab:
     def run(
         self, operation: str, at: int = 0, error: int = 0, *, all_: bool = False, log: str = ""
     ) -> dict[str, Any]:
-        """Run an operation from its beginning; what became of it."""
+        """Run an operation from its beginning; returns the answer of `serve`."""
         self.fresh(operation)
         asked = {"operation": operation, "folder": str(self.work), "at": at, "errno": error,
                  "all": all_, "log": log}  # fmt: skip
@@ -303,7 +306,7 @@ class Lab:
             if operation != "migrate" and not memory.search("tea"):
                 return "a search finds nothing"
         found = state(self.work)
-        if operation in ("import", "sync") and found not in states:  # they go on where they were
+        if operation in ("import", "sync") and found not in states:  # a second run completes these
             OPERATIONS[operation](self.work, lambda: None)
             found = state(self.work)
         if found not in states[acks : acks + 2]:
@@ -314,7 +317,7 @@ class Lab:
 
 
 def secrets(folder: Path, erased: int) -> list[str]:
-    """The secrets that are erased and still in a byte of the store's files."""
+    """Of the first `erased` secrets those that the store's files still hold."""
     data = b"\0".join(f.read_bytes() for f in folder.iterdir() if f.name.startswith("a.db"))
     return [name for n in range(erased) if (name := f"{SECRET}{n}").encode() in data]
 
@@ -330,7 +333,7 @@ def state(folder: Path) -> Any:
 
 @contextmanager
 def lab(operations: Sequence[str]) -> Iterator[Lab]:
-    """The process and the folders, for these operations."""
+    """A Lab that is prepared for these operations."""
     with tempfile.TemporaryDirectory(prefix="edgemem-faults") as name:
         folder = Path(name).resolve()
         environment = {
@@ -338,7 +341,7 @@ def lab(operations: Sequence[str]) -> Iterator[Lab]:
             "LD_PRELOAD": str(build(folder)),
             "EDGEMEM_FAULTS": str(folder / "work"),
             "EDGEMEM_HOME": str(folder),
-            "OPENBLAS_NUM_THREADS": "1",  # it is forked
+            "OPENBLAS_NUM_THREADS": "1",  # the process forks
         }
         process = subprocess.Popen(
             [sys.executable, "-c", "from bench.faults import serve; serve()"],
@@ -355,7 +358,7 @@ def lab(operations: Sequence[str]) -> Iterator[Lab]:
 
 
 def chosen(cases: int, seen: int, rng: random.Random) -> list[int]:
-    """Which of `seen` changes to try: each in turn, or so many of them."""
+    """Which of the changes 1 to `seen` to try: `cases` of them at random, or all."""
     return (
         sorted(rng.sample(range(1, seen + 1), cases)) if cases < seen else list(range(1, seen + 1))
     )
@@ -423,7 +426,7 @@ def _note(row: dict[str, Any], made: Lab, told: dict[str, Any], what: str) -> No
 
 @dataclass
 class _File:
-    """A file's bytes on the disk, and what was done to it and not synced since."""
+    """A file's synced bytes, and its changes since then (kind, offset, data)."""
 
     data: bytearray = field(default_factory=bytearray)
     loose: list[tuple[str, int, bytes]] = field(default_factory=list)
@@ -472,10 +475,10 @@ def read_log(file: Path) -> list[tuple[str, str, int, bytes]]:
 def after_cut(
     before: Path, records: Sequence[tuple[str, str, int, bytes]], into: Path, rng: random.Random
 ) -> int:
-    """Write the files that a power cut after these records may leave; the acknowledged steps."""
+    """Write the files that a power cut after these records may leave; returns the steps done."""
     files = [file for file in before.rglob("*") if file.is_file()]
     disk = {f"/{f.relative_to(before)}": _File(bytearray(f.read_bytes())) for f in files}
-    names = dict(disk)  # as the running system sees them; `disk`: those that a cut leaves
+    names = dict(disk)  # as the running system sees them; `disk`: as a cut leaves them
     moves: list[tuple[str, str, _File | None]] = []
     acks = 0
 

@@ -7,26 +7,28 @@
     python -m bench.graph --edges 1000000 --memories 5000 --json OUT
 
 A FILE holds facts and under each its relations: "> SOURCE:type | label | TARGET:type", or "> none";
-a blank line ends an entry, a line with # is a remark. A relation is right if source, label and
-target are, letter for letter but for case and a leading article; the types are counted apart.
-`other` is left out unless --other is given. Held-out files are for figures: nothing is changed
-because of what they show.
+a blank line ends an entry, a line that begins with # is a comment. A relation is right if source,
+label and target are, letter for letter but for case and a leading article; types are counted
+separately. `other` is left out unless --other is given. Held-out files are for figures: nothing is
+changed because of what they show.
 
 --lives: files of invented lives, "## NAME", then "DATE | FACT" lines, then "? QUESTION | ANSWER /
-ANOTHER WORDING"; asked a week after the last fact. A question is answered from `relations(at=)`
-alone: the one that is asked for likeliest, of whom it names or of the user (see `answered`), the
-newest where there can be one. Beside it: whether the best fact of `search(at=)`, one of its best
-three, and the best one of a search without `at` has the answer. Facts go through the update stage.
+ANOTHER WORDING". Questions are asked three days after the last fact, and answered from
+`relations(at=)` alone (see `answered`). The row also says how often the answer is in the best fact
+of `search(at=)`, in one of its best three, and in the best fact of a search without `at`. Facts go
+through the update stage.
 
---evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. Of these, how
-many are among the best ten memories of a search, and among the nodes of `evidence` in 250 tokens.
+--evidence: lives whose questions end in "| needs: 2, 5", the facts that answer them. The row says
+which share of these facts is among the best ten memories of a search, and among the sources of
+`evidence` in 250 tokens.
 
---turns: a folder of LoCoMo's files; of each question's evidence turns, how many are among the best
-ten of a search, and among the nodes of `evidence` in 250 tokens; the tokens of its text beside
-those of the ten turns alone, and beside those of the ten as a model is shown them.
+--turns: a folder of LoCoMo's files. The row says which share of a question's evidence turns is
+among the best ten of a search, and among the nodes of `evidence` in 250 tokens. The tokens of the
+evidence are compared with those of the ten turns alone, and of the ten as a model is shown them.
 
---edges: a store of so many relations, a hundred to a fact; of 500 names all that is told of each.
---memories: a store of so many facts, and what telling relations adds to a search.
+--edges: milliseconds to read all relations of a name (500 names), in a store of so many relations,
+a hundred to a fact. --memories: milliseconds to read the relations of ten hits, in a store of so
+many facts.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ _ARTICLE = re.compile(r"\A(?:the|an?) ", re.I)
 
 
 class Relation(NamedTuple):
-    """A relation as it is compared. types: of its source and target, compared apart."""
+    """A relation as it is compared; the types of its ends are compared separately."""
 
     source: str
     label: str
@@ -80,8 +82,10 @@ Labelled = dict[Relation, tuple[str, str]]
 
 
 def read_triples(file: Path) -> list[tuple[str, list[Triple]]]:
-    """The facts of a file, each with its triples. Raises ValueError, naming the entry, on a line
-    that is none."""
+    """The facts of a file, each with its triples.
+
+    Raises ValueError, naming the entry, if a line is no triple.
+    """
     found = []
     for entry in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
         lines = [line for line in entry.splitlines() if line and not line.startswith("#")]
@@ -101,7 +105,7 @@ def read_triples(file: Path) -> list[tuple[str, list[Triple]]]:
 
 
 def labelled(triples: Iterable[Triple]) -> Labelled:
-    """Triples as they are compared, with their types."""
+    """Triples as they are compared, with the types of source and target."""
     return {
         Relation(_plain(t.source.name), t.label, _plain(t.target.name)): (
             t.source.type,
@@ -161,7 +165,7 @@ class Life(NamedTuple):
 
 
 def read_lives(file: Path) -> list[Life]:
-    """The lives of a file. Raises ValueError on a line that is of none."""
+    """The lives of a file. Raises ValueError on a line that is no fact, question or comment."""
     lives: list[Life] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
@@ -178,7 +182,7 @@ def read_lives(file: Path) -> list[Life]:
 
 
 def remembered(life: Life, embedder: Embedder) -> Memory:
-    """A Memory of a life's facts, each concluded from a turn that says it, as a chat's are."""
+    """A Memory of a life's facts, each written as if extracted from a turn of the same words."""
     memory = Memory(":memory:", embedder=embedder)
     for when, fact in life.facts:
         turn = ingest.stored_turn(Message("user", fact, when), Scope("ana"), when)
@@ -191,9 +195,12 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
 
 
 def answered(memory: Memory, question: str, asked_at: str) -> list[str]:
-    """What the graph answers: the relation that is asked for likeliest, of whom the question names
-    or of the user, or of somebody whose relation to the user is asked for; its other ends, and
-    where there can be one, the newest."""
+    """The targets of the source and label that a question most likely asks for.
+
+    A relation's score is the probability that the question asks for its label, times its source's:
+    1 for those the question names (if it names none, for the user), and for others the probability
+    that it asks for their relation to the user. A label that allows one target gives the newest.
+    """
     day = asked_day(question, asked_at)
     at = asked_at if day is None else f"{day}T12:00:00.000+00:00"
     told = list(memory.relations(at=at))
@@ -237,7 +244,7 @@ def _asked_at(life: Life) -> str:
 
 
 def score_lives(file: Path, embedder: Embedder) -> dict[str, Any]:
-    """How many questions the graph answers, how many it says nothing to, what a search finds."""
+    """How many questions the graph answers right, how many not at all, what a search finds."""
     right = silent = questions = 0
     for life in read_lives(file):
         with remembered(life, embedder) as memory:
@@ -332,7 +339,7 @@ def _fact(id: str, text: str, when: str) -> NewMemory:
 
 
 def one_hop(edges: int, names: int = 500) -> dict[str, Any]:
-    """Milliseconds to all that is told of a name, in a store of so many relations."""
+    """Milliseconds to read all relations of a name, in a store of `edges` relations."""
     draw = random.Random(7)
     people = max(2, edges // 5)
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "s.db") as store:
@@ -367,7 +374,7 @@ def one_hop(edges: int, names: int = 500) -> dict[str, Any]:
 
 
 def told_beside(memories: int, searches: int = 500) -> dict[str, Any]:
-    """Milliseconds that telling the relations of ten hits takes, in a store of so many facts."""
+    """Milliseconds to read the relations of ten hits, in a store of `memories` facts."""
     draw = random.Random(7)
     labels = ("lives_in", "likes", "friend_of")
     with Store.open(":memory:") as store:

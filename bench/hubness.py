@@ -6,8 +6,8 @@ Turns and questions of LoCoMo, embedded as edgemem embeds them (speaker in front
 searched by itself. Rows: the cosine, and each form of the metric for each ridge c, fitted on the
 conversation or on all turns together. `skewness` is that of the k-occurrence (Radovanović et al.
 2010): how often each turn is among the 10 nearest of the other turns; 0 has no hubs. `orphans` is
-the share of turns that are among nobody's. Both are means over the conversations. `hit_at_10`: an
-evidence turn is among the first 10 for a question, the form alone; categories 1 to 4.
+the share of turns that are among nobody's. Both are means over the conversations. `hit_at_10` is
+the share of questions (categories 1 to 4) with an evidence turn among the form's first 10.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def centred_inner_product(dots: np.ndarray, query: metrics.WhitenedQuery) -> np.
 def norms_of(metric: metrics.Metric, H: np.ndarray) -> np.ndarray:
     """The whitened norm of each row around the mean, sqrt((h − μ)ᵀ Σ⁻¹ (h − μ)).
 
-    H: (n, d) float32 of unit length: like q'·h it does not normalise. Returns (n,) float32 >= 0; 0
+    H: (n, d) float32, rows of unit length (not normalised here). Returns (n,) float32 >= 0; 0
     for a row that is not finite or is taken for the mean. Cost O(n·d·r).
     """
     with np.errstate(invalid="ignore", over="ignore"):
@@ -67,8 +67,8 @@ def squared_distance(
     """(q − h)ᵀ Σ⁻¹ (q − h), the squared Mahalanobis distance: smaller is nearer.
 
     dots: as for `centred_inner_product`; norms: (n,) of the rows, from `norms_of`. Returns (n,)
-    float32 >= 0; inf for a row whose dot is NaN. To rank by it makes hubs of the rows near the
-    mean: skewness of the k-occurrence 4.8 on LoCoMo, cosine 1.7, inner product 0.3.
+    float32 >= 0; inf for a row whose dot is NaN. Ranking by it makes hubs of the rows near the
+    mean (bench/LOG.md, 2026-11-22).
     """
     norms = np.asarray(norms, np.float32)
     squared = query.norm**2 - 2 * centred_inner_product(dots, query) + norms * norms
@@ -116,7 +116,7 @@ def _min_max(scores: np.ndarray) -> np.ndarray:
     return np.where(finite, (scores - low) / spread, 0.0)
 
 
-# From the cosines with a query, q'·h, the query made ready and the rows' norms to scores.
+# (cosines with a query, dots q'·h, the whitened query, the rows' norms) -> scores.
 Form = Callable[[np.ndarray, np.ndarray, metrics.WhitenedQuery, np.ndarray], np.ndarray]
 FORMS: dict[str, Form] = {
     "inner product": lambda cosine, dots, q, norms: centred_inner_product(dots, q),

@@ -3,18 +3,19 @@
     python -m bench.images --json OUT [--only reading answers hashes search] [--take N]
         [--store FILE]
 
-200 signs, receipts, notes and screenshots are drawn from bench/pictures.txt, each with another
-font, colours, a turn of a few degrees, noise and JPEG's losses; the same where the fonts are.
+200 signs, receipts, notes and screenshots are drawn from bench/pictures.txt, with varying fonts,
+colours, rotations of a few degrees, noise and JPEG losses. Machines with the same fonts draw the
+same pictures.
 
 reading: all are remembered as images of one user and then read. Word error rate (words that were
 replaced, left out or put in, by the words that are there; case and punctuation count); seconds a
 picture, one after another, of the clock and of the processor. answers: each question in a new
-`Chat`, from that memory; right is what is written in pictures.txt, but for case, articles and
+`Chat`, from that memory; it is right if it equals one in pictures.txt, but for case, articles and
 punctuation. hashes: bits by which the perceptual hash of a picture differs from those of copies
 (JPEG, WebP, smaller, brighter, cropped) and of the other pictures. search: what 10,000 images add
 to a search of 10,000 other memories in milliseconds, and to the process in bytes.
 
---take: the first N of each kind. --store: is kept, and where it is there already it is not filled.
+--take: the first N of each kind. --store: a store to keep; an existing one is not filled again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ Colour = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawn text. jpeg: its bytes; answers: as good as each other."""
+    """A drawn text. answers: each of them is right. jpeg: the picture's bytes."""
 
     kind: str
     lines: tuple[str, ...]
@@ -115,7 +116,7 @@ def _receipt(written: str, rng: random.Random) -> tuple[str, list[str], list[str
 def _font(names: Sequence[str], size: int, rng: random.Random) -> Any:
     try:
         return ImageFont.truetype(rng.choice(names), size)
-    except OSError:  # this machine has not got it; Pillow has one of its own
+    except OSError:  # not installed; Pillow brings a font
         return ImageFont.load_default(size)
 
 
@@ -176,7 +177,7 @@ def _turned(image: Image.Image, degrees: float, behind: Colour) -> Image.Image:
 
 
 def _spoilt(image: Image.Image, rng: random.Random) -> bytes:
-    """A JPEG with noise and JPEG's own traces, some of them of low contrast."""
+    """A JPEG of the image with noise, lower contrast and compression losses."""
     pixels = np.asarray(image, np.float32)
     noise = np.random.default_rng(rng.randrange(1 << 30)).normal(
         0, rng.uniform(0, 14), pixels.shape
@@ -205,7 +206,7 @@ def word_errors(truth: Sequence[str], read: Sequence[str]) -> int:
 
 
 def filled(memory: Memory, drawn: Sequence[Picture]) -> list[tuple[float, float]]:
-    """Remember and read pictures: seconds of each, of the clock and of the processor."""
+    """Store and read pictures; returns the wall and CPU seconds of each one's reading."""
     for i, each in enumerate(drawn):
         when = f"2026-{1 + i // 28 % 12:02}-{1 + i % 28:02}T10:00:00+00:00"
         memory.add(images=[each.jpeg], user_id=USER, infer=False, timestamp=when)
@@ -236,7 +237,7 @@ def reading(memory: Memory, drawn: Sequence[Picture], took: Any) -> dict[str, An
         out[kind] = _rates([row for row in rows if row["kind"] == kind])
     if took:
         for name, column in zip(("seconds", "processor_s"), zip(*took, strict=True), strict=True):
-            # The first has loading the models in it.
+            # The first includes loading the models.
             out[name] = {"first": column[0], "median": median(column[1:]), "most": max(column[1:])}
     return out
 
@@ -320,7 +321,7 @@ MANY, ROUNDS = 10_000, 30
 
 
 def search(images: int) -> dict[str, float]:
-    """Of this process, which does nothing else: milliseconds of a search, and its memory."""
+    """Milliseconds of a search, and resident memory; for a process that does nothing else."""
     rng, numbers = random.Random(0), np.random.default_rng(0)
     written = [line for block in TEXTS.read_text("utf-8").split("\n\n")[1:] for line in
                block.splitlines()[1:]]  # fmt: skip
