@@ -9,15 +9,15 @@ trained ones do, but answer nothing. One row for each question:
 - switch: microseconds of `llama_set_adapters_lora`, in generations of two stages that take turns;
   first_decode_ms: what the graph that is built anew adds to the next prompt's first tokens;
 - reload: milliseconds to load the model anew with `lora_path`, what a switch replaces;
-- speed: prefill and decode with each stage's adapters against none, in turns, and with one of
-  random numbers for queries and values alone ("q,v");
-- memory: growth of the resident set when all are loaded and used;
-- prefix: time to first token after a beginning of 300 tokens that is kept, against a cold one;
-- contamination: of random interleavings of stages, adapters and prompts, how many gave other logits
-  than a cold run, by a single bit.
+- speed: prefill and decode with each stage's adapters, and with a random adapter of q and v alone
+  ("q,v"), against none, in alternation;
+- memory: growth of the resident set when all adapters are loaded and used;
+- prefix: time to first token with a cached prefix of 300 tokens, against a cold run;
+- contamination: how many of random interleavings of stages, adapters and prompts give logits that
+  differ in any bit from a cold run's.
 
-The summary also has what bench/tuned.py says of a JSON schema's price in decoding, and of the
-tuned model's prefill: of 512 tokens, and of as many as a stage's call has new ones.
+The summary also has two figures of bench/tuned.py: the cost of a JSON schema in decoding, and the
+tuned model's prefill ratio, for 512 tokens and for the number that is new in a stage's call.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ Row = dict[str, Any]
 
 
 def words(seed: int, count: int) -> str:
-    """A text of its own for each seed."""
+    """`count` random words; each seed gives another text."""
     chance = random.Random(seed)
     some = "river stone lamp garden winter letter bread cloud train window song paper hill".split()
     return " ".join(chance.choice(some) for _ in range(count))
 
 
 def resident_mb() -> float:
-    """What this process holds now, in 10⁶ bytes (Linux)."""
+    """The resident set of this process in 10⁶ bytes (Linux only)."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def adapter_files(folder: Path, name: str) -> tuple[str, dict[str, tuple[Path, float]]]:
-    """What the adapters are, and the file and scale of each stage's."""
+    """A description of the adapters, and each stage's file and scale."""
     known = {s.name: s for s in experts.available()}
     if name in known:
         found = known[name]
@@ -91,10 +91,10 @@ def bind_all(engine: Engine, files: Mapping[str, tuple[Path, float]]) -> None:
 
 
 def memory(files: Mapping[str, tuple[Path, float]]) -> tuple[Row, Engine]:
-    """The growth of the resident set; the engine is for the other questions.
+    """A row with the growth of the resident set, and the engine, which the other questions use.
 
-    rss_mb: when each has been used and prompts are forgotten; taking_turns_rss_mb: the most while
-    they take turns, with what llama.cpp makes anew for each.
+    rss_mb: after each adapter was used and cached prompts were dropped. taking_turns_rss_mb: the
+    maximum while adapters alternate, with what llama.cpp allocates anew for each.
     """
     engine = Engine.load(tuned=False)
     prompt = words(1, 200)
@@ -106,7 +106,7 @@ def memory(files: Mapping[str, tuple[Path, float]]) -> tuple[Row, Engine]:
     bind_all(engine, files)
     for stage in files:
         engine.generate(prompt, max_tokens=4, stage=stage)
-        engine.drop_prefixes()  # what is kept of prompts is no cost of adapters
+        engine.drop_prefixes()  # cached prompts are no cost of adapters
     gc.collect()
     rested = resident_mb()
     most = 0.0
@@ -163,9 +163,9 @@ def reload(path: Path, adapter: Path, rounds: int) -> Row:
 
 
 def speed(engine: Engine, stages: Sequence[str], rounds: int) -> list[Row]:
-    """Prefill and decode of each stage; ratios are to no adapter's, in CPU seconds.
+    """A row for each stage: its prefill and decode speed, and their ratios to no adapter's.
 
-    A machine that does other work too stretches the clock by any factor, the CPU time hardly.
+    Ratios are of CPU seconds: other work on the machine stretches wall time, but hardly CPU time.
     """
     found: dict[str, list[tuple[float, ...]]] = {stage: [] for stage in ["", *stages]}
     for turn in range(rounds + 1):
@@ -225,7 +225,7 @@ def prefix(engine: Engine, stage: str, rounds: int) -> Row:
 
 
 def contamination(engine: Engine, stages: Sequence[str], interleavings: int) -> Row:
-    """Logits after a prompt, compared as bytes with those of a run from its first token."""
+    """How often logits after a prompt differ, in any byte, from those of a run without a prefix."""
     sets: list[dict[str, float]] = [{}, *({s: 1.0} for s in stages), {stages[0]: 0.5}]
     sets.append(dict.fromkeys(stages[:2], 0.7))
     heads = [words(31, 24), words(32, 40)]

@@ -2,22 +2,23 @@
 
     python -m bench.align --data DIR --other ONNX --json OUT [--keep DIR]
 
-LoCoMo's turns, all conversations in one store, each its own user; no language model. The store is
-made with one embedder and opened with another, in both directions: `other` is the ONNX file (with
-its tokenizer.json beside it), `bundled` what edgemem brings. Hit@k: the share of questions
-(categories 1 to 4) with an evidence turn among the first k, by `Memory.search` and, with `cosine_`,
-by the vectors alone. Rows:
+The turns of all LoCoMo conversations lie in one store, a user for each conversation; no language
+model is used. The store is made with one embedder and opened with another, in both directions:
+`other` is the ONNX file (with tokenizer.json beside it), `bundled` is edgemem's own. Hit@k: the
+share of questions (categories 1 to 4) with an evidence turn among the first k, by `Memory.search`
+and, with `cosine_`, by the vectors alone. Rows:
 
     native         every turn embedded by the new embedder, what `reindex` does
     aligned        `Memory.align()`: a sample embedded, the others mapped
-    aligned half   the same, and a random half then embedded anew, as a store is that grows
+    aligned half   the same, then a random half is embedded anew, as in a store that grows
     by pairs       `Memory.align(pairs)`, 2,500 messages of models/conversations, nothing embedded
     unaligned      the old vectors as they are
-    turned         the old vectors in a random basis: the two models may have theirs in common
+    turned         the old vectors in a random basis, in case the two models share a basis
     ridge          as `aligned`, by ridge regression in place of the rotation
+    ridge half     as `aligned half`, by ridge regression
 
-`ten_thousand_s`: a store of 10,000 memories, `Memory.align(pairs)`. --keep: a folder for
-embeddings, so that a second run is quick.
+`ten_thousand_s`: seconds of `Memory.align(pairs)` in a store of 10,000 memories. --keep: a folder
+for embeddings, so that a second run is quick.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _console = Console(stderr=True)
 
 
 class Kept:
-    """An embedder whose texts are known: it looks their vectors up. embedded: how many it did."""
+    """An embedder that looks vectors up by text. embedded: how many texts were looked up."""
 
     def __init__(self, model_id: str, vectors: dict[str, np.ndarray]) -> None:
         self.model_id, self._vectors = model_id, vectors
@@ -67,7 +68,7 @@ class Kept:
         return self._vectors[text]
 
     def turned(self) -> Kept:
-        """The same in a random basis."""
+        """This embedder with its vectors in a random basis."""
         normal = np.random.default_rng(0).standard_normal((self.dim, self.dim))
         basis = np.linalg.qr(normal)[0].astype(np.float32)
         turned = {text: vector @ basis for text, vector in self._vectors.items()}
@@ -75,7 +76,7 @@ class Kept:
 
 
 def kept(embedder: Embedder, texts: Sequence[str], folder: Path | None) -> Kept:
-    """An embedder's vectors of texts, from the folder as far as they are there."""
+    """An embedder's vectors of texts. Those not in the folder are computed and stored in it."""
     name = embedder.model_id.replace("@", "-") + ".npz"
     file = None if folder is None else folder / name
     known: dict[str, np.ndarray] = {}
@@ -156,7 +157,7 @@ def stored(path: Path, old: Kept, files: Sequence[LocomoFile]) -> Path:
 
 
 def renamed(memory: Memory, new: Kept) -> None:
-    """Take the store's vectors for the new embedder's."""
+    """Record the new embedder's name in the store, and leave the vectors as they are."""
     with memory.store.transaction() as tx:
         tx.set_meta("embedder_model", new.model_id)
 
@@ -212,7 +213,7 @@ def compare(
 
 
 def seconds_for(count: int, dim: int) -> float:
-    """Seconds to align a store of so many memories with pairs; its vectors are random."""
+    """Seconds of `Memory.align(pairs)` in a store of `count` memories with random vectors."""
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((2, count, dim)).astype(np.float32)
     said = [f"memory {number}" for number in range(count)]

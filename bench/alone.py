@@ -1,6 +1,6 @@
-"""What a bench of latency and memory needs of the system: one core, resident memory, rounds.
+"""Helpers for benches of latency and memory: one core, resident memory, calls that take turns.
 
-Knows no bench. On systems without sched_setaffinity (macOS, Windows) a bench runs unpinned and its
+On systems without sched_setaffinity (macOS, Windows) a bench runs unpinned and its
 report says so.
 """
 
@@ -25,8 +25,10 @@ _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def one_thread_each(module: str) -> None:
-    """Start this program again with one thread for each numeric library, which read the setting
-    when they are loaded; the second time do nothing."""
+    """Restart this program with one thread for each numeric library; once restarted, do nothing.
+
+    The libraries read the setting only when they are loaded.
+    """
     if os.environ.get(_MARK) != "1":
         one = {name: "1" for name in (_MARK, *_LIBRARIES)}
         command = [sys.executable, "-m", module, *sys.argv[1:]]
@@ -36,7 +38,7 @@ def one_thread_each(module: str) -> None:
 
 @contextmanager
 def on_one_core() -> Iterator[bool]:
-    """Keep this thread on one core inside the block; whether the system can."""
+    """Keep this thread on one core inside the block; yields whether the system can."""
     if not hasattr(os, "sched_setaffinity"):
         yield False
         return
@@ -70,8 +72,8 @@ def in_turns(
 ) -> tuple[dict[str, list[float]], dict[str, list[Any]]]:
     """Milliseconds and answers of each call for each input.
 
-    All take turns, `block` inputs each, so that noise of the machine hits them alike, while each
-    has its data in the caches as in a loop of its own. A turn begins with one call off the clock.
+    The calls take turns of `block` inputs, so that noise of the machine hits them alike. Within a
+    turn a call has its data in the caches, as in its own loop. A turn begins with an untimed call.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
     answers: dict[str, list[Any]] = {name: [] for name in calls}

@@ -1,11 +1,10 @@
 """Which relations a question asks for.
 
 "Where did Ana live in March?" asks for lives_in, "what breed is my sister's dog?" for sibling_of,
-has_pet and is_a. A logistic regression for each label over the states of an expert of the encoder
-tells, fitted by `python -m bench.fit_questions` and kept in bench/relations/questions.npz. No
-product asks it: of what answers a question, the memories' scores tell as much (LOG, 2026-11-26).
-
-Knows a question as text; knows no relations.
+has_pet and is_a. A logistic regression for each label reads the states of the encoder with an
+expert. Its weights are bench/relations/questions.npz, fitted by `python -m bench.fit_questions`.
+The product does not use it: the memories' scores say as much about what answers a question
+(bench/LOG.md, 2026-11-26).
 """
 
 from __future__ import annotations
@@ -31,8 +30,10 @@ def _expert() -> Expert:
 
 
 def asked(question: str, encoder: Encoder | None) -> dict[Label, float]:
-    """How probable it is that a question asks for relations of each label; nothing of a question of
-    more than 256 tokens, and without an encoder."""
+    """For each label the probability that a question asks for its relations.
+
+    Empty for a question of more than 256 tokens, and without an encoder.
+    """
     weights = _expert()
     states = None if encoder is None else encoder.read(weights, question)
     if states is None:

@@ -5,16 +5,16 @@
         [--no-infer] [--keep FOLDER]
 
 Each scenario of `bench/scenarios/` goes pair by pair through `Memory.add`; then every question is
-asked in a new `Chat`, which remembers nothing of it. Answers are right by patterns that they must
-and must not match (bench/scenarios.py). Figures by kind with Wilson's intervals, seconds of an
+asked in a new `Chat`, which stores nothing of it. Each question has patterns that a right answer
+must and must not match (bench/scenarios.py). Figures by kind with Wilson's intervals, seconds of an
 answer and to its first piece, peak memory.
 
 --against plain: the same model with the eight best memories of `Memory.search` in its system prompt
 and nothing else. --against mem0: the same prompt with mem0's eight best (bench/assistant_mem0.py).
 
-Half of the scenarios are frozen: of their answers only right or wrong is kept. They are asked for
-figures that will be published, and nothing is changed because of what they show. --dev asks the
-other half. --keep has stores filled once for each model and write path (bench/stores.py).
+Half of the scenarios are frozen: their rows have no texts. They are asked for figures that will be
+published, and nothing is changed because of what they show. --dev asks the other half. With --keep
+stores are filled once for each model and write path, and reused (bench/stores.py).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _console = Console(stderr=True)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered. ttft_s: to its first piece. shown: the memories the model was given."""
+    """One answer. ttft_s: seconds to its first piece. shown: the memories the model was given."""
 
     text: str
     seconds: float
@@ -70,7 +70,7 @@ Notes = Callable[[Scenario, str], list[str]]
 class Setup:
     """What all systems share.
 
-    folder: where stores are kept. infer: whether facts are taken. server: of the model, for mem0.
+    folder: of the filled stores. infer: whether facts are extracted. server: its URL, for mem0.
     """
 
     engine: Engine
@@ -85,7 +85,7 @@ class Setup:
 
     @contextmanager
     def filled(self, scenario: Scenario) -> Iterator[Memory]:
-        """A Memory that holds what was said."""
+        """A Memory that holds the scenario's messages."""
         file = stores.filled(
             self.folder,
             scenario,
@@ -103,7 +103,7 @@ class Setup:
 
 
 def ask_chat(memory: Memory, scenario: Scenario, question: Question) -> Answer:
-    """Chat's answer; the messages before it are answered first."""
+    """Chat's answer to a question, after its answers to the messages before the question."""
     chat = Chat(memory, user_id=scenario.user_id)
     for text in question.before:
         for _ in chat.send(text, timestamp=scenario.now, remember=False):
@@ -117,9 +117,9 @@ def ask_chat(memory: Memory, scenario: Scenario, question: Question) -> Answer:
 
 
 def ask_plain(engine: Engine, notes: Notes, scenario: Scenario, question: Question) -> Answer:
-    """The model's answer from notes in its system prompt; the messages before it likewise.
+    """The model's answer from notes in its system prompt, after answers to the messages before.
 
-    Notes that do not fit the window beside better ones are left out.
+    The worst notes are left out until the prompt fits the context window.
     """
     turns: list[dict[str, str]] = []
     answer = Answer("", 0.0, None, ())
@@ -165,7 +165,7 @@ def _note(memory: Memory, hit: Hit) -> str:
 
 @contextmanager
 def opened(system: str, setup: Setup, scenario: Scenario) -> Iterator[Ask]:
-    """A system that has been told the scenario."""
+    """A function that asks a system in which the scenario is stored."""
     if system == "mem0":
         from bench import assistant_mem0
 
@@ -214,7 +214,7 @@ def run(
         "embedder": setup.embedder.model_id,
         "scenarios": len(scenarios),
         "messages": sum(len(said) for s in scenarios for said in s.sessions),
-        "storing_s": round(storing_s, 1),  # also of stores that were kept
+        "storing_s": round(storing_s, 1),  # reused stores report the time of their filling
         "peak_rss_mb": peaks,  # of this process, up to the end of each
     }
     for half in ("dev", "frozen"):
@@ -233,7 +233,7 @@ def _peak_mb() -> int | None:
 
 
 def _row(system: str, scenario: Scenario, question: Question, ask: Ask) -> dict[str, Any]:
-    """One answer as it is reported; of a frozen scenario nothing that tells its words."""
+    """The row of one answer; for a frozen scenario it has no texts."""
     error = None
     started = time.perf_counter()
     try:
@@ -262,7 +262,7 @@ def _row(system: str, scenario: Scenario, question: Question, ask: Ask) -> dict[
 
 
 def figures(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Right of all and of each kind with Wilson's interval, and the seconds of an answer."""
+    """Right answers in all and by kind, with Wilson's intervals, and the seconds of an answer."""
     seconds = [row["seconds"] for row in rows]
     first = [row["ttft_s"] for row in rows if row["ttft_s"] is not None]
     kinds = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
@@ -318,7 +318,7 @@ def chosen(
     kinds: Sequence[str] = (),
     most: int | None = None,
 ) -> list[Scenario]:
-    """The scenarios and questions that are asked for. Raises SystemExit if there are none."""
+    """The scenarios and questions that the options select. Raises SystemExit if there are none."""
     found = []
     for scenario in scenarios:
         if half is not None and scenario.frozen != (half == "frozen"):

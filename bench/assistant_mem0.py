@@ -1,13 +1,13 @@
-"""mem0 in the place of `Memory`: filled by the same model, which our own server answers with.
+"""mem0 in place of `Memory`, filled by the same model through `edgemem serve`.
 
-Knows mem0 and how to start `edgemem serve`; knows no questions. mem0 takes facts from each pair of
-messages (`infer=True`) through the OpenAI-compatible server, which runs the model without memory,
-and has edgemem's embedder, so that vectors are no difference. Each pair is given with its day in
-its metadata: mem0's open-source version takes no time. Its store is qdrant, on disk, as by default.
+mem0 extracts facts from each pair of messages (`infer=True`) through the OpenAI-compatible server,
+which runs the model without memory. It uses edgemem's embedder, so that vectors make no difference.
+The day of a pair is in its metadata, as mem0's open-source version takes no time. Its store is
+qdrant on disk, the default.
 
 Needs the `bench` extra, and the `serve` extra for the server. mem0's telemetry is off (see
-bench/peers_mem0.py). Its instructions are 8,000 tokens of Qwen2.5, minutes for a small computer,
-so one server answers for all scenarios, and computes them once.
+bench/peers_mem0.py). mem0's instructions are 8,000 tokens of Qwen2.5, which take a small computer
+minutes. So one server answers for all scenarios, and computes them once.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def filled(
 ) -> Iterator[Callable[[Scenario, str], list[str]]]:
     """A function from scenario and text to mem0's best memories, best first, as plain notes.
 
-    url: of `serving`, with this model.
+    url: from `serving`, whose settings name the same model.
     """
     with tempfile.TemporaryDirectory() as scratch:
         memory = _open(url, Path(scratch), embedder, model)
@@ -136,5 +136,5 @@ def _open(url: str, folder: Path, embedder: Embedder, model: str) -> Any:
         }
     )
     memory.embedding_model = _Vectors(embedder)
-    memory.vector_store._bm25_encoder = False  # it would be fetched; see bench/peers_mem0.py
+    memory.vector_store._bm25_encoder = False  # it would be downloaded; see bench/peers_mem0.py
     return memory

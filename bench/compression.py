@@ -3,23 +3,23 @@
     python -m bench.compression --data DIR --json OUT [--model FILE] [--budgets 50 33 20 10]
         [--questions 24] [--read 24] [--methods M …] [--scorer FILE] [--drafter FILE] [--seed 0]
 
-LoCoMo's questions, each with a context (bench/contexts.py) that is compressed by each method
-(bench/compressors.py) to so many percent of its tokens and read by a model (bench/reading.py). It
-sees the prompt of CoreMem's appendix E.
+Each of LoCoMo's questions has a context (bench/contexts.py). Each method (bench/compressors.py)
+compresses the context to so many percent of its tokens. A model reads the result in the prompt of
+CoreMem's appendix E (bench/reading.py).
 
---model: the reader; --scorer: the model of the Fisher scores and of -log p; --drafter: the model
-whose answers the draft's loss is of (default: the reader). Files or names of the manifest; by
-default the bundled model. --questions: how many are compressed; --read: how many of these, from the
-first on, are read. What the models say is kept in OUT.parts, so that a run that was stopped goes on
-and a later one with other methods begins where it ended; the turns are kept in OUT.db.
+--model: the reader. --scorer: the model of the Fisher scores and of -log p. --drafter: the model
+that drafts the answers whose loss the `draft` scores are of (default: the reader). Each is a file
+or a name of the manifest, by default the bundled model. --questions: how many contexts are
+compressed. --read: how many of these, from the first on, are read. Models' outputs are cached in
+OUT.parts, for a run that was interrupted and for one with other methods.
 
 gap_kept: Σ[log p(answer | question, compressed) - log p(answer | question)] over the same with the
-full context, 1 where nothing is lost. answer_words_kept: of the answer's words that the context
-has. default_minus, default_words_minus: what `question` keeps more than this method, of the one and
-of the other. All intervals (`_ci`) are of 95 %, paired bootstraps over questions. entities_kept: of
-the names, numbers and dates of the evidence. exceeds: contexts above the budget. weights: of each
-kind of Fisher score beside the question, by the conversation that was left out when it was fitted.
-ms_p50: of the compression, scores excluded.
+full context, 1 where nothing is lost. answer_words_kept: the share kept of the answer's words that
+the context has. default_minus, default_words_minus: how much more `question` keeps than this
+method, of the gap and of the words. All intervals (`_ci`) are of 95 %, by paired bootstraps over
+questions. entities_kept: the share kept of the names, numbers and dates of the evidence. exceeds:
+contexts above the budget. weights: of each kind of Fisher score beside the question, by the
+conversation left out of the fit. ms_p50: time of the compression without the scores.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NEEDS = {
     **{f"{name}_{kind}": kind for name in ("fdtd", "question") for kind in KINDS},
     "fdtd": "context",
 }
-"""The scores that a method takes."""
+"""The kind of scores that each method takes."""
 WEIGHTS = (0.0, 0.03, 0.06, 0.1, 0.2, 0.4, 0.8)
 N_CTX = 4096
 BOOTSTRAPS = 2000
@@ -146,8 +146,10 @@ def _jobs(
 
 
 def _fit(jobs: Sequence[Job], kind: str, budgets: Sequence[int]) -> dict[str, float]:
-    """The weight of a kind of score for each conversation, by the answers' words that the others'
-    contexts keep over all budgets; the smallest of the best."""
+    """For each conversation the weight of a kind of score, fitted on the other conversations.
+
+    It is the smallest weight that keeps most of the answers' words, as a mean over all budgets.
+    """
     kept = np.full((len(WEIGHTS), len(jobs)), np.nan)
     for j, job in enumerate(track(jobs, f"weight of {kind}", console=_console)):
         for w, weight in enumerate(WEIGHTS):
@@ -169,11 +171,11 @@ def _at(job: Job, percent: int) -> Job:
 
 Item = dict[str, Any]
 Items = dict[tuple[str, str], dict[str, Item]]
-"""By method and budget, then by case."""
+"""The figures of each context, by method and budget, then by case."""
 
 
 def _items(jobs: Sequence[Job], options: argparse.Namespace, kept: Kept, reader: Engine) -> Items:
-    """What is measured of each context. log_p: nan where it is not read."""
+    """The figures of each context. log_p: nan where the reader does not read the context."""
     asked = [
         ("none", 0),
         ("full", 100),
@@ -258,12 +260,12 @@ def _rows(items: Mapping[tuple[str, str], Mapping[str, Item]], default: str) -> 
 
 
 def _column(items: Iterable[Item], name: str) -> NDArray[np.float64]:
-    """One number of each; nan where it is None."""
+    """One figure of each item; nan where it is None."""
     return np.array([item[name] for item in items], np.float64)
 
 
 def _ratio(values: NDArray[np.float64], over: NDArray[np.float64] | None = None) -> float | None:
-    """The sum of the values that are numbers over that of `over`, or their mean; None: of none."""
+    """Σ values / Σ over, or the mean of the values; without nan values. None if none is left."""
     found = _ratios(values[None], None if over is None else over[None])[0]
     return None if np.isnan(found) else round(float(found), 3)
 
@@ -271,7 +273,7 @@ def _ratio(values: NDArray[np.float64], over: NDArray[np.float64] | None = None)
 def _interval(
     values: NDArray[np.float64], over: NDArray[np.float64] | None = None
 ) -> list[float] | None:
-    """95 % of the ratios of rows of values that were drawn."""
+    """The 95 % interval of the ratios of bootstrapped rows. None if all are nan."""
     found = _ratios(values, over)
     found = found[~np.isnan(found)]
     return [round(float(v), 3) for v in np.percentile(found, [2.5, 97.5])] if len(found) else None

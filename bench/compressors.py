@@ -1,10 +1,10 @@
-"""The ways to compress that bench.compression compares: ours, the paper's, and the plain rivals.
+"""The methods that bench.compression compares: ours, the paper's, and the plain rivals.
 
-Each takes a Job and gives a text within the budget, counted as the reader counts; only the governor
-counts by itself. Heads of turns (date and speaker) go with what is kept of a turn.
+Each takes a Job and returns a text within the budget of the reader's tokens; only the governor
+estimates tokens itself. If any of a turn is kept, its head (date and speaker) is kept too.
 
-What ships: `question` is `compress_prompt`, `governor` is what the cloud's governor does before it
-sends. The others ask whether something else would keep more.
+Two methods ship: `question` is `compress_prompt`, `governor` is what the cloud's governor does
+before it sends. The others ask whether something else would keep more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgemem.runtime.embedder import Embedder
 __all__ = ["KINDS", "METHODS", "Job"]
 
 KINDS = ("context", "question", "draft")
-"""Whose loss a Fisher score is of: the context's own, the question's, the reader's own answer's."""
+"""The text whose loss gives a Fisher score: the context, the question, a drafted answer."""
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -42,8 +42,10 @@ FloatArray = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Job:
-    """One context to compress. tokens: of the whole text, as the reader counts. scores: Fisher
-    scores of the text's tokens by KINDS, and "information": -log p of them. weights: of each kind
+    """One context to compress.
+
+    budget: in tokens. tokens: (n, 2), where the reader's tokens lie in the text. scores: the Fisher
+    scores of the text's tokens by KINDS, and their -log p as "information". weights: of each kind
     beside the question.
     """
 
@@ -67,7 +69,7 @@ def truncation(job: Job) -> str:
 
 
 def top_sentences(job: Job) -> str:
-    """By the cosine of a sentence, and who says it, with the question."""
+    """Sentences by the cosine of their speaker and text with the question."""
     layout, costs = _layout(job)
     bodies, speakers = sentence_texts(layout)
     said = [f"{speakers[t]} {b}" for t, b in zip(layout.turn.tolist(), bodies, strict=True)]
@@ -77,7 +79,7 @@ def top_sentences(job: Job) -> str:
 
 
 def llmlingua(job: Job) -> str:
-    """Words of the highest -log p, wherever they are: LLMLingua's, words in the place of tokens."""
+    """Words of the highest -log p, wherever they are: LLMLingua, with words in place of tokens."""
     layout, costs = _layout(job)
     scores = job.scores["information"]
     worth = means(scores.values, layout.unit_of(scores.offsets[:, 1]), len(layout.starts))
@@ -97,17 +99,17 @@ def fdtd(job: Job) -> str:
 
 
 def fdtd_question(job: Job) -> str:
-    """The same with the question's loss."""
+    """As `fdtd`, with the question's loss."""
     return _by_scores(job, "question")
 
 
 def fdtd_draft(job: Job) -> str:
-    """The same with the loss of the reader's own answer from the whole context."""
+    """As `fdtd`, with the loss of an answer drafted from the whole context."""
     return _by_scores(job, "draft")
 
 
 def question(job: Job) -> str:
-    """The default: sentences by the question."""
+    """The default: sentences by their relevance to the question."""
     return compress_prompt(
         job.text,
         job.case.question,
@@ -133,10 +135,13 @@ def question_draft(job: Job) -> str:
 
 
 def governor(job: Job) -> str:
-    """What the cloud's governor sends, were nothing private in it: the same share, by its own upper
-    estimate of tokens."""
+    """What the cloud's governor would send if nothing were private.
+
+    The budget's share of the text is counted by the governor's own upper estimate of tokens.
+    """
     estimate = len(estimated_tokens(job.text)) * job.budget // len(job.tokens)
-    return compressed(job, job.text, job.case.question, estimate)  # of a memory the embedder
+    # `job` stands for a memory, of which only the embedder is read.
+    return compressed(job, job.text, job.case.question, estimate)
 
 
 METHODS: dict[str, Callable[[Job], str]] = {
@@ -158,8 +163,10 @@ METHODS: dict[str, Callable[[Job], str]] = {
 
 
 def with_feature(job: Job, kind: str, weight: float) -> str:
-    """Sentences by the question, and weight times how far the logarithm of a sentence's mean Fisher
-    score is from the others', in standard deviations."""
+    """Sentences by the question, and by `weight` times their standardised Fisher score.
+
+    What is standardised, over all sentences, is the logarithm of a sentence's mean Fisher score.
+    """
     scores = job.scores[kind]
 
     def near(layout: Layout) -> FloatArray:

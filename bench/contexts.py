@@ -19,7 +19,7 @@ from edgemem.pipeline.importers import LocomoFile
 
 __all__ = ["Case", "cases"]
 
-CHARACTERS = 2200  # of what is said: about 600 tokens with the heads
+CHARACTERS = 2200  # of the turns without heads; about 600 tokens with heads
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def body(message: dict[str, Any]) -> str:
 
 
 def cases(files: Sequence[LocomoFile], n: int, seed: int) -> list[Case]:
-    """n answerable questions drawn at random, the files in turns; more begin with the same ones."""
+    """n answerable questions drawn at random, files taking turns; a larger n extends the list."""
     of_files = [_cases(file, -(-n // len(files)), seed) for file in files]
     return [case for turn in zip_longest(*of_files) for case in turn if case is not None][:n]
 

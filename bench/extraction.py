@@ -122,7 +122,7 @@ def measure(
 def run(
     path: Path, pairs: int, seed: int, context_turns: Sequence[int]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Summary (the row of the default, no context, if it was asked for) and rows."""
+    """Summary (the row without context if there is one, else the first row) and rows."""
     messages = read_locomo(path).messages
     known, every, position = list(observations(path)), [], 0
     for pair in batches(messages, infer=True):
@@ -130,7 +130,7 @@ def run(
         position += len(pair)
     drawn = sorted(random.Random(seed).sample(range(len(every)), min(pairs, len(every))))
     with Engine.load() as engine:
-        measure(engine, messages, [every[drawn[0]]], known, 0)  # warm: the prompt's prefix is kept
+        measure(engine, messages, [every[drawn[0]]], known, 0)  # caches the prompt's prefix
         rows = [
             measure(engine, messages, [every[i] for i in drawn], known, n) for n in context_turns
         ]
