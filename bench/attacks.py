@@ -514,8 +514,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, metavar="N", help="of each kind; see ATTACKS")
     parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
-    rows, summary = [], {}
-    for name in options.what.split(","):
+    rows, summary, wanted = [], {}, options.what.split(",")
+    if unknown := [name for name in wanted if name not in ATTACKS]:
+        parser.error(f"--what has {', '.join(unknown)}; known are {', '.join(ATTACKS)}")
+    for name in wanted:
         attack, cases = ATTACKS[name]
         started = time.perf_counter()
         found = attack(options.cases or cases)
