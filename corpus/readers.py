@@ -345,8 +345,11 @@ def is_messages(path: Path) -> bool:
 
 
 def read_messages(path: Path) -> Iterator[Labelled]:
-    """The labelled messages of a file. Raises InputError, naming file and line."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    """The labelled messages of a file, without its empty lines. Raises InputError, naming file and
+    line."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
         try:
             if (found := _LINE.fullmatch(line.strip())) is None:
                 raise ValueError("no message such as `(tell) we got the flat`")

@@ -74,13 +74,14 @@ def test_what_was_done_before_a_stop_is_not_done_again(
     (tmp_path / "sign").write_text("fail")
     with pytest.raises(InputError, match="an odd conversation"):
         fleet.spread(halved, items(tmp_path), tmp_path / "kept", address=at)
-    before = (tmp_path / "log").read_text().split()
+    # A cluster may have computed more than was kept when the error came.
+    kept = [json.loads(f.read_text())["half"] * 2 for f in (tmp_path / "kept").glob("*.json")]
+    (tmp_path / "log").write_text("")
     found = fleet.spread(halved, items(tmp_path), tmp_path / "kept", address=at)
-    after = (tmp_path / "log").read_text().split()[len(before) :]
+    after = (tmp_path / "log").read_text().split()
     assert [r["half"] for r in found] == [0, 0.5, 1, 1.5]
-    assert len(list(before)) >= 1 and "2" in after
-    kept = {"0", "1"} if where == "here" else set(before[:1])
-    assert not kept & set(after)
+    assert "2" in after and not {f"{n:.0f}" for n in kept} & set(after)
+    assert where == "cluster" or sorted(kept) == [0, 1]
 
 
 @pytest.mark.models

@@ -262,6 +262,13 @@ def test_examples_come_from_messages_and_from_later_chats(tmp_path: Path) -> Non
     assert made[0].target == expert_target("recall", tells=False)
 
 
+def test_empty_lines_of_messages_are_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "messages.txt"
+    file.write_text("\n(tell) fine\n\n(recall) where do I live\u2028now\n")
+    assert readers.is_messages(file)
+    assert [m.text for m in readers.read_messages(file)] == ["fine", "where do I live\u2028now"]
+
+
 @pytest.mark.parametrize("line", ["no brackets", "(ask) what", "(tell and sing) la"])
 def test_a_line_that_wants_nothing_known_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "messages.txt"

@@ -177,6 +177,15 @@ def test_other_data_is_not_resumed(base: Path, tmp_path: Path) -> None:
         trainer.train("extraction", base, *data(13), out, plan, resume=True)
 
 
+def test_another_model_of_the_same_name_is_not_resumed(base: Path, tmp_path: Path) -> None:
+    out, plan, other = tmp_path / "a.gguf", replace(PLAN, epochs=1), tmp_path / base.name
+    trainer.train("extraction", base, *data(12), out, plan)
+    write_base(other, seed=9)
+    assert other.read_bytes() != base.read_bytes()
+    with pytest.raises(InputError, match="other data or settings"):
+        trainer.train("extraction", other, *data(12), out, plan, resume=True)
+
+
 @pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"layers": "all"}])
 def test_training_begins_where_an_adapter_of_as_many_layers_or_fewer_ended(
     base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome], changes: dict[str, Any]

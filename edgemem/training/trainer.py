@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from edgemem.config import require
 from edgemem.errors import AdapterError, InputError
+from edgemem.runtime.models import known_sha256
 from edgemem.training import adapters, lora
 from edgemem.training.examples import Example, Row, Stage, Tokens, rows, tokenized
 
@@ -434,8 +435,8 @@ class Expert:
         kept = self._torch.load(file, weights_only=True)
         if kept["identity"] != identity:
             raise InputError(
-                f"{file} is of a run with other data or settings; give the same ones, or leave out "
-                "--resume to begin anew"
+                f"{file} is of a run with another model, other data or settings; give the same "
+                "ones, or leave out --resume to begin anew"
             )
         with self._torch.no_grad():
             for name, tensor in self._tensors.items():
@@ -450,7 +451,7 @@ def _identity(
     """A hash of all that a run depends on, except how long it lasts."""
     settings = {k: v for k, v in asdict(plan).items() if k not in _HOW_LONG}
     read = ([*e.prompt, -1, *e.target, *e.earlier, _digest(e.seen)] for e in (*learn, *judge))
-    parts = [stage, base.name, settings, *read]
+    parts = [stage, known_sha256(base), settings, *read]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
