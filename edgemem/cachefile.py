@@ -201,7 +201,7 @@ def replace_file(file: Path, data: bytes) -> None:
 
     Raises OSError.
     """
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(data)

@@ -20,7 +20,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -30,6 +29,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from edgemem.cachefile import replace_file
 from edgemem.config import cache_dir
 from edgemem.errors import ModelError
 
@@ -107,10 +107,7 @@ def write_cached(name: str, values: Mapping[str, Any], newest: int) -> None:
     with suppress(OSError):
         folder = cache_dir()
         folder.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(dir=folder, prefix=f"{name}.", suffix=".tmp")
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(dict(list(values.items())[-newest:]), file)
-        os.replace(temporary, folder / name)
+        replace_file(folder / name, json.dumps(dict(list(values.items())[-newest:])).encode())
 
 
 # -- whether llama.cpp computes rightly ----------------------------------------------------------

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgemem.cachefile import sync_folder, write_temporary
+from edgemem.cachefile import replace_file, sync_folder
 from edgemem.errors import InputError, StoreError, StoreFull
 from edgemem.results import ImageLine, Picture, utc_now
 from edgemem.store.database import roll_back
@@ -107,18 +107,11 @@ def link(
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
-    file = folder / name
-
-    def write(to: str) -> None:
-        Path(to).write_bytes(data)
-
     try:
         with suppress(FileExistsError):
             folder.mkdir(0o700)
             sync_folder(folder.parent)
-        partial, _ = write_temporary(file, write, len(data))
-        os.replace(partial, file)
-        sync_folder(folder)
+        replace_file(folder / name, data)
     except OSError as exc:
         raise StoreFull(
             f"an image cannot be written to {folder} ({exc.strerror or exc}); free some disk "
