@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from zlib import crc32
 
 import numpy as np
 
 import edgemem
-from edgemem.graph import reader
 from edgemem.results import Entity, Label, Scope
-from edgemem.runtime.encoder import Encoder
 from edgemem.store import NewMemory, NewRelation, Store, StoredTurn
 from edgemem.store.writing import Transaction
+
+if TYPE_CHECKING:
+    from edgemem.runtime.encoder import Encoder
 
 DIM = 8
 T0 = "2024-05-01T10:00:00.000+00:00"
@@ -34,6 +37,8 @@ ROOT = Path(edgemem.__file__).parent.parent
 @cache
 def encoder() -> Encoder:
     """What reads facts."""
+    from edgemem.runtime.encoder import Encoder  # a child that reads none starts without it
+
     return Encoder.load()
 
 
@@ -42,6 +47,8 @@ _TYPES = {"lives_in": "place", "works_at": "organisation"}
 
 def relate(tx: Transaction, id: str, *said: str) -> None:
     """Store what a memory says: "Ana lives_in Oslo", "Katarzyna/Kasia likes tea" with an alias."""
+    from edgemem.graph import reader
+
     new = []
     for line in said:
         source, label, target = re.split(rf" ({'|'.join(get_args(Label))}) ", line)
@@ -88,6 +95,13 @@ def indexed(store: Store, match: str) -> list[int]:
     query = "SELECT rowid FROM memories_fts WHERE memories_fts MATCH ? ORDER BY rowid"
     with store.snapshot() as connection:
         return [row[0] for row in connection.execute(query, (match,))]
+
+
+def raw(path: Path | None, *statements: str) -> None:
+    """Change a file as another program would; foreign keys are off here."""
+    with closing(sqlite3.connect(str(path), isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def vectors_by_length(texts: list[str]) -> list[np.ndarray]:
