@@ -18,13 +18,8 @@ MINUTE = 60.0
 def said(generation, rowids, **columns):
     """Changes by turns' own memories, a minute apart, each turn with its memory's number."""
     rowids = list(rowids)
-    columns = {
-        "kind": "turn",
-        "role": "user",
-        "turn": rowids,
-        "time": [MINUTE * n for n in rowids],
-        **columns,
-    }
+    times = [MINUTE * n for n in rowids]
+    columns = {"kind": "turn", "role": "user", "turn": rowids, "time": times, **columns}
     return changes(generation, rowids=rowids, **columns)
 
 
@@ -39,14 +34,19 @@ def found(catalog, scope=ANY, *, kinds=None, now=0.0, rowids=None):
     return np.flatnonzero(catalog.allowed(Query("", scope, kinds=kinds, now=now), rowids)).tolist()
 
 
-def chain(catalog, first):
-    """A turn's memory and those that follow it, checked from both ends."""
-    places, at = catalog.places(), [first]
-    while (after := int(places.after[at[-1]])) != NOBODY:
-        assert places.before[after] == at[-1] and after not in at
-        at.append(after)
-    assert len(set(places.session[at].tolist())) == 1
-    return at
+def chains(catalog):
+    """The turns and whatever else stands at its own place, each with what was said after it."""
+    places, made = catalog.places(), []
+    alone = [i for i in found(catalog) if places.place[i] == i]
+    for first in (i for i in alone if places.before[i] == NOBODY):
+        made.append(chain := [first])
+        while (after := int(places.after[chain[-1]])) != NOBODY:
+            assert places.before[after] == chain[-1] and after not in chain
+            chain.append(after)
+    sessions = [set(places.session[chain].tolist()) for chain in made]
+    assert all(len(each) == 1 for each in sessions) and len(set.union(*sessions)) == len(made)
+    assert sorted(at for chain in made for at in chain) == alone
+    return made
 
 
 # What a search may see
@@ -84,10 +84,6 @@ def test_an_empty_catalog_allows_nothing():
     assert found(catalog) == [] and len(catalog.allowed(Query("", now=0.0))) == catalog.end == 1
 
 
-def test_numbers_that_no_memory_has_are_not_found():
-    assert found(catalog_of(changes(1, rowids=[3, 8]))) == [3, 8]
-
-
 def test_a_changed_scope_kind_or_time_counts_from_then_on():
     catalog = catalog_of(changes(1, rowids=range(1, 11)))
     catalog.apply(changes(2, rowids=[4], user="bob", until=50.0, kind="summary"))
@@ -107,7 +103,7 @@ def test_full_changes_forget_what_they_do_not_name():
     catalog = catalog_of(said(1, range(1, 6), speaker="Ana"))
     catalog.apply(said(2, [7, 9], speaker="Bea", full=True))
     allowed = catalog.allowed(Query("", now=0.0))
-    assert found(catalog) == [7, 9] and chain(catalog, 7) == [7, 9]
+    assert found(catalog) == [7, 9] and chains(catalog) == [[7, 9]]
     assert catalog.speakers_named(["ana"], catalog.speakers(allowed)) == []
     catalog.apply(changes(3, full=True))
     assert found(catalog) == []
@@ -116,82 +112,65 @@ def test_full_changes_forget_what_they_do_not_name():
 # Conversations
 
 
-def test_turns_of_one_scope_within_an_hour_of_each_other_are_one_session():
-    times = [0.0, 100.0, 100.0 + SESSION_GAP_S, 101.0 + 2 * SESSION_GAP_S]
-    catalog = catalog_of(said(1, range(1, 5), time=times))
-    assert chain(catalog, 1) == [1, 2, 3] and chain(catalog, 4) == [4]
+MIXED = ["a", "b", "a", None], ["b", None, "a"]
+# What was said, the chains that it makes, and the place of each fact that has one.
+CONVERSATIONS = {
+    "an hour between two turns is one session and more are two": (
+        [said(1, range(1, 5), time=[0, 100, 100 + SESSION_GAP_S, 101 + 2 * SESSION_GAP_S])],
+        [[1, 2, 3], [4]], {},
+    ),
+    "an older time is another session if it is far off": (  # last year's talk, imported today
+        [said(1, [1, 2, 3], time=[1e9, 1e9 - SESSION_GAP_S, 5e8])], [[1, 2], [3]], {}
+    ),
+    **{
+        f"scopes that differ in {column} are kept apart however their turns are mixed": (
+            [said(n, rows, **{column: users})
+             for n, rows, users in zip((1, 2), (range(1, 5), range(5, 8)), MIXED, strict=True)],
+            [[1, 3, 7], [2, 5], [4, 6]], {},
+        )
+        for column in ("user", "agent", "run")
+    },
+    "only turns are beside each other": (
+        [changes(1, rowids=range(1, 5), kind=["turn", "fact", "turn", "summary"],
+                 turn=[1, 0, 2, 0])],
+        [[1, 3], [2], [4]], {},
+    ),
+    "a fact stands where its turn does": (
+        [said(1, range(1, 6), kind=["turn"] * 3 + ["fact"] * 2, turn=[1, 2, 3, 2, 2])],
+        [[1, 2, 3]], {4: 2, 5: 2},
+    ),
+    "a later fact stands where its turn does": (
+        [said(1, [1, 2, 3]), changes(2, rowids=[4, 5], kind="fact", turn=2)],
+        [[1, 2, 3]], {4: 2, 5: 2},
+    ),
+    "a fact of no turn or of one that is no memory stands alone": (
+        [said(1, [1, 2], turn=[1, 3]), changes(2, rowids=[3, 4], kind="fact", turn=[0, 2])],
+        [[1, 2], [3], [4]], {},
+    ),
+    "the turns around a deleted one move together": (  # as in a store that is opened afterwards
+        [said(1, [1, 2, 3]), changes(2, rowids=[4], turn=2), changes(3, removed=[2])],
+        [[1, 3], [4]], {},
+    ),
+    "a turn that was edited keeps its place": (
+        [said(1, [1, 2, 3]), said(2, [2], removed=[2], asks=True)], [[1, 2, 3]], {}
+    ),
+    "a turn that comes late is put where it was said": (  # one that was deleted, imported again
+        [said(1, [1, 2, 4], turn=[1, 2, 4]), changes(2, rowids=[5], turn=3),
+         said(3, [6], turn=[3], time=[3 * MINUTE])],
+        [[1, 2, 6, 4]], {5: 6},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "expected", "at"), CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_a_conversation(batches, expected, at):
+    catalog = catalog_of(*batches)
+    assert chains(catalog) == expected
     places = catalog.places()
-    assert places.before[1] == places.before[4] == NOBODY
-    assert places.session[1] != places.session[4]
-    assert places.before[[2, 4]].tolist() == [1, NOBODY]
-    assert places.after[[2, 4]].tolist() == [3, NOBODY]
-
-
-def test_an_older_time_is_another_session_if_it_is_far_off():
-    """As when somebody imports last year's conversation after today's."""
-    catalog = catalog_of(said(1, [1, 2, 3], time=[1e9, 1e9 - SESSION_GAP_S, 5e8]))
-    assert chain(catalog, 1) == [1, 2] and chain(catalog, 3) == [3]
-
-
-@pytest.mark.parametrize("column", ["user", "agent", "run"])
-def test_scopes_are_kept_apart_however_their_turns_are_mixed(column):
-    catalog = catalog_of(
-        said(1, range(1, 5), **{column: ["a", "b", "a", None]}),
-        said(2, range(5, 8), **{column: ["b", None, "a"]}),
-    )
-    assert [chain(catalog, first) for first in (1, 2, 4)] == [[1, 3, 7], [2, 5], [4, 6]]
-
-
-def test_only_turns_are_beside_each_other():
-    kinds = ["turn", "fact", "turn", "summary"]
-    catalog = catalog_of(changes(1, rowids=range(1, 5), kind=kinds, turn=[1, 0, 2, 0]))
-    assert chain(catalog, 1) == [1, 3]
-    places = catalog.places()
-    assert places.before[[2, 4]].tolist() == places.after[[2, 4]].tolist() == [NOBODY, NOBODY]
-    assert len(set(places.session[[1, 2, 4]].tolist())) == 3
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_fact_stands_where_its_turn_does(at_once):
-    turns, facts = said(1, [1, 2, 3]), changes(2, rowids=[4, 5], kind="fact", turn=2)
-    together = said(1, range(1, 6), kind=["turn"] * 3 + ["fact"] * 2, turn=[1, 2, 3, 2, 2])
-    catalog = catalog_of(together) if at_once else catalog_of(turns, facts)
-    places = catalog.places()
-    assert places.place.tolist() == [0, 1, 2, 3, 2, 2]
-    assert places.session[4] == places.session[1]
-    assert (places.before[places.place[4]], places.after[places.place[4]]) == (1, 3)
-    assert chain(catalog, 1) == [1, 2, 3]
-
-
-def test_a_fact_of_no_turn_or_of_one_that_is_no_memory_stands_alone():
-    catalog = catalog_of(said(1, [1, 2], turn=[1, 3]))
-    catalog.apply(changes(2, rowids=[3, 4], kind="fact", turn=[0, 2]))
-    places = catalog.places()
-    assert places.place[3:].tolist() == places.session[3:].tolist() == [3, 4]
-    assert places.before[[3, 4]].tolist() == [NOBODY, NOBODY]
-
-
-def test_the_turns_around_a_deleted_one_move_together():
-    """As in a store that is opened afterwards, which does not know it any more."""
-    catalog = catalog_of(said(1, [1, 2, 3]), changes(2, rowids=[4], turn=2))
-    catalog.apply(changes(3, removed=[2]))
-    assert chain(catalog, 1) == [1, 3]
-    assert catalog.places().place[4] == 4
-
-
-def test_a_turn_that_was_edited_keeps_its_place():
-    catalog = catalog_of(said(1, [1, 2, 3]))
-    catalog.apply(said(2, [2], removed=[2], asks=True))
-    assert chain(catalog, 1) == [1, 2, 3]
-    assert catalog.places().asks.tolist() == [False, False, True, False]
-
-
-def test_a_turn_that_comes_late_is_put_where_it_was_said():
-    """As when a memory that was deleted is imported again."""
-    catalog = catalog_of(said(1, [1, 2, 4], turn=[1, 2, 4]), changes(2, rowids=[5], turn=3))
-    catalog.apply(said(3, [6], turn=[3], time=[3 * MINUTE]))
-    assert chain(catalog, 1) == [1, 2, 6, 4]
-    assert catalog.places().place[5] == 6
+    elsewhere = [i for i in found(catalog) if places.place[i] != i]
+    assert {i: places.place[i] for i in elsewhere} == at
+    for fact, turn in at.items():
+        assert places.session[fact] == places.session[turn]
 
 
 def test_a_view_of_the_places_stays_as_it_was():
@@ -200,7 +179,8 @@ def test_a_view_of_the_places_stays_as_it_was():
     before = [np.array(c) for c in (places.after, places.before, places.place, places.asks)]
     catalog.apply(said(2, [5]))
     catalog.apply(said(3, [2], removed=[2, 3], asks=True))
-    assert chain(catalog, 1) == [1, 2, 4, 5]
+    assert chains(catalog) == [[1, 2, 4, 5]]
+    assert catalog.places().asks.tolist() == [False, False, True, False, False, False]
     after = [places.after, places.before, places.place, places.asks]
     for old, now in zip(before, after, strict=True):
         np.testing.assert_array_equal(old, now)
@@ -215,7 +195,7 @@ def same_places(one, other, allowed):
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_batches_one_at_a_time_leave_what_all_at_once_would(data):
     """Turns and facts of them, in several scopes, some removed on the way or brought late."""
@@ -280,13 +260,7 @@ def test_i_names_the_user_without_a_name_and_nobody_else():
 
 
 def test_a_speaker_is_a_name_or_a_role_without_one():
-    catalog = catalog_of(
-        said(
-            1,
-            range(1, 5),
-            speaker=["Ana", "Ana", None, None],
-            role=["user", "user", "user", "assistant"],
-        ),
-    )
+    roles = ["user", "user", "user", "assistant"]
+    catalog = catalog_of(said(1, range(1, 5), speaker=["Ana", "Ana", None, None], role=roles))
     speaker = catalog.places().speaker
     assert speaker[1] == speaker[2] and len(set(speaker[[2, 3, 4]].tolist())) == 3
