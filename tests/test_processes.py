@@ -1,16 +1,34 @@
-"""Several processes on one file: two writers and a reader, and two that make it."""
+"""Several processes on one file, of a store and through Memory: they write, read and make it."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
-from storekit import add, child, finished, memory
+from fake_engine import FakeEngine
+from memorykit import quick, texts
+from storekit import child, finished
 
 from edgemem.errors import StoreError
 from edgemem.store import Store, schema
+
+
+def ready(*processes: Popen[str]) -> None:
+    """Returns once each has said that it is."""
+    for process in processes:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+
+
+def go(*processes: Popen[str]) -> None:
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+
 
 WRITES = 40
 
@@ -65,13 +83,8 @@ def test_two_writers_and_a_reader_share_one_file(tmp_path: Path) -> None:
         child(WRITER, path, "b", str(WRITES)),
         child(READER, path, str(2 * WRITES)),
     ]
-    for process in processes:
-        assert process.stdout and process.stdin
-        assert process.stdout.readline() == "ready\n", process.communicate()[1]
-    for process in processes:
-        assert process.stdin
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    ready(*processes)
+    go(*processes)
     outputs = [finished(process) for process in processes]
     assert outputs[2] == f"{2 * WRITES}\n"
     with Store.open(path) as store:
@@ -84,30 +97,28 @@ import sys
 import sqlite_utils
 from storekit import memory
 from edgemem.store import Store
-print("ready", flush=True)
-sys.stdin.readline()
-with Store.open(sys.argv[1]) as store, store.transaction() as tx:
-    tx.add_memory(memory(sys.argv[2]))
+folder, name, rounds = sys.argv[1:]
+for number in range(int(rounds)):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    with Store.open(f"{folder}/{number}.db") as store, store.transaction() as tx:
+        tx.add_memory(memory(name))
 """
 
 
-@pytest.mark.parametrize("round", range(4))
-def test_two_processes_may_make_the_same_file_at_once(tmp_path: Path, round: int) -> None:
-    path = tmp_path / "a.db"
-    processes = [child(OPENER, path, name) for name in "ab"]
-    for process in processes:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n", process.communicate()[1]
-    for process in processes:
-        assert process.stdin
-        process.stdin.write("go\n")
-        process.stdin.flush()
+def test_two_processes_may_make_the_same_file_at_once(tmp_path: Path) -> None:
+    rounds = 4
+    processes = [child(OPENER, tmp_path, name, str(rounds)) for name in "ab"]
+    for _ in range(rounds):
+        ready(*processes)
+        go(*processes)
     for process in processes:
         finished(process)
-    with Store.open(path) as store:
-        assert sorted(i.id for i in store.list()) == ["a", "b"]
-        assert store.generation() == 2
-        assert store.check() == []
+    for number in range(rounds):
+        with Store.open(tmp_path / f"{number}.db") as store:
+            assert sorted(i.id for i in store.list()) == ["a", "b"]
+            assert store.generation() == 2
+            assert store.check() == []
     assert list(tmp_path.glob("*.bak")) == []
 
 
@@ -135,25 +146,118 @@ def test_a_file_that_another_connection_makes_meanwhile_is_seen_in_one_state(
         Store.open(path).close()
 
 
-ERASER = """
+# -- through Memory ----------------------------------------------------------------------------
+
+SAYER = """
 import sys
-from edgemem.store import Store
-with Store.open(sys.argv[1]) as store:
-    print(store.erase(["m1"]))
+from fake_engine import FakeEngine
+from memorykit import quick
+name = sys.argv[2]
+with quick(sys.argv[1], engine=FakeEngine(facts={})) as memory:
+    for n in range(30):
+        result = memory.add(f"{name}word{n} was said by {name}", user_id=name, infer=n % 10 == 0)
+        assert result.pending == 0, result
+        print(f"{name}word{n}", flush=True)
 """
 
 
-def test_an_erase_in_one_process_reaches_the_cache_of_another(tmp_path: Path) -> None:
+def test_a_reader_sees_every_acknowledged_write_of_two_writers(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    with Store.open(path) as store:
-        add(store, memory("m1"), memory("m2"))
-        before = store.changes(0)
-        assert finished(child(ERASER, path)) == "['m1']\n"
-        after = store.changes(before.generation)
-        assert (after.full, after.removed_rowids.tolist()) == (False, [1])
-        assert [i.id for i in store.list()] == ["m2"]
-        # The next memory gets a new rowid and label, not the erased one's.
-        add(store, memory("m3"))
-        newer = store.changes(after.generation)
-        assert newer.rowids.tolist() == [3]
-        assert newer.labels[0] > before.labels.max()
+    with quick(path) as reader:
+        reader.search("nothing yet")
+        writers = [child(SAYER, path, name) for name in ("ana", "bob")]
+        for n in range(30):
+            for writer, name in zip(writers, ("ana", "bob"), strict=True):
+                assert writer.stdout is not None
+                said = writer.stdout.readline().strip()
+                assert said == f"{name}word{n}", writer.communicate()
+                found = reader.search(said, user_id=name, top_k=1)
+                assert texts(found) == [f"{said} was said by {name}"]
+        for writer in writers:
+            finished(writer)
+        assert len(reader.get_all()) == len(reader.index) == 60
+        assert reader.pending() == [] and reader.doctor()["problems"] == []
+
+
+CHANGES = """
+import sys
+from memorykit import quick
+with quick(sys.argv[1]) as memory:
+    memory.update(sys.argv[2], "I live in Bergen")
+    memory.erase(sys.argv[3])
+"""
+
+
+def test_an_update_and_a_deletion_by_another_process_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with quick(path) as reader:
+        first, second = reader.add(["I live in Oslo", "I have a cat"], infer=False)
+        assert len(reader.search("Oslo cat")) == 2
+        finished(child(CHANGES, path, first.id, second.id))
+        assert texts(reader.search("cat Oslo Bergen")) == ["I live in Bergen"]
+
+
+# Holds the work lock inside the model until it is told to go on.
+WORKER = """
+import sys
+from fake_engine import FakeEngine
+from memorykit import quick
+class Waiting(FakeEngine):
+    def generate(self, *args, **more):
+        print("working", flush=True)
+        sys.stdin.readline()
+        return super().generate(*args, **more)
+engine = Waiting(facts={"I live in Oslo.": "{} lives in Oslo"})
+with quick(sys.argv[1], engine=engine) as memory:
+    print([c.memory for c in memory.process_pending()], flush=True)
+"""
+
+
+def test_only_one_process_works_pending_pieces_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgemem.memory._WORK_LOCK_S", 0.2)
+    path = tmp_path / "a.db"
+    broken = FakeEngine()
+    broken.broken = True
+    with quick(path, engine=broken) as memory:
+        memory.add("I live in Oslo.")
+        (piece,) = memory.pending()
+        with memory.store.transaction() as tx:
+            tx.fail_pending(piece.id, "due at once", None)
+        asked = len(broken.prompts)
+
+        worker = child(WORKER, path)
+        assert worker.stdout is not None and worker.stdin is not None
+        assert worker.stdout.readline() == "working\n"
+        result = memory.add("I have a cat.")  # stored at once, extracted from later
+        assert (result.pending, texts(result)) == (1, ["I have a cat."])
+        assert len(broken.prompts) == asked
+        assert len(memory.search("cat Oslo")) == 2
+
+        out, err = worker.communicate("\n")
+        assert out == "['User lives in Oslo']\n", err
+        broken.broken = False
+        assert memory.process_pending().pending == 0
+        assert texts(memory.get_all(filters={"kind": "fact"})) == ["User lives in Oslo"]
+
+
+FIRST = """
+import sys
+from memorykit import BagOfWords, quick
+from edgemem.errors import DimensionMismatch
+sys.stdin.readline()
+try:
+    quick(sys.argv[1], embedder=BagOfWords(64, sys.argv[2])).add("x", infer=False)
+    print("stored")
+except DimensionMismatch:
+    print("refused")
+"""
+
+
+def test_of_two_first_adds_with_different_embedders_one_is_refused(tmp_path: Path) -> None:
+    processes = [child(FIRST, tmp_path / "a.db", model) for model in ("first@1", "second@2")]
+    go(*processes)
+    assert sorted(finished(p) for p in processes) == ["refused\n", "stored\n"]
+    with quick(tmp_path / "a.db") as memory:
+        assert memory.store.counts()["vectors"] == 1
