@@ -1,7 +1,9 @@
-"""Export and import: what goes out comes back exactly, whole or bit by bit."""
+"""Export and import, of a store and through Memory: what goes out comes back exactly, whole or bit
+by bit."""
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_engine import FakeEngine
+from memorykit import BagOfWords, quick, texts
 from storekit import ADA, FAR_AHEAD, T0, T1, T2, add, indexed, memory, turn, unit, vectors_by_length
 
-from edgemem.errors import InputError, StoreLocked
+from edgemem import Memory
+from edgemem.errors import InputError, StoreFull, StoreLocked
 from edgemem.results import Scope
 from edgemem.store import Store
 from edgemem.store.receipts import add_mark
-from edgemem.store.rows import BATCH, import_rows
+from edgemem.store.rows import import_rows
+
+BATCH = 16
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgemem.store.rows.BATCH", BATCH)
 
 
 @pytest.fixture
@@ -24,9 +36,7 @@ def full(tmp_path: Path) -> Iterator[Store]:
     with Store.open(tmp_path / "full.db") as store:
         add(
             store,
-            turn(
-                "t1", "I live in Oslo\n\ttab \u2028 \U0001f375", name="Ada", metadata={"a": [1.5]}
-            ),
+            turn("t1", "I live in Oslo\n\tx \u2028 \U0001f375", name="Ada", metadata={"a": [1.5]}),
             turn("t2", "", scope=Scope(), role="assistant"),
             memory("m1", sources=("t2", "t1"), metadata={"n": None, "é": {"x": [True, 1e300]}}),
             memory("m2", kind="turn", scope=Scope("b", "c", "d"), search_text="other words"),
@@ -53,15 +63,8 @@ def test_an_export_of_an_import_equals_the_export(full: Store, tmp_path: Path) -
     with Store.open(tmp_path / "copy.db") as copy:
         new = import_rows(copy.transaction, map(json.loads, lines), vectors_by_length)
         assert exported(copy) == lines
-        assert new == {
-            "turn": 2,
-            "memory": 4,
-            "history": 7,
-            "pending": 2,
-            "relation": 0,
-            "never_send": 1,
-            "image": 0,
-        }
+        stored = {"turn": 2, "memory": 4, "history": 7, "pending": 2, "never_send": 1}
+        assert new == {**stored, "relation": 0, "image": 0}
         assert copy.list(include_invalid=True) == full.list(include_invalid=True)
         assert copy.get(["gone"], include_deleted=True) == full.get(["gone"], include_deleted=True)
         assert copy.history("m1") == full.history("m1")
@@ -118,39 +121,10 @@ def test_existing_rows_win_over_imported_ones() -> None:
         assert [i.memory for i in store.list()] == ["mine", "mine"]
 
 
-ROW = {
-    "type": "memory", "id": "m", "kind": "fact", "memory": "x", "search_text": "x",
-    "created_at": T0, "updated_at": T0,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("text", "row 2 of the import is str, not an object"),
-        ({}, "has the type None, allowed are turn, memory, history, pending, relation, never_send"),
-        ({**ROW, "memory": 5}, "(memory) has no text in 'memory'"),
-        ({**ROW, "user_id": 5}, "(memory) has neither text nor null in 'user_id'"),
-        ({**ROW, "metadata": []}, "(memory) has no object in 'metadata'"),
-        ({**ROW, "sources": "t1"}, "(memory) has no list of turn ids in 'sources'"),
-        ({**ROW, "kind": "song"}, "has the kind 'song', allowed are fact, turn, summary, image"),
-        ({**ROW, "vector": [1]}, "(memory) has the unknown fields ['vector']"),
-        ({"type": "history", "id": "h", "memory_id": "m", "event": "ADD", "is_deleted": -1},
-         "(history) has no count in 'is_deleted'"),
-    ],
-)  # fmt: skip
-def test_a_row_that_is_no_exports_is_named(row: Any, message: str) -> None:
+def test_an_embedder_that_gives_too_few_vectors_is_refused(full: Store) -> None:
     with Store.open(":memory:") as store:
-        with pytest.raises(InputError) as caught:
-            import_rows(store.transaction, [ROW, row], vectors_by_length)
-        assert message in str(caught.value)
-        assert store.counts()["memories"] == 0
-
-
-def test_an_embedder_that_gives_too_few_vectors_is_refused() -> None:
-    with Store.open(":memory:") as store:
-        with pytest.raises(ValueError, match="gave 0 arrays for 1 texts"):
-            import_rows(store.transaction, [ROW], lambda texts: [])
+        with pytest.raises(ValueError, match="gave 0 arrays for 3 texts"):
+            import_rows(store.transaction, full.export_rows(), lambda texts: [])
         assert store.counts()["memories"] == 0
 
 
@@ -217,3 +191,144 @@ def test_two_may_import_the_same_at_once() -> None:
 
         assert sum(import_rows(store.transaction, rows, meanwhile).values()) == 0
         assert exported(store) == exported(source)
+
+
+# -- through Memory ----------------------------------------------------------------------------
+
+
+def written(memory: Memory) -> str:
+    out = io.StringIO()
+    memory.export_jsonl(out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def rich() -> Iterator[Memory]:
+    """A store with everything in it: facts, changes, deletions, other scripts, pending work."""
+    known = {"I live in Oslo.": "{} lives in Oslo", "I have a cat.": "{} has a cat"}
+    engine = FakeEngine(facts=known)
+    with quick(engine=engine) as memory:
+        memory.add(["I live in Oslo.", "I have a cat."], user_id="ana", timestamp="2024-05-01T10Z")
+        first, second, *_ = memory.get_all()
+        memory.update(
+            first.id, "I live in Bergen. 我住在卑尔根 🏔\u2028", metadata={"a": [1.5, None]}
+        )
+        memory.delete(second.id)
+        memory.add("x" * 3000 + " \\u0000 is no NUL", run_id="r", expires_at=9e9, infer=False)
+        engine.broken = True
+        memory.add("I swim on Mondays.", agent_id="bot")
+        yield memory
+
+
+def test_export_of_an_import_of_an_export_equals_it(rich: Memory, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    assert rich.export_jsonl(file) == len(file.read_text(encoding="utf-8").split("\n")) - 1
+    assert file.read_text(encoding="utf-8") == written(rich)
+    assert file.stat().st_mode & 0o077 == 0  # as private as the store
+    with quick(tmp_path / "b.db") as copy:
+        lines: list[int] = []
+        count = copy.import_jsonl(str(file), on_progress=lines.append)
+        assert lines == list(range(1, count + 1))
+        assert written(copy) == written(rich)
+        assert texts(copy.search("Bergen", explain=True)) == texts(rich.search("Bergen"))
+        assert [p.payload for p in copy.pending()] == [p.payload for p in rich.pending()]
+        for item in rich.get_all():
+            assert copy.get(item.id) == item and copy.history(item.id) == rich.history(item.id)
+        assert copy.doctor()["problems"] == []
+        # A second time nothing is new.
+        assert copy.import_jsonl(io.StringIO(written(rich))) == 0
+        assert written(copy) == written(rich)
+
+
+def test_an_import_makes_vectors_of_its_own_embedder(rich: Memory) -> None:
+    with quick(embedder=BagOfWords(32, "other@2")) as copy:
+        copy.import_jsonl(io.StringIO(written(rich)))
+        assert copy.doctor()["embedder"] == "other@2" and copy.doctor()["problems"] == []
+        assert copy.search("Bergen")[0].memory.startswith("I live in Bergen")
+
+
+TURN = {"type": "turn", "id": "t", "role": "user", "content": "x", "metadata": {},
+        "timestamp": T0, "created_at": T0}  # fmt: skip
+FACT = {"type": "memory", "id": "m", "kind": "fact", "memory": "x", "search_text": "x",
+        "created_at": T0, "updated_at": T0}  # fmt: skip
+PENDING = {"type": "pending", "uid": "u", "task": "extract", "payload": {"turns": []},
+           "created_at": T0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not JSON", "line 2 is no JSON"),
+        ("[1]", "line 2 is no JSON object"),
+        ("[" * 100_000, "line 2 is no JSON"),
+        ({}, "row 2 of the import has the type None, allowed are turn, memory, history, pending"),
+        ({**TURN, "type": "video"}, "type 'video'"),
+        ({**TURN, "timestamp": "soon"}, "line 2: timestamp is 'soon'"),
+        ({**TURN, "content": "a\0b"}, "line 2 holds a NUL character"),
+        ({**TURN, "content": "\ud800"}, "surrogate"),
+        ({**TURN, "metadata": {"a": float("nan")}}, "metadata"),
+        ({**TURN, "metadata": {"\0": 1}}, "NUL"),
+        ({**PENDING, "payload": {}}, "line 2: .*no list of turn ids"),
+        ({**PENDING, "payload": {"turns": 5}}, "line 2: .*no list of turn ids"),
+        ({**PENDING, "attempts": 10**30}, "no count in 'attempts'"),
+        ({**FACT, "memory": 5}, r"\(memory\) has no text in 'memory'"),
+        ({**FACT, "user_id": 5}, r"\(memory\) has neither text nor null in 'user_id'"),
+        ({**FACT, "metadata": []}, r"\(memory\) has no object in 'metadata'"),
+        ({**FACT, "sources": "t1"}, r"\(memory\) has no list of turn ids in 'sources'"),
+        ({**FACT, "kind": "song"}, "the kind 'song', allowed are fact, turn, summary, image"),
+        ({**FACT, "vector": [1]}, r"\(memory\) has the unknown fields \['vector'\]"),
+        ({"type": "history", "id": "h", "memory_id": "m", "event": "ADD", "is_deleted": -1},
+         r"\(history\) has no count in 'is_deleted'"),
+    ],
+    ids=lambda value: str(value)[:60],
+)  # fmt: skip
+def test_a_line_that_is_none_of_an_export_is_named(line: Any, message: str) -> None:
+    second = line if isinstance(line, str) else json.dumps(line)
+    with quick() as memory:
+        with pytest.raises(InputError, match=message):
+            memory.import_jsonl([json.dumps({**TURN, "id": "first"}), second])
+        assert memory.store.counts()["turns"] == 0
+        with pytest.raises(InputError, match="row 1 of the import is str, not an object"):
+            import_rows(memory.store.transaction, ["text"], vectors_by_length)  # type: ignore
+
+
+def test_times_are_brought_into_the_stores_form() -> None:
+    with quick() as memory:
+        memory.import_jsonl([json.dumps({**TURN, "timestamp": "2024-05-01T12:00+02:00"})])
+        assert memory.store.turns(["t"])["t"].timestamp == "2024-05-01T10:00:00.000+00:00"
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(TURN), encoding="utf-8-sig")
+    with quick() as memory:
+        assert memory.import_jsonl(tmp_path / "a.jsonl") == 1
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", ".", "a\0b", "\ud800", "binary"])
+def test_a_file_that_cannot_be_read_is_an_input_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    with quick() as memory, pytest.raises(InputError, match=r"give (a file of|another)"):
+        memory.import_jsonl(f"{tmp_path}/{name}")
+
+
+def test_a_failed_export_leaves_the_one_before_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "out.jsonl"
+    with quick() as memory:
+        memory.add("one", infer=False)
+        memory.export_jsonl(file)
+        before = file.read_text()
+        memory.add("two", infer=False)
+
+        def full(fd: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(StoreFull, match=r"out\.jsonl \(No space left on device\)"):
+            memory.export_jsonl(file)
+        assert file.read_text() == before and list(tmp_path.iterdir()) == [file]
+        with pytest.raises(StoreFull, match="check that its folder is there"):
+            memory.export_jsonl(tmp_path / "nowhere" / "out.jsonl")
+        with pytest.raises(StoreFull):
+            memory.export_jsonl(tmp_path)
