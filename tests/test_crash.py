@@ -6,21 +6,67 @@ synchronous=FULL, which no test here can show. EDGEMEM_KILLS sets how many write
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import sqlite3
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from memorykit import bytes_beside
 from storekit import add, child, finished, indexed, memory
 
 from edgemem import vault
 from edgemem.store import Store
 
 KILLS = int(os.environ.get("EDGEMEM_KILLS", "15"))
+
+Start = Callable[..., Iterator[str]]
+
+# Runs one script after another, each in a process of its own that has nothing left to import.
+FORKS = """
+import json, os, sys
+import apsw, nacl, sqlite_utils, storekit
+from edgemem.store import Store
+for line in sys.stdin:
+    script, sys.argv[1:], os.environ["EDGEMEM_HOME"] = json.loads(line)
+    if pid := os.fork():
+        print("died", os.waitpid(pid, 0)[1], flush=True)
+        continue
+    try:
+        print(os.getpid(), flush=True)
+        exec(script)
+    except BaseException as exc:
+        print("died of", repr(exc), flush=True)
+    os._exit(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    """Starts a script with arguments; gives its process id, then its lines until it is killed."""
+    forks = child(FORKS)
+    assert forks.stdin is not None and forks.stdout is not None
+    ask, told = forks.stdin, forks.stdout
+
+    def started(script: str, *arguments: str | Path) -> Iterator[str]:
+        home = os.environ.get("EDGEMEM_HOME", "")
+        ask.write(json.dumps([script, [str(each) for each in arguments], home]) + "\n")
+        ask.flush()
+        for line in told:
+            if line.startswith("died"):
+                assert line == f"died {signal.SIGKILL:d}\n"
+                return
+            yield line
+        raise AssertionError(forks.communicate()[1])
+
+    yield started
+    finished(forks)
+
 
 # Each transaction: a turn and two memories, one deleted again or updated, pending work.
 WRITER = """
@@ -65,21 +111,19 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return file
 
 
-def test_killed_writers_lose_nothing_acknowledged(path: Path) -> None:
+def test_killed_writers_lose_nothing_acknowledged(path: Path, start: Start) -> None:
     choose = random.Random(os.urandom(8))
     acknowledged: list[str] = []
     kills = KILLS // 3 if vault.is_vault(path) else KILLS
     for number in range(kills):
-        writer = child(WRITER, path)
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "ready\n", writer.communicate()[1]
+        lines = start(WRITER, path)
+        pid, ready = int(next(lines)), next(lines)
+        assert ready == "ready\n"
         if number % 2:  # half of them die only after a first acknowledged write
-            acknowledged.append(writer.stdout.readline())
+            acknowledged.append(next(lines))
         # The delay is the instant of death, not a wait for anything.
-        threading.Timer(choose.uniform(0, 0.15), writer.send_signal, (signal.SIGKILL,)).start()
-        out, _ = writer.communicate(timeout=60)
-        assert writer.returncode == -signal.SIGKILL
-        acknowledged += [line for line in out.splitlines(keepends=True) if line.endswith("\n")]
+        threading.Timer(choose.uniform(0, 0.15), os.kill, (pid, signal.SIGKILL)).start()
+        acknowledged += lines
 
         with Store.open(path) as store:
             counts = store.counts()
@@ -102,24 +146,22 @@ def test_killed_writers_lose_nothing_acknowledged(path: Path) -> None:
 
 
 OPENER = """
-import sys
+import signal, sys
 from edgemem.store import Store
-print("ready", flush=True)
 Store.open(sys.argv[1])
-sys.stdin.read()
+signal.pause()
 """
 
 
-def test_an_opening_that_is_killed_leaves_a_file_that_opens(tmp_path: Path) -> None:
+def test_an_opening_that_is_killed_leaves_a_file_that_opens(tmp_path: Path, start: Start) -> None:
     choose = random.Random(os.urandom(8))
     for i in range(max(3, KILLS // 3)):
         path = tmp_path / f"{i}.db"
-        opener = child(OPENER, path)
-        assert opener.stdout is not None
-        opener.stdout.readline()
-        # The first opening imports sqlite_utils and makes the tables: about a third of a second.
-        threading.Timer(choose.uniform(0, 0.5), opener.send_signal, (signal.SIGKILL,)).start()
-        opener.communicate(timeout=60)
+        lines = start(OPENER, path)
+        pid = int(next(lines))
+        # The first opening makes the tables: about 0.03 s.
+        threading.Timer(choose.uniform(0, 0.06), os.kill, (pid, signal.SIGKILL)).start()
+        assert list(lines) == []
         with Store.open(path) as store:
             assert store.check() == []
             add(store, memory("m1"))
@@ -144,19 +186,17 @@ store.erase(["secret"])
     "statement", ["INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')", "VACUUM",
                   "PRAGMA wal_checkpoint", "DELETE FROM meta"]
 )  # fmt: skip
-def test_an_erase_that_is_killed_is_finished_by_the_next_open(path: Path, statement: str) -> None:
+def test_an_erase_that_is_killed_is_finished_by_the_next_open(
+    path: Path, statement: str, start: Start
+) -> None:
     with Store.open(path) as store:
         add(store, memory("secret", "xyzzyplugh " * 400), memory("kept"))
-    dying = child(DIES_WHILE_SCRUBBING, path, statement)
-    dying.communicate(timeout=60)
-    assert dying.returncode == -signal.SIGKILL
+    assert len(list(start(DIES_WHILE_SCRUBBING, path, statement))) == 1  # it was killed
     with Store.open(path) as store:
         assert store.meta("scrub_wanted") is None
         assert [i.id for i in store.list()] == ["kept"]
         assert store.check() == []
-        reader = "import sys, glob; print(sum(open(f,'rb').read().count(b'xyzzy') for f in "
-        reader += "glob.glob(sys.argv[1] + '*')))"
-        assert finished(child(reader, path)) == "0\n"
+        assert b"xyzzy" not in bytes_beside(path)
 
 
 def test_a_torn_write_ahead_log_loses_only_what_was_torn(tmp_path: Path) -> None:
