@@ -41,17 +41,12 @@ def locomo() -> dict[str, Any]:
             "session_2_date_time": "1:56 pm on 8 May, 2023",
             "session_2": [
                 {"speaker": "Nia", "dia_id": "D2:1", "text": "I went sailing yesterday."},
-                {
-                    "speaker": "Omar",
-                    "dia_id": "D2:2",
-                    "text": "Nice!",
-                    "blip_caption": "a red boat",
-                    "img_url": ["x"],
-                },
+                {"speaker": "Omar", "dia_id": "D2:2", "text": "Nice!",
+                 "blip_caption": "a red boat", "img_url": ["x"]},
             ],
             "session_3_date_time": "4:00 pm on 9 May, 2023",
         },
-    }
+    }  # fmt: skip
 
 
 def write(path: Path, text: str | bytes | dict[str, Any] | list[Any]) -> Path:
@@ -73,34 +68,15 @@ def said(path: Path) -> list[tuple[str | None, str, str | None]]:
 def test_locomo_turns_come_in_the_order_of_their_sessions_with_dates(tmp_path: Path) -> None:
     file = read_locomo(write(tmp_path / "c.json", locomo()))
     assert file.sample_id == "conv-0" and file.qa == locomo()["qa"]
-    assert file.messages == [
-        {
-            "role": "user",
-            "name": "Nia",
-            "content": "I went sailing yesterday.",
-            "timestamp": "2023-05-08T13:56:00.000+00:00",
-            "metadata": {"speaker": "Nia", "session": 2, "dia_id": "D2:1", "sample_id": "conv-0"},
-        },
-        {
-            "role": "user",
-            "name": "Omar",
-            "content": "Nice! [shares a photo: a red boat]",
-            "timestamp": "2023-05-08T13:56:05.000+00:00",
-            "metadata": {"speaker": "Omar", "session": 2, "dia_id": "D2:2", "sample_id": "conv-0"},
-        },
-        {
-            "role": "user",
-            "name": "Omar",
-            "content": "Good night!",
-            "timestamp": "2023-06-01T00:05:00.000+00:00",
-            "metadata": {
-                "speaker": "Omar",
-                "session": 10,
-                "dia_id": "D10:1",
-                "sample_id": "conv-0",
-            },
-        },
-    ]
+    expected = (
+        ("Nia", "I went sailing yesterday.", "2023-05-08T13:56:00.000+00:00", 2, "D2:1"),
+        ("Omar", "Nice! [shares a photo: a red boat]", "2023-05-08T13:56:05.000+00:00", 2, "D2:2"),
+        ("Omar", "Good night!", "2023-06-01T00:05:00.000+00:00", 10, "D10:1"),
+    )
+    for message, (name, content, time, session, id) in zip(file.messages, expected, strict=True):
+        about = {"speaker": name, "session": session, "dia_id": id, "sample_id": "conv-0"}
+        told = {"role": "user", "name": name, "content": content, "timestamp": time}
+        assert message == {**told, "metadata": about}
 
 
 def test_a_session_at_the_end_of_time_is_an_input_error() -> None:
@@ -111,10 +87,8 @@ def test_a_session_at_the_end_of_time_is_an_input_error() -> None:
 
 @pytest.mark.parametrize("key", ["session_01", "session_\u0661", "session_" + "9" * 5000])
 def test_a_key_that_is_no_sessions_is_passed_over(tmp_path: Path, key: str) -> None:
-    raw = broken(lambda c: c.update({key: [5]}))
-    assert read_locomo(write(tmp_path / "c.json", raw)) == read_locomo(
-        write(tmp_path / "d.json", locomo())
-    )
+    more = write(tmp_path / "c.json", broken(lambda c: c.update({key: [5]})))
+    assert read_locomo(more) == read_locomo(write(tmp_path / "d.json", locomo()))
 
 
 def test_several_locomo_conversations_are_read_one_by_one(tmp_path: Path) -> None:
@@ -139,21 +113,15 @@ def broken(change: Any) -> dict[str, Any]:
         ([], "holds 0 LoCoMo conversations"),
         ("{", "is not JSON"),
         (broken(lambda c: c.update(session_2="x")), "session_2 is no list of turns"),
-        (
-            broken(lambda c: c.update(session_2_date_time="8 May")),
-            "session_2_date_time is '8 May'; it must look like '1:56 pm on 8 May, 2023'",
-        ),
-        (
-            broken(lambda c: c.update(session_2_date_time="13:56 pm on 8 May, 2023")),
-            "session_2_date_time is '13:56 pm on 8 May, 2023'",
-        ),
-        (
-            broken(lambda c: c["session_2"][1].pop("dia_id")),
-            "turn 2 of session_2 lacks one of the texts",
-        ),
+        (broken(lambda c: c.update(session_2_date_time="8 May")),
+         "session_2_date_time is '8 May'; it must look like '1:56 pm on 8 May, 2023'"),
+        (broken(lambda c: c.update(session_2_date_time="13:56 pm on 8 May, 2023")),
+         "session_2_date_time is '13:56 pm on 8 May, 2023'"),
+        (broken(lambda c: c["session_2"][1].pop("dia_id")),
+         "turn 2 of session_2 lacks one of the texts"),
         (broken(lambda c: c["session_2"].insert(0, 5)), "turn 1 of session_2 lacks"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_not_locomos_says_where(tmp_path: Path, raw: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         read_locomo(write(tmp_path / "c.json", raw))
@@ -164,9 +132,8 @@ def test_a_file_that_is_not_locomos_says_where(tmp_path: Path, raw: Any, message
 
 
 def test_a_log_with_iso_times_in_brackets_keeps_lines_without_a_head(tmp_path: Path) -> None:
-    text = (
-        "[2024-05-01 10:00] Ada: Hi!\nSecond line: still Ada\n\n[2024-05-01 10:01:30] Bo B.:\nyes\n"
-    )
+    text = "[2024-05-01 10:00] Ada: Hi!\nSecond line: still Ada\n\n"
+    text += "[2024-05-01 10:01:30] Bo B.:\nyes\n"
     assert said(write(tmp_path / "log.txt", text)) == [
         ("Ada", "Hi!\nSecond line: still Ada", "2024-05-01T10:00:00"),
         ("Bo B.", "yes", "2024-05-01T10:01:30"),
@@ -212,26 +179,16 @@ def test_notices_and_media_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_log_without_times_takes_every_named_line(tmp_path: Path) -> None:
-    text = (
-        "my notes\n\nuser: What is up?\nassistant: Not much.\n"
-        "See https://example.org\nAna-Lía: ¡Hola!\n"
-    )
-    log = read_chat_log(write(tmp_path / "log.txt", text))
+    text = "my notes\n\nuser: What is up?\nassistant: Not much.\nSee https://example.org\n"
+    log = read_chat_log(write(tmp_path / "log.txt", text + "Ana-Lía: ¡Hola!\n"))
     assert not log.dated and log.left_out == 1
     assert log.messages == [
         {"role": "user", "content": "What is up?", "metadata": {"speaker": "user"}},
-        {
-            "role": "assistant",
-            "content": "Not much.\nSee https://example.org",
-            "metadata": {"speaker": "assistant"},
-        },
-        {
-            "role": "user",
-            "name": "Ana-Lía",
-            "content": "¡Hola!",
-            "metadata": {"speaker": "Ana-Lía"},
-        },
-    ]
+        {"role": "assistant", "content": "Not much.\nSee https://example.org",
+         "metadata": {"speaker": "assistant"}},
+        {"role": "user", "name": "Ana-Lía", "content": "¡Hola!",
+         "metadata": {"speaker": "Ana-Lía"}},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -258,20 +215,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 words = st.text(st.characters(categories=("L", "N"), include_characters=" ,.!?'"), max_size=40)
+turns_of_a_log = st.tuples(
+    st.sampled_from(["Ada", "Bo B.", "Ямато", "user-1"]),
+    words.filter(lambda t: bool(t.strip())),
+    st.datetimes(datetime(2000, 1, 1), datetime(2099, 1, 1)),
+)
 
 
 @settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["Ada", "Bo B.", "Ямато", "user-1"]),
-            words.filter(lambda t: bool(t.strip())),
-            st.datetimes(datetime(2000, 1, 1), datetime(2099, 1, 1)),
-        ),
-        min_size=1,
-        max_size=8,
-    )
-)
+@given(st.lists(turns_of_a_log, min_size=1, max_size=8))
 def test_a_written_log_reads_back(tmp_path_factory: Any, turns: list[Any]) -> None:
     lines = [f"[{time:%Y-%m-%d %H:%M:%S}] {name}: {text}" for name, text, time in turns]
     path = tmp_path_factory.getbasetemp() / "written.txt"
@@ -317,16 +269,12 @@ def test_the_format_is_told_by_the_content(tmp_path: Path, text: str, expected: 
 
 # -- ids and batches -----------------------------------------------------------------------------
 
-message_lists = st.lists(
-    st.fixed_dictionaries(
-        {
-            "role": st.just("user"),
-            "content": st.text(st.characters(), max_size=5),
-            "metadata": st.fixed_dictionaries({"session": st.integers(1, 3)}),
-        }
-    ),
-    max_size=12,
-)
+message = {
+    "role": st.just("user"),
+    "content": st.text(st.characters(), max_size=5),
+    "metadata": st.fixed_dictionaries({"session": st.integers(1, 3)}),
+}
+message_lists = st.lists(st.fixed_dictionaries(message), max_size=12)
 
 
 @given(message_lists, message_lists)
@@ -367,13 +315,9 @@ def test_the_bundled_demo_is_of_its_format() -> None:
 
 
 def demo_file() -> dict[str, Any]:
-    return {
-        "sessions": [
-            {"date": "2025-01-01T10:00:00Z", "messages": [{"role": "user", "content": "x"}]}
-        ],
-        "questions_date": "2025-02-01",
-        "questions": [{"question": "q?", "answers": ["a"]}],
-    }
+    session = {"date": "2025-01-01T10:00:00Z", "messages": [{"role": "user", "content": "x"}]}
+    questions = [{"question": "q?", "answers": ["a"]}]
+    return {"sessions": [session], "questions_date": "2025-02-01", "questions": questions}
 
 
 @pytest.mark.parametrize(
@@ -433,9 +377,6 @@ def test_the_command_imports_a_scenario_once(tmp_path: Path, run: Run, home: Pat
     file = write(tmp_path / "Boats.json", gallery())
     for imported, skipped in ((3, 0), (0, 3)):
         (row,) = json.loads(run("import", str(file), "--no-infer", "--json").stdout)["results"]
-        assert (row["format"], row["imported"], row["skipped"]) == (
-            "mem-gallery",
-            imported,
-            skipped,
-        )
+        told = row["format"], row["imported"], row["skipped"]
+        assert told == ("mem-gallery", imported, skipped)
     assert "a red boat" in run("search", "boat").stdout
