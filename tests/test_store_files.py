@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from storekit import ADA, add, child, finished, indexed, memory, raised, turn, unit
+from storekit import ADA, add, child, finished, indexed, memory, raised, raw, turn, unit
 
 from edgemem.errors import (
     EdgememError,
@@ -97,12 +97,12 @@ def test_the_kept_file_of_schema_1_opens_and_reads(v1: Path) -> None:
 
 def test_the_kept_file_of_schema_3_opens_and_reads(tmp_path: Path) -> None:
     path = Path(shutil.copy(FIXTURES / "store-v3.db", tmp_path / "store.db"))
-    with sqlite3.connect(path) as raw:
-        assert raw.execute("PRAGMA user_version").fetchone() == (3,)
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)
         for table in sorted(frozenset().union(*schema.TABLES[:3]) - {"erased"}):
-            assert raw.execute(f"SELECT count(*) FROM {table}").fetchone() > (0,), table
-        assert raw.execute("SELECT memory FROM erased").fetchall() == [(3,)]
-    raw.close()
+            assert db.execute(f"SELECT count(*) FROM {table}").fetchone() > (0,), table
+        assert db.execute("SELECT memory FROM erased").fetchall() == [(3,)]
+    db.close()
     with Store.open(path) as store:
         assert store.check() == []
         assert store.counts() == {
@@ -195,9 +195,7 @@ def test_a_migration_without_room_for_its_copy_is_not_begun(
 
 
 def test_a_newer_schema_is_refused_with_both_versions(v1: Path) -> None:
-    with sqlite3.connect(v1) as raw:
-        raw.execute(f"PRAGMA user_version = {CURRENT + 6}")
-    raw.close()
+    raw(v1, f"PRAGMA user_version = {CURRENT + 6}")
     before = v1.read_bytes()
     refused = rf"version {CURRENT + 6} .* versions up to {CURRENT}; upgrade"
     with pytest.raises(SchemaVersionError, match=refused):
@@ -208,27 +206,23 @@ def test_a_newer_schema_is_refused_with_both_versions(v1: Path) -> None:
 # --- not a store ------------------------------------------------------------------------------
 
 
-def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "other.db"
-    with sqlite3.connect(path) as raw:
-        raw.execute("CREATE TABLE bookmarks (url TEXT)")
-    raw.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreCorrupt, match="another program"):
-        Store.open(path)
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["other.db"]
-
-
-@pytest.mark.parametrize("content", [b"x", b"# Shopping list\n" * 500, bytes(9000)])
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(
-    tmp_path: Path, content: bytes
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "another program"), (b"x", "no edgemem store"), (bytes(9000), "no edgemem store"),
+     (b"# Shopping list\n" * 500, "no edgemem store")],
+    ids=["another program's database", "a byte", "zeros", "a text"],
+)  # fmt: skip
+def test_what_is_no_store_is_refused_and_left_as_it_is(
+    tmp_path: Path, content: bytes | None, told: str
 ) -> None:
     path = tmp_path / "list.txt"
+    if content is None:
+        raw(path, "CREATE TABLE bookmarks (url TEXT)")
+        content = path.read_bytes()
     path.write_bytes(content)
-    with pytest.raises(StoreCorrupt, match="no edgemem store"):
+    with pytest.raises(StoreCorrupt, match=told):
         Store.open(path)
-    assert path.read_bytes() == content
+    assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
 
 
 def test_an_empty_file_is_a_new_store(tmp_path: Path) -> None:
@@ -419,11 +413,9 @@ def test_a_row_that_sqlite_can_read_and_we_cannot_is_store_corrupt(
     whole: Path, tmp_path: Path
 ) -> None:
     path = Path(shutil.copy(whole, tmp_path / "a.db"))
-    with sqlite3.connect(path) as raw:
-        raw.execute("UPDATE memories SET metadata = '[1' WHERE id = 'm1'")
-        raw.execute("UPDATE memories SET expires_at = 'soon' WHERE id = 'm2'")
-        raw.execute("UPDATE turns SET metadata = '[]' WHERE id = 't1'")
-    raw.close()
+    raw(path, "UPDATE memories SET metadata = '[1' WHERE id = 'm1'",
+        "UPDATE memories SET expires_at = 'soon' WHERE id = 'm2'",
+        "UPDATE turns SET metadata = '[]' WHERE id = 't1'")  # fmt: skip
     with Store.open(path) as store:
         for call, message in (
             (lambda: store.get(["m1"]), "metadata of a memory is no JSON"),
