@@ -292,6 +292,16 @@ def test_a_damaged_page_is_damage_and_a_sealed_byte_too(tmp_path: Path) -> None:
         vault.unseal(bytes(sealed), "pot")
 
 
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules["apsw"] = sys.modules["nacl"] = None
+from edgemem import config
+config.find_spec = lambda name: None
+from edgemem.store import Store
+Store.open(sys.argv[1])
+"""
+
+
 def test_without_the_extra_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,12 +310,8 @@ def test_without_the_extra_the_error_says_what_to_install(
         patch.delattr("apsw.mc_version")  # the package of the same name that cannot encrypt
         with pytest.raises(ConfigError, match="cannot encrypt; run: pip uninstall apsw"):
             Store.open(tmp_path / "b.db", vault=vault)
-    code = (
-        "import sys\nsys.modules['apsw'] = sys.modules['nacl'] = None\nfrom edgemem import config"
-    )
-    code += "\nconfig.find_spec = lambda name: None\nfrom edgemem.store import Store"
-    code += "\nStore.open(sys.argv[1])"
-    assert "pip install 'edgemem-runtime[vault]'" in child(code, tmp_path / "a.db").communicate()[1]
+    without = child(WITHOUT_THE_EXTRA, tmp_path / "a.db")
+    assert "pip install 'edgemem-runtime[vault]'" in without.communicate()[1]
 
 
 # -- from plain to vault and back ------------------------------------------------------------------
@@ -495,9 +501,8 @@ def test_the_commands_lock_tell_and_unlock(
         file.unlink()
     assert "its key is not at hand" in run("get", "m1", code=1).stderr
     monkeypatch.setattr(output, "at_a_terminal", lambda: True)
-    asked = run(
-        "vault", "change-passphrase", input=f"wrong one\n{code}\n{PASSPHRASE}\n{PASSPHRASE}\n"
-    )
+    typed = f"wrong one\n{code}\n{PASSPHRASE}\n{PASSPHRASE}\n"
+    asked = run("vault", "change-passphrase", input=typed)
     assert "does not open" in asked.stderr
     assert "Ada likes tea" in run("get", "m1", input=f"{PASSPHRASE}\n").stdout
     assert "does not open" in run("get", "m1", input="a\nb\nc\n", code=1).stderr
