@@ -197,8 +197,6 @@ def test_the_model_forgets_the_prompts_that_showed_what_is_erased(
 ) -> None:
     with remember(tmp_path / "m.db") as memory:
         assert SECRET in str(memory.engine.prompts)  # type: ignore[attr-defined]
-        if what == "reset":
-            memory.reset()
-        else:
-            memory.erase([item.id for item in memory.get_all(user_id="ana")])
+        ids = [item.id for item in memory.get_all(user_id="ana")]
+        memory.reset() if what == "reset" else memory.erase(ids)
         assert memory.engine.prompts == []  # type: ignore[attr-defined]

@@ -1,12 +1,11 @@
-"""Facts from messages: what is taken, replaced and left for later, with real models where it
-matters."""
+"""Facts from messages: what is taken, replaced and left for later."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -60,31 +59,6 @@ def test_a_contradiction_ends_with_the_new_fact_and_the_old_one_invalidated(
 
 
 @pytest.mark.models
-@pytest.mark.parametrize(
-    ("told", "said"),
-    [
-        ("I work at Shell.", "I changed my work shirt before lunch."),
-        ("I work at Shell.", "I work on a new garden shed."),
-        ("I work at Shell.", "I work now on a new project there called Dune."),
-        ("I live in Oslo.", "I moved the meeting to my home office."),
-        ("I live in Oslo.", "We moved my desk at home to the new window."),
-        ("I drive a blue Volvo.", "I am driving my new neighbour to the station."),
-    ],
-)
-def test_a_harmless_statement_takes_no_true_fact_out_of_answers(
-    shipped: Engine, embedder: Embedder, told: str, said: str
-) -> None:
-    """A word of change and two words of one list were enough for a rule (issue 23)."""
-    with Memory(":memory:", engine=shipped, embedder=embedder) as memory:
-        given = {"role": "user", "name": "Ana", "content": told}
-        first = memory.add([given], user_id="ana", timestamp="2026-03-02T10:00Z")
-        (true,) = [c for c in first if c.kind == "fact"]
-        then = memory.add([given | {"content": said}], user_id="ana", timestamp="2026-03-09T10:00Z")
-        assert {c.event for c in then} <= {"ADD"}
-        assert true.memory in facts(memory, user_id="ana")
-
-
-@pytest.mark.models
 def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(
     engine: Engine, embedder: Embedder
 ) -> None:
@@ -95,14 +69,10 @@ def test_two_named_speakers_give_facts_about_each_that_cite_their_turns(
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
         changes = memory.add(said, user_id="conv", timestamp="2023-05-08T13:56Z")
         found = [c for c in changes if c.kind == "fact"]
-        by_speaker = {name: [c for c in found if c.memory.startswith(name)] for name in
-                      ("Carla", "Monica")}  # fmt: skip
-        assert all(by_speaker.values()) and sum(map(len, by_speaker.values())) == len(found)
-        for name, changed in by_speaker.items():
-            for change in changed:
-                (turn,) = memory.source_turns(change.id)
-                assert turn.name == name
-        (dog,) = by_speaker["Carla"]
+        cited = [(c, turn.name) for c in found for turn in memory.source_turns(c.id)]
+        assert len(cited) == len(found) and {name for _, name in cited} == {"Carla", "Monica"}
+        assert all(name and c.memory.startswith(name) for c, name in cited)
+        (dog,) = (c for c in found if c.memory.startswith("Carla"))
         assert "7 May 2023" in dog.memory  # "yesterday", said on the 8th
         item = memory.get(dog.id)
         assert item is not None and item.valid_from == "2023-05-07T00:00:00.000+00:00"
@@ -147,18 +117,9 @@ def test_facts_cite_their_turns_and_take_their_scope_metadata_and_expiry() -> No
 def test_the_models_own_words_and_recalled_ones_are_never_extracted() -> None:
     engine = FakeEngine(facts=OSLO)
     with quick(engine=engine) as memory:
-        changes = memory.add(
-            [
-                {"role": "assistant", "content": "I live in Oslo."},
-                {
-                    "role": "assistant",
-                    "name": "Mel",
-                    "content": "I live in Oslo.",
-                    "recalled": True,
-                },
-                {"role": "system", "content": "I have a cat."},
-            ]
-        )
+        own = {"role": "assistant", "content": "I live in Oslo."}
+        system = {"role": "system", "content": "I have a cat."}
+        changes = memory.add([own, {**own, "name": "Mel", "recalled": True}, system])
         assert [c.kind for c in changes] == ["turn"] and changes.pending == 0
         assert engine.prompts == []
 
@@ -333,16 +294,8 @@ def test_one_thread_at_a_time_works_pending_pieces_off() -> None:
 
     engine.generate = counted  # type: ignore[method-assign,assignment]
     with quick(engine=engine) as memory:
-        threads = [
-            threading.Thread(
-                target=memory.add, args=("I live in Oslo.",), kwargs={"user_id": str(i)}
-            )
-            for i in range(6)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda i: memory.add("I live in Oslo.", user_id=str(i)), range(6)))
         assert most == [1] and memory.pending() == []
         assert facts(memory) == ["User lives in Oslo"] * 6
 
