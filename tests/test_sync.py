@@ -17,9 +17,9 @@ import pytest
 from memorykit import BagOfWords, bytes_beside, quick, texts
 from storekit import ADA, DIM, T1, T2, add, child, memory, turn, unit
 
-from bench.sync import digest
+from bench.sync import digest, schedule
 from edgemem.errors import InputError, SchemaVersionError, StoreError, StoreFull
-from edgemem.results import Entity, Picture
+from edgemem.results import Entity, Picture, Scope
 from edgemem.store import NewRelation, Store, images
 from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.relations import relations
@@ -30,7 +30,6 @@ from edgemem.sync import sync as sync_memory
 from edgemem.sync.exchange import Directory, Synced, exchange
 from edgemem.sync.pairing import MAGIC, code_of, new_secret, secret_of, unseal
 
-ROOT = Path(__file__).parent.parent
 SECRET = new_secret()
 HOUR = 3_600_000 << 16
 
@@ -254,7 +253,7 @@ def test_a_history_that_comes_before_its_memory_waits_and_is_erased_with_it(
 def test_turns_that_may_quote_what_is_erased_go_where_they_were_said(pair) -> None:
     a, b, folder = pair
     add(b, turn("answer", "as you said: old", role="assistant"))
-    add(b, turn("other", scope=ADA.__class__(user_id="bob"), role="assistant"))
+    add(b, turn("other", scope=Scope(user_id="bob"), role="assistant"))
     a.erase(["m0"])
     converge(folder, a, b)
     assert list(a.turns(["answer", "other"])) == ["other"]
@@ -561,11 +560,7 @@ def test_a_vault_syncs_with_a_plain_store(tmp_path: Path) -> None:
         assert [m.id for m in a.list(ADA)] == ["m2"]
 
 
-def test_the_readmes_two_devices_end_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    (block,) = [block for block in blocks if "sync(laptop" in block]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("edgemem.Memory", quick)
-    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
-    with Store.open("laptop.db") as laptop, Store.open("phone.db") as phone:
-        assert digest(laptop) == digest(phone) and len(phone.list()) == 2
+@pytest.mark.parametrize("seed", range(20))
+def test_a_schedule_ends_with_equal_stores(seed: int) -> None:
+    """Whatever happens to devices and files; `python -m bench.sync --schedules N` runs more."""
+    schedule(seed)
