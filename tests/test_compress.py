@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +22,9 @@ from edgemem.compression.compress import (
     sentence_texts,
 )
 from edgemem.compression.layout import estimated_tokens, lay_out
-from edgemem.errors import InputError, ModelError
+from edgemem.errors import InputError
 from edgemem.runtime.embedder import Embedder
-from edgemem.runtime.engine import Engine
+from edgemem.runtime.engine import SCORED_OVERLAP, Engine
 
 CHAT = """[3 March 2024] Ana: I moved from Ghent to Antwerp because of the new job. It rained.
 [9 April 2024] Bo: I drink green tea now. Coffee keeps me awake.
@@ -45,6 +46,14 @@ def compressed(context: Any = CHAT, question: str = "", **more: Any) -> Compress
     return compress_prompt(context, question, **given)
 
 
+@pytest.fixture
+def lent(random_llama: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """What stands in for the default engine, and stays open when who loaded it closes it."""
+    held = nullcontext(random_llama)
+    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: held))
+    return random_llama
+
+
 @pytest.mark.models
 @pytest.mark.parametrize(
     ("question", "line"),
@@ -64,38 +73,11 @@ def test_what_answers_the_question_is_kept(
     assert found.method == "none" and found.seconds > 0
 
 
-@pytest.mark.models
-def test_a_question_needs_no_language_model(
-    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_a: object, **_k: object) -> None:
-        raise AssertionError("the language model was loaded")
-
-    monkeypatch.setattr(Engine, "load", load)
-    found = compress_prompt(
-        CHAT, "Which instrument does Jonas play?", rate=0.5, embedder=embedder,
-        tokenizer=estimated_tokens,
-    )  # fmt: skip
-    assert "plays the trumpet" in found.compressed_prompt
-
-
-@pytest.mark.models
-def test_without_models_given_the_default_ones_are_loaded(engine: Engine) -> None:
-    given = compress_prompt(CHAT, rate=0.5, engine=engine)
+def test_without_models_given_the_default_ones_are_loaded(lent: Engine) -> None:
+    given = compress_prompt(CHAT, rate=0.5, engine=lent)
     alone = compress_prompt(CHAT, rate=0.5)
-    assert alone.compressed_prompt == given.compressed_prompt
+    assert alone.compressed_prompt == given.compressed_prompt != ""
     assert alone.method == "fisher"
-
-
-@pytest.mark.models
-def test_a_model_whose_gradient_is_not_known_gives_its_log_p(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unknown(*_: object) -> None:
-        raise ModelError("no gradient of this family")
-
-    monkeypatch.setattr("edgemem.compression.fisher.Model", unknown)
-    assert compress_prompt(CHAT, rate=0.5, engine=engine).method == "self_information"
 
 
 @pytest.mark.models
@@ -105,13 +87,15 @@ def test_surprising_words_are_worth_more(engine: Engine) -> None:
     assert scores.values[-1] == scores.values[1:].max() > 3 * scores.values[-2]
 
 
-@pytest.mark.models
-def test_a_text_longer_than_the_window_is_scored_in_windows(small: Engine, engine: Engine) -> None:
-    text = " ".join(f"On day {i} we walked to the harbour and had tea." for i in range(33))
-    short, long = small.text_log_probs(text), engine.text_log_probs(text)
-    assert len(short) == len(small.tokenize(text)) > 2 * small.n_ctx - 100
-    np.testing.assert_allclose(short[:200], long[:200], atol=1.0)
-    assert np.abs(short - long).mean() < 0.5 and np.isfinite(short).all()
+def test_a_text_longer_than_the_window_is_scored_in_windows(random_llama: Engine) -> None:
+    text = "".join(map(chr, np.random.default_rng(1).integers(65, 91, 600)))  # a token each
+    with Engine.load(random_llama.path, n_ctx=256, n_threads=1) as small:
+        found, step = small.text_log_probs(text), small.n_ctx - 1 - SCORED_OVERLAP
+    assert len(found) == len(text) > 2 * small.n_ctx
+    for first in range(0, len(text) - SCORED_OVERLAP, step):
+        seen = random_llama.text_log_probs(text[first : first + small.n_ctx - 1])
+        new = slice(SCORED_OVERLAP if first else 0, len(seen))
+        np.testing.assert_allclose(found[first:][new], seen[new], atol=1e-3)
 
 
 def test_what_fits_comes_back_as_it_is() -> None:
@@ -154,10 +138,6 @@ def test_whole_words_are_marked_wherever_they_stand() -> None:
     assert found.compressed_prompt.split().count("Al") + found.compressed_prompt.count("Al.") == 3
     assert "Alma" not in found.compressed_prompt
     assert "song" in compressed(text, keep=[Span(0, 34, 38)], target_token=5).compressed_prompt
-
-
-def test_the_same_comes_twice() -> None:
-    assert compressed().compressed_prompt == compressed().compressed_prompt
 
 
 @pytest.mark.parametrize(
@@ -221,24 +201,8 @@ def test_of_two_sentences_as_near_the_one_that_tells_more_comes_first() -> None:
 # -- the command ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def models_loaded(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command closes its engine; the tests' own stays open."""
-
-    class Lent:
-        def __enter__(self) -> Engine:
-            return engine
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(Engine, "load", classmethod(lambda *_a, **_k: Lent()))
-
-
 @pytest.mark.models
-def test_the_command_shortens_a_file(
-    home: Path, models_loaded: None, run: Run, tmp_path: Path, engine: Engine
-) -> None:
+def test_the_command_shortens_a_file(home: Path, lent: Engine, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "chat.txt"
     file.write_text(CHAT)
     question = "Which instrument does Jonas play?"
@@ -249,7 +213,7 @@ def test_the_command_shortens_a_file(
     assert same.stdout == result.stdout
     row = json.loads(run("compress", str(file), "--target-token", "40", "--json").stdout)
     assert row["compressed_tokens"] <= 40
-    assert row["origin_tokens"] == len(engine.tokenize(CHAT))
+    assert row["origin_tokens"] == len(lent.tokenize(CHAT))
 
 
 @pytest.mark.models
@@ -260,7 +224,7 @@ def test_the_command_needs_no_language_model_for_a_question(home: Path, run: Run
 
 
 @pytest.mark.models
-def test_the_command_shows_what_was_dropped(home: Path, models_loaded: None, run: Run) -> None:
+def test_the_command_shows_what_was_dropped(home: Path, lent: Engine, run: Run) -> None:
     result = run("compress", "--show", "--keep", "green tea", "--tokenizer", "estimate", input=CHAT)
     assert "".join(result.stdout.split()) == "".join(
         CHAT.split()
