@@ -39,6 +39,8 @@ CHAINS = {
     "wanted": ints(0, 0)[None], "columns": 1, "offset": 0.0, "scale": 1.0, "limit": 9.0,
 }  # fmt: skip
 INT8 = {"rows": one(3, 4, dtype=np.int8), "scales": one(3)}
+HALVES = one(2, 6, dtype=np.uint16)
+NORM = {"weight": one(6), "inverse": one(2), "halves": HALVES}
 
 # Of each kernel: arguments that it takes, and changes to them with the words that refuse each.
 REFUSED = {
@@ -195,6 +197,43 @@ REFUSED = {
             ({"slot": np.array([-1, 4], I32)}, "slots are -1 to 4; allowed are -1 to 3"),
             ({"slot": np.array([-1, -2], I32)}, "slots are -2 to -1; allowed are -1 to 3"),
         ],
+    ),
+    "maxsim": (
+        {"rows": one(2, 4, dtype=np.int8), "offsets": ints(0, 2), "query": INT8["rows"][:1]},
+        [
+            ({"query": one(1, 3, dtype=np.int8)}, "query has shape (1, 3); at least one token"),
+            ({"query": one(0, 4, dtype=np.int8)}, "query has shape (0, 4); at least one token"),
+            ({"offsets": ints(0, 2, 1)}, "offsets must ascend"),
+            ({"offsets": ints()}, "offsets must ascend"),
+            ({"offsets": ints(0, 3)}, "offsets are 0 to 3; allowed are 0 to 2"),
+            ({"offsets": ints(-1, 2)}, "offsets are -1 to 2"),
+            ({"rows": one(2, 4)}, "rows must be a 2-d int8 array"),
+        ],
+    ),
+    "softmax_causal": (
+        {"scores": one(2, 3), "group": 1, "first": 0},
+        [
+            ({"scores": np.ones((2, 3))}, "scores must be a 2-d float32 array, not 2-d float64"),
+            ({"group": 0}, "group is 0; it must be 1 or more"),
+            ({"first": -1}, "first is -1; it must be 0 or more"),
+            ({"first": 2}, "the last row is position 3; there are 3 keys"),
+        ],
+    ),
+    "softmax_backward": (
+        {"p": one(2, 6), "d": one(2, 6)},
+        [({"d": one(2, 5)}, "d has shape (2, 5); (2, 6) is needed")],
+    ),
+    "gated": (
+        {"gate_up": one(2, 6), "out": one(2, 3), "halves": HALVES},
+        [({"halves": HALVES[:, :4].copy()}, "gate_up has shape (2, 6) and halves (2, 4); both")],
+    ),
+    "rms_norm": (
+        {"x": one(2, 6), "out": one(2, 6), "eps": 1e-5, **NORM},
+        [({"weight": one(3)}, "weight has 3 entries for 6 columns")],
+    ),
+    "rms_norm_backward": (
+        {"d_out": one(2, 6), "dx": one(2, 6), **NORM},
+        [({"halves": HALVES[:1]}, "halves has shape (1, 6); (2, 6) is needed")],
     ),
 }  # fmt: skip
 CASES = [

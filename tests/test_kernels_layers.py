@@ -168,35 +168,3 @@ def test_the_gradient_of_a_norm_is_the_slope_of_the_norm(kernel, size):
     change = norm_slowly(x + step * direction, weight) - norm_slowly(x - step * direction, weight)
     slope = (change * d_out).sum(axis=1) / (2 * step)
     np.testing.assert_allclose(((dx - 1) * direction).sum(axis=1), slope, rtol=1e-3, atol=1e-3)
-
-
-# -- what is refused -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"scores": np.zeros((2, 3))}, "scores must be a 2-d float32 array, not 2-d float64"),
-        ({"group": 0}, "group is 0; it must be 1 or more"),
-        ({"first": -1}, "first is -1; it must be 0 or more"),
-        ({"first": 2}, "the last row is position 3; there are 3 keys"),
-    ],
-)
-def test_a_block_that_makes_no_sense_is_refused(change, message):
-    arguments = {"scores": np.zeros((2, 3), np.float32), "group": 1, "first": 0} | change
-    with pytest.raises(ValueError, match=message):
-        kernels.softmax_causal(**arguments)
-
-
-def test_arrays_that_do_not_fit_each_other_are_refused():
-    gate_up, out = np.zeros((2, 6), np.float32), np.zeros((2, 3), np.float32)
-    halves = np.zeros((2, 6), np.uint16)
-    with pytest.raises(ValueError, match=r"halves \(2, 4\); both must be \(2, 6\)"):
-        kernels.gated(gate_up, out, halves[:, :4].copy())
-    with pytest.raises(ValueError, match=r"d has shape \(2, 5\); \(2, 6\) is needed"):
-        kernels.softmax_backward(gate_up, np.zeros((2, 5), np.float32))
-    with pytest.raises(ValueError, match="weight has 3 entries for 6 columns"):
-        weight, inverse = np.zeros(3, np.float32), np.zeros(2, np.float32)
-        kernels.rms_norm(gate_up, weight, 1e-5, gate_up, inverse, halves)
-    with pytest.raises(ValueError, match=r"halves has shape \(1, 6\); \(2, 6\) is needed"):
-        kernels.rms_norm_backward(gate_up, halves[:1], np.zeros(6, np.float32), inverse, gate_up)

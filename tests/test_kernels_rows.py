@@ -1,17 +1,20 @@
-"""Scans, products and scores of rows, float32 or int8: native and NumPy give the same answers."""
+"""Scans, products, scores and matches of rows: native and NumPy give the same answers."""
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from metrickit import cloud, dense_inverse, unit
 
 from edgemem import kernels
-from edgemem.kernels import reference
+from edgemem.kernels import NO_TOKENS, reference
+from edgemem.retrieval.metric import fit
 from tests.kernelkit import (
     DIMS,
     NATIVE,
@@ -19,6 +22,7 @@ from tests.kernelkit import (
     every_way,
     native,
     needs_native,
+    numpy,
     ranked,
     whole_numbers,
 )
@@ -27,6 +31,8 @@ every_scan = every_way("scan_topk", "scan")
 every_dots = every_way("dots", "dots")
 every_quantize = every_way("quantize_i8", "quantize")
 every_rank = every_way("rank", "rank")
+every_maxsim = every_way("maxsim", "maxsim")
+every_query = every_way("metric_query", "query")
 every_kind = pytest.mark.parametrize("kind", ["float32", "int8"])
 every_isa = pytest.mark.parametrize("isa", [0, 1])
 
@@ -72,12 +78,14 @@ def answer(rows, scales, query, k, mask=None):
 @every_scan
 @every_kind
 @pytest.mark.parametrize("dim", DIMS)
-def test_a_scan_of_every_width_gives_the_defined_answer(scan, kind, dim):
+def test_a_scan_of_every_width_gives_the_defined_answer_under_any_mask(scan, kind, dim):
     for n in (1, 2, 3, 7, 8, 9, 100):
         rows, scales, query = table(kind, dim * 1000 + n, n, dim)
-        for k in (1, 2, n, n + 5, 2**70):
-            found = scan(rows, query, k, None, scales, survivors=k)
-            assert_same(found, answer(rows, scales, query, k))
+        rows.flags.writeable = query.flags.writeable = False
+        mask = np.random.default_rng(n).random(n) < 0.5
+        for k, counted in product((1, 2, n, n + 5, 2**70), (None, mask)):
+            found = scan(rows, query, k, counted, scales, survivors=k)
+            assert_same(found, answer(rows, scales, query, k, counted))
 
 
 @every_scan
@@ -99,18 +107,6 @@ def test_any_scan_gives_the_defined_answer(scan, kind, data):
     survivors = k + data.draw(st.integers(0, 9))
     found = scan(rows, query, k, mask, scales, survivors=survivors)
     assert_same(found, answer(rows, scales, query, k, mask))
-
-
-@every_scan
-@every_kind
-def test_a_mask_leaves_rows_out(scan, kind):
-    rows, scales, query = table(kind, 3, 100, 17)
-    rows.flags.writeable = query.flags.writeable = False
-    for share in (0.0, 0.05, 0.5, 1.0):
-        mask = np.random.default_rng(4).random(100) < share
-        for k in (1, 10, 200):
-            found = scan(rows, query, k, mask, scales, survivors=k + 3)
-            assert_same(found, answer(rows, scales, query, k, mask))
 
 
 @every_scan
@@ -176,19 +172,9 @@ def test_infinite_scores_are_ranked(scan):
 def test_threads_share_the_arrays(monkeypatch, scan, kind, isa):
     monkeypatch.setattr(kernels, "isa", isa)
     rows, scales, query = table(kind, 7, 2000, 64)
-    expected = answer(rows, scales, query, 10)[0]
-    found = []
-
-    def work():
-        for _ in range(20):
-            found.append(scan(rows, query, 10, None, scales)[0].tolist() == expected)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 80 and all(found)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda _: scan(rows, query, 10, None, scales)[0].tolist(), range(80))
+    assert list(found) == [answer(rows, scales, query, 10)[0]] * 80
 
 
 @every_scan
@@ -384,3 +370,88 @@ def test_infinities_are_ranked_and_their_difference_is_last(rank):
     scores, positions, _ = rank(features, np.ones(2, np.float32), 0.0, 5)
     assert scores.tolist() == [0, inf, -inf, -inf, inf]
     assert positions.tolist() == [1, 4, 0, 2, 3]
+
+
+# -- maxsim ------------------------------------------------------------------------------------
+
+
+def texts(seed, sizes, dim, tokens):
+    """The tokens of texts with so many each, where they begin and end, and a query's tokens."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-127, 128, (sum(sizes), dim)).astype(np.int8)
+    query = rng.integers(-127, 128, (tokens, dim)).astype(np.int8)
+    return rows, np.cumsum([0, *sizes]), query
+
+
+@every_maxsim
+@pytest.mark.parametrize("dim", DIMS)
+def test_each_token_gets_its_best_match_in_each_text(maxsim, dim):
+    rows, offsets, query = texts(dim, [3, 1, 130, 64, 65], dim, 5)
+    found = maxsim(rows, offsets, query)
+    assert found.dtype == np.int32
+    for i, (start, end) in enumerate(pairwise(offsets)):
+        wanted = (rows[start:end].astype(np.int64) @ query.T.astype(np.int64)).max(axis=0)
+        assert found[i].tolist() == wanted.tolist()
+
+
+@every_maxsim
+def test_a_text_without_tokens_matches_nothing(maxsim):
+    rows, offsets, query = texts(1, [0, 2, 0], 96, 3)
+    found = maxsim(rows, offsets, query)
+    assert (found[[0, 2]] == NO_TOKENS).all() and (found[1] > NO_TOKENS).all()
+    assert maxsim(rows[:0], offsets[:1], query).shape == (0, 3)
+
+
+@needs_native
+@settings(deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(0, 70), max_size=8),
+    st.integers(1, 130),
+    st.integers(1, 20),
+)
+def test_native_code_and_numpy_agree_to_the_last_bit(seed, sizes, dim, tokens):
+    given_ = texts(seed, sizes, dim, tokens)
+    wanted = numpy("maxsim")(*given_)
+    for isa in (0, 1):
+        np.testing.assert_array_equal(native("maxsim", isa)(*given_), wanted)
+
+
+# -- metric_query ------------------------------------------------------------------------------
+
+
+def parts_of(metric):
+    return metric.mean, metric.inverse_diagonal, metric.A.T
+
+
+@every_query
+@pytest.mark.parametrize("dim", DIMS[1:])
+def test_a_query_costs_one_dot_product_a_row_from_then_on(query, dim):
+    rows, asked = cloud(dim, 50, dim), cloud(99, 1, dim)
+    metric = fit(rows)
+    image, offset, norm = query(asked[0], *parts_of(metric))
+    assert image.dtype == np.float32 and isinstance(offset, float) and isinstance(norm, float)
+    H, q, mean, inverse = unit(rows), unit(asked)[0], metric.mean, dense_inverse(metric)
+    scale = np.abs(inverse).max()
+    np.testing.assert_allclose(
+        H @ image + offset, (H - mean) @ inverse @ (q - mean), atol=2e-6 * scale
+    )
+    np.testing.assert_allclose(norm, np.sqrt((q - mean) @ inverse @ (q - mean)), rtol=1e-4)
+    longer, _, _ = query(asked[0] * np.float32(1024), *parts_of(metric))
+    np.testing.assert_array_equal(longer, image)
+
+
+@every_query
+def test_a_query_without_a_direction_scores_nothing(query):
+    metric = fit(cloud(0, 30, 5))
+    for asked in ([0, 0, 0, 0, 0], [1, np.nan, 0, 0, 0], [1, 0, np.inf, 0, 0]):
+        image, offset, norm = query(np.array(asked, np.float32), *parts_of(metric))
+        assert not image.any() and offset == norm == 0
+
+
+@every_query
+def test_a_query_that_is_the_mean_has_no_norm(query):
+    row = cloud(0, 1, 9)
+    metric = fit(row)
+    assert query(row[0], *parts_of(metric))[2] == 0
+    assert query(row[0][::-1].copy(), *parts_of(metric))[2] > 0
