@@ -100,13 +100,3 @@ def search(index, query, k=5, allowed=EVERYTHING):
 
 def rowids_of(index, query, k=5, allowed=EVERYTHING):
     return search(index, query, k, allowed)[0].tolist()
-
-
-def same_answers(index, queries, k=5, allowed=EVERYTHING):
-    """Whether search and exact_search agree, scores and all."""
-    for query in queries:
-        rowids, scores, _ = index.view(allowed).search(query, k)
-        expected, expected_scores = index.exact_search(query, k, allowed)
-        if rowids.tolist() != expected.tolist() or scores.tolist() != expected_scores.tolist():
-            return False
-    return True

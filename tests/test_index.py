@@ -1,10 +1,13 @@
-"""The vector index: exact and HNSW, changes, what is allowed, and threads."""
+"""The vector index: exact and HNSW, changes, what is allowed, threads, and its cache file."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from indexkit import (
     DIM,
     EVERYTHING,
+    MODEL,
     ROOT,
     changes,
     filled,
@@ -24,6 +28,8 @@ from indexkit import (
 
 from edgemem.retrieval import index as index_module
 from edgemem.retrieval.index import VectorIndex
+
+both_dtypes = pytest.mark.parametrize("dtype", ["float32", "int8"])
 
 # What a search finds
 
@@ -69,15 +75,17 @@ def test_only_what_is_allowed_is_found_whatever_else_is_nearer(crossover):
     index.close()
 
 
-def test_a_vector_that_is_not_finite_is_never_found():
-    vectors = unit(4)
-    vectors[1, 3] = np.nan
-    vectors[2, 0] = np.inf
-    index = VectorIndex(DIM, crossover=0)
-    index.apply(changes(1, [1, 2, 3, 4], vectors=vectors))
-    assert len(index) == 2
-    assert index.build_hnsw()
-    assert sorted(rowids_of(index, unit(1)[0], 9)) == [1, 4]
+@both_dtypes
+def test_a_vector_that_is_not_finite_is_never_found_and_one_of_zeros_scores_zero(dtype):
+    vectors, query = unit(5), unit(1)[0]
+    vectors[1, 3], vectors[2, 0], vectors[4] = np.nan, np.inf, 0
+    index = VectorIndex(DIM, dtype, crossover=0)
+    index.apply(changes(1, [1, 2, 3, 4, 5], vectors=vectors))
+    assert len(index) == 3
+    assert index.build_hnsw() == (dtype == "float32")
+    rowids, scores, _ = search(index, query, 9)
+    assert sorted(rowids.tolist()) == [1, 4, 5] and scores[rowids.tolist().index(5)] == 0
+    assert rowids_of(index, query, 9, only(2, 3)) == []
 
 
 def test_wrong_input_is_refused():
@@ -183,26 +191,31 @@ class Model:
         return sorted(best.values(), reverse=True)[:k], set(best)
 
 
-@settings(max_examples=150, deadline=None)
+@both_dtypes
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_any_changes_leave_what_a_dictionary_would_hold(data):
-    """Whole numbers as vectors, so that scores are exact; labels may come back and out of order."""
-    index, model = VectorIndex(4, crossover=data.draw(st.sampled_from([0, 1000]))), Model()
+def test_any_changes_once_or_twice_leave_what_a_dictionary_would_hold(dtype, data):
+    """Vectors are such that scores are exact; labels may come back and out of order."""
+    index, model = VectorIndex(4, dtype, crossover=data.draw(st.sampled_from([0, 1000]))), Model()
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     numbers = st.integers(1, 30)
     for generation in range(1, data.draw(st.integers(2, 8))):
         labels = data.draw(st.lists(numbers, unique=True, max_size=12))
         # A label stays with its memory; one memory has up to three of them.
         owners = [label // 3 + 1 for label in labels]
+        vectors = rng.integers(-3, 4, (len(labels), 4))
+        if dtype == "int8":
+            vectors[:, 0] = 127  # the largest of each is a whole step, so nothing is rounded
         change = changes(
             generation,
             labels,
             owners,
-            rng.integers(-3, 4, (len(labels), 4)),
+            vectors,
             removed=data.draw(st.lists(numbers, unique=True, max_size=4)),
             full=data.draw(st.integers(0, 4)) == 0,
         )
-        index.apply(change)
+        for _ in range(data.draw(st.integers(1, 2))):
+            index.apply(change)
         model.apply(change)
         if data.draw(st.booleans()):
             index.build_hnsw(num_threads=1)
@@ -413,3 +426,126 @@ def test_searches_see_every_update_whole_while_another_thread_makes_it(crossover
     assert not wrong
     assert len(index) == 1500 + 800
     index.close()
+
+
+# The graph's cache file: loaded when it is exactly right, and else as if it were not there
+
+
+def saved(path, n=300, seed=1):
+    index, vectors = filled(n, seed=seed)
+    assert index.save(path, generation=1, model_id=MODEL)
+    return index, vectors
+
+
+def test_a_saved_graph_is_loaded_and_gives_the_same_answers(tmp_path):
+    path = tmp_path / "mem.db.hnsw"
+    before, vectors = saved(path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mem.db.hnsw", "mem.db.hnsw.json"]
+    stamp = json.loads((tmp_path / "mem.db.hnsw.json").read_text())
+    assert stamp["format"] == 1 and stamp["count"] == 300 and stamp["generation"] == 1
+    assert stamp["bytes"] == path.stat().st_size and stamp["model_id"] == MODEL
+    after, _ = filled(300)
+    assert after.load(path, generation=1, model_id=MODEL)
+    for query in vectors[:20]:
+        one, two = search(before, query), search(after, query)
+        assert one[2] == two[2] == "hnsw"
+        assert one[0].tolist() == two[0].tolist() and one[1].tolist() == two[1].tolist()
+    after.close()
+
+
+def test_a_graph_older_than_the_store_is_brought_up_to_date(tmp_path):
+    path = tmp_path / "cache"
+    saved(path)
+    index, vectors = filled(300)
+    new = unit(20, 50)
+    index.apply(changes(2, range(301, 321), vectors=new, removed=[1, 2, 3]))
+    assert index.load(path, generation=2, model_id=MODEL)
+    rowids, _, method = search(index, new[4], 1)
+    assert (rowids.tolist(), method) == ([305], "hnsw")
+    assert 1 not in rowids_of(index, vectors[0], 20)
+    index.close()
+
+
+def test_a_file_for_something_else_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "cache"
+    saved(path)
+    good, vectors = filled(300)
+    assert good.load(path, generation=1, model_id=MODEL)
+    assert not good.load(path, generation=1, model_id="another-model")
+    assert not good.load(path, generation=0, model_id=MODEL)
+    assert not good.load(tmp_path / "missing", generation=1, model_id=MODEL)
+    assert not good.load(tmp_path, generation=1, model_id=MODEL)
+
+    other_store, _ = filled(300, seed=2)
+    assert not other_store.load(path, generation=1, model_id=MODEL)
+    shorter, _ = filled(200)
+    assert not shorter.load(path, generation=1, model_id=MODEL)
+    many_gone, _ = filled(300)
+    many_gone.apply(changes(2, removed=range(1, 90)))
+    assert not many_gone.load(path, generation=2, model_id=MODEL)
+    backup_put_back = vectors.copy()
+    backup_put_back[-1] = unit(1, 99)[0]
+    restored = VectorIndex(DIM, crossover=0)
+    restored.apply(changes(1, range(1, 301), vectors=backup_put_back))
+    assert not restored.load(path, generation=1, model_id=MODEL)
+    monkeypatch.setattr(index_module, "M", 8)
+    parameters = VectorIndex(DIM, crossover=0)
+    parameters.apply(changes(1, range(1, 301), vectors=vectors))
+    assert not parameters.load(path, generation=1, model_id=MODEL)
+
+
+def test_a_label_that_the_graph_should_have_but_lacks_is_refused(tmp_path):
+    path = tmp_path / "cache"
+    vectors = unit(300, 1)
+    index = VectorIndex(DIM, crossover=0)
+    index.apply(changes(1, [*range(1, 150), *range(151, 301)], vectors=vectors[:299]))
+    assert index.save(path, generation=1, model_id=MODEL)
+    index.apply(changes(2, [150], vectors=vectors[299:]))
+    assert not index.load(path, generation=2, model_id=MODEL)
+    index.close()
+
+
+def test_saving_is_refused_when_the_store_moved_on_or_is_small(tmp_path):
+    path = tmp_path / "cache"
+    index, _ = saved(path)
+    assert not index.save(path, generation=2, model_id=MODEL)
+    assert path.exists()  # still what it was
+    index.apply(changes(2, removed=range(1, 301)))
+    assert not index.save(path, generation=2, model_id=MODEL)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="POSIX permissions")
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    index, _ = filled(50)
+    assert not index.save(tmp_path / "no such folder" / "cache", generation=1, model_id=MODEL)
+    index.close()
+
+
+def test_what_is_damaged_or_cut_short_by_a_full_disk_is_not_taken(tmp_path, caplog):
+    """hnswlib does not notice that what it wrote was cut short."""
+    path = tmp_path / "cache"
+    index, vectors = saved(path)
+    expected = [search(index, query)[0].tolist() for query in vectors[:5]]
+    before = path.read_bytes()
+
+    class Short:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def save_index(self, name):
+            Path(name).write_bytes(before[:1000])
+
+    index._graph.index = Short(index._graph.index)
+    assert not index.save(path, generation=1, model_id=MODEL)
+    assert "1000 bytes instead of" in caplog.text
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+    path.write_bytes(before[:1000])
+    fresh, _ = filled(300)
+    assert not fresh.load(path, generation=1, model_id=MODEL)
+    assert fresh.build_hnsw(num_threads=1)
+    assert [search(fresh, query)[0].tolist() for query in vectors[:5]] == expected
+    fresh.close()
