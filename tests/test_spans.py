@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,23 +11,8 @@ from edgemem.errors import InputError
 from edgemem.language import content_words
 from edgemem.runtime.generation import Spans
 
-PIECES = [
-    " the",
-    " tea",
-    " of",
-    " Bis",
-    "cuit",
-    "'s",
-    "-",
-    " ",
-    "2",
-    "0",
-    ".",
-    ",",
-    " é",
-    "è",
-    " (",
-]
+PIECES = [" the", " tea", " of", " Bis", "cuit", "'s", "-", " ", "2", "0", ".", ",", " é", "è",
+          " ("]  # fmt: skip
 END = len(PIECES)
 TEXTS = [
     "My sister Ana moved to Oslo in 2021.",
@@ -123,8 +109,6 @@ def test_a_text_without_spaces_may_be_quoted_from_its_beginning():
 
 
 def test_the_test_of_candidates_sees_the_answer_grow():
-    import numpy as np
-
     answer = []
     allowed = spans([" the", " tea"]).allowed(answer)
     the, tea = PIECES.index(" the"), PIECES.index(" tea")
@@ -133,11 +117,16 @@ def test_the_test_of_candidates_sees_the_answer_grow():
     assert allowed(np.array([the, tea, END])).tolist() == [False, True, False]
 
 
+@pytest.fixture
+def engine(random_llama):
+    """One that wants nothing in particular: what may be quoted is not its choice."""
+    return random_llama
+
+
 def folded(text):
     return " ".join(text.split())
 
 
-@pytest.mark.models
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -149,47 +138,42 @@ def folded(text):
     ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_the_real_model_quotes_whatever_it_is_asked(engine, prompt, temperature):
+def test_a_model_quotes_whatever_it_is_asked(engine, prompt, temperature):
     answer = engine.generate(
-        prompt, within=TEXTS, stop=("\n",), max_tokens=24, temperature=temperature, seed=7
+        prompt, within=TEXTS, stop=("\n",), max_tokens=120, temperature=temperature, seed=7
     )
     said = folded(answer.text)
     assert any(said in folded(text) for text in TEXTS)
     assert answer.finish_reason == "length" or content_words(said)
 
 
-@pytest.mark.models
 @pytest.mark.parametrize("text", [*TEXTS, "東京", "7", "the", "...", " two \n lines\t here "])
-def test_any_text_may_be_quoted_by_the_real_model(engine, text):
-    answer = engine.generate("Say it again:", within=["", text], stop=("\n",), max_tokens=40)
+def test_any_text_may_be_quoted_by_a_model(engine, text):
+    answer = engine.generate("Say it again:", within=["", text], stop=("\n",), max_tokens=120)
     assert folded(answer.text) and folded(answer.text) in folded(text)
 
 
-@pytest.mark.models
 @pytest.mark.parametrize("stop", [(), ("no single token ends it",)])
 def test_without_a_token_to_end_with_quoting_is_refused(engine, stop):
     with pytest.raises(InputError, match="single token"):
         engine.generate("Who?", within=TEXTS, stop=stop)
 
 
-@pytest.mark.models
 def test_a_tokenizer_that_puts_a_space_before_any_text_can_end_an_answer(engine, monkeypatch):
     """SentencePiece models do: "\\n" is a space and a newline, and quoting was refused."""
     tokenize, (space,) = engine.tokenize, engine.tokenize(" ")
     monkeypatch.setattr(engine, "tokenize", lambda text, **how: [space, *tokenize(text, **how)])
-    answer = engine.generate("Where does Ana live?", within=TEXTS, stop=("\n",), max_tokens=24)
+    answer = engine.generate("Where does Ana live?", within=TEXTS, stop=("\n",), max_tokens=120)
     assert answer.finish_reason == "stop"
     assert any(folded(answer.text) in folded(text) for text in TEXTS)
 
 
-@pytest.mark.models
 @pytest.mark.parametrize("texts", [[], [""], [" \n"]])
 def test_quoting_from_nothing_is_refused(engine, texts):
     with pytest.raises(InputError, match="at least one text"):
         engine.generate("Who?", within=texts, stop=("\n",))
 
 
-@pytest.mark.models
 def test_a_schema_and_texts_to_quote_are_not_both_possible(engine):
     with pytest.raises(InputError, match="not both"):
         engine.generate("Who?", within=TEXTS, schema={"type": "string"}, stop=("\n",))
