@@ -97,14 +97,6 @@ def test_the_best_are_those_of_a_plain_sort(w, bias, features, k):
     np.testing.assert_allclose(scores, probability(logits[positions]), rtol=2e-3, atol=1e-6)
 
 
-def test_equal_scores_come_by_position():
-    features = np.ones((6, len(FEATURES)), np.float32)
-    features[4] = 2
-    positions, scores = weights(np.ones(len(FEATURES))).best(features, 4)
-    assert positions.tolist() == [4, 0, 1, 2]
-    assert scores[1] == scores[2] == scores[3]
-
-
 def test_a_score_does_not_depend_on_what_else_is_scored():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((50, len(FEATURES))).astype(np.float32)

@@ -33,6 +33,7 @@ def rounding(q: WhitenedQuery, norms: np.ndarray) -> float:
     return float(1e-4 * q.norm * norms.max() + 1e-6 * np.linalg.norm(q.image))
 
 
+@example(384, 50, 384, 3, 0.9, 40)
 @settings(deadline=None)
 @given(
     seeds,
@@ -57,17 +58,6 @@ def test_it_is_the_inverse_of_sigma(seed, n, d, c, tau, max_rank):
     assert metric.rank == most or share[metric.rank - 1] >= tau - 1e-9
     assert metric.rank <= most
     assert metric.rank < 2 or share[metric.rank - 2] < tau + 1e-9
-
-
-@pytest.mark.parametrize("d", [2, 3, 7, 8, 9, 15, 16, 17, 384])
-def test_every_width_whitens(d):
-    H = cloud(d, 50, d)
-    metric = fit(H)
-    X = unit(H)
-    centred = X - X.mean(0)
-    inverse = np.linalg.inv(dense_sigma(H, 3, metric.rank))
-    expected = np.sqrt(np.einsum("ij,jk,ik->i", centred, inverse, centred))
-    np.testing.assert_allclose(norms_of(metric, X.astype(np.float32)), expected, rtol=1e-4)
 
 
 def test_algorithm_1_line_11_is_not_the_inverse_and_line_15_finds_nothing_with_it():
@@ -162,6 +152,7 @@ def test_blocks_have_no_seams(n):
     moments = Moments(6)
     moments.add(H[:n])
     assert moments.count == n
+    np.testing.assert_allclose(moments.sum, unit(H[:n]).sum(0), atol=1e-12)
     np.testing.assert_allclose(moments.scatter, unit(H[:n]).T @ unit(H[:n]))
 
 
@@ -231,16 +222,6 @@ def test_equal_and_absent_eigenvalues_are_fine():
         assert metric.rank >= rank
         expected = np.linalg.inv(dense_sigma(H, 3, rank))
         np.testing.assert_allclose(dense_inverse(metric), expected, atol=1e-5 * expected.max())
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0])
-def test_a_query_without_a_direction_scores_0_everywhere(bad):
-    H = cloud(1, 30, 6)
-    X = unit(H).astype(np.float32)
-    metric = fit(H)
-    q = metric.query(np.full(6, bad))
-    assert (q.image.tolist(), q.offset, q.norm) == ([0] * 6, 0.0, 0.0)
-    assert whitened_cosine(X @ q.image, q, norms_of(metric, X)).tolist() == [0] * 30
 
 
 @pytest.mark.parametrize(("off", "is_zero"), [(0, True), (0.5, True), (100, False)])
@@ -387,12 +368,3 @@ def test_moments_after_adds_and_merges_equal_a_fresh_fit(seed, n, d):
     assert elsewhere.count == n - n // 2
     assert_same_metric(moments.fit(), fit(H))
     assert_same_metric(moments.fit(c=10, tau=0.5, max_rank=2), fit(H, c=10, tau=0.5, max_rank=2))
-
-
-def test_moments_give_count_sum_and_scatter_of_the_unit_rows():
-    H = cloud(2, 20, 5)
-    moments = Moments(5)
-    moments.add(H)
-    assert moments.count == 20
-    np.testing.assert_allclose(moments.sum, unit(H).sum(0))
-    np.testing.assert_allclose(moments.scatter, unit(H).T @ unit(H))

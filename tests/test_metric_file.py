@@ -126,7 +126,7 @@ def test_a_file_is_written_without_a_trace_of_vectors_that_are_gone(tmp_path, re
     assert unit(300, 1)[removed[0] - 1].tobytes() not in path.read_bytes()
 
 
-def test_a_file_for_something_else_is_refused(tmp_path):
+def test_a_file_for_something_else_or_of_another_layout_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "cache"
     saved(path)
     assert holding().load_metrics(path, model_id=MODEL)
@@ -142,11 +142,6 @@ def test_a_file_for_something_else_is_refused(tmp_path):
     older.generation = 0
     assert not older.load_metrics(path, model_id=MODEL)
     assert older.whitening._fitted == {}
-
-
-def test_a_file_of_another_layout_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "cache"
-    saved(path)
     monkeypatch.setattr(whitening, "LAYOUT", whitening.LAYOUT + 1)
     assert not holding().load_metrics(path, model_id=MODEL)
 

@@ -192,17 +192,6 @@ def opened():
         yield memory
 
 
-def test_a_threshold_leaves_out_what_scores_less(opened: Memory):
-    opened.add(["I drink tea", "The cello is loud", "It rains in Oslo"], infer=False)
-    every = opened.search("tea in Oslo")
-    assert len(every) == 3
-    for hit in every:
-        kept = opened.search("tea in Oslo", threshold=hit.score)
-        assert [h.id for h in kept] == [h.id for h in every if h.score >= hit.score]
-    assert list(opened.search("tea in Oslo", threshold=1.0)) == []
-    assert len(opened.search("tea in Oslo", threshold=0.0)) == 3
-
-
 def test_what_a_person_said_is_asked_for_by_name(opened: Memory):
     said = [{"role": "user", "name": n, "content": "I like tea."} for n in ("Ana", "Bea")]
     opened.add(said, infer=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 
 import numpy as np
 import pytest
@@ -26,11 +25,6 @@ from edgemem.runtime.engine import Engine
 
 CASES = int(os.environ.get("EDGEMEM_CASES", "300"))
 """Generated cases of each property; 10,000 take some minutes."""
-
-
-def every_word(text: str) -> np.ndarray:
-    """A tokenizer: each word and the space before it is a token."""
-    return np.array([m.span() for m in re.finditer(r"\s*\S+", text)], np.int64).reshape(-1, 2)
 
 
 def chosen(text: str, budget: int, scores: list[float] | None = None, **more: object) -> str:

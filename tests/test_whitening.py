@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -199,17 +200,12 @@ def test_a_fit_that_fails_is_reported_and_tried_again(whitening, monkeypatch, ca
 
 def test_threads_that_ask_at_once_get_the_same(whitening):
     expected = metric_module.fit(ROWS[:500])
-    found, barrier = [], threading.Barrier(8)
+    barrier = threading.Barrier(8)
 
-    def ask():
-        barrier.wait()
-        found.append(whitening.get(1, 1, of(range(500))))
+    def ask(_):
+        barrier.wait(60)
+        return whitening.get(1, 1, of(range(500)))
 
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    for metric in found:
-        assert_same_metric(metric, expected)
+    with ThreadPoolExecutor(8) as pool:
+        for metric in pool.map(ask, range(8)):
+            assert_same_metric(metric, expected)
