@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from memorykit import BagOfWords
 
+from bench import contexts
 from bench.compression import WEIGHTS, _fit, _items, _rows
 from bench.compressors import KINDS, METHODS, Job
 from bench.contexts import CHARACTERS, Case, cases
@@ -17,7 +18,6 @@ from bench.reading import Kept, score
 from edgemem.compression.compress import Scores
 from edgemem.compression.layout import estimated_tokens
 from edgemem.pipeline.importers import LocomoFile
-from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
 SAID = [
@@ -54,14 +54,14 @@ def drawn() -> list[Case]:
     return cases([conversation()], 2, 0)
 
 
-def job_of(case: Case, embedder: object, rate: float = 1.0) -> Job:
+def job_of(case: Case, rate: float = 1.0) -> Job:
     tokens, scores = estimated_tokens("\n".join(case.lines)), varied("\n".join(case.lines))
     return Job(
         case=case,
         budget=int(rate * len(tokens)),
         tokens=tokens,
         tokenizer=estimated_tokens,
-        embedder=embedder,  # type: ignore[arg-type]
+        embedder=BagOfWords(),  # type: ignore[arg-type]
         scores=dict.fromkeys((*KINDS, "information"), scores),
         weights=dict.fromkeys(KINDS, 0.1),
     )
@@ -107,13 +107,10 @@ def test_what_models_say_is_kept_of_one_context_and_not_of_a_question(
     assert len(asked) == 2
 
 
-@pytest.mark.models
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("rate", [0.5, 0.33])
-def test_methods_keep_the_budget(
-    drawn: list[Case], embedder: Embedder, method: str, rate: float
-) -> None:
-    job = job_of(drawn[0], embedder, rate)
+def test_methods_keep_the_budget(drawn: list[Case], method: str, rate: float) -> None:
+    job = job_of(drawn[0], rate)
     text = METHODS[method](job)
     assert 0.8 < len(estimated_tokens(text)) / job.budget <= 1
     if method.startswith("question") or method == "governor":
@@ -127,7 +124,7 @@ def test_the_weight_of_a_score_is_fitted_without_the_conversation_it_is_for(
     jobs = []
     for name in ("a", "b"):
         case = replace(drawn[0], file=replace(drawn[0].file, sample_id=name))
-        job = job_of(case, BagOfWords())
+        job = job_of(case)
         worth = np.array(["trumpet" in job.text[a - 60 : b + 60] for a, b in job.tokens.tolist()])
         right = Scores(job.tokens, (1 + 99 * worth).astype(np.float32), "made up")
         jobs.append(replace(job, scores={"draft": right if name == "a" else varied("")}))
@@ -135,13 +132,15 @@ def test_the_weight_of_a_score_is_fitted_without_the_conversation_it_is_for(
     assert found["a"] == 0.0 and found["b"] in WEIGHTS
 
 
-@pytest.mark.models
 def test_what_is_measured_of_each_method_and_kept_for_the_next_run(
-    drawn: list[Case], embedder: Embedder, engine: Engine, tmp_path: Path
+    random_llama: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(contexts, "CHARACTERS", 600)
+    engine, drawn = random_llama, cases([conversation()], 2, 0)
     parts = tmp_path / "out.parts"
     options = SimpleNamespace(methods=["truncation", "question"], budgets=[50], read=1)
-    jobs = [replace(job_of(case, embedder), tokenizer=engine.token_offsets) for case in drawn]
+    read = engine.token_offsets
+    jobs = [replace(job_of(c), tokens=read("\n".join(c.lines)), tokenizer=read) for c in drawn]
     items = _items(jobs, options, Kept(parts), engine)  # type: ignore[arg-type]
     asked = ["none 0", "full 100", "truncation 50", "question 50"]
     assert [" ".join(key) for key in items] == asked

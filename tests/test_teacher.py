@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from clikit import run_corpus
+from cloudkit import Service, answer, service
 
-from corpus.__main__ import cli
 from corpus.teacher import at_url, taught
 from edgemem.errors import CloudError, CloudRejected
 from edgemem.stages import extraction
@@ -50,13 +48,8 @@ def test_facts_are_learned_under_the_experts_prompt_not_under_the_instructions()
     assert "I adopted a cat on 7 May 2024!" in teacher.asked[0]
     assert "Greetings" in teacher.asked[0] and "Greetings" not in example.prompt
     assert example.prompt.startswith(extraction.PROMPT)
-    assert example == Example(
-        "extraction",
-        example.prompt,
-        '{"facts": ["Kim adopted a cat on 7 May 2024."]}',
-        "a",
-        "facts",
-    )
+    target = '{"facts": ["Kim adopted a cat on 7 May 2024."]}'
+    assert example == Example("extraction", example.prompt, target, "a", "facts")
 
 
 @pytest.mark.parametrize(
@@ -121,71 +114,46 @@ def test_answers_are_learned_over_the_teachers_memories_as_they_then_are() -> No
 # -- asked over HTTP -------------------------------------------------------------------------
 
 
-class _Answers(BaseHTTPRequestHandler):
-    status, asked = 200, list[dict[str, Any]]()
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append({"path": self.path, **body})
-        message = {"role": "assistant", "content": '{"facts": ["Kim has a cat."]}'}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        answer = {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"]}
-        text = json.dumps({**answer, "choices": [choice]}).encode()
-        self.send_response(self.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[str]:
+def server() -> Iterator[Service]:
     pytest.importorskip("openai")
-    _Answers.status, _Answers.asked = 200, []
-    with HTTPServer(("127.0.0.1", 0), _Answers) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}/v1"
-        http.shutdown()
-        thread.join()
+    with service() as opened:
+        opened.behaviour = lambda call: call.reply(answer('{"facts": ["Kim has a cat."]}'))
+        yield opened
 
 
-def test_a_teacher_at_an_address_is_asked_in_openais_form(server: str) -> None:
-    assert at_url(server, "big")("What?") == '{"facts": ["Kim has a cat."]}'
-    (asked,) = _Answers.asked
-    assert asked["path"] == "/v1/chat/completions" and asked["model"] == "big"
+def test_a_teacher_at_an_address_is_asked_in_openais_form(server: Service) -> None:
+    assert at_url(server.base_url, "big")("What?") == '{"facts": ["Kim has a cat."]}'
+    (call,) = server.calls
+    asked = json.loads(call.body)
+    assert call.head.startswith("POST /v1/chat/completions ") and asked["model"] == "big"
     assert asked["messages"] == [{"role": "user", "content": "What?"}]
 
 
-def test_a_refusal_and_an_address_without_a_server_are_our_errors(server: str) -> None:
-    _Answers.status = 404
+def test_a_refusal_and_an_address_without_a_server_are_our_errors(server: Service) -> None:
+    server.behaviour = lambda call: call.reply(b"{}", 404)
     with pytest.raises(CloudRejected, match="no such model"):
-        at_url(server, "big")("What?")
+        at_url(server.base_url, "big")("What?")
     with pytest.raises(CloudError, match="The teacher big at"):
         at_url("http://127.0.0.1:1/v1", "big")("What?")
 
 
-def test_the_command_reads_a_chat_log_with_a_teacher(server: str, tmp_path: Path) -> None:
+def test_the_command_reads_a_chat_log_with_a_teacher(server: Service, tmp_path: Path) -> None:
     log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
     log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n[2024-05-01 10:01] Noor: Nice!\n")
-    arguments = ["data", str(log), "--out", str(out), "--teacher-url", server]
-    result = CliRunner().invoke(cli, [*arguments, "--teacher-model", "big"])
-    assert result.exit_code == 0, result.output
+    teacher = ["--teacher-url", server.base_url, "--teacher-model", "big"]
+    run_corpus("data", str(log), "--out", str(out), *teacher)
     assert [(e.stage, e.group, e.kind) for e in read([out])] == [("extraction", "log", "facts")]
 
 
 @pytest.mark.parametrize("extra", [["--teacher", "x.gguf"], ["--teacher-url", "http://x"]])
 def test_a_teacher_without_files_is_a_mistake(extra: list[str], tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["data", "--out", str(tmp_path / "o"), *extra])
-    assert result.exit_code == 2 and "A teacher reads FILEs" in result.output
+    told = run_corpus("data", "--out", str(tmp_path / "o"), *extra, code=2)
+    assert "A teacher reads FILEs" in told.stderr
 
 
 def test_the_command_invents_conversations_without_one(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    arguments = ["data", "--conversations", "1", "--stage", "update", "--out", str(out)]
-    result = CliRunner().invoke(cli, arguments)
-    assert result.exit_code == 0 and {e.stage for e in read([out])} == {"update"}
-    assert f"{len(read([out]))} examples" in result.output
+    told = run_corpus("data", "--conversations", "1", "--stage", "update", "--out", str(out))
+    assert {e.stage for e in read([out])} == {"update"}
+    assert f"{len(read([out]))} examples" in told.stderr
