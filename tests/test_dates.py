@@ -54,63 +54,13 @@ def on(day: str) -> str:
         ("about two weeks ago", "about the week of 24 April 2023", "2023-04-24"),
         ("I liked yesterday's talk", "I liked 7 May 2023's talk", "2023-05-07"),
         ("I got it LAST MONTH", "I got it in April 2023", "2023-04-01"),
+        # several: all are written out, and the first counts
+        ("Yesterday I slept; tomorrow I run, as two days ago.",
+         "On 7 May 2023 I slept; on 9 May 2023 I run, as on 6 May 2023.", "2023-05-07"),
     ],
-)
+)  # fmt: skip
 def test_a_relative_date_is_written_out(said, written, begins):
     assert absolute(said, MONDAY) == (written, begins)
-
-
-@pytest.mark.parametrize(
-    ("text", "day", "begins"),
-    [
-        ("last Friday", "2023-05-12", "2023-05-05"),  # said on a Friday: a week before
-        ("next Friday", "2023-05-12", "2023-05-19"),
-        ("last Friday", "2023-05-13", "2023-05-12"),
-        ("next month", "2023-12-15", "2024-01-01"),
-        ("last month", "2024-01-15", "2023-12-01"),
-        ("in 14 months", "2023-12-15", "2025-02-01"),
-        ("next month", "2024-01-31", "2024-02-01"),
-        ("next year", "2024-02-29", "2025-01-01"),
-        ("a year ago", "2024-02-29", "2023-01-01"),
-        ("tomorrow", "2024-02-28", "2024-02-29"),
-        ("yesterday", "2024-03-01", "2024-02-29"),
-        ("yesterday", "2023-03-01", "2023-02-28"),
-        ("yesterday", "2024-01-01", "2023-12-31"),
-        ("this weekend", "2023-05-14", "2023-05-13"),  # said on the Sunday of it
-        ("last week", "2023-05-14", "2023-05-01"),
-        ("next week", "2023-12-31", "2024-01-01"),
-    ],
-)
-def test_at_the_edges_of_weeks_months_and_years(text, day, begins):
-    assert [m.begins.isoformat() for m in moments(text, on(day))] == [begins]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I was there 1.5 years ago",
-        "It took 2-3 weeks ago or so",
-        "twenty-two weeks ago",
-        "two or three weeks ago",
-        "a year and two months ago",
-        "half a year ago",
-        "1,000 years ago",
-        "9999 years ago",
-        "over the last year",
-        "the next week was better",
-        "my last year at school",
-        "the last Friday of the month",
-        "a boy in two years of trouble",
-        "the yesterdays of old",
-        "next door",
-        "I lasted years",
-        "I may go in May",
-        "昨日犬を飼いました。",
-        "",
-    ],
-)
-def test_what_has_no_one_day_is_left_as_it_is(text):
-    assert absolute(text, MONDAY) == (text, None)
 
 
 @pytest.mark.parametrize(
@@ -129,17 +79,6 @@ def test_what_has_no_one_day_is_left_as_it_is(text):
 )  # fmt: skip
 def test_what_is_later_is_counted_from_the_day_before_it(text, expected):
     assert absolute(text, "2026-06-13T10:00:00+00:00")[0] == (expected or text)
-
-
-def test_several_dates_are_all_written_out_and_the_first_counts():
-    text, begins = absolute("Yesterday I slept; tomorrow I run, as two days ago.", MONDAY)
-    assert text == "On 7 May 2023 I slept; on 9 May 2023 I run, as on 6 May 2023."
-    assert begins == "2023-05-07"
-
-
-def test_a_date_before_the_first_year_or_after_the_last_is_left_alone():
-    assert absolute("yesterday", on("0001-01-01")) == ("yesterday", None)
-    assert absolute("in 2 years", on("9999-01-01")) == ("in 2 years", None)
 
 
 @pytest.mark.parametrize(
@@ -334,15 +273,37 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         "on 7 March 2026 we met",
         "We met on Saturday 7 March 2026",
         "We met on Saturday, 7 March",
+        "User is away on Saturday 7 March 2026.",
+        "On 7 March 2026 User left on foot.",
         # lengths of time
         "I finished it in two days",
         "I haven't slept in two days",
         "the first time in two years",
         "my last night on the ward",
+        # no one day
+        "I was there 1.5 years ago",
+        "It took 2-3 weeks ago or so",
+        "twenty-two weeks ago",
+        "two or three weeks ago",
+        "a year and two months ago",
+        "half a year ago",
+        "1,000 years ago",
+        "9999 years ago",
+        "over the last year",
+        "the next week was better",
+        "my last year at school",
+        "the last Friday of the month",
+        "a boy in two years of trouble",
+        "the yesterdays of old",
+        "next door",
+        "I lasted years",
+        "I may go in May",
+        "昨日犬を飼いました。",
+        "",
     ],
 )
 def test_habits_names_and_what_is_not_settled_are_left_as_they_are(text):
-    assert absolute(text, on("2026-03-02"))[0] == text
+    assert absolute(text, on("2026-03-02")) == (text, None)
 
 
 @pytest.mark.parametrize(
@@ -366,15 +327,28 @@ def test_habits_names_and_what_is_not_settled_are_left_as_they_are(text):
         ("I start on the 29th of February", "2025-06-01T10:00:00Z", None),
         ("I start on the 31st of June", "2026-03-02T10:00:00Z", None),
         ("I start on the 2nd of March", "2026-03-02T10:00:00Z", None),  # today, or in a year
+        ("last Friday", "2023-05-12T10:00:00Z", "2023-05-05"),  # said on a Friday: a week before
+        ("next Friday", "2023-05-12T10:00:00Z", "2023-05-19"),
+        ("last Friday", "2023-05-13T10:00:00Z", "2023-05-12"),
+        ("next month", "2023-12-15T10:00:00Z", "2024-01-01"),
+        ("last month", "2024-01-15T10:00:00Z", "2023-12-01"),
+        ("in 14 months", "2023-12-15T10:00:00Z", "2025-02-01"),
+        ("next month", "2024-01-31T10:00:00Z", "2024-02-01"),
+        ("next year", "2024-02-29T10:00:00Z", "2025-01-01"),
+        ("a year ago", "2024-02-29T10:00:00Z", "2023-01-01"),
+        ("tomorrow", "2024-02-28T10:00:00Z", "2024-02-29"),
+        ("yesterday", "2024-03-01T10:00:00Z", "2024-02-29"),
+        ("yesterday", "2023-03-01T10:00:00Z", "2023-02-28"),
+        ("yesterday", "2024-01-01T10:00:00Z", "2023-12-31"),
+        ("this weekend", "2023-05-14T10:00:00Z", "2023-05-13"),  # said on the Sunday of it
+        ("last week", "2023-05-14T10:00:00Z", "2023-05-01"),
+        ("next week", "2023-12-31T10:00:00Z", "2024-01-01"),
+        ("yesterday", "0001-01-01T10:00:00Z", None),
+        ("in 2 years", "9999-01-01T10:00:00Z", None),
     ],
 )
-def test_the_local_day_month_ends_and_leap_years_are_right(text, said_at, begins):
-    assert absolute(text, said_at)[1] == begins
-
-
-def test_a_fact_that_a_model_wrote_with_its_date_is_never_dated_twice():
-    for fact in ("User is away on Saturday 7 March 2026.", "On 7 March 2026 User left on foot."):
-        assert absolute(fact, on("2026-03-02")) == (fact, None)
+def test_the_local_day_and_the_edges_of_weeks_months_and_years(text, said_at, begins):
+    assert [m.begins.isoformat() for m in moments(text, said_at)] == ([begins] if begins else [])
 
 
 def test_a_phrase_keeps_the_preposition_before_its_moment():
@@ -408,7 +382,7 @@ DAYS = st.dates(date(1, 1, 1), date(9999, 12, 31)).map(lambda d: on(d.isoformat(
 CLEAR_YEARS = DAYS.filter(lambda day: day >= "0032")  # "February 28" is a day, not the year 28
 
 
-@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=8).map(" ".join), DAYS)
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=9), max_size=8).map(" ".join), DAYS)
 def test_no_text_and_no_day_raise(text, said_at):
     found = moments(text, said_at)
     written, begins = absolute(text, said_at)
@@ -418,12 +392,6 @@ def test_no_text_and_no_day_raise(text, said_at):
         assert begins == found[0].begins.isoformat()
     for one, other in pairwise(found):
         assert one.end <= other.start
-
-
-@given(st.text(), DAYS)
-def test_a_text_without_relative_dates_is_unchanged(text, said_at):
-    if not moments(text, said_at):
-        assert absolute(text, said_at) == (text, None)
 
 
 @given(st.dates(date(1900, 1, 1), date(2100, 1, 1)), st.integers(1, 999))
@@ -538,7 +506,7 @@ def test_an_answer_is_put_in_the_form_that_was_asked_for(
     assert in_asked_form(answer, question) == formed
 
 
-@given(st.text(max_size=40))
+@given(st.text("0123456789/-. x", max_size=40))
 def test_spelling_days_never_fails(text: str) -> None:
     assert spelled_days(spelled_days(text)) == spelled_days(text)
 
