@@ -52,23 +52,28 @@ def test_facts_are_learned_under_the_experts_prompt_not_under_the_instructions()
     assert example == Example("extraction", example.prompt, target, "a", "facts")
 
 
+HAS_A_CAT = '{"facts": ["Kim has a cat."]}'
+
+
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "targets"),
     [
-        '<think>{"facts": ["no"]}?</think> {"facts": ["Kim has a cat."]}',
-        'Here you are:\n```json\n{"facts": [" Kim has  a cat. ", "", "Kim has a cat."]}\n```',
+        # thoughts, fences and repetitions are cleaned away
+        (f'<think>{{"facts": ["no"]}}?</think> {HAS_A_CAT}', [HAS_A_CAT]),
+        ('Here you are:\n```json\n{"facts": [" Kim has  a cat. ", "", "Kim has a cat."]}\n```',
+         [HAS_A_CAT]),
+        # what is not strict JSON is dropped
+        ("", []),
+        ("Kim has a cat.", []),
+        ('{"facts": "a cat"}', []),
+        ('{"facts": [1]}', []),
+        ('{"facts": ["a"', []),
+        ("[]", []),
     ],
-)
-def test_thoughts_fences_and_repetitions_are_cleaned_away(answer: str) -> None:
-    (example,) = taught(TALK[:2], Teacher(answer), group="a", stages=["extraction"])
-    assert example.target == '{"facts": ["Kim has a cat."]}'
-
-
-@pytest.mark.parametrize(
-    "answer", ["", "Kim has a cat.", '{"facts": "a cat"}', '{"facts": [1]}', '{"facts": ["a"', "[]"]
-)
-def test_what_is_not_strict_json_is_dropped(answer: str) -> None:
-    assert list(taught(TALK[:2], Teacher(answer), group="a")) == []
+)  # fmt: skip
+def test_an_answer_is_cleaned_and_must_be_strict_json(answer: str, targets: list[str]) -> None:
+    made = taught(TALK[:2], Teacher(answer), group="a", stages=["extraction"])
+    assert [example.target for example in made] == targets
 
 
 FIRST = '{"facts": ["Kim adopted a cat."]}'
@@ -76,29 +81,24 @@ SECOND = '{"facts": ["Kim adopted a cat called Miso."]}'
 
 
 @pytest.mark.parametrize(
-    ("answer", "target"),
+    ("answer", "events"),
     [
-        ('{"id": "0", "event": "UPDATE"}', '{"event": "UPDATE"}'),
-        ('{"id": 7, "event": "ADD"}', '{"event": "ADD"}'),
-        ('{"memory": [{"id": "0", "event": "NONE"}, {"id": "1", "event": "ADD"}]}',
-         '{"event": "ADD"}'),
-        ('{"memory": [{"id": "0", "event": "NONE"}]}', '{"event": "NONE"}'),
+        ('{"id": "0", "event": "UPDATE"}', ["UPDATE"]),
+        ('{"id": 7, "event": "ADD"}', ["ADD"]),
+        ('{"memory": [{"id": "0", "event": "NONE"}, {"id": "1", "event": "ADD"}]}', ["ADD"]),
+        ('{"memory": [{"id": "0", "event": "NONE"}]}', ["NONE"]),
+        # on no memory
+        ('{"id": "1", "event": "UPDATE"}', []),
+        ('{"id": "0", "event": "MERGE"}', []),
+        ('{"memory": []}', []),
+        ("no", []),
     ],
-)  # fmt: skip
-def test_an_operation_is_of_the_new_fact_and_names_a_memory(answer: str, target: str) -> None:
-    made = list(taught(TALK, Teacher(FIRST, SECOND, answer), group="a", stages=["update"]))
-    assert [e.target for e in made] == [target]
-    assert (
-        "Old memory: Kim adopted a cat.\nNew fact: Kim adopted a cat called Miso." in made[0].prompt
-    )
-
-
-@pytest.mark.parametrize(
-    "answer",
-    ['{"id": "1", "event": "UPDATE"}', '{"id": "0", "event": "MERGE"}', '{"memory": []}', "no"],
 )
-def test_an_operation_on_no_memory_is_dropped(answer: str) -> None:
-    assert not list(taught(TALK, Teacher(FIRST, SECOND, answer), group="a", stages=["update"]))
+def test_an_operation_is_of_the_new_fact_and_names_a_memory(answer: str, events: list[str]) -> None:
+    made = list(taught(TALK, Teacher(FIRST, SECOND, answer), group="a", stages=["update"]))
+    assert [e.target for e in made] == [f'{{"event": "{event}"}}' for event in events]
+    compared = "Old memory: Kim adopted a cat.\nNew fact: Kim adopted a cat called Miso."
+    assert all(compared in e.prompt for e in made)
 
 
 def test_answers_are_learned_over_the_teachers_memories_as_they_then_are() -> None:
@@ -118,12 +118,12 @@ def test_answers_are_learned_over_the_teachers_memories_as_they_then_are() -> No
 def server() -> Iterator[Service]:
     pytest.importorskip("openai")
     with service() as opened:
-        opened.behaviour = lambda call: call.reply(answer('{"facts": ["Kim has a cat."]}'))
+        opened.behaviour = lambda call: call.reply(answer(HAS_A_CAT))
         yield opened
 
 
 def test_a_teacher_at_an_address_is_asked_in_openais_form(server: Service) -> None:
-    assert at_url(server.base_url, "big")("What?") == '{"facts": ["Kim has a cat."]}'
+    assert at_url(server.base_url, "big")("What?") == HAS_A_CAT
     (call,) = server.calls
     asked = json.loads(call.body)
     assert call.head.startswith("POST /v1/chat/completions ") and asked["model"] == "big"
