@@ -8,37 +8,46 @@ from pathlib import Path
 
 import pytest
 from clikit import Run, run_corpus
+from familykit import write_family
 from locomokit import write_locomo
 
+from bench import random_adapters
 from bench.random_adapters import QV, write_adapter
 from corpus import evaluate
 from corpus.readers import locomo_questions
 from edgemem.errors import InputError
 from edgemem.pipeline.importers import read_locomo
-from edgemem.runtime import experts, models
+from edgemem.runtime import experts
 from edgemem.runtime.engine import Engine
+from edgemem.runtime.models import sha256_of
 from edgemem.training import examples
 from edgemem.training.adapters import combine, record_file, write_record
 
-pytestmark = pytest.mark.models
-
-BASE = models.entry(models.DEFAULT_LLM).sha256
 MADE = {
-    "stage": "extraction", "base_sha256": BASE, "rank": 8, "alpha": 16.0, "targets": list(QV),
+    "stage": "extraction", "base_sha256": "a" * 64, "rank": 8, "alpha": 16.0, "targets": list(QV),
     "command": "edgemem train run extraction --data a.jsonl", "seed": 3, "tokens": 50_000,
     "first_loss": 3.3104, "best_loss": 0.97,
 }  # fmt: skip
 
 
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The sha256 of a tiny model, which is loaded whatever is asked for."""
+    file, load = write_family(tmp_path, "llama"), Engine.load
+    monkeypatch.setattr(Engine, "load", lambda *_a, **_k: load(file, n_threads=1))
+    monkeypatch.setattr(random_adapters, "LINEAR", {"attn_q": (64, 64), "attn_v": (64, 32)})
+    return sha256_of(file)
+
+
 def trained(folder: Path, stage: str, **changes: object) -> Path:
     """A random adapter, and a record as if it had been trained."""
-    file = write_adapter(folder / f"my-{stage}.gguf", 1, targets=QV)
+    file = write_adapter(folder / f"my-{stage}.gguf", 1, layers=6)
     write_record(file, MADE | {"stage": stage} | changes)
     return file
 
 
-def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path) -> None:
-    adapters = [trained(tmp_path, "extraction"), trained(tmp_path, "update")]
+def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path, base: str) -> None:
+    adapters = [trained(tmp_path, s, base_sha256=base) for s in ("extraction", "update")]
     scores = tmp_path / "scores.json"
     summary = {"extraction_json_valid": 0.99, "generation_f1": 0.1}
     scores.write_text(json.dumps({"summary": summary, "rows": []}))
@@ -51,7 +60,7 @@ def test_a_combined_set_is_loaded_by_name_of_its_folder(tmp_path: Path) -> None:
         "first_loss": 3.31, "best_loss": 0.97, "extraction_json_valid": 0.99
     }  # fmt: skip
     assert update.scores == {"first_loss": 3.31, "best_loss": 0.97}
-    with Engine.load(n_ctx=256) as engine:
+    with Engine.load() as engine:
         experts.load(engine, str(tmp_path / "mine"))
         assert engine.expert("extraction") and not engine.expert("generation")
 
@@ -92,17 +101,17 @@ def test_scores_that_are_none_are_named(tmp_path: Path, text: str) -> None:
     assert not (tmp_path / "mine").exists()
 
 
-def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, run: Run) -> None:
+@pytest.mark.models
+def test_the_commands_combine_a_set_and_score_it(tmp_path: Path, base: str, run: Run) -> None:
     scored = ("extraction", "update", "generation")  # of replies bench.assistant knows more
-    adapters = [str(trained(tmp_path, stage)) for stage in scored]
+    adapters = [str(trained(tmp_path, stage, base_sha256=base)) for stage in scored]
     folder = str(tmp_path / "mine")
     said = run("train", "combine", folder, *adapters, "--licence", "MIT", "--data", "x").stdout
     assert said == f"mine: extraction, update, generation; use it with --experts {folder}/\n"
     facts = tmp_path / "facts.txt"
     facts.write_text(": User sings.\nDELETE User stopped singing.\nADD User's aunt sings.\n")
     asked = ["eval", str(write_locomo(tmp_path)), str(facts)]
-    asked += ["--experts", f"{folder}/"]
-    asked += "--pairs 2 --questions 2 --operations 2 --together --json".split()
+    asked += f"--experts {folder}/ --pairs 2 --questions 2 --operations 2 --together --json".split()
     told = json.loads(run_corpus(*asked).stdout)
     assert {"extraction_json_valid", "update_accuracy", "answer_f1"} <= set(told["summary"])
     assert told["summary"]["update_accuracy_written"] is not None
@@ -117,6 +126,7 @@ def test_files_that_are_not_annotated_need_a_teacher(tmp_path: Path) -> None:
     assert "log.txt has no annotations" in result.stderr and not out.exists()
 
 
+@pytest.mark.models
 def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     arguments = ["data", str(write_locomo(tmp_path)), "--out", str(out)]
@@ -127,6 +137,7 @@ def test_annotated_files_give_examples_of_the_stages_asked_for(tmp_path: Path) -
     assert {e.stage for e in examples.read([out])} == {"extraction", "generation"}
 
 
+@pytest.mark.models
 def test_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
     talk, out = tmp_path / "talk.txt", tmp_path / "out.jsonl"
     talk.write_text("# User, Assistant\n@ 2024-05-01 10:00\nUser: I sing.\n= User sings.\n")
@@ -135,12 +146,14 @@ def test_conversations_of_one_name_are_refused(tmp_path: Path) -> None:
     assert "talk-1: two conversations of that name" in result.stderr
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("way", evaluate.BASE_WAYS)
-def test_a_base_model_answers_in_one_line(tmp_path: Path, way: evaluate.Way) -> None:
+def test_a_base_model_answers_in_one_line(
+    tmp_path: Path, engine: Engine, way: evaluate.Way
+) -> None:
     asked = locomo_questions(read_locomo(write_locomo(tmp_path)))
     tellable = [q for q in asked if q.answer]
-    with Engine.load() as engine:
-        answers = [evaluate._answer(engine, q.text, q.evidence, way)[0] for q in tellable]
-        none = replace(tellable[0], text="word " * 3000)
-        assert evaluate._answer(engine, none.text, none.evidence, way) == ("", 0)
+    answers = [evaluate._answer(engine, q.text, q.evidence, way)[0] for q in tellable]
+    none = replace(tellable[0], text="word " * 3000)
+    assert evaluate._answer(engine, none.text, none.evidence, way) == ("", 0)
     assert answers and all(a and "\n" not in a for a in answers)
