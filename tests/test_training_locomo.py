@@ -39,52 +39,47 @@ def test_questions_without_evidence_are_left_out_and_adversarial_ones_have_no_an
     ]
 
 
-def test_examples_show_an_answerable_question_all_of_its_evidence(path):
-    kinds = set()
-    for seed in range(8):
-        with quick() as memory:
-            made = list(examples(memory, readers.read_locomo(path), seed=seed))
-        assert {e.group for e in made} == {"conv-0"}
-        kinds |= {(e.stage, e.kind) for e in made}
-        for example in made:
-            if example.kind in ("single-hop", "temporal"):
-                assert "I went sailing on 7 May 2023 with my uncle." in example.prompt
-            if example.kind == "temporal":
-                assert "Lovely! I bake bread on Sundays." in example.prompt
-            if example.kind == "adversarial":
-                assert example.target == f" {NOT_KNOWN}"
-    assert kinds == {
+def made(path, seed):
+    with quick() as memory:
+        return list(examples(memory, readers.read_locomo(path), seed=seed))
+
+
+@pytest.fixture(scope="module")
+def of_seeds(tmp_path_factory):
+    """The examples of one conversation by eight seeds."""
+    path = write_locomo(tmp_path_factory.mktemp("locomo"))
+    return [made(path, seed) for seed in range(8)]
+
+
+def test_examples_show_an_answerable_question_all_of_its_evidence(of_seeds):
+    every = [example for examples in of_seeds for example in examples]
+    assert {e.group for e in every} == {"conv-0"}
+    for example in every:
+        if example.kind in ("single-hop", "temporal"):
+            assert "I went sailing on 7 May 2023 with my uncle." in example.prompt
+        if example.kind == "temporal":
+            assert "Lovely! I bake bread on Sundays." in example.prompt
+        if example.kind == "adversarial":
+            assert example.target == f" {NOT_KNOWN}"
+    assert {(e.stage, e.kind) for e in every} == {
         ("extraction", "facts"),
-        ("generation", "single-hop"),
-        ("generation", "temporal"),
-        ("generation", "adversarial"),
+        *(("generation", kind) for kind in ("single-hop", "temporal", "adversarial")),
     }
 
 
-def test_what_is_read_is_of_people_with_invented_names(path):
+def test_what_is_read_is_of_people_with_invented_names(of_seeds):
     """Of two real names a conversation an expert learned these, not to copy whom it reads of."""
     speakers = set()
-    for seed in range(8):
-        with quick() as memory:
-            made = [
-                e
-                for e in examples(memory, readers.read_locomo(path), seed=seed)
-                if e.stage == "extraction"
-            ]
-        assert not any(re.search(r"\b(Nia|Omar)\b", e.prompt + e.target) for e in made)
-        for example in made:
-            speaker = re.search(r"About (\w+):\n$", example.prompt)[1]
-            assert json.loads(example.target)["facts"][0].startswith(f"{speaker} ")
-            speakers.add(speaker)
+    for example in (e for made in of_seeds for e in made if e.stage == "extraction"):
+        assert not re.search(r"\b(Nia|Omar)\b", example.prompt + example.target)
+        speaker = re.search(r"About (\w+):\n$", example.prompt)[1]
+        assert json.loads(example.target)["facts"][0].startswith(f"{speaker} ")
+        speakers.add(speaker)
     assert len(speakers) > 4
 
 
-def test_examples_of_one_seed_are_the_same(path):
-    def made():
-        with quick() as memory:
-            return list(examples(memory, readers.read_locomo(path), seed=3))
-
-    assert made() == made()
+def test_examples_of_one_seed_are_the_same(path, of_seeds):
+    assert made(path, 3) == of_seeds[3]
 
 
 def test_examples_come_back_from_their_file(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,10 @@ from fake_engine import FakeEngine
 from memorykit import quick
 
 from corpus import annotated, evaluate, readers
-from corpus.annotated import examples
+from corpus.annotated import Annotated, examples
 from corpus.readers import is_written
 from corpus.readers import read_written as read
 from edgemem.errors import InputError
-from edgemem.memory import Memory
 from edgemem.runtime import models
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
@@ -50,6 +50,17 @@ User: No, thanks.
 Assistant: Have a good day.
 """
 
+LATER = """\
+~ 2024-06-01 09:00
+> what can i cook, allergic to nuts as i am | I am allergic to nuts
+< Anything without nuts, for you are allergic to them.
+> And for Joel?
+< I don't know what Joel eats.
+~ 2024-06-02 09:00
+> What is two and two?
+< Four.
+"""
+
 PLACES = {2021: "Oslo", 2022: "Bern", 2023: "Ghent", 2024: "Turin"}
 
 
@@ -58,6 +69,17 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "few.txt"
     file.write_text(TALK)
     return file
+
+
+def with_more(path: Path, more: str) -> list[Annotated]:
+    """Both conversations, the second of which goes on."""
+    path.write_text(TALK + more)
+    return read(path)
+
+
+def replies(path: Path, more: str) -> list[Example]:
+    with quick(engine=FakeEngine()) as memory:
+        return list(annotated.reply_examples(memory, with_more(path, more)[1]))
 
 
 def test_an_answer_has_the_day_that_its_message_means(tmp_path: Path) -> None:
@@ -117,7 +139,7 @@ def test_where_nobody_wrote_down_facts_there_are_questions_alone(path: Path) -> 
     path.write_text(re.sub(r"(?m)^=.*\n", "", TALK))
     named, _ = talks = read(path)
     assert not any(talk.pairs for talk in talks) and len(named.questions) == 4
-    with quick() as memory:
+    with quick(engine=FakeEngine()) as memory:
         assert {example.stage for example in examples(memory, named)} == {"generation"}
         row = evaluate.extraction_row(evaluate.Reader(memory.engine), [], lambda items, _: items)
     assert row["n"] == 0 and row["s_p50"] is None
@@ -152,21 +174,8 @@ def test_speakers_get_other_names_and_unknown_answers_are_refused(path: Path) ->
     assert refused == [f" {NOT_KNOWN}"]
 
 
-LATER = """\
-~ 2024-06-01 09:00
-> what can i cook, allergic to nuts as i am | I am allergic to nuts
-< Anything without nuts, for you are allergic to them.
-> And for Joel?
-< I don't know what Joel eats.
-~ 2024-06-02 09:00
-> What is two and two?
-< Four.
-"""
-
-
 def test_chats_held_later_follow_a_conversation(path: Path) -> None:
-    path.write_text(TALK + LATER)
-    named, asked = read(path)
+    named, asked = with_more(path, LATER)
     assert not named.later
     first, second = asked.later
     assert (first.at, second.at) == ("2024-06-01T09:00:00+00:00", "2024-06-02T09:00:00+00:00")
@@ -177,9 +186,7 @@ def test_chats_held_later_follow_a_conversation(path: Path) -> None:
 
 
 def test_a_chat_is_learned_as_the_product_shows_it(path: Path) -> None:
-    path.write_text(TALK + LATER)
-    with quick(engine=FakeEngine()) as memory:
-        first, second = annotated.reply_examples(memory, read(path)[1])
+    first, second = replies(path, LATER)
     system, noted, answered, asked = first.prompt
     assert "Saturday, 1 June 2024" in system["content"]
     assert 'User said: "I am allergic to nuts."' in noted["content"]
@@ -205,9 +212,9 @@ ASKED = """\
 def test_a_short_answer_is_learned_with_what_was_said_before_it(
     path: Path, embedder: Embedder
 ) -> None:
-    path.write_text(TALK + ASKED)
-    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
-        first, second = annotated.answer_examples(memory, read(path)[1])
+    _, asked = with_more(path, ASKED)
+    with quick(engine=FakeEngine(), embedder=embedder) as memory:
+        first, second = annotated.answer_examples(memory, asked)
     assert (first.stage, first.target, second.target) == ("generation", " nuts", f" {NOT_KNOWN}")
     assert 'User said: "I am allergic to nuts."' in first.prompt
     assert first.prompt.count("User asks") == 1
@@ -232,17 +239,14 @@ def test_a_chat_teaches_each_answer_with_the_end_that_its_template_writes() -> N
 def test_an_answer_whose_evidence_is_not_shown_is_not_learned(path: Path) -> None:
     more = "".join(f"User: I saw film {i} at the cinema, {'long ' * 40}.\n" for i in range(20))
     later = LATER.replace("I am allergic to nuts\n", "I saw film 13 at the cinema\n")
-    path.write_text(TALK + more + later)
-    with quick(engine=FakeEngine()) as memory:
-        first, _ = annotated.reply_examples(memory, read(path)[1])
+    first, _ = replies(path, more + later)
     assert first.earlier == () and first.target == "I don't know what Joel eats."
 
 
 def test_what_an_assistant_says_to_what_is_told_is_learned_session_by_session(path: Path) -> None:
     more = f"@ 2024-05-02 10:00\nUser: Bye.\nAssistant: {'So long. ' * 30}\n"
     later = LATER + "> (tell) Good night\n< Sleep well.\n> (recall) who am i\n< Joel.\n"
-    path.write_text(TALK + more + later)
-    named, asked = read(path)
+    named, asked = with_more(path, more + later)
     assert not list(annotated.talk_examples(named))
     session, chat = annotated.talk_examples(asked)  # of the second session nothing is short
     roles = [message["role"] for message in session.prompt]
@@ -253,9 +257,7 @@ def test_what_an_assistant_says_to_what_is_told_is_learned_session_by_session(pa
 
 
 def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) -> None:
-    path.write_text(TALK + LATER)
-    with quick(engine=FakeEngine()) as memory:
-        made = list(annotated.reply_examples(memory, read(path)[1]))
+    made = replies(path, LATER)
     file = tmp_path / "made.jsonl"
     files.write(file, made)
     assert files.read([file]) == made
@@ -276,19 +278,13 @@ def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) 
         ("@ 2024-01-01 10:00\nMara: Hi.\n~ 2024-02-01 10:00\n< Hi.", "line 5: a chat is"),
         ("@ 2024-01-01 10:00\nMara: Hi.\n~ 2024-02-01 10:00\n> (sing) Hi.", "line 5: .*'sing'"),
         ("@ 2024-13-01 10:00\nMara: Hi.", "line 3: month must be in 1..12"),
+        ("# User, Assistant\n@ 2024-01-01 10:00\nAssistant: Hi.\n= User sings.", "tells none"),
     ],
 )
 def test_a_line_of_another_form_is_named(tmp_path: Path, line: str, said: str) -> None:
     file = tmp_path / "bad.txt"
     file.write_text(f"# Mara (she), Joel (he)\n{line}\n")
     with pytest.raises(InputError, match=said):
-        read(file)
-
-
-def test_a_fact_of_the_assistants_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "bad.txt"
-    file.write_text("# User, Assistant\n@ 2024-01-01 10:00\nAssistant: Hi.\n= User sings.\n")
-    with pytest.raises(InputError, match="which tells none"):
         read(file)
 
 
@@ -302,6 +298,7 @@ def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
 
 # -- the conversations that the experts learned from ----------------------------------------------
 
+whole = cache(read)  # several tests ask of a long file
 OURS = sorted((Path(__file__).parents[1] / "models" / "conversations").glob("*.txt"))
 READING = [file for file in OURS if "reading" in file.stem]  # questions alone
 LONG = [f for f in OURS if f.stem.startswith(("long-", "moved-", "held-out-moved"))]
@@ -309,7 +306,7 @@ LONG = [f for f in OURS if f.stem.startswith(("long-", "moved-", "held-out-moved
 
 @pytest.mark.parametrize("file", READING, ids=lambda file: file.stem)
 def test_our_questions_about_reading_are_whole(file: Path) -> None:
-    talks = read(file)
+    talks = whole(file)
     assert len(talks) >= 16
     for talk in talks:
         assert not talk.pairs and len(talk.questions) >= 10, talk.id
@@ -319,14 +316,14 @@ def test_our_questions_about_reading_are_whole(file: Path) -> None:
 @pytest.mark.parametrize("file", LONG, ids=lambda file: file.stem)
 def test_our_long_conversations_are_whole(file: Path) -> None:
     least = 40 if file.stem.startswith("long-") else 28
-    for talk in read(file):
+    for talk in whole(file):
         assert not talk.pairs and len(talk.messages) >= least and len(talk.questions) >= 20, talk.id
         assert all(question.evidence for question in talk.questions), talk.id
 
 
 @pytest.mark.parametrize("file", sorted({*OURS} - {*READING, *LONG}), ids=lambda file: file.stem)
 def test_our_conversations_are_whole(file: Path) -> None:
-    talks = read(file)
+    talks = whole(file)
     assert len(talks) >= 16
     changes = file.stem.endswith("changes")  # short ones, of little else
     told = 0
@@ -381,7 +378,7 @@ def test_nobody_held_out_is_among_those_trained_on() -> None:
             frozenset(t.pronouns)
             for f in OURS
             if f.stem.startswith("held-out") is out
-            for t in read(f)
+            for t in whole(f)
         }
         for out in (True, False)
     )
