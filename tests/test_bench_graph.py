@@ -1,12 +1,13 @@
-"""bench.graph: what counts as a relation that was read rightly."""
+"""bench.graph and bench.asked: what counts as a relation that was read rightly, or is asked for."""
 
 import json
 
 import pytest
 from memorykit import BagOfWords
+from storekit import encoder
 
 from bench import graph
-from edgemem.runtime.embedder import Embedder
+from bench.asked import asked
 
 LABELLED = """\
 # a remark
@@ -51,10 +52,11 @@ LIVES = """\
 """
 
 
-def test_questions_about_a_day_are_answered_from_what_held_then(tmp_path):
+@pytest.mark.models
+def test_questions_about_a_day_are_answered_from_what_held_then(tmp_path, embedder):
     file = tmp_path / "lives.txt"
     file.write_text(LIVES)
-    row = graph.score_lives(file, Embedder.load())
+    row = graph.score_lives(file, embedder)
     assert (row["questions"], row["right"], row["silent"]) == (3, 2, 0)
     searched = graph.found_facts(graph.read_lives(file), BagOfWords())
     assert searched["fact_at_3"] == pytest.approx(2 / 3, abs=1e-3)
@@ -78,3 +80,28 @@ def test_the_facts_that_evidence_has_are_counted_beside_a_searchs(tmp_path):
     (row,) = json.loads(out.read_text())["rows"]
     assert row["facts_needed"] == 2 and row["of_search"] == 1
     assert 0 <= row["of_evidence"] <= 1 and row["tokens_to_searchs"] > 0
+
+
+ASKED = {
+    "Where did Ana live in March 2024?": {"lives_in"},
+    "who am i married to": {"married_to"},
+    "What breed is my sister's dog?": {"sibling_of", "has_pet", "is_a"},
+    "What should I not serve Tom because of an allergy?": {"allergic_to"},
+}
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_what_a_question_asks_for_is_likeliest(question):
+    chances = asked(question, encoder())
+    best = sorted(chances, key=lambda label: -chances[label])[: len(ASKED[question])]
+    assert set(best) == ASKED[question]
+
+
+def test_what_asks_for_no_relation_has_none_that_is_likely():
+    for question in ("How do I boil an egg?", "Why is the sky blue?", "Tell me a joke."):
+        assert max(asked(question, encoder()).values()) < 0.5
+
+
+def test_without_an_encoder_and_of_a_long_text_nothing_is_known():
+    assert asked("Where do I live?", None) == {}
+    assert asked("where do I live " * 100, encoder()) == {}

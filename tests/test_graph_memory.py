@@ -124,15 +124,6 @@ def test_an_edited_fact_is_read_again_and_an_erased_one_is_gone() -> None:
         assert len(memory.relations(include_invalid=True)) == 0
 
 
-def test_an_import_gives_the_same_relations(tmp_path) -> None:
-    with told(*MOVED, ends=True) as memory, quick() as other:
-        memory.export_jsonl(tmp_path / "all.jsonl")
-        other.import_jsonl(tmp_path / "all.jsonl")
-        assert list(other.relations(include_invalid=True)) == list(
-            memory.relations(include_invalid=True)
-        )
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -108,19 +108,12 @@ def test_ten_thousand_aliases_are_looked_up(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["张伟", "Żaneta", "Σωκράτης", "محمد", "O'Brien", "😀"])
 def test_names_of_any_script(store: Store, name: str) -> None:
-    with store.transaction() as tx:
-        tx.add_memory(memory("a", "x", kind="fact", scope=ANA))
-        tx.set_relations(
-            "a", [NewRelation(Entity(name, "person"), "lives_in", Entity("Oslo", "place"))], 1
-        )
+    tell(store, "a", f"{name} lives_in Oslo", scope=ANA)
     assert said(store, ANA, name.upper()) == [f"{name} lives_in Oslo"]
 
 
 def test_nobody_is_related_to_themselves(store: Store) -> None:
-    with store.transaction() as tx:
-        tx.add_memory(memory("a", "x", kind="fact", scope=ANA))
-        rex = Entity("Rex", "pet")
-        tx.set_relations("a", [NewRelation(rex, "friend_of", Entity("REX ", "pet"))], 1)
+    tell(store, "a", "Rex friend_of REX ", scope=ANA)
     assert said(store) == [] and rows(store, "entities") == 0
 
 
@@ -285,14 +278,6 @@ def test_a_killed_writer_leaves_no_fact_without_its_relations(tmp_path: Path) ->
         facts_, told = rows(store, "memories"), rows(store, "relations")
         assert facts_ >= 20 and told == 2 * facts_
         assert store.check() == []
-
-
-def test_a_failed_transaction_leaves_neither_half(store: Store) -> None:
-    with pytest.raises(RuntimeError), store.transaction() as tx:
-        tx.add_memory(memory("a", "Ana lives in Oslo.", kind="fact"))
-        relate(tx, "a", "Ana lives_in Oslo")
-        raise RuntimeError
-    assert rows(store, "memories") == rows(store, "entities") == rows(store, "relations") == 0
 
 
 NAMES = st.sampled_from(["Ana", "ana", "Ben", "ANA ", "Ｂen", "Ceď"])
