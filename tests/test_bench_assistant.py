@@ -12,7 +12,7 @@ from fake_engine import FakeEngine
 from memorykit import BagOfWords
 
 from bench import assistant, report, stores
-from bench.scenarios import FOLDER, KINDS, Question, Scenario, day, is_right, read
+from bench.scenarios import FOLDER, KINDS, Question, Scenario, is_right, read
 from edgemem.config import Settings
 
 FILES = sorted(FOLDER.glob("*.json"))
@@ -174,10 +174,8 @@ def test_the_plain_prompt_is_the_days_date_and_the_notes_and_the_talk_so_far(
     run = setup(tmp_path / "kept", engine, infer=False)
     assistant.run([read(written(tmp_path))], ["plain"], run)
     stage, prompt = engine.prompts[-1]
-    assert (
-        stage == "plain"
-        and [m["role"] for m in prompt] == ["system", *["user", "assistant"] * 2][:4]
-    )
+    assert stage == "plain"
+    assert [m["role"] for m in prompt] == ["system", "user", "assistant", "user"]
     head, _, notes = prompt[0]["content"].partition("\n")
     assert head == (
         "You are a helpful assistant. Today is Wednesday, 10 June 2026. "
@@ -188,11 +186,8 @@ def test_the_plain_prompt_is_the_days_date_and_the_notes_and_the_talk_so_far(
         "- 2 March 2026 Assistant: Nice!",
         "- 2 March 2026 User: My cat is called Momo.",
     }
-    assert [m["content"] for m in prompt[1:]] == [
-        "Where do I live?",
-        "Oslo, I think.",
-        "And my cat?",
-    ]
+    said = ["Where do I live?", "Oslo, I think.", "And my cat?"]
+    assert [m["content"] for m in prompt[1:]] == said
 
 
 def test_notes_that_do_not_fit_the_window_are_left_out() -> None:
@@ -240,7 +235,3 @@ def test_questions_are_chosen_by_half_name_kind_and_number(tmp_path: Path) -> No
     assert [len(s.questions) for s in assistant.chosen(both, most=1)] == [1, 1]
     with pytest.raises(SystemExit, match="the scenarios are: small, cold"):
         assistant.chosen(both, kinds=["general"])
-
-
-def test_a_day_is_written_as_people_do() -> None:
-    assert day("2026-03-02T18:40:00+00:00") == "2 March 2026"

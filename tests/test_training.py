@@ -170,20 +170,15 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(base: Path, tmp_pa
     assert (got.best_loss, got.first_loss) == (wanted.best_loss, wanted.first_loss)
 
 
-def test_other_data_is_not_resumed(base: Path, tmp_path: Path) -> None:
-    out, plan = tmp_path / "a.gguf", replace(PLAN, epochs=1)
-    trainer.train("extraction", base, *data(12), out, plan)
-    with pytest.raises(InputError, match="other data or settings; give the same ones, or leave"):
-        trainer.train("extraction", base, *data(13), out, plan, resume=True)
-
-
-def test_another_model_of_the_same_name_is_not_resumed(base: Path, tmp_path: Path) -> None:
+def test_other_data_or_another_model_of_the_same_name_is_not_resumed(
+    base: Path, tmp_path: Path
+) -> None:
     out, plan, other = tmp_path / "a.gguf", replace(PLAN, epochs=1), tmp_path / base.name
     trainer.train("extraction", base, *data(12), out, plan)
     write_base(other, seed=9)
-    assert other.read_bytes() != base.read_bytes()
-    with pytest.raises(InputError, match="other data or settings"):
-        trainer.train("extraction", other, *data(12), out, plan, resume=True)
+    for model, count in ((base, 13), (other, 12)):
+        with pytest.raises(InputError, match="other data or settings; give the same ones, or l"):
+            trainer.train("extraction", model, *data(count), out, plan, resume=True)
 
 
 @pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"layers": "all"}])
