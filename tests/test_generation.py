@@ -1,33 +1,54 @@
-"""Prompts of the answering stage: memories in order, what does not fit left out."""
+"""The answering stage: its prompts, what does not fit in one, and what is told of an answer."""
+
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgemem.errors import ContextOverflow
 from edgemem.language import content_words
 from edgemem.results import Evidence, Message
-from edgemem.stages.generation import MAX_ANSWER_TOKENS, answer
+from edgemem.runtime.engine import Generation, Stream
+from edgemem.stages.generation import (
+    EXPERT_PROMPT,
+    MAX_ANSWER_TOKENS,
+    NOT_KNOWN,
+    NOTHING_FOUND,
+    SURE,
+    answer,
+)
 from edgemem.stages.reply import small_talk
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
 
 class Recorder:
-    """An engine that counts words as tokens and keeps what it is given."""
+    """An engine that counts words as tokens and keeps what it is given. pieces: of its expert."""
 
-    def __init__(self, n_ctx=2048, has_chat_template=True):
-        self.n_ctx, self.has_chat_template = n_ctx, has_chat_template
+    n_ctx = 2048
+
+    def __init__(self, has_chat_template=True, pieces=None):
+        self.has_chat_template, self.pieces = has_chat_template, pieces
+        self.warmed = []
 
     def expert(self, stage):
-        return False
+        return self.pieces is not None
 
     def warm(self, stage, beginning, *, folder):
-        pass
+        self.warmed.append((stage, beginning))
 
     def count_tokens(self, prompt):
         return len(str(prompt).split())
 
     def stream(self, prompt, **options):
         self.prompt, self.options = prompt, options
+
+        def pieces():
+            yield from self.pieces
+            return Generation("".join(self.pieces), 9, len(self.pieces), 0, 0.1, 9.0, "stop")
+
+        return Stream(pieces())
 
     @property
     def asked(self):
@@ -149,3 +170,88 @@ def test_talk_longer_than_the_window_loses_its_oldest_turns(small):
     stream = small_talk(small, "Hello there", turns)
     next(stream)
     stream.close()
+
+
+# -- an expert, which answers in its own words -----------------------------------------------------
+
+
+def by_expert(*pieces, question="Who barks?", **more):
+    """An engine whose expert says this, and what is told of it."""
+    engine = Recorder(pieces=pieces)
+    memories = [Evidence("I adopted Rex yesterday.", MAY_8, "Ana")]
+    return engine, answer(engine, question, memories, speaker="Tom", **more)
+
+
+def test_an_expert_is_shown_the_instruction_the_memories_and_the_question():
+    engine, stream = by_expert(" Rex")
+    assert "".join(stream) == " Rex" and stream.result.text == " Rex"
+    assert engine.prompt == (
+        f"{EXPERT_PROMPT}\n\n"
+        'On 8 May 2023, Ana said: "I adopted Rex on 7 May 2023."\n'
+        "\nTom asks: Who barks?\nAnswer:"
+    )
+    assert "within" not in engine.options
+    # It refuses only if that is probable.
+    assert engine.options["fork"] == (f" {NOT_KNOWN}", " Yes", SURE)
+    # What is kept in a file for other processes holds nothing that somebody said.
+    assert engine.warmed == [("generation", f"{EXPERT_PROMPT}\n\n")]
+
+
+def test_an_expert_is_shown_the_day_of_a_question():
+    """ "How long have I had him?" has no answer without it."""
+    engine, stream = by_expert(" Two days", asked_at="2023-05-09T08:00:00+00:00")
+    assert "".join(stream) == " Two days"
+    assert engine.prompt.endswith("\nOn 9 May 2023, Tom asks: Who barks?\nAnswer:")
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [(" Not", " known"), (" Not known.",), ("",), (), (f" {NOT_KNOWN}",), (" not known.",)],
+)
+def test_an_experts_refusal_is_told_in_our_words(pieces):
+    _, stream = by_expert(*pieces)
+    assert list(stream) == [NOTHING_FOUND]
+    assert stream.result.text == NOTHING_FOUND
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (" Rex, a cat, Rex, a cat, Rex", " Rex, a cat"),
+        (" a red dog, dog", " a red dog"),
+        (" the dog that the dog that the dog that", " the dog that"),
+        (" Rex, The Kinks, a cat", " Rex"),  # nobody said a word of any Kinks
+        (" The Kinks, Rex", " The Kinks, Rex"),
+        (" more and more and more", " more and more and more"),
+        (" 7 May, 2023", " 7 May, 2023"),
+        (" Rex,", " Rex"),
+        (" Rex, 🙂, 🙂", " Rex, 🙂, 🙂"),
+        # What only begins like a refusal is told as it is.
+        *((text, text) for text in (" No", " Not", " Not kn", " Nothing", "No.")),
+        (" Not known to Ana", " Not known to Ana"),
+    ],
+)
+def test_an_answer_ends_where_it_begins_again_or_names_what_nobody_said(written, told):
+    _, stream = by_expert(*re.findall(r" ?[^ ]+", written))
+    assert "".join(stream) == stream.result.text == told
+
+
+def test_an_experts_days_are_told_in_the_form_that_was_asked_for():
+    pieces = (" 7 May", " 2023,", " 8 May 2023")
+    _, stream = by_expert(*pieces, question="Which days? Give them as YYYY-MM-DD.")
+    assert "".join(stream) == stream.result.text == " 2023-05-07, 2023-05-08"
+
+
+@given(st.text("ab ,A", max_size=40), st.integers(1, 5))
+def test_what_is_told_piece_by_piece_is_the_beginning_of_what_was_written(text, size):
+    _, stream = by_expert(*(text[i : i + size] for i in range(0, len(text), size)))
+    told = "".join(stream)
+    assert stream.result.text == told
+    assert text.startswith(told) or told == NOTHING_FOUND
+
+
+def test_a_closed_answer_ends_the_models_own():
+    _, stream = by_expert(" Rex,", " who barks")
+    assert next(stream) == " Rex"
+    stream.close()
+    assert list(stream) == []
