@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from imagekit import CAMERA, drawn, exif, noise, opened, part, saved, uri
 from mcp import Client
 from memorykit import bytes_beside, quick, texts
 from serverkit import running
+from storekit import child
 
 from edgemem import Chat, Memory
 from edgemem.cloud.governor import Governor
@@ -27,6 +27,7 @@ from edgemem.errors import InputError, StoreCorrupt, StoreFull
 from edgemem.images import picture
 from edgemem.inputs import MAX_IMAGES, NO_WORDS
 from edgemem.pipeline import looking
+from edgemem.pipeline.recall import evidence_of
 from edgemem.results import Scope
 from edgemem.server.mcp import mcp_server
 from edgemem.store import images
@@ -167,8 +168,6 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
 
 
 def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it() -> None:
-    from edgemem.pipeline.recall import evidence_of
-
     with quick() as memory:
         (photo,) = add(memory, SMALL, said="Look at this.")
         looking.set_read(memory, photo.image.id, "done", READ)
@@ -245,12 +244,9 @@ def test_killed_between_file_and_commit_neither_half_is_left(tmp_path: Path, whe
     path = tmp_path / "a.db"
     with quick(path) as memory:
         (kept,) = add(memory, noise(seed=1))
-    root = Path(__file__).parents[1]
-    paths = os.pathsep.join([str(root), str(root / "tests")])
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), when], env={**os.environ, "PYTHONPATH": paths}
-    )
-    assert done.returncode == -signal.SIGKILL
+    process = child(KILLED, path, when)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     left = beside(path)
     assert len(left) == 2 and sum(name.endswith(".tmp") for name in left) == (when == "before")
     with quick(path) as memory:
@@ -420,26 +416,20 @@ def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
 # -- faces -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path))
-    return tmp_path
-
-
 @pytest.mark.models
-def test_the_command_line_takes_images_with_and_without_words(home: Path) -> None:
-    (home / "bike.png").write_bytes(SMALL)
-    image = ("--image", str(home / "bike.png"), "--no-infer")
+def test_the_command_line_takes_images_with_and_without_words(empty_home: Path) -> None:
+    (empty_home / "bike.png").write_bytes(SMALL)
+    image = ("--image", str(empty_home / "bike.png"), "--no-infer")
     both = json.loads(invoke("add", BIKE, *image, "--json").stdout)["results"]
     assert [row["kind"] for row in both] == ["turn", "image"]
-    alone = invoke("add", *image, "--image", str(home / "bike.png")).stdout.splitlines()
+    alone = invoke("add", *image, "--image", str(empty_home / "bike.png")).stdout.splitlines()
     assert len(alone) == 2 and all(line.endswith("Photo") for line in alone)
     shown = json.loads(invoke("get", both[1]["id"], "--json").stdout)["results"][0]
     assert shown["image"]["id"] == picture.read(SMALL).id
-    (home / "note.png").write_text("hello")
-    refused = invoke("add", "--image", str(home / "note.png"), code=1)
+    (empty_home / "note.png").write_text("hello")
+    refused = invoke("add", "--image", str(empty_home / "note.png"), code=1)
     assert "of no known kind" in refused.stderr
-    marked = invoke("cloud", "never-send", "--image", str(home / "bike.png")).stdout
+    marked = invoke("cloud", "never-send", "--image", str(empty_home / "bike.png")).stdout
     assert f"image:{picture.read(SMALL).id}" in marked
 
 
@@ -455,13 +445,13 @@ def test_a_chat_takes_an_image_with_the_message_or_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.models
-def test_slash_image_remembers_a_file(home: Path, stand_in: Any) -> None:
+def test_slash_image_remembers_a_file(empty_home: Path, stand_in: Any) -> None:
     stand_in(FakeEngine())
-    (home / "my bike.png").write_bytes(SMALL)
-    lines = f"/image '{home}/my bike.png'\n/image '{home}/my bike.png' {BIKE}\n"
+    (empty_home / "my bike.png").write_bytes(SMALL)
+    lines = f"/image '{empty_home}/my bike.png'\n/image '{empty_home}/my bike.png' {BIKE}\n"
     result = invoke("chat", input=lines)
     assert result.stderr.count("  + my bike.png") == 2
-    with Memory(home / "memory.db") as memory:
+    with Memory(empty_home / "memory.db") as memory:
         found = memory.get_all(filters={"kind": "image"}, user_id="default")
         assert texts(found) == ["Photo", f"Photo: {BIKE}"]
     assert "needs a FILE" in invoke("chat", input="/image 'a\n", code=1).stderr
@@ -502,8 +492,6 @@ def test_the_server_takes_openais_parts_and_gives_images_back() -> None:
 
 
 def test_mcp_takes_a_data_uri() -> None:
-    import asyncio
-
     async def run(memory: Memory) -> Any:
         async with Client(mcp_server(memory, user_id="ana")) as client:
             given = {"text": BIKE, "image": uri(SMALL), "infer": False}

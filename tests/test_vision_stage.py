@@ -6,21 +6,22 @@ holds whatever it says.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_engine import FakeEngine, _generation
-from memorykit import BagOfWords
+from imagekit import saved
+from memorykit import quick
+from PIL import Image
 from visionkit import picture, write_vision
 
 from edgemem.chat import Chat
 from edgemem.config import load_settings
+from edgemem.errors import ContextOverflow
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
 from edgemem.runtime.engine import Engine, Stream
@@ -74,15 +75,7 @@ class Seeing(FakeEngine):
         return Stream(pieces())
 
 
-def coloured(*rgb: int) -> bytes:
-    from PIL import Image
-
-    out = io.BytesIO()
-    Image.new("RGB", (40, 30), rgb).save(out, "PNG")
-    return out.getvalue()
-
-
-RED, GREEN = coloured(200, 10, 10), coloured(10, 200, 10)
+RED, GREEN = (saved(Image.new("RGB", (40, 30), rgb)) for rgb in ((200, 10, 10), (10, 200, 10)))
 
 
 # -- the stage -------------------------------------------------------------------------------------
@@ -147,10 +140,6 @@ def test_an_expert_reads_the_same_parts_without_a_conversation(tiny: Engine) -> 
 # -- captions --------------------------------------------------------------------------------------
 
 
-def memory_of(engine: Any, path: Path | str = ":memory:") -> Memory:
-    return Memory(path, engine=engine, embedder=BagOfWords())  # type: ignore[arg-type]
-
-
 def captions(memory: Memory) -> list[tuple[str | None, str | None]]:
     found = [item.image for item in memory.get_all(user_id="ada") if item.image is not None]
     return [(image.caption, image.caption_by) for image in found]
@@ -158,7 +147,7 @@ def captions(memory: Memory) -> list[tuple[str | None, str | None]]:
 
 def test_an_image_gets_its_caption_later_from_a_model_that_sees_and_is_found_by_it() -> None:
     engine = Seeing()
-    with memory_of(engine) as memory:
+    with quick(engine=engine) as memory:
         memory.add(images=[RED], user_id="ada")
         assert engine.shown == [] and captions(memory) == [(None, None)]  # nobody waited
         memory.add("my cousin's bike", images=[GREEN], user_id="ada")
@@ -179,15 +168,13 @@ def test_an_image_gets_its_caption_later_from_a_model_that_sees_and_is_found_by_
 def test_an_unreadable_image_is_passed_over_once_and_a_limit_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from edgemem.errors import ContextOverflow
-
     engine, tried = Seeing(), list[int]()
 
     def refuse(*_: Any) -> str:
         tried.append(1)
         raise ContextOverflow("too large", prompt_tokens=9, n_ctx=8)
 
-    with memory_of(engine) as memory:
+    with quick(engine=engine) as memory:
         for source in (RED, GREEN):
             memory.add(images=[source], user_id="ada", infer=False)
         with monkeypatch.context() as patch:
@@ -202,16 +189,16 @@ def test_an_unreadable_image_is_passed_over_once_and_a_limit_holds(
 
 def test_without_a_model_that_sees_nothing_waits_and_none_is_loaded() -> None:
     engine = FakeEngine()
-    with memory_of(engine) as memory:
+    with quick(engine=engine) as memory:
         memory.add(images=[RED], user_id="ada", infer=False)
         memory.process_pending()
         assert not looking.waits(memory) and captions(memory) == [(None, None)]
-    with Memory(":memory:", embedder=BagOfWords()) as memory:  # type: ignore[arg-type]
+    with quick() as memory:
         memory.add(images=[RED], user_id="ada", infer=False)
         looking.caption(memory)
         assert memory._parts._engine is None
     with_projector = replace(load_settings(), mmproj="mmproj.gguf")
-    with Memory(":memory:", embedder=BagOfWords(), settings=with_projector) as memory:  # type: ignore[arg-type]
+    with quick(settings=with_projector) as memory:
         assert memory._parts.sees
 
 
@@ -219,7 +206,7 @@ def test_without_a_model_that_sees_nothing_waits_and_none_is_loaded() -> None:
 
 
 def ask(engine: Any, text: str, added: list[tuple[str, bytes]], **more: Any) -> Any:
-    with memory_of(engine) as memory:
+    with quick(engine=engine) as memory:
         for caption, source in added:
             memory.add(caption, images=[source], user_id="default", infer=False)
         reply = Chat(memory).send(text, **{"remember": False, **more})
@@ -251,7 +238,7 @@ def test_an_image_that_comes_with_a_question_is_looked_at_and_kept_if_wanted() -
     engine = seeing(QUESTION)
     reply = ask(engine, QUESTION, [], images=[GREEN])
     assert reply.text == "Green. The car is green."
-    with memory_of(engine) as memory:
+    with quick(engine=engine) as memory:
         reply = Chat(memory).send(QUESTION, images=[GREEN])
         "".join(reply)
         assert [item.kind for item in memory.get_all(user_id="default")] == ["image"]
