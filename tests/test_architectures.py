@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from familykit import ALWAYS_THINKS, CHATML, FAMILIES, WINDOW, write_family
@@ -30,7 +31,7 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return write_family(tmp_path_factory.mktemp("family"), request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(file: Path) -> Iterator[Engine]:
     with Engine.load(file, n_threads=1, n_ctx=1024) as loaded:
         yield loaded
@@ -149,6 +150,7 @@ def test_no_state_is_kept_that_llama_cpp_would_bring_back_in_part(engine: Engine
 
 def test_a_refused_cut_is_never_trusted(engine: Engine, logits_seen: list[bytes]) -> None:
     """llama.cpp may say that a tail is gone which is not, or keep one that it was to remove."""
+    engine.drop_prefixes()
     engine.generate(PROMPTS[0][1], max_tokens=4)
     expected = list(logits_seen)
     lib, cuts = engine._lib, []
@@ -172,15 +174,6 @@ def test_a_refused_cut_is_never_trusted(engine: Engine, logits_seen: list[bytes]
         assert logits_seen == expected
         engine._prefixes._lib = lib
     assert {True, False} <= set(cuts)
-
-
-def test_an_answer_is_the_same_each_time(engine: Engine) -> None:
-    options = {"max_tokens": 12, "stage": "a"}
-    prompt = user("Where is it?")
-    first, again = engine.generate(prompt, **options), engine.generate(prompt, **options)
-    assert first.text == again.text
-    chosen = {engine.generate(prompt, temperature=1.5, seed=3, **options).text for _ in range(3)}
-    assert len(chosen) == 1
 
 
 def test_the_memory_of_the_context_is_told(engine: Engine) -> None:
@@ -207,7 +200,7 @@ def test_an_engine_says_what_it_turns_off_and_why(engine: Engine) -> None:
 # -- thoughts --------------------------------------------------------------------------------
 
 
-def family(folder: Path, name: str, **how: str) -> Engine:
+def family(folder: Path, name: str, **how: Any) -> Engine:
     return Engine.load(write_family(folder, name, **how), n_threads=1, n_ctx=512)
 
 
@@ -230,30 +223,36 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("tags", ["added", "control", "text"])
+@pytest.fixture(scope="module", params=["added", "control", "text"])
+def tags(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def thinker(tags: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    with family(tmp_path_factory.mktemp("thinker"), "qwen3", tags=tags) as loaded:
+        yield loaded
+
+
 @pytest.mark.parametrize(("written", "shown"), SAID)
 def test_a_thought_is_never_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: str, written: str, shown: str
+    thinker: Engine, tags: str, monkeypatch: pytest.MonkeyPatch, written: str, shown: str
 ) -> None:
-    with family(tmp_path, "qwen3", tags=tags) as engine:
-        tokens = scripted(engine, monkeypatch, written)
-        assert tokens < len(written) or tags == "text" or "think>" not in written
-        stream = engine.stream(user("Where?"), max_tokens=200, stop="\n\n")
-        pieces = list(stream)
-        assert "".join(pieces) == shown and stream.result is not None
-        assert stream.result.text == shown
-        assert (stream.result.finish_reason, stream.result.completion_tokens) == ("stop", tokens)
+    tokens = scripted(thinker, monkeypatch, written)
+    assert tokens < len(written) or tags == "text" or "think>" not in written
+    stream = thinker.stream(user("Where?"), max_tokens=200, stop="\n\n")
+    assert "".join(stream) == shown and stream.result is not None
+    assert stream.result.text == shown
+    assert (stream.result.finish_reason, stream.result.completion_tokens) == ("stop", tokens)
 
 
-@pytest.mark.parametrize("tags", ["added", "control", "text"])
 def test_a_thought_that_is_cut_off_leaves_no_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tags: str
+    thinker: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with family(tmp_path, "qwen3", tags=tags) as engine:
-        scripted(engine, monkeypatch, "<think>It may be Oslo, or é</think>Oslo.")
-        tokens = len(engine.tokenize("<think>It may be Oslo, or é", special=True))
-        done = engine.generate(user("Where?"), max_tokens=tokens - 1)
-        assert (done.text, done.finish_reason) == ("", "length")
+    scripted(thinker, monkeypatch, "<think>It may be Oslo, or é</think>Oslo.")
+    tokens = len(thinker.tokenize("<think>It may be Oslo, or é", special=True))
+    done = thinker.generate(user("Where?"), max_tokens=tokens - 1)
+    assert (done.text, done.finish_reason) == ("", "length")
 
 
 def test_what_follows_a_schema_may_speak_of_the_tags(
@@ -290,9 +289,7 @@ def test_shown_text_only_grows_and_has_no_tag(pieces: list[str]) -> None:
 def test_an_answer_begins_behind_the_thought(
     tmp_path: Path, name: str, template: str | None, end: str
 ) -> None:
-    with Engine.load(
-        write_family(tmp_path, name, template=template), n_threads=1, n_ctx=256
-    ) as engine:
+    with family(tmp_path, name, template=template) as engine:
         assert engine._vocabulary._rendered(user("Where?"), []).endswith(end)
         assert bool(engine.notes) == ("think" in end)
 

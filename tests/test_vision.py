@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 from ggufkit import write_gguf
-from memorykit import BagOfWords
+from memorykit import quick
 from visionkit import DIM, IMAGE, OF, TEXT_DIM, picture, write_projector, write_vision
 
-from edgemem import Memory
 from edgemem.errors import ContextOverflow, InputError, MemoryBudgetExceeded, ModelError
 from edgemem.runtime import machine
 from edgemem.runtime import vision as vision_module
@@ -41,15 +40,28 @@ def load(files: tuple[Path, Path], **more: Any) -> Engine:
     return Engine.load(files[0], mmproj=files[1], n_threads=1, **{"n_ctx": 1024, **more})
 
 
-@pytest.fixture
-def engine(files: tuple[Path, Path]) -> Iterator[Engine]:
+@pytest.fixture(scope="module")
+def loaded(files: tuple[Path, Path]) -> Iterator[Engine]:
     with load(files) as loaded:
         yield loaded
+
+
+@pytest.fixture
+def engine(loaded: Engine) -> Engine:
+    """Of each form; it holds no prefix and no image."""
+    loaded.drop_prefixes()
+    return loaded
 
 
 @pytest.fixture(scope="module")
 def internvl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return write_vision(tmp_path_factory.mktemp("internvl"), "internvl")
+
+
+@pytest.fixture(scope="module")
+def seer(internvl: tuple[Path, Path]) -> Iterator[Engine]:
+    with load(internvl) as loaded:
+        yield loaded
 
 
 def about(*parts: Any) -> list[dict[str, Any]]:
@@ -210,14 +222,11 @@ def test_nothing_of_an_image_is_left_when_prefixes_are_dropped(engine: Engine) -
     assert engine.generate(about(LARGE, "Why?"), max_tokens=2).cached_tokens == 0
 
 
-def test_a_prefix_with_an_image_is_kept_in_no_file(
-    internvl: tuple[Path, Path], tmp_path: Path
-) -> None:
-    with load(internvl) as engine:
-        engine.warm("a", ["Look. ", A, "What"], folder=tmp_path)
-        assert list(tmp_path.iterdir()) == []
-        engine.warm("a", "Look. What?", folder=tmp_path)
-        assert len(list(tmp_path.glob("*.kv"))) == 1
+def test_a_prefix_with_an_image_is_kept_in_no_file(seer: Engine, tmp_path: Path) -> None:
+    seer.warm("a", ["Look. ", A, "What"], folder=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    seer.warm("a", "Look. What?", folder=tmp_path)
+    assert len(list(tmp_path.glob("*.kv"))) == 1
 
 
 # -- what it takes, and what is refused ------------------------------------------------------------
@@ -234,10 +243,10 @@ def test_images_are_scaled_down_until_they_fit_half_of_the_window(
             engine.generate(about(*[A] * 20, "Why?"), max_tokens=1)
 
 
-def test_the_projector_is_counted_and_turned_down_for(internvl: tuple[Path, Path]) -> None:
-    with load(internvl) as engine:
-        generated = engine.memory()
-        assert generated["projector"] > 100_000
+def test_the_projector_is_counted_and_turned_down_for(
+    internvl: tuple[Path, Path], seer: Engine
+) -> None:
+    assert seer.memory()["projector"] > 100_000
     size = internvl[1].stat().st_size
     with load(internvl, memory_limit_bytes=10**9) as engine:
         assert engine.plan is not None
@@ -247,20 +256,20 @@ def test_the_projector_is_counted_and_turned_down_for(internvl: tuple[Path, Path
 
 
 def test_images_seen_last_are_kept_up_to_a_limit(
-    internvl: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    seer: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = 16 * TEXT_DIM * 4
     monkeypatch.setattr(vision_module, "KEPT_BYTES", 3 * one)
-    with load(internvl) as engine:
-        for seed in range(10):
-            engine.generate(about(picture(seed), "Why?"), max_tokens=1)
-            gc.collect()
-            assert engine._vision is not None and engine._vision.kept_bytes <= 3 * one
-        # Its tokens are the same when it comes again, though its embeddings are computed anew.
-        tokens = engine.embeddings(picture(0))[0]
-        for seed in range(5, 9):
-            engine.embeddings(picture(seed))
-        assert engine.embeddings(picture(0))[0] == tokens
+    seer.drop_prefixes()
+    for seed in range(10):
+        seer.generate(about(picture(seed), "Why?"), max_tokens=1)
+        gc.collect()
+        assert seer._vision is not None and seer._vision.kept_bytes <= 3 * one
+    # Its tokens are the same when it comes again, though its embeddings are computed anew.
+    tokens = seer.embeddings(picture(0))[0]
+    for seed in range(5, 9):
+        seer.embeddings(picture(seed))
+    assert seer.embeddings(picture(0))[0] == tokens
 
 
 def test_a_closed_engine_has_freed_its_projector(internvl: tuple[Path, Path]) -> None:
@@ -280,9 +289,9 @@ def test_a_closed_engine_has_freed_its_projector(internvl: tuple[Path, Path]) ->
      np.zeros((4, 4, 3), np.float32), np.zeros((1, 9000, 3), np.uint8), b"\x89PNG damaged"],
     ids=lambda image: str(getattr(image, "shape", "bytes")),
 )  # fmt: skip
-def test_what_is_no_image_is_refused(internvl: tuple[Path, Path], image: Any) -> None:
-    with load(internvl) as engine, pytest.raises(InputError, match=r"\(height, width, 3\)"):
-        engine.generate(about(image, "What is it?"))
+def test_what_is_no_image_is_refused(seer: Engine, image: Any) -> None:
+    with pytest.raises(InputError, match=r"\(height, width, 3\)"):
+        seer.generate(about(image, "What is it?"))
 
 
 def test_images_of_any_size_do_no_harm(engine: Engine) -> None:
@@ -374,12 +383,12 @@ def test_doctor_and_version_name_the_projector_and_what_is_wrong_with_it(
 
 
 def test_a_memory_loads_the_projector_of_its_settings_and_counts_it(
-    internvl: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    internvl: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEMEM_MODEL", str(internvl[0]))
     monkeypatch.setenv("EDGEMEM_MMPROJ", str(internvl[1]))
     monkeypatch.setenv("EDGEMEM_EXPERTS", "none")
-    with Memory(":memory:", memory_limit_bytes=10**9, embedder=BagOfWords()) as memory:  # type: ignore[arg-type]
+    with quick(memory_limit_bytes=10**9) as memory:
         assert memory.engine.sees and memory.engine.mmproj == internvl[1]
         assert memory.plan is not None and memory.plan.parts_bytes["projector"] > 16_000_000
 
