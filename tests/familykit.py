@@ -85,12 +85,12 @@ def write_family(
     for matrix in ("token_embd", "output"):  # untied, or the last token would repeat itself
         tensors[f"{matrix}.weight"] = rng.standard_normal((vocabulary, DIM)).astype(np.float32)
     file = folder / f"{name}.gguf"
-    general: dict[str, Setting] = {
+    parameters: dict[str, Setting] = {
         "general.architecture": name,
-        "tokenizer.chat_template": own if template is None else template,
+        **{f"{name}.{key}": value for key, value in settings.items()},
     }
-    own_settings = {f"{name}.{key}": value for key, value in settings.items()}
-    return write_gguf(file, {**general, **own_settings, **words, **more}, tensors)
+    words["tokenizer.chat_template"] = own if template is None else template
+    return write_gguf(file, {**parameters, **words, **more}, tensors)
 
 
 # -- tokenizers ------------------------------------------------------------------------------

@@ -3,25 +3,24 @@
 import struct
 
 import pytest
+from familykit import DIM, write_family
 from storekit import child, finished
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
-from edgemem.runtime import models
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.llama import build_info
 
-pytestmark = pytest.mark.models
-
-TEMPLATE_KEY = b"tokenizer.chat_template"
 LAYERS_KEY = b"llama.block_count"
 EPSILON_KEY = b"llama.attention.layer_norm_rms_epsilon"
-CHAT = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi."}]
+CHAT = [{"role": "user", "content": "Hi."}]
 
-# Loads what it is given, in a process of its own: a crash of llama.cpp would be its exit status.
+# Loads what it is given, untried, in a process of its own: its exit status would tell of a crash.
 LOAD = """
 import sys
 from edgemem.errors import ModelError
+from edgemem.runtime import machine
 from edgemem.runtime.engine import Engine
+machine.extra_buffers = lambda *_: True
 for file in sys.argv[1:]:
     try:
         with Engine.load(file, n_ctx=256) as engine:
@@ -33,31 +32,14 @@ for file in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def data():
-    return models.find(models.DEFAULT_LLM).read_bytes()
-
-
-def changed(data, key, change):
-    """The file with `change(bytes after the key)` in place of those bytes, of the same length."""
-    at = data.index(key) + len(key)
-    new = change(data[at:])
-    return data[:at] + new + data[at + len(new) :]
+def data(tmp_path_factory):
+    """A tiny Llama's file."""
+    return write_family(tmp_path_factory.mktemp("llama"), "llama").read_bytes()
 
 
 def with_value(data, key, layout, value):
-    return changed(data, key, lambda rest: rest[:4] + struct.pack(layout, value))
-
-
-def with_template(data, template):
-    """The file with another chat template, padded by a comment to the length of its own."""
-
-    def write(rest):
-        (length,) = struct.unpack_from("<Q", rest, 4)
-        text = template.encode() + b"{#" + b" " * (length - len(template.encode()) - 4) + b"#}"
-        assert len(text) == length
-        return rest[:12] + text
-
-    return changed(data, TEMPLATE_KEY, write)
+    at, new = data.index(key) + len(key) + 4, struct.pack(layout, value)
+    return data[:at] + new + data[at + len(new) :]
 
 
 def test_a_missing_file_says_what_to_do(tmp_path):
@@ -107,17 +89,16 @@ def test_a_header_that_aborts_llama_cpp_is_refused_before_it_can(
     tmp_path, data, key, layout, value
 ):
     file = tmp_path / "damaged.gguf"
-    file.write_bytes(with_value(data[:100_000], key, layout, value))
+    file.write_bytes(with_value(data, key, layout, value))
     with pytest.raises(ModelError, match=f"damaged: its {key.decode()} is"):
         Engine.load(file)
 
 
 def test_no_damaged_file_ends_the_process(tmp_path, data):
-    """In a process of its own. All are refused but the one with noise in its weights."""
     head = data.index(b"tokenizer.ggml.tokens")
     contents = {
         "half": data[: len(data) // 2],
-        "short": data[:-1],
+        "short": data[:-64],
         "head": data[:head],
         "keys": data[:200],
         "swapped": data[:head] + data[head + 8 :],
@@ -125,25 +106,21 @@ def test_no_damaged_file_ends_the_process(tmp_path, data):
         "version": data[:4] + struct.pack("<I", 99) + data[8:],
         "count": data[:8] + struct.pack("<Q", 2**40) + data[16:],
         "layers": with_value(data, LAYERS_KEY, "<I", 2**31),
-        "fewer": with_value(data, LAYERS_KEY, "<I", 7),
-        "width": with_value(data, b"llama.embedding_length", "<I", 575),
+        "fewer": with_value(data, LAYERS_KEY, "<I", 3),
+        "width": with_value(data, b"llama.embedding_length", "<I", DIM - 1),
         "heads": with_value(data, b"llama.attention.head_count", "<I", 0),
-        "noise": data[:-2_000_000] + bytes(range(256)) * 7812 + data[-128:],
+        "noise": data[:-200_000] + bytes(range(256)) * 781 + data[-64:],
     }
-    files = {name: tmp_path / f"{name}.gguf" for name in contents}
-    for name, content in contents.items():
-        files[name].write_bytes(content)
-    noise = files.pop("noise")
-    refused = finished(child(LOAD, *files.values())).splitlines()
-    assert len(refused) == len(files)
-    for line, file in zip(refused, files.values(), strict=True):
-        assert line.startswith("refused") and str(file) in line, line
-    finished(child(LOAD, noise))
+    files = [tmp_path / f"{name}.gguf" for name in contents]
+    for file, content in zip(files, contents.values(), strict=True):
+        file.write_bytes(content)
+    for line, file in zip(finished(child(LOAD, *files)).splitlines(), files, strict=True):
+        assert line.startswith("refused") and file.name in line, line
 
 
 def test_a_model_without_a_chat_template_takes_plain_text_only(tmp_path, data):
     file = tmp_path / "base.gguf"
-    file.write_bytes(data.replace(TEMPLATE_KEY, b"tokenizer.chat_templatX", 1))
+    file.write_bytes(data.replace(b"tokenizer.chat_template", b"tokenizer.chat_templatX", 1))
     with Engine.load(file, n_ctx=256) as engine:
         assert not engine.has_chat_template
         assert engine.generate("Once upon", max_tokens=2).completion_tokens == 2
@@ -151,30 +128,14 @@ def test_a_model_without_a_chat_template_takes_plain_text_only(tmp_path, data):
             engine.generate(CHAT, max_tokens=2)
 
 
-def test_a_chat_template_that_is_none_is_named_and_plain_text_still_works(tmp_path, data):
-    file = tmp_path / "odd.gguf"
-    file.write_bytes(with_template(data, "{% for %}"))
-    with Engine.load(file, n_ctx=256) as engine:
+def test_a_chat_template_that_is_none_is_named_and_plain_text_still_works(tmp_path):
+    with Engine.load(write_family(tmp_path, "llama", template="{% for %}"), n_ctx=256) as engine:
         assert engine.generate("Once upon", max_tokens=1).completion_tokens == 1
         with pytest.raises(ModelError, match="a chat template that cannot be read"):
             engine.generate(CHAT, max_tokens=1)
 
 
-def test_a_template_that_refuses_the_system_role_gets_its_text_in_the_next_turn(tmp_path, data):
-    """As Gemma 2's does."""
-    file = tmp_path / "strict.gguf"
-    template = (
-        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}"
-        "{% endif %}[{{ m.role }}|{{ m.content }}]{% endfor %}"
-    )
-    file.write_bytes(with_template(data, template))
-    with Engine.load(file, n_ctx=256) as engine:
-        tokens = engine._vocabulary.prompt_tokens(CHAT)
-        assert tokens == engine.tokenize("[user|Be kind.\n\nHi.]")
-        alone = engine._vocabulary.prompt_tokens(CHAT[:1])
-        assert alone == engine.tokenize("[user|Be kind.]")
-
-
+@pytest.mark.models
 @pytest.mark.parametrize(
     "options",
     [{"n_ctx": 0}, {"n_ctx": 2**32 + 64}, {"n_threads": 0}, {"n_threads": -1},
@@ -185,6 +146,7 @@ def test_a_bad_number_is_named(options):
         Engine.load(**options)
 
 
+@pytest.mark.models
 def test_gpu_layers_may_be_given():
     with Engine.load(n_ctx=256, n_gpu_layers=0, n_threads=1, n_threads_batch=1) as engine:
         assert engine.n_gpu_layers == 0
