@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+import storekit
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
 from edgemem.runtime import encoder, lowrank, models
@@ -16,23 +16,18 @@ from edgemem.runtime.encoder import LAYERS, Encoder
 TEXT, OTHER = "Ana's brother Marek moved to Oslo in May.", "Marek lives in Bergen."
 
 
-@cache
-def loaded() -> Encoder:
-    return Encoder.load()
-
-
 def states(expert: lowrank.Expert, text: str, second: str | None = None) -> encoder.States:
-    read = loaded().read(expert, text, second)
+    read = storekit.encoder().read(expert, text, second)
     assert read is not None
     return read
 
 
-def test_with_the_same_expert_a_text_has_the_embedders_vector() -> None:
+def test_with_the_same_expert_a_text_has_the_embedders_vector(embedder: Embedder) -> None:
     """Their GELUs differ by a thousandth, and the embedder's weights are rounded once more."""
     plain = Embedder.load(models.find(models.DEFAULT_EMBEDDER))
-    for embedder, expert in ((plain, {}), (Embedder.load(), lowrank.expert("minilm"))):
+    for each, expert in ((plain, {}), (embedder, lowrank.expert("minilm"))):
         vector = states(expert, TEXT).layers[-1].mean(axis=0)
-        assert vector @ embedder.embed_query(TEXT) / np.linalg.norm(vector) > 0.9995
+        assert vector @ each.embed_query(TEXT) / np.linalg.norm(vector) > 0.9995
 
 
 def test_an_expert_changes_the_layers_from_its_own_on() -> None:
@@ -62,10 +57,10 @@ def test_what_comes_second_is_read_in_the_light_of_what_comes_first() -> None:
 
 
 def test_a_text_over_256_tokens_is_not_read_and_broken_characters_are_refused() -> None:
-    assert loaded().read({}, "word " * 255) is None
-    assert loaded().read({}, "word " * 200, "word " * 60) is None
+    assert storekit.encoder().read({}, "word " * 255) is None
+    assert storekit.encoder().read({}, "word " * 200, "word " * 60) is None
     with pytest.raises(InputError):
-        loaded().read({}, "\ud800")
+        storekit.encoder().read({}, "\ud800")
 
 
 def test_a_damaged_or_missing_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

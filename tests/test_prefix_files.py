@@ -24,7 +24,13 @@ def adapters(tmp_path_factory):
     return [write_adapter(folder / f"{seed}.gguf", seed) for seed in (1, 2)]
 
 
-def loaded(adapters=()):
+@pytest.fixture
+def small(small):
+    small.drop_prefixes()
+    return small
+
+
+def loaded(adapters):
     engine = Engine.load(n_ctx=256)
     for i, file in enumerate(adapters):
         engine.load_adapter(str(i), file)
@@ -47,9 +53,9 @@ def test_a_warmed_stage_starts_behind_its_beginning_with_a_cold_runs_logits(
         assert held - 2 <= done.cached_tokens <= held == engine.count_tokens(HEAD)
 
 
-def test_what_does_not_fit_the_window_cannot_be_warmed():
-    with loaded() as engine, pytest.raises(ContextOverflow):
-        engine.warm("a", "word " * 300)
+def test_what_does_not_fit_the_window_cannot_be_warmed(small):
+    with pytest.raises(ContextOverflow):
+        small.warm("a", "word " * 300)
 
 
 @pytest.mark.parametrize("scales", [{}, {"0": 0.5}])
@@ -93,29 +99,28 @@ def test_a_mixture_is_not_kept_on_disk(adapters, tmp_path, decoded):
         assert list(tmp_path.iterdir()) == [] and sum(decoded) == engine.count_tokens(HEAD)
 
 
-def test_a_damaged_or_foreign_file_is_passed_over_and_written_anew(tmp_path, decoded):
-    with loaded() as engine:
-        engine.warm("a", HEAD, folder=tmp_path)
-        (file,) = tmp_path.glob("*.kv")
-        stamp = tmp_path / f"{file.name}.json"
-        whole, label = file.read_bytes(), stamp.read_bytes()
-        middle = len(whole) // 2
-        changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-        of_another = json.loads(label)
-        del of_another["check"]
-        of_another["of"]["build"] = "llama.cpp of tomorrow"
-        cachefile.publish(*_copied(file, whole), of_another)
-        foreign = stamp.read_bytes()
-        labelled = [(changed, label), (whole[:-1], label), (b"", label)]
-        for data, text in (*labelled, (whole, b"{}"), (whole, foreign)):
-            file.write_bytes(data)
-            stamp.write_bytes(text)
-            engine.drop_prefixes()
-            decoded.clear()
-            engine.warm("a", HEAD, folder=tmp_path)
-            assert sum(decoded) == engine.count_tokens(HEAD)
-            assert json.loads(stamp.read_bytes())["of"] == json.loads(label)["of"]
-            assert file.stat().st_size == len(whole)
+def test_a_damaged_or_foreign_file_is_passed_over_and_written_anew(small, tmp_path, decoded):
+    small.warm("a", HEAD, folder=tmp_path)
+    (file,) = tmp_path.glob("*.kv")
+    stamp = tmp_path / f"{file.name}.json"
+    whole, label = file.read_bytes(), stamp.read_bytes()
+    middle = len(whole) // 2
+    changed = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+    of_another = json.loads(label)
+    del of_another["check"]
+    of_another["of"]["build"] = "llama.cpp of tomorrow"
+    cachefile.publish(*_copied(file, whole), of_another)
+    foreign = stamp.read_bytes()
+    labelled = [(changed, label), (whole[:-1], label), (b"", label)]
+    for data, text in (*labelled, (whole, b"{}"), (whole, foreign)):
+        file.write_bytes(data)
+        stamp.write_bytes(text)
+        small.drop_prefixes()
+        decoded.clear()
+        small.warm("a", HEAD, folder=tmp_path)
+        assert sum(decoded) == small.count_tokens(HEAD)
+        assert json.loads(stamp.read_bytes())["of"] == json.loads(label)["of"]
+        assert file.stat().st_size == len(whole)
 
 
 def _copied(file, data):
@@ -124,37 +129,35 @@ def _copied(file, data):
     return temporary, file
 
 
-def test_no_more_files_are_kept_than_allowed_and_the_used_ones_stay(tmp_path, monkeypatch):
+def test_no_more_files_are_kept_than_allowed_and_the_used_ones_stay(small, tmp_path, monkeypatch):
     monkeypatch.setattr(prefixes, "MAX_FILES", 2)
-    with loaded() as engine:
-        for text in ("One two three.", "Four five six.", "One two three.", "Seven eight nine."):
-            engine.drop_prefixes()
-            engine.warm("a", text, folder=tmp_path)
-        names = {f.name for f in tmp_path.glob("*.kv")}
-        engine.drop_prefixes()
-        engine.warm("a", "One two three.", folder=tmp_path)
-        assert {f.name for f in tmp_path.glob("*.kv")} == names and len(names) == 2
-        assert len(list(tmp_path.iterdir())) == 4
+    for text in ("One two three.", "Four five six.", "One two three.", "Seven eight nine."):
+        small.drop_prefixes()
+        small.warm("a", text, folder=tmp_path)
+    names = {f.name for f in tmp_path.glob("*.kv")}
+    small.drop_prefixes()
+    small.warm("a", "One two three.", folder=tmp_path)
+    assert {f.name for f in tmp_path.glob("*.kv")} == names and len(names) == 2
+    assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+def test_a_folder_that_cannot_be_written_is_no_error(small, tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with loaded() as engine:
-        assert engine.warm("a", HEAD, folder=tmp_path / "file" / "in") > 0
+    assert small.warm("a", HEAD, folder=tmp_path / "file" / "in") > 0
 
 
-def test_memory_is_told_by_part(adapters):
-    with loaded() as engine:
-        before = engine.memory()
-        kv = 256 * 30 * 2 * 192 * 2  # cells, layers, K and V, width, float16
-        assert before["kv"] == pytest.approx(kv, abs=10_500)  # told in hundredths of a MiB
-        assert 90e6 < before["weights"] < 100e6 and before["compute"] > 1e6
-        assert before["adapters"] == before["prefixes"] == 0
-        engine.load_adapter("one", adapters[0])
-        engine.generate(HEAD, max_tokens=1, stage="a")
-        engine.generate("Hello", max_tokens=1, stage="b")
-        after = engine.memory()
-        assert after["adapters"] == adapters[0].stat().st_size
-        tokens = engine.count_tokens(HEAD)
-        assert tokens * 23_000 < after["prefixes"] < tokens * 24_000
-        assert {**after, "adapters": 0, "prefixes": 0} == before
+def test_memory_is_told_by_part(small, adapters):
+    before = small.memory()
+    kv = 256 * 30 * 2 * 192 * 2  # cells, layers, K and V, width, float16
+    assert before["kv"] == pytest.approx(kv, abs=10_500)  # told in hundredths of a MiB
+    assert 90e6 < before["weights"] < 100e6 and before["compute"] > 1e6
+    assert before["adapters"] == before["prefixes"] == 0
+    small.load_adapter("one", adapters[0])
+    small.generate(HEAD, max_tokens=1, stage="a")
+    small.generate("Hello", max_tokens=1, stage="b")
+    after = small.memory()
+    assert after["adapters"] == adapters[0].stat().st_size
+    tokens = small.count_tokens(HEAD)
+    assert tokens * 23_000 < after["prefixes"] < tokens * 24_000
+    assert {**after, "adapters": 0, "prefixes": 0} == before
+    small.unload_adapter("one")
