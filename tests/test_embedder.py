@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnxkit import field
 
@@ -137,7 +137,6 @@ def test_broken_characters_and_wrong_types_are_refused(embedder):
         embedder.embed("one string")
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.sampled_from([0, 0, 0, 1, 1, 2]), max_size=400),
     st.integers(2, 60),
