@@ -22,7 +22,6 @@ from bench.random_adapters import (
 from edgemem.errors import AdapterError
 from edgemem.runtime import models
 from edgemem.runtime.adapters import check_adapter
-from edgemem.runtime.engine import Engine
 from edgemem.runtime.gguf import read_header, read_only
 
 pytestmark = pytest.mark.models
@@ -207,14 +206,8 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def engine():
-    with Engine.load(n_ctx=256) as engine:
-        yield engine
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_allowed_type_runs(engine, tmp_path, kind):
+def test_each_allowed_type_runs(small, tmp_path, kind):
     pack, infinite = KINDS[kind]
     tensors = []
     for name, _, ne, data in random_tensors(rank=32, targets=ALL_LINEAR, layers=2):
@@ -222,19 +215,19 @@ def test_each_allowed_type_runs(engine, tmp_path, kind):
         tensors.append((name, kind, ne, pack(values)))
     file = tmp_path / "an.gguf"
     file.write_bytes(adapter_bytes(tensors))
-    plain = engine.generate("Once", max_tokens=1)
-    base_logits = engine._logits().tobytes()
-    engine.load_adapter("an", file)
-    engine.bind("a", {"an": 1.0})
-    assert engine.generate("Once", max_tokens=1, stage="a").prompt_tokens == plain.prompt_tokens
-    adapted = engine._logits()
-    engine.unload_adapter("an")
+    plain = small.generate("Once", max_tokens=1)
+    base_logits = small._logits().tobytes()
+    small.load_adapter("an", file)
+    small.bind("a", {"an": 1.0})
+    assert small.generate("Once", max_tokens=1, stage="a").prompt_tokens == plain.prompt_tokens
+    adapted = small._logits()
+    small.unload_adapter("an")
     assert np.isfinite(adapted).all() and adapted.tobytes() != base_logits
     name, _, ne, data = tensors[0]
     tensors[0] = (name, kind, ne, infinite + data[len(infinite) :])
     file.write_bytes(adapter_bytes(tensors))
     with pytest.raises(AdapterError, match="no finite numbers"):
-        engine.load_adapter("an", file)
+        small.load_adapter("an", file)
 
 
 @given(

@@ -14,7 +14,6 @@ from edgemem import Memory
 from edgemem.config import load_settings
 from edgemem.errors import AdapterError
 from edgemem.runtime import experts, models
-from edgemem.runtime.engine import Engine
 
 pytestmark = pytest.mark.models
 
@@ -71,9 +70,10 @@ def ours(tmp_path):
 
 
 @pytest.fixture
-def small():
-    with Engine.load(n_ctx=256) as loaded:
-        yield loaded
+def small(small):
+    yield small
+    for adapter in small.adapters():
+        small.unload_adapter(adapter.name)
 
 
 def test_a_set_is_read_with_all_that_its_manifest_says(ours):
