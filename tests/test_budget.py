@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from indexkit import changes, unit
 from memorykit import quick
+from storekit import child, finished
 
-import edgemem
 from edgemem.budget import Choice, admit, bytes_of
 from edgemem.config import load_settings, set_value
 from edgemem.errors import ConfigError, InputError, MemoryBudgetExceeded, ModelError
@@ -39,16 +35,6 @@ def parts(choice: Choice) -> dict[str, int]:
         "index": 400 if choice.vectors == "float32" else 100,
         "prefixes": choice.prefix_bytes,
     }
-
-
-def test_careful_searches_are_given_up_last() -> None:
-    def predict(choice: Choice) -> dict[str, int]:
-        return {**parts(choice), "token_embedder": 50 if choice.careful else 0}
-
-    wanted = replace(WANTED, careful=True)
-    kept, given_up = admit(wanted, predict, 506), admit(wanted, predict, 505)
-    assert kept.choice.careful and kept.turned_down[-1] == "one prefix"
-    assert not given_up.choice.careful and given_up.turned_down[-1] == "retrieval fast"
 
 
 # -- sizes -----------------------------------------------------------------------------------------
@@ -100,6 +86,16 @@ def test_one_rung_after_the_other_is_taken_until_it_fits(limit, turned_down):
     plan = admit(WANTED, parts, limit)
     assert list(plan.turned_down) == turned_down
     assert plan.total_bytes == sum(parts(plan.choice).values()) <= limit
+
+
+def test_careful_searches_are_given_up_last() -> None:
+    def predict(choice: Choice) -> dict[str, int]:
+        return {**parts(choice), "token_embedder": 50 if choice.careful else 0}
+
+    wanted = replace(WANTED, careful=True)
+    kept, given_up = admit(wanted, predict, 506), admit(wanted, predict, 505)
+    assert kept.choice.careful and kept.turned_down[-1] == "one prefix"
+    assert not given_up.choice.careful and given_up.turned_down[-1] == "retrieval fast"
 
 
 def test_when_nothing_helps_the_error_lists_the_parts():
@@ -290,14 +286,8 @@ with Memory(":memory:", memory_limit_bytes=380_000_000) as memory:
 
 
 @pytest.mark.models
-def test_a_process_stays_within_its_limit_and_still_answers(tmp_path):
-    root = Path(edgemem.__file__).parent.parent
-    env = {**os.environ, "EDGEMEM_HOME": str(tmp_path), "PYTHONPATH": str(root)}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, env=env, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+def test_a_process_stays_within_its_limit_and_still_answers(empty_home):
+    found = json.loads(finished(child(LIMITED)))
     assert found["turned_down"] == ["n_ctx 1024", "n_ctx 512"] and found["n_ctx"] == 512
     assert "Oslo" in found["answer"] or "harbour" in found["answer"]
     if found["rss"] is None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from imagekit import saved
+from PIL import Image
 from visionkit import picture, write_vision
 
 from edgemem.errors import InputError, ModelError
@@ -36,14 +37,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two images, each with a question and its answer, and the same once more to validate on."""
-    from PIL import Image
-
     folder = tmp_path_factory.mktemp("pairs")
     lines = []
     for seed, answer in ANSWERS.items():
-        out = io.BytesIO()
-        Image.fromarray(picture(seed)).save(out, "PNG")
-        (folder / f"{seed}.png").write_bytes(out.getvalue())
+        (folder / f"{seed}.png").write_bytes(saved(Image.fromarray(picture(seed))))
         pair = {"image": f"{seed}.png", "question": QUESTION, "answer": answer, "reason": "So."}
         lines += [json.dumps(pair), json.dumps({**pair, "group": f"valid {seed}"})]
     (folder / "pairs.jsonl").write_text("\n".join(lines), encoding="utf-8")
