@@ -3,10 +3,9 @@
 import json
 import os
 import tomllib
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgemem import config
@@ -40,21 +39,12 @@ def test_without_home_the_folders_are_the_platforms(monkeypatch):
         assert "edgemem" in folder.parts
 
 
-def test_reading_makes_no_folder(home):
-    load_settings()
-    assert not home.exists()
-
-
-def test_defaults(home):
+def test_defaults_are_read_and_no_folder_is_made(home):
     s = load_settings()
-    assert s.db == home / "memory.db"
-    assert (s.user_id, s.n_ctx, s.n_threads, s.n_gpu_layers, s.top_k) == (
-        "default",
-        2048,
-        None,
-        0,
-        10,
-    )
+    assert s.db == home / "memory.db" and not home.exists()
+    assert (s.user_id, s.n_ctx, s.n_threads, s.n_gpu_layers, s.top_k, s.experts) == (
+        "default", 2048, None, 0, 10, "open",
+    )  # fmt: skip
 
 
 def test_the_file_beats_the_default_and_the_environment_beats_the_file(home, monkeypatch):
@@ -127,23 +117,10 @@ def test_an_unknown_key_names_the_key_the_file_and_the_allowed_ones(home):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "top_k = 0",
-        "top_k = -3",
-        "top_k = true",
-        "top_k = 1.5",
-        'top_k = "5"',
-        "n_gpu_layers = -2",
-        "n_ctx = 3",
-        "user_id = 4",
-        'user_id = "  "',
-        'db = "a\\u0000b"',
-        "[top_k]",
-        "n_threads = 1979-05-27",
-        'vectors = "float16"',
-        "vectors = 8",
-    ],
-)
+    ["top_k = 0", "top_k = -3", "top_k = true", "top_k = 1.5", 'top_k = "5"', "[top_k]",
+     "n_gpu_layers = -2", "n_ctx = 3", "n_threads = 1979-05-27", "user_id = 4", 'user_id = "  "',
+     'db = "a\\u0000b"', 'vectors = "float16"', "vectors = 8"],
+)  # fmt: skip
 def test_a_bad_value_names_the_key_and_the_file(home, line):
     write(home, line + "\n")
     key = line.strip("[]").split(" ")[0]
@@ -177,11 +154,8 @@ def test_a_named_file_must_exist(tmp_path):
 
 
 def test_set_value_converts_text_and_is_read_back(home):
-    file = set_value("top_k", "5")
-    set_value("user_id", 'Ærlig 😀 "quoted" \\ \x7f\ttab')
-    assert file == home / "config.toml"
+    assert set_value("top_k", "5") == home / "config.toml"
     assert load_settings().top_k == 5
-    assert load_settings().user_id == 'Ærlig 😀 "quoted" \\ \x7f\ttab'
     assert [p.name for p in home.iterdir()] == ["config.toml"]
 
 
@@ -197,38 +171,20 @@ def test_set_value_rewrites_what_it_cannot_edit_by_line(home):
     assert tomllib.loads((home / "config.toml").read_text()) == {"top_k": 6, "user_id": "a\nb"}
 
 
-def test_a_folder_of_experts_that_is_set_means_the_working_folder_and_a_name_stays(
-    tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("key", "given", "file"),
+    [("db", "here.db", True), ("db", ":memory:", False), ("experts", "./open", True),
+     ("experts", "open", False), ("model", "m.gguf", True), ("model", "some-model", False),
+     ("embedder", "m.gguf", True), ("embedder", "some-model", False)],
+)  # fmt: skip
+def test_a_file_that_is_set_means_the_working_folder_and_a_name_stays_one(
+    tmp_path, monkeypatch, key, given, file
 ):
     (tmp_path / "open").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert load_settings().experts == "open"
-    set_value("experts", "open")
-    assert load_settings().experts == "open"
-    set_value("experts", "./open")
-    assert load_settings().experts == str(tmp_path / "open")
-    monkeypatch.setenv("EDGEMEM_EXPERTS", "none")
-    assert load_settings().experts == "none"
-
-
-def test_a_relative_db_that_is_set_means_the_working_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    set_value("db", "here.db")
-    assert load_settings().db == tmp_path / "here.db"
-    set_value("db", ":memory:")
-    assert load_settings().db == Path(":memory:")
-
-
-@pytest.mark.parametrize("key", ["model", "embedder"])
-def test_a_models_file_that_is_set_means_the_working_folder_and_a_name_stays_one(
-    tmp_path, monkeypatch, key
-):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "m.gguf").touch()
-    set_value(key, "m.gguf")
-    assert getattr(load_settings(), key) == str(tmp_path / "m.gguf")
-    set_value(key, "some-model")
-    assert getattr(load_settings(), key) == "some-model"
+    monkeypatch.chdir(tmp_path)
+    set_value(key, given)
+    assert str(getattr(load_settings(), key)) == (str(tmp_path / given) if file else given)
 
 
 def test_a_home_folder_that_is_not_there_is_named(home, monkeypatch):
@@ -267,6 +223,7 @@ def test_a_file_that_cannot_be_written_is_a_config_error(tmp_path, monkeypatch):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@example('Ærlig 😀 "quoted" \\ \x7f\ttab')
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_any_text_survives_writing(text):
     if not text.strip():
