@@ -65,11 +65,6 @@ def sent(cloud: Service, memory: Memory, question: str = "What is new?", **setti
     return cloud.received.decode()
 
 
-def test_what_is_not_marked_leaves(cloud: Service, memory: Memory) -> None:
-    add(memory, DIABETES)
-    assert "diabetes" in sent(cloud, memory)
-
-
 def test_metadata_marks_a_memory(cloud: Service, memory: Memory) -> None:
     add(memory, DIABETES, metadata={"never_send": True})
     add(memory, "I like green tea with honey.")
@@ -144,12 +139,14 @@ def test_a_pattern_finds_the_words_that_an_edited_memory_was_taken_from(
     assert "not well" not in sent(cloud, memory)
 
 
-def test_a_pattern_sees_a_message_before_it_is_redacted(cloud: Service, memory: Memory) -> None:
+def test_a_pattern_sees_a_message_before_it_is_redacted_and_its_error_repeats_nothing(
+    cloud: Service, memory: Memory
+) -> None:
     add(memory, "My sister Ingrid lives in Leeds.")
     mark(memory, pattern="Ingrid")
-    with pytest.raises(CloudRejected):
+    with pytest.raises(CloudRejected) as caught:
         sent(cloud, memory, "Where does Ingrid live?")
-    assert cloud.received == b""
+    assert cloud.received == b"" and "Ingrid" not in str(caught.value)
 
 
 def test_a_pattern_of_the_settings_counts_too(cloud: Service, memory: Memory) -> None:
@@ -181,13 +178,6 @@ def test_a_compressor_cannot_bring_marked_words_together(
     with pytest.raises(CloudRejected):
         governor.ask("So?", [Hit(**vars(item), score=0.9) for item in items], scope=ADA)
     assert cloud.calls == []
-
-
-def test_an_error_does_not_repeat_what_may_not_be_said(cloud: Service, memory: Memory) -> None:
-    mark(memory, pattern="diabetes")
-    with pytest.raises(CloudRejected) as caught:
-        sent(cloud, memory, "Do I have diabetes?")
-    assert "diabetes" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
