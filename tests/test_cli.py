@@ -147,7 +147,7 @@ def edgemem_in_a_shell(command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("command", ["list", "search cat --json", "export", "--help", "get -h"])
+@pytest.mark.parametrize("command", ["list", "list --json", "export", "--help", "get -h"])
 def test_output_that_is_refused_is_an_error_of_one_line(run: Run, command: str) -> None:
     added(run, "My cat is Tom")
     done = edgemem_in_a_shell(f"{command} >/dev/full")

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from clikit import Run
 from fake_engine import FakeEngine
+from memorykit import BagOfWords
 
 import edgemem
 from edgemem.chat import Chat, Reply
 from edgemem.cli import demo
 from edgemem.memory import Memory
 from edgemem.results import to_utc
+from edgemem.runtime.embedder import Embedder
 
 StandIn = Callable[[FakeEngine], None]
 
@@ -55,20 +57,30 @@ def talk(home: Path, *answers: list[str]) -> Path:
     return file
 
 
+# The new process needs the stand-ins too.
+CHILD = """
+import sys
+from fake_engine import FakeEngine
+from memorykit import BagOfWords
+from edgemem.cli import main
+from edgemem.runtime.embedder import Embedder
+from edgemem.runtime.engine import Engine
+Engine.load = classmethod(lambda *a, **k: FakeEngine(pieces=("Tom",)))
+Embedder.load = classmethod(lambda *a, **k: BagOfWords())
+sys.argv[:] = ["edgemem", *sys.argv[3:]]
+main()
+"""
+
+
 @pytest.mark.models
 def test_the_demo_plays_and_answers_from_a_new_process(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, stand_in: StandIn
 ) -> None:
     file = talk(home, ["Tom"], ["Otto", "Ida"])
     stand_in(FakeEngine(pieces=("Tom",), facts={"My cat is called Tom.": "{}'s cat is called Tom"}))
-    # The new process needs the stand-in too.
+    monkeypatch.setattr(Embedder, "load", classmethod(lambda *_a, **_k: BagOfWords()))
     child = home / "child.py"
-    child.write_text(
-        "import sys\nfrom edgemem.cli import main\nfrom edgemem.runtime.engine import Engine\n"
-        "from fake_engine import FakeEngine\n"
-        "Engine.load = classmethod(lambda *a, **k: FakeEngine(pieces=('Tom',)))\n"
-        "sys.argv[:] = ['edgemem', *sys.argv[3:]]\nmain()\n"
-    )
+    child.write_text(CHILD)
     script = home / "python"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{child}" "$@"\n')
     script.chmod(0o755)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -310,6 +311,7 @@ def test_a_hundred_streaming_clients_lose_nothing(tmp_path: Any) -> None:
                     return text
                 assert status == 429 and headers["retry-after"].isdigit()
                 refused.set()
+                time.sleep(0.02)
 
         with ThreadPoolExecutor(100) as clients:
             accepted = set(clients.map(one, range(100)))
