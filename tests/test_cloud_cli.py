@@ -28,8 +28,8 @@ def cloud(home: Path) -> Iterator[Service]:
         yield opened
 
 
-@pytest.fixture
-def engine_stub(home: Path, stand_in: Callable[[FakeEngine], None]) -> None:
+@pytest.fixture(autouse=True)
+def _model(home: Path, stand_in: Callable[[FakeEngine], None]) -> None:
     stand_in(FakeEngine(pieces=("Local ", "answer.")))
 
 
@@ -57,7 +57,6 @@ def test_status_shows_service_price_and_budget(cloud: Service, run: Run) -> None
     assert "key\tmissing" in run("cloud", "status").stdout
 
 
-@pytest.mark.usefixtures("engine_stub")
 def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run) -> None:
     remember(run)
     shown = run("cloud", "dry-run", QUESTION)
@@ -72,7 +71,6 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run
     assert "Nothing was ever sent" in run("cloud", "receipts").stderr
 
 
-@pytest.mark.usefixtures("engine_stub")
 def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
     remember(run)
     id = json.loads(run("list", "--json").stdout)["results"][0]["id"]
@@ -94,7 +92,6 @@ def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:
     assert "regular expressions" in run("cloud", "never-send", "--pattern", "/(/", code=1).stderr
 
 
-@pytest.mark.usefixtures("engine_stub")
 def test_a_chat_asks_the_cloud_when_told_to(cloud: Service, run: Run) -> None:
     remember(run)
     cloud.behaviour = lambda call: call.reply(answer("[PERSON_1] lives in Leeds."))
@@ -107,7 +104,6 @@ def test_a_chat_asks_the_cloud_when_told_to(cloud: Service, run: Run) -> None:
     assert row["prompt_tokens"] == 40 and row["sent_sha256"].startswith(line[-1])
 
 
-@pytest.mark.usefixtures("engine_stub")
 def test_a_chat_answers_itself_and_says_so_when_the_cloud_fails(cloud: Service, run: Run) -> None:
     cloud.behaviour = lambda call: call.reply(b"", 500)
     shown = run("chat", input="/cloud Good morning to you!\n")
@@ -117,7 +113,6 @@ def test_a_chat_answers_itself_and_says_so_when_the_cloud_fails(cloud: Service, 
     assert row["cloud"] is None and "status 500" in row["cloud_error"]
 
 
-@pytest.mark.usefixtures("engine_stub")
 def test_a_chat_without_a_cloud_or_key_goes_on(home: Path, run: Run) -> None:
     shown = run("chat", input="/cloud hello\nGood morning!\n", code=1)
     assert "the cloud is off" in shown.stderr and shown.stdout == "Local answer.\n"
@@ -167,7 +162,6 @@ def test_good_addresses_are_taken(home: Path) -> None:
 
 
 def test_settings_are_written_into_their_own_table(home: Path) -> None:
-    home.mkdir(exist_ok=True)
     file = home / "config.toml"
     file.write_text('# mine\ntop_k = 3\n\n[cloud]\n# the service\nmodel = "a"\n', encoding="utf-8")
     set_value("cloud.never_send", '["x y", "/z/"]')
@@ -194,7 +188,6 @@ def test_the_environment_goes_before_the_file(home: Path, monkeypatch: pytest.Mo
 
 
 def test_an_unknown_key_of_the_table_is_named(home: Path) -> None:
-    home.mkdir(exist_ok=True)
     (home / "config.toml").write_text("[cloud]\nurl = 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"Unknown setting 'cloud\.url'"):
         load_settings()
