@@ -7,28 +7,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from memorykit import quick
 
 from edgemem.cli import output as typed
 from edgemem.cli.chatting import MEANINGS, PROMPT
 from edgemem.cli.prompting import CONTINUED
-from edgemem.memory import Memory
 
 if sys.platform == "win32":
     pytest.skip("needs a pseudo-terminal", allow_module_level=True)
 
 from termkit import Terminal
 
-pytestmark = pytest.mark.models
-
 # "slowly" is answered so slowly that it has to be stopped.
 CHILD = """
 import sys, time
 from fake_engine import FakeEngine
+from memorykit import BagOfWords
 from edgemem.cli import main
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 slow = lambda: "slowly" in str(engine.prompts[-1]) and time.sleep(600)
 engine = FakeEngine(("It is ", "Tom."), {"My cat is Tom.": "{}'s cat is Tom"}, between=slow)
 Engine.load = classmethod(lambda *a, **k: engine)
+Embedder.load = classmethod(lambda *a, **k: BagOfWords())
 try:
     main()
 finally:
@@ -95,7 +96,7 @@ def test_a_slash_shows_the_commands_in_colour_unless_told_not_to_and_tab_complet
 
 
 def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
-    with Memory(home / "memory.db") as memory:
+    with quick(home / "memory.db") as memory:
         memory.add("The sky is blue.", user_id="default", infer=False)
     with Terminal(CHILD, "chat") as terminal:
         at_the_prompt(terminal, "1 memory")
@@ -128,7 +129,7 @@ def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
         terminal.type("\r")
         at_the_prompt(terminal, "1 memory")
         leave(terminal)
-    with Memory(home / "memory.db") as memory:
+    with quick(home / "memory.db") as memory:
         (item,) = memory.get_all(user_id="default", filters={"kind": "turn"})
         assert item.memory == "I like tea.\nI like ネコ too."
     assert typed.typed_before() == ["I like tea.\nI like ネコ too."]
