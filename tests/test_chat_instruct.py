@@ -234,8 +234,8 @@ def test_who_it_is_is_the_callers_to_say(memory, fake):
 
 def test_what_lasts_is_shown_although_a_search_does_not_find_it(chat, memory, fake):
     remembered(memory, "I am allergic to nuts and must not eat them.")
-    for i in range(60):
-        remembered(memory, f"I bought ticket number {i} for a train journey to a far city.")
+    tickets = (f"I bought ticket number {i} for a train journey to a far city." for i in range(60))
+    remembered(memory, *tickets)
     say(chat, "Which train tickets did I buy for the journey?")
     assert "allergic to nuts" in shown(fake)[0]
 
@@ -260,8 +260,7 @@ def test_notes_are_shown_oldest_first(chat, memory, fake):
 
 def test_facts_that_a_search_does_not_find_are_shown_too(chat, memory, fake):
     memory.add(CAT, user_id="default", timestamp=MARCH)
-    for i in range(12):
-        remembered(memory, f"I bought ticket number {i} for a train journey.")
+    remembered(memory, *(f"I bought ticket number {i} for a train journey." for i in range(12)))
     say(chat, "Which train tickets did I buy for the journey?")
     assert f'User said: "{CAT}"' in shown(fake)[0]  # the turn that told it, not the model's words
 
