@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +11,7 @@ import uvicorn
 from llama_cpp.server.app import create_app
 from llama_cpp.server.settings import ModelSettings, ServerSettings
 from memorykit import quick
+from serverkit import until
 
 from edgemem.cloud.governor import Governor
 from edgemem.config import CloudSettings
@@ -31,23 +31,14 @@ def base_url() -> Iterator[str]:
     file = find("smollm2-135m-instruct-q4_1")
     if not machine.extra_buffers(file):
         pytest.skip("that server repacks weights, of which llama.cpp as compiled here dies")
-    model = ModelSettings(
-        model=str(file),
-        model_alias="small",
-        n_ctx=1024,
-        verbose=False,
-    )
-    app = create_app(
-        server_settings=ServerSettings(api_key=KEY, disable_ping_events=True),
-        model_settings=[model],
-    )
+    model = ModelSettings(model=str(file), model_alias="small", n_ctx=1024, verbose=False)
+    key = ServerSettings(api_key=KEY, disable_ping_events=True)
+    app = create_app(server_settings=key, model_settings=[model])
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
-        deadline = time.monotonic() + 60
-        while not server.started and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: server.started, 60)
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
         server.should_exit = True
         thread.join(20)
