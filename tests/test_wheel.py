@@ -130,8 +130,8 @@ def test_the_installed_command_tells_its_version(installed, tmp_path):
 def test_the_installed_command_adds_and_finds(installed, tmp_path):
     edgemem = installed.parent / "edgemem"
     options = {"env": clean(tmp_path / "home"), "cwd": tmp_path}
-    for text in ("I keep bees on the roof.", "My sister lives in Oslo."):
-        run(edgemem, "add", "--no-infer", text, **options)
+    said = ("I keep bees on the roof.", "My sister lives in Oslo.")
+    run(edgemem, "add", "--no-infer", *said, **options)
     done = run(edgemem, "search", "Where does my sister live?", "--json", **options)
     results = json.loads(done.stdout)["results"]
     assert results[0]["memory"] == "My sister lives in Oslo."
