@@ -1,6 +1,7 @@
 """What of the hits the model is shown: whose words, which sentences, in which order."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from fake_engine import FakeEngine
@@ -136,6 +137,18 @@ def test_of_an_assistants_long_turn_an_expert_reads_the_nearest_sentences(memory
     tell(memory, " ".join(["I like my bread.", *talk]))
     found = recall(memory, question, memory.search(question, user_id="ana"), most=6, whole=True)
     assert max(len(sentences_of(e.text)) for e in found if e.speaker == "User") == 7
+
+
+def test_of_an_assistants_long_turn_only_sentences_that_share_words_are_embedded(memory):
+    near = "Bread rises best at twenty-five degrees."
+    others = [f"Oven number {n} is hot." for n in range(20)]
+    tell(memory, " ".join([*others, near]), role="assistant")
+    question = "How warm should bread rise?"
+    hits = memory.search(question, user_id="ana")
+    with patch.object(memory.embedder, "embed", wraps=memory.embedder.embed) as embed:
+        (recalled,) = recall(memory, question, hits, most=6, whole=True)
+    assert near in recalled.text
+    assert sum(len(call.args[0]) for call in embed.call_args_list) < 10
 
 
 def test_an_expert_is_shown_nothing_far_less_probable_than_the_best_that_may_be_shown(memory):

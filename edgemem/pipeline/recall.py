@@ -58,7 +58,7 @@ __all__ = [
 _MAX_EVIDENCE = 8  # turns and facts whose sentences are compared with the question
 _WORDS_WEIGHT = 0.3  # of the share of the question's words in a sentence, beside the cosine's 1
 _SENTENCES = 3  # of an assistant's turn: an expert was trained on people's turns, which are short
-_LIKELY = 6  # sentences of an assistant's turn that are compared with the question
+_LIKELY = 6  # sentences of an assistant's turn that are embedded (bench/LOG.md, 2026-11-27)
 _ASSISTANT = "Assistant"  # the speaker of a model's turn, which has no name
 _FAR = 0.3  # of the best sentence's score; a sentence below it would only distract
 _LEAST = 0.0055  # score of a note; below it the notes of `known` must do
@@ -125,27 +125,28 @@ def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:
 
 
 def _shortened(memory: Memory, question: str, evidence: Evidence) -> Evidence:
-    """An assistant's turn cut to its sentences nearest to the question; other evidence as it is.
-
-    Of the sentences only those that share most words with the question are embedded.
-    """
+    """An assistant's turn cut to its sentences nearest to the question; other evidence as it is."""
     parts = sentences(evidence.text)
     if evidence.speaker != _ASSISTANT or len(parts) <= _SENTENCES:
         return evidence
-    asked = content_words(question)
-    likely = sorted(range(len(parts)), key=lambda i: -share(asked, parts[i]))[:_LIKELY]
-    near = _nearness(memory, question, [parts[i] for i in likely])
-    order = np.argsort(-near, kind="stable")[:_SENTENCES]
-    kept = " ".join(parts[i] for i in sorted(likely[j] for j in order))
+    order = np.argsort(-_nearness(memory, question, parts, _LIKELY), kind="stable")
+    kept = " ".join(parts[i] for i in sorted(order[:_SENTENCES].tolist()))
     return replace(evidence, text=kept, turn=None)
 
 
-def _nearness(memory: Memory, question: str, parts: Sequence[str]) -> NDArray[np.float32]:
-    """(n,) float32, how near each text is to a question, by the cosine and by shared words."""
-    vectors = memory.embedder.embed([question, *parts])
+def _nearness(
+    memory: Memory, question: str, parts: Sequence[str], most: int | None = None
+) -> NDArray[np.float32]:
+    """(n,) float32, how near each text is to a question, by the cosine and by shared words.
+
+    most: embed only so many texts, those that share most words; the others are at -inf.
+    """
     asked = content_words(question)
     shares = np.array([share(asked, part) for part in parts], np.float32)
-    near: NDArray[np.float32] = vectors[1:] @ vectors[0] + np.float32(_WORDS_WEIGHT) * shares
+    likely = np.sort(np.argsort(-shares, kind="stable")[:most])
+    vectors = memory.embedder.embed([question, *(parts[i] for i in likely)])
+    near = np.full(len(parts), -np.inf, np.float32)
+    near[likely] = vectors[1:] @ vectors[0] + np.float32(_WORDS_WEIGHT) * shares[likely]
     return near
 
 
