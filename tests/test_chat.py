@@ -255,6 +255,12 @@ def test_remember_false_still_goes_on_with_the_talk(chat, fake):
     ]  # fmt: skip
 
 
+def test_two_users_do_not_share_what_they_say(memory):
+    say(Chat(memory, user_id="ana"), CAT)
+    assert say(Chat(memory, user_id="ana"), QUESTION).found
+    assert say(Chat(memory, user_id="bo"), QUESTION).text == NOTHING_FOUND
+
+
 def test_a_message_may_be_dated(chat, memory):
     reply = say(chat, CAT, timestamp="2024-05-01T10:00:00+00:00")
     assert {memory.get(c.id).valid_from[:10] for c in reply.changes} == {"2024-05-01"}

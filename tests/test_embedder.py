@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onnxkit import field
 
 from edgemem.errors import InputError, ModelError, ModelNotFound
+from edgemem.runtime import embedder as embedder_module
 from edgemem.runtime import lowrank, models
 from edgemem.runtime.embedder import Embedder, _batches, _load_tokenizer, split_windows
 
@@ -86,6 +87,16 @@ def test_a_long_text_is_split_and_not_cut(embedder):
     np.testing.assert_allclose(
         embedder.embed_query(text), mean / np.linalg.norm(mean), rtol=0, atol=1e-6
     )
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(("tokens", "times"), [(50, 0), (100, 1)])
+def test_what_a_long_text_took_is_given_back(embedder, monkeypatch, tokens, times):
+    given = []
+    monkeypatch.setattr(embedder_module, "_TRIM_TOKENS", 100)
+    monkeypatch.setattr(embedder_module, "give_back", lambda: given.append(1))
+    embedder.embed(["word " * tokens])
+    assert len(given) == times
 
 
 @pytest.mark.models
