@@ -193,7 +193,7 @@ def test_a_pattern_that_took_the_square_of_a_texts_length(
 
 @pytest.mark.parametrize(
     ("pattern", "size", "slow"),
-    [(r"a.*b", 200_000, True), (r"(?:x+x+)+y", 2_000, True), (r"\bab{1,3}\b", 200_000, False)],
+    [(r"a.*b", 80_000, True), (r"(?:x+x+)+y", 2_000, True), (r"\bab{1,3}\b", 200_000, False)],
 )
 def test_a_patterns_worst_input_is_found(
     pattern: str, size: int, slow: bool, monkeypatch: pytest.MonkeyPatch

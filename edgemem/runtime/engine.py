@@ -165,11 +165,6 @@ class Engine:
         return self.path.stem
 
     @property
-    def busy(self) -> bool:
-        """Whether a thread is using the engine; a stream that is not read to its end counts."""
-        return self._owner is not None
-
-    @property
     def has_chat_template(self) -> bool:
         return self._vocabulary.has_chat_template
 
