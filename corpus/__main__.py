@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from typing import Any, get_args
 
 import click
 
-from corpus import annotated, generator, readers
+from corpus import annotated, generator, haste, readers
 from corpus import evaluate as scores
 from corpus.annotated import Annotated
 from corpus.phrases import Split
@@ -59,6 +60,10 @@ def cli() -> None:
     help="Only this stage's examples; may be repeated. Default: all.",
 )  # fmt: skip
 @click.option(
+    "--haste", "hasty", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE",
+    help="So many of FILEs' conversations as if typed in haste; answers spelled as the messages.",
+)  # fmt: skip
+@click.option(
     "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="JSON lines to write.",
 )  # fmt: skip
@@ -67,8 +72,8 @@ def cli() -> None:
 @click.option("--teacher", metavar="GGUF", help="A local model as the teacher.")
 def data(
     files: tuple[Path, ...], conversations: int, seed: int, split: Split,
-    stages: tuple[Stage, ...], out: Path, teacher_url: str | None, teacher_model: str | None,
-    teacher: str | None,
+    stages: tuple[Stage, ...], hasty: float, out: Path, teacher_url: str | None,
+    teacher_model: str | None, teacher: str | None,
 ) -> None:  # fmt: skip
     """Write training examples from invented conversations, whose truth is known.
 
@@ -87,14 +92,18 @@ def data(
         if teaching:
             made = _taught(files, teacher, teacher_url, teacher_model, wanted, stack)
         elif files:
-            made = _annotated(files, seed, wanted)
+            made = _annotated(files, seed, wanted, hasty)
         else:
             made = generator.examples(conversations, seed=seed, split=split, stages=wanted)
         note(f"{plural(write(out, made), 'example')} in {out}")
 
 
-def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Iterator[Example]:
+def _annotated(
+    files: Sequence[Path], seed: int, stages: Sequence[Stage], hasty: float
+) -> Iterator[Example]:
     """The examples of annotated files.
+
+    hasty: the share of the conversations that are typed in haste.
 
     Conversations give facts, replies, and answers with what a search shows for them. Files of pairs
     give updates, and files of labelled messages give intents.
@@ -112,6 +121,8 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
         yield from (example for talk in talks for example in annotated.talk_examples(talk))
     if not talks or not {*stages} - {"intent", "talk"}:
         return
+    rng = random.Random(seed)
+    talks = [haste.in_haste(t, seed=seed) if rng.random() < hasty else t for t in talks]
     with TemporaryDirectory() as scratch, Memory(Path(scratch) / "turns.db") as memory:
         for number, talk in enumerate(talks, 1):
             with working(f"{talk.id}, {number} of {len(talks)}"):
@@ -120,7 +131,7 @@ def _annotated(files: Sequence[Path], seed: int, stages: Sequence[Stage]) -> Ite
                     made += annotated.reply_examples(memory, talk, seed=seed)
                 if "generation" in stages and talk.later:
                     made += annotated.answer_examples(memory, talk)
-            yield from made
+            yield from map(haste.spelled_as_shown, made) if hasty else made
 
 
 def _talks(files: Sequence[Path]) -> list[Annotated]:
@@ -178,11 +189,12 @@ def _taught(
     "--together", is_flag=True,
     help="Also all stages at work: facts stored, then asked for. Some minutes a conversation.",
 )  # fmt: skip
+@click.option("--haste", "hasty", is_flag=True, help="As if all was typed in haste.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 def evaluate(
     files: tuple[Path, ...], experts: str | None, pairs: int, questions: int, operations: int,
-    together: bool, seed: int,
+    together: bool, hasty: bool, seed: int,
 ) -> None:  # fmt: skip
     """Score a set of experts beside the model alone, on annotated FILEs.
 
@@ -195,6 +207,8 @@ def evaluate(
     experts = experts or load_settings().experts
     facts = [path for path in files if readers.is_pairs(path)]
     talks = _talks([path for path in files if path not in facts])
+    if hasty:
+        talks = [haste.in_haste(talk, seed=seed) for talk in talks]
     if not talks:
         raise click.UsageError("Give a file of conversations, too: pairs of facts have no answers.")
     summary, rows = scores.stages_alone(

@@ -40,7 +40,7 @@ _WRITES_ALL = 4_000_000_000  # parameters from which `Chat` leaves every answer 
 _MOST_SHOWN = 0.75  # share of a reply's evidence that must be shown; of one or two, all
 _WINDOWS = (704, 1024)  # tokens of the windows for which replies are learned
 _TALK_WORDS = 40  # of a reply without memory that is learned, at most
-_MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
+MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ def bare(messages: Iterable[Labelled], *, seed: int = 0) -> Iterator[Labelled]:
     rng = random.Random(seed)
     for message in messages:
         text = message.text
-        yield replace(message, text=_MARKS.sub("", text).lower()) if rng.random() < 0.5 else message
+        yield replace(message, text=MARKS.sub("", text).lower()) if rng.random() < 0.5 else message
 
 
 def intent_examples(messages: Iterable[Labelled], *, seed: int = 0) -> Iterator[Example]:
