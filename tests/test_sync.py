@@ -144,6 +144,7 @@ def test_an_exchange_without_news_writes_nothing(pair) -> None:
 def test_the_last_writer_wins_and_the_other_text_is_in_the_history(pair) -> None:
     a, b, folder = pair
     write(a, "m0", "from a")
+    time.sleep(0.01)  # within one tick of the clock the device's id decides which is later
     write(b, "m0", "from b")
     converge(folder, a, b)
     assert a.get(["m0"])["m0"].memory == "from b"
