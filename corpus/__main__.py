@@ -87,6 +87,8 @@ def data(
             "A teacher reads FILEs: give both, the teacher as --teacher GGUF, or as --teacher-url "
             "with --teacher-model. Without FILEs, conversations are invented."
         )
+    if hasty and (teaching or not files):
+        raise click.UsageError("--haste takes annotated FILEs, and no teacher.")
     wanted = stages or STAGES
     with ExitStack() as stack:
         if teaching:

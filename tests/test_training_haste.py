@@ -98,3 +98,8 @@ def test_a_share_of_the_conversations_becomes_examples_in_haste(tmp_path: Path) 
         assert len(examples) == 5
         assert all(("Bergen" in str(example.prompt)) == capitals for example in examples[:1])
         assert [e.target.strip() for e in examples[-1:]] == ["Bergen" if capitals else "bergen"]
+
+
+def test_haste_needs_files(tmp_path: Path) -> None:
+    told = run_corpus("data", "--haste", "1", "--out", str(tmp_path / "out.jsonl"), code=2)
+    assert "--haste takes annotated FILEs" in told.output
