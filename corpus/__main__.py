@@ -105,7 +105,7 @@ def _annotated(
 ) -> Iterator[Example]:
     """The examples of annotated files.
 
-    hasty: the share of the conversations that are typed in haste.
+    hasty: the share of the conversations that are typed in haste, for facts, answers and replies.
 
     Conversations give facts, replies, and answers with what a search shows for them. Files of pairs
     give updates, and files of labelled messages give intents.

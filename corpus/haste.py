@@ -99,12 +99,12 @@ def _needs_user_alone(talk: Annotated) -> bool:
     mine = {m["content"] for m in talk.messages if m["role"] == "user" and not m.get("name")}
     asked = [evidence.text for question in talk.questions for evidence in question.evidence]
     later = [text for chat in talk.later for said in chat.exchanges for text in said.evidence]
-    return mine.issuperset((*asked, *later))
+    return bool(mine) and mine.issuperset((*asked, *later))
 
 
 def _bare(text: str) -> str:
-    text = MARKS.sub(" ", text).lower().replace("'", "").replace("’", "")
-    return " ".join(text.split())
+    bare = MARKS.sub(" ", text).lower().replace("'", "").replace("’", "")
+    return " ".join(bare.split()) or text  # "?!" stays
 
 
 def _slipped(text: str, rng: random.Random) -> str:
