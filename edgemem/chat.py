@@ -115,24 +115,20 @@ class _Turn:
 class _Asked:
     """A message, and what was decided about it before it is answered.
 
-    readings: sets of memories to answer from; a short answer tries the next one if the first tells
-    nothing. unknown: the answer if no memory tells. pixels: images that the message is about, for a
-    model that sees. answered: an expert's answer, which replaces the conversing model's.
+    evidence: the memories to answer from. unknown: the answer if no memory tells. pixels: images
+    that the message is about, for a model that sees. answered: an expert's answer, which replaces
+    the conversing model's.
     """
 
     text: str
     said_at: str
     way: Way
     intent: Intent
-    readings: Sequence[tuple[Evidence, ...]]
+    evidence: tuple[Evidence, ...]
     options: Options
     unknown: str
     pixels: tuple[Pixels, ...]
     answered: Generation | None = None
-
-    @property
-    def evidence(self) -> tuple[Evidence, ...]:
-        return self.readings[0]
 
     @property
     def nothing_known(self) -> bool:
@@ -253,9 +249,9 @@ class Chat:
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
-        readings = [()] if pixels else self._readings(text, now, hits, wanted, way)
+        evidence = () if pixels else self._evidence(text, now, hits, wanted, way)
         unknown = self._unknown(hits)
-        asked = _Asked(text, said_at, way, wanted, readings, options or {}, unknown, pixels)
+        asked = _Asked(text, said_at, way, wanted, evidence, options or {}, unknown, pixels)
         if way == "converse" and wanted.wants == "recall" and not pixels:
             asked = self._by_expert(asked, self._told(text, now, hits))
         context = shown or sources(asked.evidence)
@@ -354,7 +350,7 @@ class Chat:
                 pieces.append(fixed)
                 yield fixed
                 return
-            stream, turn = self._stream(reply, asked, turn)
+            stream, turn = self._stream(asked, turn)
             try:
                 for piece in stream:
                     piece = piece if pieces else piece.lstrip()
@@ -396,15 +392,15 @@ class Chat:
         except EdgememError as exc:
             reply.cloud_error = str(exc)
 
-    def _readings(
+    def _evidence(
         self, text: str, now: tuple[Evidence, ...], hits: SearchResults, wanted: Intent, way: Way
-    ) -> list[tuple[Evidence, ...]]:
-        """The sets of memories to answer a message from, in the order in which they are tried."""
+    ) -> tuple[Evidence, ...]:
+        """The memories to answer a message from, and the clock (`now`)."""
         if wanted.wants == "recall" and way == "answer":
             return self._told(text, now, hits)
-        return [(*self._evidence(text, hits, wanted, way), *now)]
+        return (*self._fitting(text, hits, wanted, way), *now)
 
-    def _evidence(
+    def _fitting(
         self, text: str, hits: SearchResults, wanted: Intent, way: Way
     ) -> tuple[Evidence, ...]:
         wants, memory = wanted.wants, self.memory
@@ -423,7 +419,7 @@ class Chat:
             return recall(memory, text, hits, most=self._shown or SHOWN_SENTENCES)
         return ()
 
-    def _by_expert(self, asked: _Asked, readings: Sequence[tuple[Evidence, ...]]) -> _Asked:
+    def _by_expert(self, asked: _Asked, evidence: tuple[Evidence, ...]) -> _Asked:
         """The message with the answer of the bundled model's expert, if the expert is sure of it or
         finds that no memory tells; else the message as it is.
 
@@ -436,18 +432,14 @@ class Chat:
         try:
             if (judge := self._answers()) is None:
                 return asked
-            for reading in readings:
-                stream = self._short_answer(
-                    judge, asked.text, asked.said_at, reading, asked.unknown
-                )
-                said = _whole(stream)
-                if said.text != asked.unknown:
-                    # A client that set options gets the model's own words.
-                    sure = said.log_p >= math.log(_SURE) and not asked.options
-                    return replace(asked, answered=said, readings=[reading]) if sure else asked
+            said = _whole(self._short_answer(judge, asked, evidence))
         except ModelError:  # the conversing model is asked instead
             return asked
-        return replace(asked, answered=said, readings=[()])
+        if said.text == asked.unknown:
+            return replace(asked, answered=said, evidence=())
+        # A client that set options gets the model's own words.
+        sure = said.log_p >= math.log(_SURE) and not asked.options
+        return replace(asked, answered=said, evidence=evidence) if sure else asked
 
     def _unknown(self, hits: SearchResults) -> str:
         """The answer if no memory tells. It says that nobody has seen the image if the best hit is
@@ -473,71 +465,37 @@ class Chat:
 
     def _told(
         self, text: str, now: tuple[Evidence, ...], hits: SearchResults
-    ) -> list[tuple[Evidence, ...]]:
-        """The readings of an expert for short answers, in the order in which they are tried.
-
-        The first has the valid memories that a search found. The second also has those that are no
-        longer valid, if there are any ("the technician Karim comes at 8" still says who Karim is).
-        Both have what the user said in this conversation that is not stored, and the clock (`now`).
-        """
-        most = self._shown or SHOWN_TURNS
+    ) -> tuple[Evidence, ...]:
+        """What an expert for short answers reads: what the user said in this conversation that is
+        not stored, the memories that a search found, and the clock (`now`)."""
+        found = recall(self.memory, text, hits, most=self._shown or SHOWN_TURNS, whole=True)
+        known = {evidence.text for evidence in found}  # an app may have stored the message
         said = telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
         )
-        readings: list[tuple[Evidence, ...]] = []
-        for ended in (False, True):
-            found = recall(self.memory, text, hits, most=most, whole=True, ended=ended)
-            known = {evidence.text for evidence in found}  # an app may have stored the message
-            # First, for in a small window the first evidence is left out.
-            told = [evidence for evidence in said if evidence.text not in known]
-            readings.append((*told[-SHOWN_TURNS:], *found, *now))
-        held, all_ = readings
-        more = {e.text for e in all_} - {e.text for e in held}
-        return [reading for reading in (held, all_) if reading] if more else [held]
+        # First, for in a small window the first evidence is left out.
+        told = [evidence for evidence in said if evidence.text not in known]
+        return (*told[-SHOWN_TURNS:], *found, *now)
 
-    def _from_memory(
-        self, reader: Engine, reply: Reply, asked: _Asked
-    ) -> Generator[str, None, Generation | None]:
-        """A short answer from the first reading that answers the question."""
-        answer = partial(self._short_answer, reader, asked.text, asked.said_at)
-        *others, last = asked.readings
-        for evidence in others:
-            said = _whole(answer(evidence, asked.unknown))
-            if said.text != asked.unknown:
-                yield said.text
-                return said
-            reply.context = sources(last)
-        stream = answer(last, asked.unknown)
-        yield from stream
-        return stream.result
-
-    def _short_answer(
-        self,
-        engine: Engine,
-        text: str,
-        said_at: str,
-        evidence: Sequence[Evidence],
-        unknown: str = generation.NOTHING_FOUND,
-    ) -> Stream:
+    def _short_answer(self, engine: Engine, asked: _Asked, evidence: Sequence[Evidence]) -> Stream:
         before = None
         past = [turn.said for turn in self._turns[-2:]]
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
         return generation.answer(
-            engine, text, evidence, speaker="User", before=before, asked_at=said_at,
-            unknown=unknown,
+            engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
+            unknown=asked.unknown,
         )  # fmt: skip
 
-    def _stream(self, reply: Reply, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
+    def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
         """The answer, and the user's turn as the model is shown it."""
         if asked.pixels:
             return looking.answer(self.engine, asked.text, asked.pixels), turn
         if asked.way == "converse":
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":
-            reads = self._answers() if asked.way == "answer" else None
-            reader = reads or self.engine
-            return Stream(self._from_memory(reader, reply, asked)), turn
+            reader = self._answers() if asked.way == "answer" else None
+            return self._short_answer(reader or self.engine, asked, asked.evidence), turn
         if asked.intent.wants is None:
             return acknowledge(self.engine, asked.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]

@@ -93,18 +93,18 @@ def recall(
     *,
     most: int,
     whole: bool = False,
-    ended: bool = False,
 ) -> tuple[Evidence, ...]:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. whole: give an expert whole turns, relevant or not: it says
-    itself if they do not answer. Turns that are far less probable than the best one are left out,
-    and an assistant's long turn is cut to its sentences nearest to the question. ended: keep facts
-    that have been contradicted since; they are also kept if the question is about the past. Text
-    that only asks is always left out. The best sentence or turn comes last, or the newest if the
+    itself if they do not answer, and sees by their days which one holds. Turns that are far less
+    probable than the best one are left out, and an assistant's long turn is cut to its sentences
+    nearest to the question. Of sentences, those that have been contradicted since are left out,
+    unless the question is about the past; a turn may tell much else beside what is over. Text that
+    only asks is always left out. The best sentence or turn comes last, or the newest if the
     question asks for now.
     """
-    found = evidence_of(memory, None if ended else question, hits, assistants=True)
+    found = evidence_of(memory, None if whole else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
     if whole:
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
@@ -281,8 +281,8 @@ def evidence_of(
     known = memory.store.turns(ids)
     turns = {id: known[id] for id in memory.store.standing_turns(ids) if id in known}
     stale = memory.stale_turns(turns)
-    past = question is not None and (asks_for_past(question) or asks_of_a_day(question))
-    over = {} if question is None or past else stale
+    all_ = question is None or asks_for_past(question) or asks_of_a_day(question)
+    over = {} if all_ else stale
     marked = stale if question is None else {}
     found: dict[str, Evidence] = {}
     for hit in hits:
@@ -298,7 +298,7 @@ def evidence_of(
             if not text or is_question(text):
                 continue
             of_assistant = turn.role == "assistant" and turn.name is None
-            if not of_assistant or (assistants and (past or not _answers_old(memory, turn))):
+            if not of_assistant or (assistants and (all_ or not _answers_old(memory, turn))):
                 speaker = turn.name or (_ASSISTANT if of_assistant else turn.role.capitalize())
                 whose = turn.id if text == turn.content else None
                 ended = marked.get(turn.id, ())
