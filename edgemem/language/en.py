@@ -35,6 +35,7 @@ __all__ = [
     "same_word",
     "sentence_starts",
     "sentences",
+    "share",
     "without_pronoun",
     "without_vocatives",
     "word_spans",
@@ -146,6 +147,12 @@ def same_word(word: str, others: Collection[str]) -> bool:
         return True
     near = [other for other in others if other[:2] == word[:2]]
     return bool(near) and stem(word) in map(stem, near)
+
+
+def share(asked: Collection[str], sentence: str) -> float:
+    """The share of the words asked for that a sentence has, in [0, 1]."""
+    said = set(words(sentence))
+    return sum(same_word(word, said) for word in asked) / max(1, len(asked))
 
 
 KEYWORD = re.compile(

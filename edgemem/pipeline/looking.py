@@ -27,9 +27,8 @@ from edgemem.errors import ContextOverflow, EdgememError, InputError, ModelError
 from edgemem.images import picture
 from edgemem.images.ocr import LONGEST, Ocr
 from edgemem.inputs import NO_WORDS
-from edgemem.language import content_words, day_text
+from edgemem.language import content_words, day_text, share
 from edgemem.pipeline.ingest import Told, rewritten
-from edgemem.pipeline.recall import share
 from edgemem.results import (
     Hit,
     ImageLine,

@@ -23,15 +23,16 @@ from edgemem.language import (
     asks_for_now,
     asks_for_past,
     asks_of_a_day,
+    asks_when,
     content_words,
     day_text,
     is_question,
     leans_back,
-    same_word,
     sentences,
-    words,
+    share,
 )
 from edgemem.pipeline.ingest import nearest
+from edgemem.pipeline.moved import with_days
 from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
 from edgemem.retrieval.search import RELEVANT
 from edgemem.stages.intent import only_asks
@@ -49,7 +50,6 @@ __all__ = [
     "notes",
     "overview",
     "recall",
-    "share",
     "sources",
     "telling",
     "within",
@@ -99,10 +99,10 @@ def recall(
     hits: of a search, best first. whole: give an expert whole turns, relevant or not: it says
     itself if they do not answer, and sees by their days which one holds. Turns that are far less
     probable than the best one are left out, and an assistant's long turn is cut to its sentences
-    nearest to the question. Of sentences, those that have been contradicted since are left out,
-    unless the question is about the past; a turn may tell much else beside what is over. Text that
-    only asks is always left out. The best sentence or turn comes last, or the newest if the
-    question asks for now.
+    nearest to the question. If the question asks for a day, moved plans have theirs (`with_days`).
+    Of sentences, those that have been contradicted since are left out, unless the question is about
+    the past; a turn may tell much else beside what is over. Text that only asks is always left out.
+    The best sentence or turn comes last, or the newest if the question asks for now.
     """
     found = evidence_of(memory, None if whole else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
@@ -110,6 +110,8 @@ def recall(
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
         found = [_shortened(memory, question, evidence) for evidence in found[:most]]
+        if asks_when(question):
+            found = with_days(memory.embedder, found)
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
@@ -333,9 +335,3 @@ def _holding(text: str, over: Sequence[str]) -> str:
             gone.add(i)
     rest = " ".join(part for i, part in enumerate(parts) if i not in gone)
     return rest if len(content_words(rest)) > 1 else ""  # "True." says nothing
-
-
-def share(asked: Collection[str], sentence: str) -> float:
-    """The share of the words asked for that a sentence has, in [0, 1]."""
-    said = set(words(sentence))
-    return sum(same_word(word, said) for word in asked) / max(1, len(asked))
