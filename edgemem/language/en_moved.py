@@ -104,15 +104,13 @@ def _days(text: str, said: date) -> Iterator[Mention]:
 
 def _lengths(text: str) -> Iterator[Mention]:
     for match in _MOVED.finditer(text):
-        n, unit = 1, "day"
-        for group in (1, 4, 7, 11):  # COUNT of each form
-            if match[group]:
-                with suppress(KeyError):
-                    n, unit = count(match, group), match[group + 1].lower()
+        group = next((g for g in (1, 4, 7, 11) if match[g]), None)  # COUNT of each form
         way = match["way"] or match["from"] or match["than"] or match["next"] or ""
         sign = -1 if match["forward"] or way.lower() in _EARLIER else 1
         span = match.span()
-        yield Mention(*span, by=(sign * n, unit), direction=tense.direction(text, *span))
+        with suppress(KeyError):  # "weeK" with Kelvin's sign only looks like one
+            n, unit = (count(match, group), match[group + 1].lower()) if group else (1, "day")
+            yield Mention(*span, by=(sign * n, unit), direction=tense.direction(text, *span))
 
 
 def _beside(before: str, own: str, after: str) -> str:
