@@ -41,7 +41,7 @@ _MOVED = re.compile(
     re.I,
 )
 _EARLIER = frozenset(("earlier", "early", "sooner", "before"))
-_DAYS = {"day": 1, "week": 7, "fortnight": 14}
+_UNITS = {"day": (0, 1), "week": (0, 7), "fortnight": (0, 14), "month": (1, 0)}
 _BREAK = re.compile(r"[.!?;…]+(?=\s|$)|\n")
 _PAST_DAYS = 60  # a day without its year is the coming one, unless it is at most so long ago
 
@@ -50,15 +50,16 @@ _PAST_DAYS = 60  # a day without its year is the coming one, unless it is at mos
 class Mention:
     """A day that a text names, or a length of time by which something was moved.
 
-    start, end: its place in the text. day: None for a length. by: the length, a number (below 0 if
-    earlier) and a unit. direction: of the verb beside the length, as `en_tense.direction` gives it.
-    beside: the words of its sentence around it, up to the mentions before and after it.
+    start, end: its place in the text. day: None for a length. by: the length in months and days,
+    below 0 if the plan is earlier now. direction: of the verb beside the length, as
+    `en_tense.direction` gives it. beside: the words of its sentence around it, up to the mentions
+    before and after it.
     """
 
     start: int
     end: int
     day: date | None = None
-    by: tuple[int, str] = (0, "day")
+    by: tuple[int, int] = (0, 0)
     direction: int = tense.UNKNOWN
     beside: str = ""
 
@@ -67,7 +68,7 @@ def mentions(text: str, said_at: str) -> list[Mention]:
     """The mentions of a text whose relative dates are written out, in order. said_at: local ISO.
 
     >>> [m.by for m in mentions("My exam is put back exactly a fortnight.", "2026-05-04T10:00")]
-    [(1, 'fortnight')]
+    [(0, 14)]
     """
     said = datetime.fromisoformat(said_at).date()
     found = sorted([*_days(text, said), *_lengths(text)], key=lambda m: m.start)
@@ -84,12 +85,12 @@ def mentions(text: str, said_at: str) -> list[Mention]:
     ]
 
 
-def moved(day: date, by: tuple[int, str]) -> date:
+def moved(day: date, by: tuple[int, int]) -> date:
     """The day that is so far away. Raises ValueError or OverflowError if there is none."""
-    n, unit = by
-    if unit == "month":
-        return add_months(day, n).replace(day=day.day)
-    return day + timedelta(days=n * _DAYS[unit])
+    months, days = by
+    if months:
+        day = add_months(day, months).replace(day=day.day)
+    return day + timedelta(days=days)
 
 
 def _days(text: str, said: date) -> Iterator[Mention]:
@@ -108,9 +109,11 @@ def _lengths(text: str) -> Iterator[Mention]:
         way = match["way"] or match["from"] or match["than"] or match["next"] or ""
         sign = -1 if match["forward"] or way.lower() in _EARLIER else 1
         span = match.span()
-        with suppress(KeyError):  # "weeK" with Kelvin's sign only looks like one
-            n, unit = (count(match, group), match[group + 1].lower()) if group else (1, "day")
-            yield Mention(*span, by=(sign * n, unit), direction=tense.direction(text, *span))
+        with suppress(KeyError):  # "fortnİght" only looks like one
+            months, days = _UNITS[match[group + 1].lower()] if group else (0, 1)
+            n = sign * (count(match, group) if group else 1)
+            by = (n * months, n * days)
+            yield Mention(*span, by=by, direction=tense.direction(text, *span))
 
 
 def _beside(before: str, own: str, after: str) -> str:

@@ -12,8 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edgemem.language import (
     Mention,
@@ -31,38 +34,44 @@ __all__ = ["with_days"]
 
 _WORDS, _PLANNED, _TENSE, _PER_DAY = 0.3, 0.6, 0.1, 0.004  # beside the cosine's 1
 _FARTHEST = 200  # days between a plan and the message that moves it
+_MOST = 60  # mentions; more are a calendar, and no plan of it can be told by its words
+
+_Vector = NDArray[np.float32]
 
 
 class _Plan(NamedTuple):
-    """A day that was told. said: when. beside: the words around it."""
+    """A day that was told. said: when. beside: the words around it, and vector: theirs."""
 
     day: date
     said: date
     beside: str
+    vector: _Vector
 
 
 def with_days(embedder: Embedder, shown: Sequence[Evidence]) -> list[Evidence]:
     """The evidence in its order; after each length by which a plan was moved stands its new day."""
-    plans: list[_Plan] = []
     written = list(shown)
-    texts = {i: _resolved(e.text, e.when) for i, e in enumerate(shown) if e.when}
-    found = {i: mentions(*text) for i, text in texts.items()}
-    if all(mention.day for of_one in found.values() for mention in of_one):
+    dated = sorted((e.when, i) for i, e in enumerate(shown) if e.when)
+    texts = [_resolved(shown[i].text, when) for when, i in dated]
+    found = [mentions(*text) for text in texts]
+    told = [mention for of_one in found for mention in of_one]
+    if all(mention.day for mention in told) or len(told) > _MOST:
         return written
-    for i in sorted(found, key=lambda i: shown[i].when or ""):
-        text, said_at = texts[i]
-        said = datetime.fromisoformat(said_at).date()
-        days: list[tuple[int, date]] = []
-        for mention in found[i]:
-            day = mention.day or _counted(embedder, mention, said, plans)
+    vectors = iter(embedder.embed([mention.beside for mention in told]))
+    plans: list[_Plan] = []
+    for (_, i), (text, said_at), of_one in zip(dated, texts, found, strict=True):
+        said = date.fromisoformat(said_at[:10])
+        new: list[tuple[int, date]] = []
+        for mention, vector in zip(of_one, vectors, strict=False):
+            day = mention.day or _counted(mention, vector, said, plans)
             if day is None:
                 continue
-            plans.append(_Plan(day, said, mention.beside))
+            plans.append(_Plan(day, said, mention.beside, vector))
             if mention.day is None:
-                days.append((mention.end, day))
-        for end, day in reversed(days):
+                new.append((mention.end, day))
+        for end, day in reversed(new):
             text = f"{text[:end]} (on {day_text(day)}){text[end:]}"
-        if days:
+        if new:
             written[i] = replace(shown[i], text=text, turn=None)
     return written
 
@@ -73,21 +82,19 @@ def _resolved(text: str, when: str) -> tuple[str, str]:
     return absolute(" ".join(text.split()), said_at)[0], said_at
 
 
-def _counted(
-    embedder: Embedder, mention: Mention, said: date, plans: Sequence[_Plan]
-) -> date | None:
+def _counted(mention: Mention, vector: _Vector, said: date, plans: Sequence[_Plan]) -> date | None:
     """The day that a length makes, from the plan that it most probably moves; None without one."""
-    near = [plan for plan in plans if abs((plan.day - said).days) <= _FARTHEST]
     best, least = None, float("-inf")
-    vectors = embedder.embed([mention.beside, *(plan.beside for plan in near)])
-    for plan, cosine in zip(near, vectors[1:] @ vectors[0], strict=True):
+    for plan in plans:
+        if abs((plan.day - said).days) > _FARTHEST:
+            continue
         with suppress(ValueError, OverflowError):  # 31 February
             day = moved(plan.day, mention.by)
             away = (day - said).days
-            score = float(cosine) + _WORDS * share(content_words(plan.beside), mention.beside)
+            score = float(plan.vector @ vector)
+            score += _WORDS * share(content_words(plan.beside), mention.beside)
             score += _PLANNED * (plan.day >= plan.said)
-            if away * mention.direction:
-                score += _TENSE if away * mention.direction > 0 else -_TENSE
+            score += _TENSE * ((away * mention.direction > 0) - (away * mention.direction < 0))
             score -= _PER_DAY * (abs(away) + (said - plan.said).days)
             if score > least:
                 best, least = day, score
