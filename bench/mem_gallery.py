@@ -175,7 +175,7 @@ def evidence(memory: Memory, question: Question, system: str) -> Sequence[Eviden
         hits = [Hit.of(item, 0.0) for item in memory.store.get(ids).values()]
     expert = memory.engine.expert("generation")
     most = SHOWN_TURNS if expert else SHOWN_SENTENCES
-    return recall(memory, question.text, hits, most=most, whole=expert)
+    return recall(memory, question.text, hits, most=most, whole=expert, ended=expert)
 
 
 def photos(memory: Memory, question: Question, system: str) -> str:

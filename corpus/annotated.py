@@ -19,9 +19,10 @@ from typing import Any, get_args
 
 from corpus.phrases import phrases
 from edgemem.chat import Chat
-from edgemem.language import asks_for_now, content_words
+from edgemem.language import DAY_TEXT, asks_for_now, content_words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
+from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import recall
 from edgemem.results import Event, Evidence, Message, Scope
 from edgemem.runtime.engine import Engine, Generation, Prompt, Stream
@@ -40,6 +41,7 @@ _WRITES_ALL = 4_000_000_000  # parameters from which `Chat` leaves every answer 
 _MOST_SHOWN = 0.75  # share of a reply's evidence that must be shown; of one or two, all
 _WINDOWS = (704, 1024)  # tokens of the windows for which replies are learned
 _TALK_WORDS = 40  # of a reply without memory that is learned, at most
+_NEW_DAY = re.compile(rf" \(on {DAY_TEXT}\)")  # as `with_days` writes it
 MARKS = re.compile(r"(?<!\d)[.,;:!?]+|[.,;:!?]+(?!\d)")
 
 
@@ -140,7 +142,7 @@ def store(memory: Memory, talk: Annotated) -> None:
 def retrieved(memory: Memory, user_id: str, question: str, most: int) -> tuple[Evidence, ...]:
     """The turns that the product shows an expert for a question, whole, the best one last."""
     hits = memory.search(question, user_id=user_id, top_k=2 * most)
-    return recall(memory, question, hits, most=most, whole=True)
+    return recall(memory, question, hits, most=most, whole=True, ended=True)
 
 
 def as_evidence(message: Message) -> Evidence:
@@ -190,6 +192,7 @@ def _generation(memory: Memory, talk: Annotated, rng: random.Random) -> Iterator
         if question.answer is not None and len(question.answer.split()) > _MAX_ANSWER_WORDS:
             continue
         shown = _shown(memory, talk.id, question, rng)
+        shown = with_days(memory.embedder, question.text, shown)
         asked_at = _asked_at(talk, rng)
         prompt = generation.expert_prompt(question.text, shown, "User", asked_at=asked_at)
         target = generation.expert_target(question.answer)
@@ -391,7 +394,8 @@ def answer_examples(memory: Memory, talk: Annotated) -> Iterator[Example]:
             script.prompt, script.wants = "", exchange.wants
             script.answer = generation.expert_target(known) if exchange.short else exchange.reply
             _send(chat, exchange, later)
-            shown = all(written[text] in script.prompt for text in exchange.evidence)
+            read = _NEW_DAY.sub("", script.prompt)
+            shown = all(_NEW_DAY.sub("", written[text]) in read for text in exchange.evidence)
             if script.prompt and exchange.short and shown:
                 kind = "told" if known else "unknown"
                 yield Example("generation", script.prompt, script.answer, talk.id, kind)

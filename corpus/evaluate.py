@@ -37,6 +37,7 @@ from edgemem.errors import ContextOverflow
 from edgemem.language import words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
+from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import recall
 from edgemem.results import Evidence
 from edgemem.runtime import experts
@@ -92,7 +93,8 @@ def stages_alone(
             pairs_read += _sample(talk.pairs, pairs, seed)
             for question in _sample(talk.questions, questions, seed):
                 asked.append(question)
-                found[question] = annotated.retrieved(memory, talk.id, question.text, SHOWN_TURNS)
+                shown = annotated.retrieved(memory, talk.id, question.text, SHOWN_TURNS)
+                found[question] = with_days(memory.embedder, question.text, shown)
         contexts: dict[str, Shown] = {
             "gold": lambda q: q.evidence,
             "retrieved": found.__getitem__,
@@ -446,7 +448,9 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
     expert = memory.engine.expert("generation")
     hits = memory.search(question.text, user_id=user_id, top_k=_CANDIDATES)
     most = SHOWN_TURNS if expert else SHOWN_SENTENCES
-    shown = recall(memory, question.text, hits, most=most, whole=expert)
+    shown = recall(memory, question.text, hits, most=most, whole=expert, ended=expert)
+    if expert:
+        shown = with_days(memory.embedder, question.text, shown)
     recalled = time.perf_counter()
     text, read, written = NOTHING_FOUND, 0, 0
     if shown:

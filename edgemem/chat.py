@@ -33,6 +33,7 @@ from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
+from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import (
     asked_at,
     bearing,
@@ -249,11 +250,11 @@ class Chat:
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
-        evidence = () if pixels else self._evidence(text, now, hits, wanted, way)
+        evidence = () if pixels else (*self._evidence(text, hits, wanted, way), *now)
         unknown = self._unknown(hits)
         asked = _Asked(text, said_at, way, wanted, evidence, options or {}, unknown, pixels)
         if way == "converse" and wanted.wants == "recall" and not pixels:
-            asked = self._by_expert(asked, self._told(text, now, hits))
+            asked = self._by_expert(asked, (*self._told(text, hits), *now))
         context = shown or sources(asked.evidence)
         reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
@@ -393,17 +394,11 @@ class Chat:
             reply.cloud_error = str(exc)
 
     def _evidence(
-        self, text: str, now: tuple[Evidence, ...], hits: SearchResults, wanted: Intent, way: Way
-    ) -> tuple[Evidence, ...]:
-        """The memories to answer a message from, and the clock (`now`)."""
-        if wanted.wants == "recall" and way == "answer":
-            return self._told(text, now, hits)
-        return (*self._fitting(text, hits, wanted, way), *now)
-
-    def _fitting(
         self, text: str, hits: SearchResults, wanted: Intent, way: Way
     ) -> tuple[Evidence, ...]:
         wants, memory = wanted.wants, self.memory
+        if wants == "recall" and way == "answer":
+            return self._told(text, hits)
         if wants == "overview":
             return overview(memory, hits, most=TOLD_TURNS)
         if wants in TASKS:
@@ -463,19 +458,18 @@ class Chat:
             return (), looking.given(images)
         return looking.recalled(self.memory, hits) if wanted.wants == "recall" else ((), ())
 
-    def _told(
-        self, text: str, now: tuple[Evidence, ...], hits: SearchResults
-    ) -> tuple[Evidence, ...]:
+    def _told(self, text: str, hits: SearchResults) -> tuple[Evidence, ...]:
         """What an expert for short answers reads: what the user said in this conversation that is
-        not stored, the memories that a search found, and the clock (`now`)."""
-        found = recall(self.memory, text, hits, most=self._shown or SHOWN_TURNS, whole=True)
+        not stored, and the memories that a search found."""
+        most = self._shown or SHOWN_TURNS
+        found = recall(self.memory, text, hits, most=most, whole=True, ended=True)
         known = {evidence.text for evidence in found}  # an app may have stored the message
         said = telling(
             [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
         )
         # First, for in a small window the first evidence is left out.
         told = [evidence for evidence in said if evidence.text not in known]
-        return (*told[-SHOWN_TURNS:], *found, *now)
+        return with_days(self.memory.embedder, text, (*told[-SHOWN_TURNS:], *found))
 
     def _short_answer(self, engine: Engine, asked: _Asked, evidence: Sequence[Evidence]) -> Stream:
         before = None

@@ -5,12 +5,28 @@ from datetime import date
 import pytest
 from memorykit import quick
 
+from corpus import annotated
+from corpus.readers import read_written
+from edgemem.chat import Chat
 from edgemem.language import mentions, moved
 from edgemem.pipeline.moved import with_days
-from edgemem.pipeline.recall import recall
-from edgemem.results import Evidence
+from edgemem.results import Evidence, Message
 
+WHEN = "When is it?"
 SAID = "2026-05-04T10:00:00+00:00"
+TALK = """\
+# User, Assistant
+@ 2026-02-01 10:00
+User: My exam is on 9 May.
+Assistant: Good luck.
+@ 2026-03-02 10:00
+User: My exam is put back a week.
+? When is my exam? | 16 May 2026 | exam is on | exam is put back
+Assistant: More time, then.
+~ 2026-03-09 09:00
+> (recall) When is my exam? | exam is on | exam is put back
+< On 16 May. | 16 May 2026
+"""
 
 
 @pytest.mark.parametrize(
@@ -77,12 +93,15 @@ def told(*texts: str) -> list[Evidence]:
 def test_a_moved_plan_is_shown_with_its_new_day(memory):
     plans = "The dentist is on 9 March. Jo's wedding is on 9 May in Leeds."
     later = "The wedding is put back a fortnight, no hall."
-    shown = with_days(memory.embedder, told(plans, later))
+    shown = with_days(memory.embedder, WHEN, told(plans, later))
     assert [e.text for e in shown] == [
         plans,
         "The wedding is put back a fortnight (on 23 May 2026), no hall.",
     ]
-    assert with_days(memory.embedder, told(plans, later)[::-1]) == shown[::-1]
+    assert with_days(memory.embedder, "Who is at the wedding?", told(plans, later)) == tuple(
+        told(plans, later)
+    )
+    assert with_days(memory.embedder, WHEN, told(plans, later)[::-1]) == shown[::-1]
 
 
 @pytest.mark.parametrize(
@@ -90,27 +109,39 @@ def test_a_moved_plan_is_shown_with_its_new_day(memory):
     [
         pytest.param(["The dentist is on 9 March."], id="nothing is moved"),
         pytest.param(["The dentist is put back a week."], id="nothing to count from"),
-        pytest.param(["The dentist is put back a month, it was 31 January."], id="no such day"),
+        pytest.param(["It was on 31 January; the dentist is put back a month."], id="no such day"),
     ],
 )
 def test_what_has_no_new_day_stays_as_it_was_said(memory, texts):
-    assert [e.text for e in with_days(memory.embedder, told(*texts))] == texts
+    assert [e.text for e in with_days(memory.embedder, WHEN, told(*texts))] == texts
 
 
 def test_of_a_calendar_no_plan_is_moved(memory):
     """A pasted calendar of a thousand days would be embedded before each answer."""
     texts = ["The dentist is on 9 March. " * 70, "The dentist is put back a week."]
-    assert [e.text for e in with_days(memory.embedder, told(*texts))] == texts
+    assert [e.text for e in with_days(memory.embedder, WHEN, told(*texts))] == texts
 
 
-def test_only_a_question_for_a_day_sees_it(memory):
-    for evidence in told("My exam is on 9 May.", "My exam is put back a week."):
-        said = {"role": "user", "content": evidence.text, "timestamp": evidence.when}
-        memory.add([said], user_id="ana", infer=False)
+def test_a_chat_counts_from_what_it_was_told_before(memory):
+    """Also messages that are not stored: of this conversation, or of an app that stores them."""
+    (plan, later) = told("My exam is on 9 May.", "My exam is put back a week.")
+    memory.add([{"role": "user", "content": plan.text, "timestamp": plan.when}], infer=False)
+    hits = memory.search("When is my exam?")
+    chat = Chat(memory, turns=[Message("user", later.text, later.when or "")])
+    assert [e.text for e in chat._told("When is my exam?", hits)] == [
+        "My exam is put back a week (on 16 May 2026).",
+        plan.text,
+    ]
 
-    def shown(question: str) -> str:
-        hits = memory.search(question, user_id="ana")
-        return " ".join(e.text for e in recall(memory, question, hits, most=6, whole=True))
 
-    assert "a week (on 16 May 2026)" in shown("When is my exam?")
-    assert "16 May" not in shown("What about my exam?")
+def test_an_expert_learns_from_moved_plans_as_a_chat_shows_them(memory, tmp_path):
+    file = tmp_path / "few.txt"
+    file.write_text(TALK)
+    (talk,) = read_written(file)
+    examples = [*annotated.examples(memory, talk, stages=("generation",))]
+    examples += annotated.answer_examples(memory, talk)
+    assert len(examples) == 2
+    for example in examples:
+        assert str(example.prompt).count("a week (on 16 May 2026)") == 1
+        assert example.prompt.count("put back") == 1
+        assert example.target.strip() == "16 May 2026"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from edgemem.language import (
     Mention,
     absolute,
+    asks_when,
     content_words,
     day_text,
     mentions,
@@ -48,15 +49,18 @@ class _Plan(NamedTuple):
     vector: _Vector
 
 
-def with_days(embedder: Embedder, shown: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence in its order; after each length by which a plan was moved stands its new day."""
-    written = list(shown)
+def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> tuple[Evidence, ...]:
+    """The evidence of a question, in its order. If the question asks for a day, the new day of a
+    plan stands after each length by which it was moved."""
+    if not asks_when(question):
+        return tuple(shown)
     dated = sorted((e.when, i) for i, e in enumerate(shown) if e.when)
     texts = [_resolved(shown[i].text, when) for when, i in dated]
     found = [mentions(*text) for text in texts]
     told = [mention for of_one in found for mention in of_one]
     if all(mention.day for mention in told) or len(told) > _MOST:
-        return written
+        return tuple(shown)
+    written = list(shown)
     vectors = iter(embedder.embed([mention.beside for mention in told]))
     plans: list[_Plan] = []
     for (_, i), (text, said_at), of_one in zip(dated, texts, found, strict=True):
@@ -73,7 +77,7 @@ def with_days(embedder: Embedder, shown: Sequence[Evidence]) -> list[Evidence]:
             text = f"{text[:end]} (on {day_text(day)}){text[end:]}"
         if new:
             written[i] = replace(shown[i], text=text, turn=None)
-    return written
+    return tuple(written)
 
 
 def _resolved(text: str, when: str) -> tuple[str, str]:

@@ -23,7 +23,6 @@ from edgemem.language import (
     asks_for_now,
     asks_for_past,
     asks_of_a_day,
-    asks_when,
     content_words,
     day_text,
     is_question,
@@ -32,7 +31,6 @@ from edgemem.language import (
     share,
 )
 from edgemem.pipeline.ingest import nearest
-from edgemem.pipeline.moved import with_days
 from edgemem.results import Evidence, Hit, Message, Query, Scope, at_day, local_time
 from edgemem.retrieval.search import RELEVANT
 from edgemem.stages.intent import only_asks
@@ -93,25 +91,24 @@ def recall(
     *,
     most: int,
     whole: bool = False,
+    ended: bool = False,
 ) -> tuple[Evidence, ...]:
     """At most `most` sentences to answer a question from; none if nothing relevant may be shown.
 
     hits: of a search, best first. whole: give an expert whole turns, relevant or not: it says
-    itself if they do not answer, and sees by their days which one holds. Turns that are far less
-    probable than the best one are left out, and an assistant's long turn is cut to its sentences
-    nearest to the question. If the question asks for a day, moved plans have theirs (`with_days`).
-    Of sentences, those that have been contradicted since are left out, unless the question is about
-    the past; a turn may tell much else beside what is over. Text that only asks is always left out.
-    The best sentence or turn comes last, or the newest if the question asks for now.
+    itself if they do not answer. Turns that are far less probable than the best one are left out,
+    and an assistant's long turn is cut to its sentences nearest to the question. ended: keep what
+    has been contradicted since, for a reader that sees by the days what holds: a message in haste
+    is one sentence, and tells much else. It is also kept if the question is about the past. Text
+    that only asks is always left out. The best sentence or turn comes last, or the newest if the
+    question asks for now.
     """
-    found = evidence_of(memory, None if whole else question, hits, assistants=True)
+    found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
     if whole:
         near = {hit.id for hit in within(sources(found), _FAR_FROM_BEST)}
         found = [e for e in found if e.source is not None and e.source.id in near]
         found = [_shortened(memory, question, evidence) for evidence in found[:most]]
-        if asks_when(question):
-            found = with_days(memory.embedder, found)
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
