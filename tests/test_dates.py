@@ -454,6 +454,13 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
         ("Who was I dating last winter?", "2024-01-15"),
         ("Where did I work last year?", "2023-07-01"),
         ("Where did I live in May?", "2024-05-08"),  # no later than today
+        ("Where did I live at the end of March 2023?", "2023-03-25"),
+        ("Where did I live in early 2023?", "2023-02-01"),
+        ("Where was he in mid-June?", "2023-06-15"),
+        ("Where were we in the winter of 2022?", "2023-01-15"),
+        ("Who was with me at Christmas?", "2023-12-25"),
+        ("Where did my brother live at Christmas 2022?", "2022-12-25"),
+        ("What do I do at Christmas?", None),
         ("Where do I live?", None),
         ("Where will I be in June?", None),
         ("What did Ana say on 31 February 2023?", None),
@@ -464,6 +471,12 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
 def test_the_day_that_a_question_asks_of(question: str, day: str | None) -> None:
     assert asked_day(question, "2024-05-08T10:00:00+00:00") == day
     assert asks_of_a_day(question) or day is None
+
+
+def test_a_question_that_names_a_year_needs_no_past_tense_it_knows():
+    now = "2024-05-08T10:00:00+00:00"
+    assert asked_day("Who lived above me in spring 2023?", now) == "2023-04-15"
+    assert asked_day("Who stays with me in June 2024?", now) is None
 
 
 @pytest.mark.parametrize(

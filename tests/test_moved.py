@@ -44,6 +44,8 @@ Assistant: More time, then.
         ("We stayed two weeks and then went home.", []),
         ("I put sugar in for a week.", []),
         ("It is put back a fortnİght.", []),
+        ("He came on 8 April, one week late.", []),
+        ("The scan of 8 April is moved two days later.", [(0, 2)]),
     ],
 )
 def test_a_length_by_which_a_plan_is_moved_is_found(text, by):

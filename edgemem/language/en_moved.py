@@ -71,7 +71,11 @@ def mentions(text: str, said_at: str) -> list[Mention]:
     [(0, 14)]
     """
     said = datetime.fromisoformat(said_at).date()
-    found = sorted([*_days(text, said), *_lengths(text)], key=lambda m: m.start)
+    days = [*_days(text, said)]
+    ends = {day.end for day in days}
+    # "On 8 April, a week late" tells the day itself.
+    lengths = [m for m in _lengths(text) if len(text[: m.start].rstrip(" ,")) not in ends]
+    found = sorted([*days, *lengths], key=lambda m: m.start)
     stops = [0, *(m.end for m in found)], [*(m.start for m in found[1:]), len(text)]
     return [
         replace(

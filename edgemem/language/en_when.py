@@ -98,17 +98,22 @@ _SPELLED = re.compile(
     re.I,
 )
 _SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the middle month
+_PARTS = {"early": 0, "start of": 0, "beginning of": 0, "late": 2, "end of": 2}  # the middle: 1
 _ASKED = re.compile(
-    rf"\b(?:(?:on|in|during|back in|around) (?:the )?(?:(?:(?P<nth>\d{{1,2}})(?:st|nd|rd|th)? )?"
+    r"\b(?:(?:on|in|at|by|during|back in|around) (?:the )?"
+    rf"(?:(?P<part>{'|'.join(_PARTS)}|mid|middle of)[ -])?"
+    r"(?:(?:(?P<nth>\d{1,2})(?:st|nd|rd|th)? )?"
     rf"(?:of )?(?P<month>{'|'.join(MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
     r"(?:,? (?P<year>\d{4}))?|"
     r"(?P<whole>(?:19|20)\d\d))|"
+    r"(?:at|over|around|last) (?P<christmas>christmas)(?: (?:of )?(?P<its>\d{4}))?|"
     rf"(?:last|in|during|in the) (?:the )?(?:last )?(?P<season>{'|'.join(_SEASONS)})"
     r"(?: (?:of )?(?P<of>\d{4}))?|"
     rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(MONTHS)}))|"
     rf"(?P<count>{COUNT}) (?P<ago>day|week|month|year)s? ago)\b",
     re.I,
 )
+_YEARS = ("year", "whole", "of", "its")  # the groups of _ASKED
 _PAST_QUESTION = re.compile(
     r"\b(?:did|was|were|had|used to|wasn['’]t|weren['’]t|didn['’]t)\b", re.I
 )
@@ -185,28 +190,41 @@ def asked_day(question: str, now: str) -> str | None:
     '2024-03-15'
     """
     found = _ASKED.search(question := spelled_days(question))
-    if found is None or _PAST_QUESTION.search(question) is None:
+    if found is None:
         return None
     today = datetime.fromisoformat(now).date()
     try:
-        return min(_amid(found, today), today).isoformat()
+        day = _amid(found, today)
     except (KeyError, OverflowError, ValueError):
         return None  # "ſpring" only looks like a season; "31 February", "900 years ago"
+    over = any(found[year] for year in _YEARS) and day < today  # "Who lived there in 2020?"
+    return min(day, today).isoformat() if over or _PAST_QUESTION.search(question) else None
 
 
 def _amid(found: re.Match[str], today: date) -> date:
+    part = _PARTS.get((found["part"] or "").lower(), 1)
     if month := found["month"] or found["named"]:
-        nth = int(found["nth"] or found["day"] or 15)
+        nth = int(found["nth"] or found["day"] or (5, 15, 25)[part])
         day = date(int(found["year"] or today.year), month_number(month), nth)
         return day if found["year"] or day.replace(day=1) <= today else day.replace(today.year - 1)
     if found["whole"]:
-        return date(int(found["whole"]), 7, 1)
+        return date(int(found["whole"]), (2, 7, 11)[part], 1)
     if season := found["season"]:
-        day = date(int(found["of"] or today.year), _SEASONS[season.lower()], 15)
-        return day if found["of"] or day <= today else day.replace(today.year - 1)
+        month = _SEASONS[season.lower()]
+        if found["of"]:  # the winter of 2021 ends in 2022
+            return date(int(found["of"]) + (month == 1), month, 15)
+        return _last(today, month, 15)
+    if found["christmas"]:
+        return date(int(found["its"]), 12, 25) if found["its"] else _last(today, 12, 25)
     if unit := (found["unit"] or "").lower():
         if unit == "year":
             return date(today.year - 1, 7, 1)
         before = _before(today, 1, unit)
         return before.replace(day=15) if unit == "month" else before
     return _before(today, count(found, "count"), found["ago"].lower())
+
+
+def _last(today: date, month: int, nth: int) -> date:
+    """The last such day of a year."""
+    day = date(today.year, month, nth)
+    return day if day <= today else day.replace(today.year - 1)
