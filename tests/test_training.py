@@ -181,8 +181,8 @@ def test_other_data_or_another_model_of_the_same_name_is_not_resumed(
             trainer.train("extraction", model, *data(count), out, plan, resume=True)
 
 
-@pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"layers": "all"}])
-def test_training_begins_where_an_adapter_of_as_many_layers_or_fewer_ended(
+@pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"rank": 12}, {"layers": "all"}])
+def test_training_begins_where_an_adapter_of_no_more_layers_and_ranks_ended(
     base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome], changes: dict[str, Any]
 ) -> None:
     first, before = learned

@@ -61,10 +61,10 @@ def trained(tmp_path: Path) -> tuple[Path, list[Path]]:
     pytest.importorskip("gguf", reason="needs edgemem-runtime[train]")
     base = write_base(tmp_path / "tiny.gguf")
     files = [tmp_path / "a.gguf", tmp_path / "b.gguf"]
-    for seed, file in enumerate(files):
-        adapters.write(file, random(2, seed, layers=2), alpha=4.0, shape=SHAPE)
+    for rank, file in enumerate(files, 2):
+        adapters.write(file, random(rank, rank, layers=2), alpha=2.0 * rank, shape=SHAPE)
         record = {
-            "stage": "update", "rank": 2, "alpha": 4.0, "targets": ["q_proj", "o_proj"],
+            "stage": "update", "rank": rank, "alpha": 2.0 * rank, "targets": ["q_proj", "o_proj"],
             "base_sha256": sha256_of(base), "seed": 3, "tokens": 1000, "best_loss": 1.0,
             "command": f"edgemem train run update --out {file.name}",
         }  # fmt: skip
@@ -90,6 +90,7 @@ def test_trained_adapters_are_merged_and_the_record_says_of_which(
     assert np.linalg.norm(whole - change(found, layer, alpha / 2)) == pytest.approx(best, rel=1e-2)
     record = json.loads(record_file(out).read_text())
     assert record["tokens"] == 2000 and "best_loss" not in record
+    assert (record["rank"], record["alpha"]) == (2, alpha)
     assert record["command"] == (
         "edgemem train run update --out a.gguf && edgemem train run update --out b.gguf && "
         f"edgemem train merge a.gguf b.gguf --out sum.gguf --weight 0.6 --model {base.name} --json"

@@ -365,7 +365,7 @@ def train() -> None:
     help="Most examples that a validation reads, drawn at random.",
 )  # fmt: skip
 @click.option("--mmproj", type=PATH, help="The base model's projector, for questions about images.")
-@click.option("--init", type=PATH, help="Begin from this adapter; it may have fewer layers.")
+@click.option("--init", type=PATH, help="Begin from this adapter, of no more layers and ranks.")
 @click.option("--seed", type=int, default=0)
 @click.option("--precision", type=click.Choice(["auto", "bfloat16", "float32"]), default="auto")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
@@ -470,7 +470,7 @@ def merge(
 ) -> None:  # fmt: skip
     """Add up ADAPTERs of one stage, such as one and what went on from it.
 
-    Their sum, cut to the rank that each has, often answers better than the last of them.
+    Their sum, cut to the rank of the first, often answers better than the last of them.
     """
     from edgemem.runtime.models import find
     from edgemem.training.adapters import merge as merged

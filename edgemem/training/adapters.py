@@ -162,18 +162,18 @@ def _rotated(rows: FloatArray, heads: int, *, back: bool) -> FloatArray:
 def merge(adapters: Sequence[Path], out: Path, base: Path, weight: float, command: str) -> int:
     """Write the weighted sum of trained adapters, and its record, as `train run` does.
 
-    Returns the file's size in bytes. base: the model's GGUF. weight: the same for each adapter.
-    command: what was typed; the record has it after the commands that made the parts. Raises
-    InputError when the adapters are not of one stage and rank, or not of this model; AdapterError
-    on a file that is no adapter.
+    Returns the file's size in bytes. The sum gets the rank and the alpha of the first adapter.
+    base: the model's GGUF. weight: the same for each adapter. command: what was typed; the record
+    has it after the commands that made the parts. Raises InputError when the adapters are not of
+    one stage, or not of this model; AdapterError on a file that is no adapter.
     """
     records = [record_of(adapter) for adapter in adapters]
     first = records[0]
-    same = ("stage", "rank", "alpha", "targets", "base_sha256")
+    same = ("stage", "targets", "base_sha256")
     if any(record[key] != first[key] for record in records for key in same):
         raise InputError(
-            "the adapters differ in stage, rank, alpha, layers or base model; give adapters that "
-            "were trained alike, such as one and what went on from it"
+            "the adapters differ in stage, layers or base model; give adapters that were trained "
+            "alike, such as one and what went on from it"
         )
     if first["base_sha256"] != known_sha256(base):
         raise InputError(f"the adapters are of another model than {base}; give theirs")
@@ -185,7 +185,7 @@ def merge(adapters: Sequence[Path], out: Path, base: Path, weight: float, comman
         "command": " && ".join([*(str(record["command"]) for record in records), command]),
         "tokens": sum(int(record["tokens"]) for record in records),
     }
-    write_record(out, {key: first[key] for key in (*same, "seed")} | made)
+    write_record(out, {key: first[key] for key in (*same, "rank", "alpha", "seed")} | made)
     return size
 
 

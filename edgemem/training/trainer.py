@@ -340,24 +340,30 @@ class Expert:
         )
 
     def begin_from(self, init: Path) -> None:
-        """Take an adapter's values; layers that the adapter lacks stay as they were initialised.
+        """Take an adapter's values; what the adapter lacks stays as it was initialised.
 
-        Raises AdapterError when it has layers that this expert lacks, or another rank.
+        An adapter of a lower rank fills the first rows of A and columns of B. The others change
+        nothing yet, because their B is zero. Raises AdapterError when the adapter has layers that
+        this expert lacks, or a higher rank.
         """
         arrays, alpha = adapters.read(init, shape=self._shape)
-        wanted = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
-        for name, values in arrays.items():
-            if wanted.get(name) != values.shape:
-                raise AdapterError(
-                    f"{init} has {name} {values.shape}, where this expert has "
-                    f"{wanted.get(name, 'no such layer')}; give an adapter of the same base and "
-                    f"rank ({self._plan.rank}), and with no layers but this expert's"
-                )
+        most = self._plan.rank
         with self._torch.no_grad():
             for name, values in arrays.items():
-                if name.endswith("B"):  # the product keeps its size under this plan's alpha
-                    values = values * np.float32(alpha / self._plan.alpha)
-                self._tensors[name].copy_(self._torch.from_numpy(values))
+                axis = 1 if name.endswith("B") else 0  # of the ranks
+                rank, padded = values.shape[axis], list(values.shape)
+                padded[axis] = most
+                own = list(self._tensors[name].shape) if name in self._tensors else []
+                if rank > most or own != padded:
+                    raise AdapterError(
+                        f"{init} has {name} {values.shape}, where this expert has "
+                        f"{tuple(own) or 'no such layer'}; give an adapter of the same base, of "
+                        f"rank {most} at most, and with no layers but this expert's"
+                    )
+                if axis:  # the product keeps its size under this plan's alpha and rank
+                    values = values * np.float32(alpha / rank * most / self._plan.alpha)
+                n, m = values.shape
+                self._tensors[name][:n, :m] = self._torch.from_numpy(values)
 
     def step(self, batch: Sequence[Tokens], number: int, lr: float) -> float:
         """Take one optimizer step. Returns the batch's loss per target token."""
