@@ -461,6 +461,7 @@ def test_writing_out_what_is_written_out_changes_nothing(text, day):
         ("Who was with me at Christmas?", "2023-12-25"),
         ("Where did my brother live at Christmas 2022?", "2022-12-25"),
         ("What do I do at Christmas?", None),
+        ("Was the house sold at 2000 euros?", None),
         ("Where do I live?", None),
         ("Where will I be in June?", None),
         ("What did Ana say on 31 February 2023?", None),

@@ -100,7 +100,7 @@ _SPELLED = re.compile(
 _SEASONS = {"winter": 1, "spring": 4, "summer": 7, "autumn": 10, "fall": 10}  # the middle month
 _PARTS = {"early": 0, "start of": 0, "beginning of": 0, "late": 2, "end of": 2}  # the middle: 1
 _ASKED = re.compile(
-    r"\b(?:(?:on|in|at|by|during|back in|around) (?:the )?"
+    r"\b(?:(?:(?:on|in|during|back in|around) (?:the )?|at the (?=\w+ of ))"
     rf"(?:(?P<part>{'|'.join(_PARTS)}|mid|middle of)[ -])?"
     r"(?:(?:(?P<nth>\d{1,2})(?:st|nd|rd|th)? )?"
     rf"(?:of )?(?P<month>{'|'.join(MONTHS)})(?: (?P<day>\d{{1,2}})(?!\d))?"
