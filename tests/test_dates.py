@@ -474,7 +474,7 @@ def test_the_day_that_a_question_asks_of(question: str, day: str | None) -> None
     assert asks_of_a_day(question) or day is None
 
 
-def test_a_question_that_names_a_year_needs_no_past_tense_it_knows():
+def test_a_question_that_names_a_past_year_needs_no_verb_in_the_past():
     now = "2024-05-08T10:00:00+00:00"
     assert asked_day("Who lived above me in spring 2023?", now) == "2023-04-15"
     assert asked_day("Who stays with me in June 2024?", now) is None

@@ -182,7 +182,7 @@ def test_other_data_or_another_model_of_the_same_name_is_not_resumed(
 
 
 @pytest.mark.parametrize("changes", [{"alpha": 32.0}, {"rank": 12}, {"layers": "all"}])
-def test_training_begins_where_an_adapter_of_no_more_layers_and_ranks_ended(
+def test_training_begins_where_an_adapter_ended_also_one_of_fewer_layers_or_a_lower_rank(
     base: Path, tmp_path: Path, learned: tuple[Path, trainer.Outcome], changes: dict[str, Any]
 ) -> None:
     first, before = learned

@@ -365,7 +365,9 @@ def train() -> None:
     help="Most examples that a validation reads, drawn at random.",
 )  # fmt: skip
 @click.option("--mmproj", type=PATH, help="The base model's projector, for questions about images.")
-@click.option("--init", type=PATH, help="Begin from this adapter, of no more layers and ranks.")
+@click.option(
+    "--init", type=PATH, help="Begin from this adapter; it may have fewer layers or a lower rank."
+)
 @click.option("--seed", type=int, default=0)
 @click.option("--precision", type=click.Choice(["auto", "bfloat16", "float32"]), default="auto")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
