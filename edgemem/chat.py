@@ -96,14 +96,14 @@ _LEADING_CHARS = 400  # of the turns before a message, searched together with it
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """A turn as it was said. shown: its text as the model read it, notes included; None if that is
-    what was said. notes: their texts. kept: whether the turn is stored, so that searches find it.
-    of: the texts of the memories that an answer was given with.
+    what was said. notes: their texts. tells: whether the turn tells something that no search finds,
+    as it is not stored. of: the texts of the memories that an answer was given with.
     """
 
     said: Message
     shown: str | None = None
     notes: tuple[str, ...] = ()
-    kept: bool = False
+    tells: bool = True
     of: tuple[str, ...] = ()
 
     @property
@@ -335,7 +335,8 @@ class Chat:
     ) -> Generator[str, None, None]:
         pieces: list[str] = []
         appended = ""
-        turn = _Turn(Message("user", asked.text, asked.said_at), kept=bool(remember))
+        said = Message("user", asked.text, asked.said_at)
+        turn = _Turn(said, tells=asked.intent.tells and not remember)
         try:
             yield ""
             self._ask_cloud(reply, asked, mode)
@@ -465,7 +466,7 @@ class Chat:
         found = recall(self.memory, text, hits, most=most, whole=True, ended=True)
         known = {evidence.text for evidence in found}  # an app may have stored the message
         said = telling(
-            [turn.said for turn in self._turns if turn.said.role == "user" and not turn.kept]
+            [turn.said for turn in self._turns if turn.said.role == "user" and turn.tells]
         )
         # First, for in a small window the first evidence is left out.
         told = [evidence for evidence in said if evidence.text not in known]

@@ -244,6 +244,16 @@ def test_what_no_longer_holds_answers_what_nothing_else_tells(embedder):
         assert any("technician" in hit.memory for hit in reply.context)
 
 
+def test_a_question_without_its_mark_is_never_shown_as_what_was_told(embedder):
+    engine = Reads()
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        chat = Chat(memory)
+        for text in ("what is my cat called", CAT, "and who is my vet"):
+            say(chat, text, remember=False)
+        shown = [line for line in engine.prompts[-1][1].splitlines() if " said: " in line]
+        assert [line.split('"')[1] for line in shown] == [CAT]
+
+
 def test_remember_false_still_goes_on_with_the_talk(chat, fake):
     say(chat, "My dog is called Rex.", remember=False)
     say(chat, "What is the capital of Portugal?", remember=False)
