@@ -151,7 +151,9 @@ def said(memory: Memory, question: Question, system: str) -> str:
     shown = evidence(memory, question, system)
     if not shown:
         return _NOT_MENTIONED
-    stream = generation.answer(memory.engine, question.text, shown, speaker="User")
+    stream = generation.answer(
+        memory.engine, question.text, shown, speaker="User", embedder=memory.embedder
+    )
     text = "".join(stream).strip()
     return _NOT_MENTIONED if text == generation.NOTHING_FOUND else text
 

@@ -454,7 +454,9 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
     recalled = time.perf_counter()
     text, read, written = NOTHING_FOUND, 0, 0
     if shown:
-        stream = answering.answer(memory.engine, question.text, shown, speaker="User")
+        stream = answering.answer(
+            memory.engine, question.text, shown, speaker="User", embedder=memory.embedder
+        )
         text = "".join(stream).strip()
         assert stream.result is not None
         read, written = stream.result.prompt_tokens, stream.result.completion_tokens

@@ -479,7 +479,7 @@ class Chat:
             before = past[-2].content, past[-1].content
         return generation.answer(
             engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
-            unknown=asked.unknown,
+            unknown=asked.unknown, embedder=self.memory.embedder,
         )  # fmt: skip
 
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:

@@ -87,6 +87,20 @@ def test_stages_that_take_turns_have_a_cold_engines_logits(
     assert cached > 0
 
 
+def test_branches_leave_the_context_as_it_was(engine: Engine, logits_seen: list[bytes]) -> None:
+    """A recurrent state cannot go back to where they part, so such a model takes one branch."""
+    engine.drop_prefixes()
+    *cold, _ = answers(engine, logits_seen, 0)
+    _, prompt = PROMPTS[0]
+    best = engine.generate(prompt, max_tokens=4, stage="a", branches=16)
+    one = engine.generate(prompt, max_tokens=4, stage="a")
+    assert best.log_p >= one.log_p
+    if engine.notes and "recurrent" in engine.notes[0]:
+        assert best.text == one.text
+    *again, _ = answers(engine, logits_seen, 0)
+    assert again == cold
+
+
 def test_a_beginning_computed_ahead_is_reused_to_the_bit(
     engine: Engine, logits_seen: list[bytes]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -202,6 +203,34 @@ def test_an_expert_is_shown_the_day_of_a_question():
     engine, stream = by_expert(" Two days", asked_at="2023-05-09T08:00:00+00:00")
     assert "".join(stream) == " Two days"
     assert engine.prompt.endswith("\nOn 9 May 2023, Tom asks: Who barks?\nAnswer:")
+
+
+class Near:
+    """An embedder whose texts are alike if both name the dentist, or neither does."""
+
+    def embed(self, texts):
+        return np.array([[1.0, 0.0] if "dentist" in t else [0.0, 1.0] for t in texts], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("question", "answers", "taken"),
+    [
+        ("Who is my dentist?", [(" Ann Low", -1.0), (" Mr Brook", -3.0)], 1),
+        ("Who is my dentist?", [(" Ann Low", -1.0), (" Mr Brook", -9.5)], 0),  # too improbable
+        ("Who is my aunt?", [(" Ann Low", -1.0), (" Mr Brook", -3.0)], 0),
+        ("Who is my dentist?", [(" yes", -1.0), (" mr brook.", -3.0)], 0),  # nobody told a "yes"
+        ("Who is my dentist?", [(" yes", -1.0), (" no", -2.0)], 0),
+        ("Who is my dentist?", [("", -1.0), (" Mr Brook", -3.0)], 0),
+        ("Who is my dentist?", [(" Ann Low", -1.0)], 0),
+    ],
+)
+def test_an_answer_counts_for_more_where_what_stands_around_it_is_near(question, answers, taken):
+    engine = Recorder(pieces=())
+    told = "Ann Low, my aunt, came on Friday, and we talked for a while. " * 2
+    memories = [Evidence(f"{told}My new dentist is called Mr Brook.", MAY_8, "Ana")]
+    answer(engine, question, memories, speaker="Ana", embedder=Near())
+    assert engine.options["branches"] > 1
+    assert engine.options["choose"](answers) == taken
 
 
 @pytest.mark.parametrize(

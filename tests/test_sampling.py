@@ -150,6 +150,57 @@ def test_a_fork_takes_or_leaves_one_beginning(engine, at_least):
         assert text.startswith(beginning) == (at_least == 0.0)
 
 
+BRANCHED = ["The capital of France is", "Once upon a time", "My cat is called", "2 + 2 ="]
+
+
+@pytest.mark.parametrize("prompt", BRANCHED)
+def test_the_most_probable_of_the_branches_is_given(engine, prompt):
+    how = {"max_tokens": 5, "stop": (".", "\n")}
+    alone = engine.generate(prompt, **how)
+    found = [engine.generate(prompt, **how, branches=n) for n in (1, 2, 8, 32)]
+    assert found[0].text == alone.text
+    assert [one.log_p for one in found] == sorted(one.log_p for one in found)
+    # Branches that were left for another left nothing behind.
+    assert engine.generate(prompt, **how).text == alone.text
+    for one in found:
+        if one.finish_reason == "length":
+            told = float(engine.log_probs(prompt, one.text).sum())
+            assert one.log_p == pytest.approx(told, abs=0.15)
+
+
+def test_a_later_branch_wins_where_it_is_more_probable(engine):
+    gains = [
+        engine.generate(prompt, max_tokens=5, branches=32).log_p
+        - engine.generate(prompt, max_tokens=5).log_p
+        for prompt in BRANCHED
+    ]
+    assert max(gains) > 0.1
+
+
+def test_a_refusal_at_the_fork_has_no_other_branch(engine):
+    fork = (" Lyon", " the", 0.0)
+    text = engine.generate("The capital of France is", max_tokens=2, fork=fork, branches=8).text
+    assert text.startswith(" Lyon")
+
+
+def test_branches_can_be_stopped(engine):
+    calls = iter([False, False, False] + [True] * 99)
+    stopped = engine.generate(
+        BRANCHED[1], max_tokens=9, branches=8, should_stop=lambda: next(calls)
+    )
+    assert stopped.finish_reason == "cancelled"
+    assert engine.generate(BRANCHED[1], max_tokens=9).text.startswith(stopped.text)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"branches": 0}, {"temperature": 0.5}, {"schema": {"type": "boolean"}}, {"within": ["a b"]}],
+)
+def test_branches_that_cannot_be_compared_are_refused(engine, how):
+    with pytest.raises(InputError, match="branches is"):
+        engine.generate("Hello", **{"branches": 2, "stop": ("\n",), **how})
+
+
 @pytest.mark.parametrize("answers", [("true", "false"), ("false", "true")])
 def test_a_fork_decides_between_what_a_schema_allows(engine, answers):
     prompt, schema = "Is Oslo in Norway? Answer true or false: ", {"type": "boolean"}

@@ -28,6 +28,7 @@ from edgemem.errors import ContextOverflow, InputError, ModelError
 from edgemem.runtime import llama, machine, models, prefixes, tune
 from edgemem.runtime.adapters import Adapter, Adapters
 from edgemem.runtime.generation import (
+    BEHIND,
     Generation,
     Options,
     Reason,
@@ -409,6 +410,10 @@ class Engine:
         text of one token ends it.
         fork: (text, other, p). At the first token where the two texts differ, that of `text` is
         taken if its probability is at least p, and only then.
+        branches: how many of the likeliest first tokens to begin with; of these answers one is
+        given, in one piece. 1 by default, and always with a recurrent model.
+        choose: of these answers and the logarithms of their probabilities, the likeliest first
+        token first, gives the index of the one to take; None (the default) takes the most probable.
         stage: selects the adapters and the cached prefix.
         should_stop: called before each token, and between the batches of a long prompt.
         deadline_s: seconds from the first `next`, which include waiting for another generation.
@@ -459,6 +464,9 @@ class Engine:
             with sampler.following_schema():
                 first = time.perf_counter()
                 ttft_s, switch_s = first - started, self._adapters.switch_s
+                if asked.branches > 1 and ended is None and self._prefixes.rewind(len(tokens)):
+                    sampler, said, ended = self._branched(asked, prompt, sampler, limit, over)
+                    answer, ttft_s = sampler.answer, time.perf_counter() - started
                 while ended is None and len(answer) < limit:
                     if (ended := over()) is not None:
                         break
@@ -489,6 +497,41 @@ class Engine:
             )
         finally:
             self._release()
+
+    def _branched(
+        self,
+        asked: Request,
+        prompt: list[Keyed],
+        sampler: Sampler,
+        limit: int,
+        over: Callable[[], Reason | None],
+    ) -> tuple[Sampler, Said, Reason]:
+        """The branch that is chosen, its text, and why it ended.
+
+        A probability only falls from token to token, so a branch is left once it is BEHIND. Of
+        branches that are interrupted, the first is given.
+        """
+        found: list[tuple[Sampler, Said, Reason]] = []
+        for branch, token in sampler.branched(self._finite(self._logits(), "choose").copy()):
+            said = Said(asked)
+            ended: Reason | None = None
+            self._prefixes.rewind(len(prompt))
+            least = found[0][0].log_p - BEHIND if found else -math.inf
+            while ended is None and branch.log_p >= least:
+                if token is None or said.add(self._vocabulary.piece(token)):
+                    ended = "stop"
+                elif len(branch.answer) >= limit:
+                    ended = "length"
+                elif (ended := over()) is None:
+                    self._prefixes.decode([(token, prompt[-1][1])])
+                    token = branch.next(self._finite(self._logits(), "choose"))
+            if ended in ("cancelled", "deadline"):
+                return found[0] if found else (branch, said, ended)
+            if ended is not None:
+                found.append((branch, said, ended))
+        if asked.choose is None:
+            return max(found, key=lambda one: one[0].log_p)
+        return found[asked.choose([(said.text, branch.log_p) for branch, said, _ in found])]
 
     def _keyed(self, stage: str, tokens: list[int]) -> list[Keyed]:
         """Tokens, each with the number of the adapter set that a stage computes it with."""

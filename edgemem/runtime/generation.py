@@ -43,6 +43,9 @@ __all__ = [
 Reason = Literal["stop", "length", "cancelled", "deadline"]
 Allowed = Callable[[NDArray[np.intp]], NDArray[np.bool_]]  # candidate tokens (m,) to (m,)
 
+BEHIND = 4.0
+"""A branch is left once the logarithm of its probability is so far below the first branch's."""
+
 _RECENT = 64  # latest tokens that a repeat penalty applies to
 _CERTAIN = 1e4  # a lead in logits that makes a token certain at any temperature in use
 _LOOKS = (64, 512, 4096)  # how many of the likeliest tokens are tested at once, before all are
@@ -96,6 +99,8 @@ class Options(TypedDict, total=False):
     schema: Mapping[str, Any] | None
     within: Sequence[str] | None
     fork: tuple[str, str, float] | None
+    branches: int
+    choose: Callable[[Sequence[tuple[str, float]]], int] | None
     stage: str
     should_stop: Callable[[], bool] | None
     deadline_s: float | None
@@ -114,6 +119,8 @@ class Request:
     schema: Mapping[str, Any] | None = None
     within: Sequence[str] | None = None
     fork: tuple[str, str, float] | None = None
+    branches: int = 1
+    choose: Callable[[Sequence[tuple[str, float]]], int] | None = None
     stage: str = ""
     should_stop: Callable[[], bool] | None = None
     deadline_s: float | None = None
@@ -138,6 +145,11 @@ class Request:
             raise InputError(f"deadline_s is {self.deadline_s}; it must be above 0, or None")
         if self.schema is not None and self.within is not None:
             raise InputError("give schema or within, not both")
+        if self.branches < 1 or (self.branches > 1 and (self.temperature or not self.free)):
+            raise InputError(
+                f"branches is {self.branches}; it must be at least 1, and 1 with schema, within or "
+                "a temperature above 0"
+            )
 
     @property
     def free(self) -> bool:
@@ -306,9 +318,7 @@ class Sampler:
         logits: (n_vocab,) float32. Raises ModelError if the schema lets no token follow.
         """
         asked = self._asked
-        logits = repeat_penalised(logits, self.answer[-_RECENT:], asked.repeat_penalty)
-        if self._fork is not None:
-            logits = self._fork.decided(self.answer, logits)
+        logits = self._weighed(logits)
         try:
             token = pick(
                 logits,
@@ -319,6 +329,23 @@ class Sampler:
             )
         except ValueError as exc:  # from a schema: `Spans` always allow a token
             raise ModelError(f"no token can follow ({exc}); try another schema") from exc
+        return self._take(token, logits)
+
+    def branched(self, logits: NDArray[np.float32]) -> Iterator[tuple[Sampler, int | None]]:
+        """Samplers that have chosen each of the likeliest first tokens, and the token, likeliest
+        first; None if it ends the answer. logits: (n_vocab,) float32."""
+        weighed = self._weighed(logits)
+        likeliest = np.argpartition(-weighed, self._asked.branches)[: self._asked.branches]
+        for token in likeliest[np.argsort(-weighed[likeliest], kind="stable")].tolist():
+            branch = Sampler(self._asked, self._lib, self._vocabulary)
+            yield branch, branch._take(token, weighed)
+
+    def _weighed(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        recent = self.answer[-_RECENT:]
+        logits = repeat_penalised(logits, recent, self._asked.repeat_penalty)
+        return logits if self._fork is None else self._fork.decided(self.answer, logits)
+
+    def _take(self, token: int, logits: NDArray[np.float32]) -> int | None:
         self.log_p += log_p(logits, token)
         if self._follows:
             self._lib.llama_sampler_accept(self._follows, token)

@@ -109,6 +109,13 @@ class Prefixes:
             )
         return tuple(notes)
 
+    def rewind(self, length: int) -> bool:
+        """Drop all tokens but the first, to go on in another way. Returns False if the model's
+        state is recurrent and cannot."""
+        if self._cuttable:
+            self._cut(length)
+        return self._cuttable
+
     @property
     def bytes(self) -> int:
         """Size of the states stored outside the context."""

@@ -6,6 +6,8 @@ examples' KV is computed once and cached in a file for other processes. The answ
 words of what was shown, so the model can neither invent one nor take it from the examples
 (bench/LOG.md has what was tried).
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
+Of the answers that it thinks likely, it often takes one that stands beside another question's. So
+an answer counts for more if the words around it in the memories are near to the question.
 `reply` has small talk and the answers of an instruct model.
 
 Knows memories as evidence; knows nothing of the store or of how they were found.
@@ -21,6 +23,7 @@ from functools import partial
 from edgemem.config import cache_dir
 from edgemem.language import in_asked_form, on_day, same_word, words
 from edgemem.results import Evidence, local_time
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Stream
 from edgemem.runtime.generation import Options
 from edgemem.stages.evidence import day_of, line, shown_text
@@ -62,6 +65,10 @@ SURE = 0.5
 MAX_ANSWER_TOKENS = 24  # of a quotation
 EXPERT_ANSWER_TOKENS = 64
 """More than a quotation's: an expert answers questions for reasons and opinions with a sentence."""
+_BRANCHES = 4  # answers of an expert that are compared
+_AROUND = 12  # words to each side of an answer in a memory
+_NEAR = 8.0  # of the cosine, beside the logarithm of an answer's probability
+_PLACES = 6  # of an answer in the memories; more are a common word
 _EARLIER_CHARS = 150  # of the previous message, and of its answer
 _EXAMPLES = """On 3 March 2024, User said: "I moved from Ghent to Antwerp because of the new job."
 On 9 April 2024, User said: "I drink green tea now, coffee keeps me awake."
@@ -77,6 +84,7 @@ User's short answer: The trumpet
 
 """
 _ITEM = re.compile(r"[^,]+")
+_MARKS = re.compile(r"\W")
 
 
 def answer(
@@ -88,12 +96,14 @@ def answer(
     before: tuple[str, str] | None = None,
     asked_at: str | None = None,
     unknown: str = NOTHING_FOUND,
+    embedder: Embedder | None = None,
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
     speaker: who asks. before: the previous message of the conversation and its answer. asked_at:
     ISO time of the question. Only an expert is shown these two. unknown: the answer if an expert
-    finds none in the memories. Memories that do not fit the context window beside more relevant
+    finds none in the memories. embedder: ranks an expert's likeliest answers; None takes the one
+    that the expert writes first. Memories that do not fit the context window beside more relevant
     ones are left out. Raises ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
@@ -113,7 +123,52 @@ def answer(
         options["within"] = [shown_text(memory) for memory in shown] or None
         return engine.stream(prompt, **options)
     options["fork"] = expert_target(None), expert_target("Yes"), SURE
+    if embedder is not None:
+        told = [shown_text(memory) for memory in shown]
+        options["branches"] = _BRANCHES
+        options["choose"] = partial(_best, embedder, question, told)
     return Stream(_checked(engine.stream(prompt, **options), question, prompt, unknown))
+
+
+def _best(
+    embedder: Embedder, question: str, told: Sequence[str], answers: Sequence[tuple[str, float]]
+) -> int:
+    """Which of the answers (text, logarithm of its probability) is taken.
+
+    By its probability, and by how near the question is to the words around it where it was told. An
+    answer that nobody told, such as "yes", counts as the farthest of the others.
+    """
+    around = [_places(told, text) for text, _ in answers]
+    texts = [text for places in around for text in places]
+    if len(answers) == 1 or not texts:
+        return 0
+    vectors = embedder.embed([question, *texts])
+    near = iter((vectors[1:] @ vectors[0]).tolist())
+    nearest = [max((next(near) for _ in places), default=None) for places in around]
+    farthest = min(cosine for cosine in nearest if cosine is not None)
+    scores = [
+        log_p + _NEAR * (farthest if cosine is None else cosine)
+        for (_, log_p), cosine in zip(answers, nearest, strict=True)
+    ]
+    return scores.index(max(scores))
+
+
+def _places(told: Sequence[str], answer: str) -> list[str]:
+    """The words around each place of the memories that has the answer's words in their order."""
+    sought = [_bare(word) for word in answer.split()]
+    found: list[str] = []
+    for text in told if sought else ():
+        said = text.split()
+        bare = [_bare(word) for word in said]
+        for i in range(len(said) - len(sought) + 1):
+            if bare[i : i + len(sought)] == sought and len(found) < _PLACES:
+                found.append(" ".join(said[max(0, i - _AROUND) : i + len(sought) + _AROUND]))
+    return found
+
+
+def _bare(word: str) -> str:
+    """A word in lower case, without marks."""
+    return _MARKS.sub("", word.lower())
 
 
 def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
