@@ -221,6 +221,9 @@ class Near:
         ("Who is my dentist?", [(" yes", -1.0), (" mr brook.", -3.0)], 0),  # nobody told a "yes"
         ("Who is my dentist?", [(" yes", -1.0), (" no", -2.0)], 0),
         ("Who is my dentist?", [("", -1.0), (" Mr Brook", -3.0)], 0),
+        # Whether to refuse is no matter of words, and was decided before.
+        ("Who is my dentist?", [(" it", -3.0), (" not known", 0.0), (" Mr Brook", -3.0)], 0),
+        ("Who is my dentist?", [(" Ann Low", -3.0), ("", 0.0), (" Mr Brook", -3.0)], 2),
         ("Who is my dentist?", [(" Ann Low", -1.0)], 0),
     ],
 )

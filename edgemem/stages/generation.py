@@ -136,21 +136,27 @@ def _best(
     """Which of the answers (text, logarithm of its probability) is taken.
 
     By its probability, and by how near the question is to the words around it where it was told. An
-    answer that nobody told, such as "yes", counts as the farthest of the others.
+    answer that nobody told, such as "yes", counts as the farthest of the others. Whether to refuse
+    was decided before, so only the first answer may.
     """
-    around = [_places(told, text) for text, _ in answers]
+    able = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
+    around = [_places(told, answers[i][0]) for i in able]
     texts = [text for places in around for text in places]
-    if len(answers) == 1 or not texts:
+    if len(able) == 1 or not texts:
         return 0
     vectors = embedder.embed([question, *texts])
     near = iter((vectors[1:] @ vectors[0]).tolist())
     nearest = [max((next(near) for _ in places), default=None) for places in around]
     farthest = min(cosine for cosine in nearest if cosine is not None)
     scores = [
-        log_p + _NEAR * (farthest if cosine is None else cosine)
-        for (_, log_p), cosine in zip(answers, nearest, strict=True)
+        answers[i][1] + _NEAR * (farthest if cosine is None else cosine)
+        for i, cosine in zip(able, nearest, strict=True)
     ]
-    return scores.index(max(scores))
+    return able[scores.index(max(scores))]
+
+
+def _refuses(answer: str) -> bool:
+    return answer.strip(" .").lower() in ("", NOT_KNOWN.lower())
 
 
 def _places(told: Sequence[str], answer: str) -> list[str]:
@@ -209,7 +215,7 @@ def _checked(
     result = stream.result
     assert result is not None
     told = checked(text)
-    if not sent and told.strip(" .").lower() in ("", NOT_KNOWN.lower()):
+    if not sent and _refuses(told):
         told = unknown
     text = max(told, sent, key=len)  # what was yielded cannot be taken back
     if text != sent:
