@@ -41,6 +41,7 @@ from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import recall
 from edgemem.results import Evidence
 from edgemem.runtime import experts
+from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Prompt
 from edgemem.runtime.experts import NO_EXPERTS
 from edgemem.stages import extraction, update
@@ -123,7 +124,9 @@ def stages_alone(
                         if some
                         for row in update_rows(reader, memory, some, tracked)
                     ),
-                    *generation_rows(engine, asked, contexts, tracked, way=way),
+                    *generation_rows(
+                        engine, asked, contexts, tracked, way=way, embedder=memory.embedder
+                    ),
                 ]
                 rows += [{"who": who, **row} for row in found_rows]
     return _summary(rows, name, talks), rows
@@ -340,8 +343,12 @@ def generation_rows(
     track: Track[Question],
     *,
     way: Way = "expert",
+    embedder: Embedder | None = None,
 ) -> list[dict[str, Any]]:
-    """Answers against the annotated ones, a row for each way of choosing what is shown."""
+    """Answers against the annotated ones, a row for each way of choosing what is shown.
+
+    embedder: ranks an expert's likeliest answers, as a chat's does.
+    """
     rows = []
     for name, shown in contexts.items():
         scores: dict[str, list[float]] = {"f1": [], "bleu_1": [], "rouge_l": []}
@@ -351,7 +358,7 @@ def generation_rows(
         for question in track(questions, f"answers ({name})"):
             memories = shown(question)
             started = time.perf_counter()
-            text, tokens = _answer(engine, question.text, memories, way)
+            text, tokens = _answer(engine, question.text, memories, way, embedder)
             seconds.append(time.perf_counter() - started)
             written += tokens
             if question.answer is None:
@@ -476,11 +483,15 @@ def _ask(memory: Memory, user_id: str, question: Question) -> dict[str, Any]:
 
 
 def _answer(
-    engine: Engine, question: str, memories: Sequence[Evidence], way: Way
+    engine: Engine,
+    question: str,
+    memories: Sequence[Evidence],
+    way: Way,
+    embedder: Embedder | None = None,
 ) -> tuple[str, int]:
     """An answer's text, NOTHING_FOUND if it is a refusal, and how many tokens were written."""
     if way == "expert":
-        stream = answering.answer(engine, question, memories, speaker="User")
+        stream = answering.answer(engine, question, memories, speaker="User", embedder=embedder)
         text = "".join(stream).strip()
         return text, stream.result.completion_tokens if stream.result else 0
     if way == "quoted" and not memories:
