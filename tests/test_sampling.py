@@ -183,6 +183,11 @@ def test_a_refusal_at_the_fork_has_no_other_branch(engine):
     assert text.startswith(" Lyon")
 
 
+def test_more_branches_than_tokens_are_all_of_them(engine):
+    few = engine.generate(BRANCHED[0], max_tokens=2, branches=64)
+    assert engine.generate(BRANCHED[0], max_tokens=2, branches=10**9).log_p == few.log_p
+
+
 def test_branches_can_be_stopped(engine):
     calls = iter([False, False, False] + [True] * 99)
     stopped = engine.generate(

@@ -513,10 +513,12 @@ class Engine:
         """
         found: list[tuple[Sampler, Said, Reason]] = []
         for branch, token in sampler.branched(self._finite(self._logits(), "choose").copy()):
+            least = found[0][0].log_p - BEHIND if found else -math.inf
+            if branch.log_p < least:
+                break  # the other first tokens are less likely still
             said = Said(asked)
             ended: Reason | None = None
             self._prefixes.rewind(len(prompt))
-            least = found[0][0].log_p - BEHIND if found else -math.inf
             while ended is None and branch.log_p >= least:
                 if token is None or said.add(self._vocabulary.piece(token)):
                     ended = "stop"

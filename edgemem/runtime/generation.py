@@ -335,8 +335,8 @@ class Sampler:
         """Samplers that have chosen each of the likeliest first tokens, and the token, likeliest
         first; None if it ends the answer. logits: (n_vocab,) float32."""
         weighed = self._weighed(logits)
-        likeliest = np.argpartition(-weighed, self._asked.branches)[: self._asked.branches]
-        for token in likeliest[np.argsort(-weighed[likeliest], kind="stable")].tolist():
+        likeliest = np.argsort(-weighed, kind="stable")[: self._asked.branches]
+        for token in likeliest.tolist():
             branch = Sampler(self._asked, self._lib, self._vocabulary)
             yield branch, branch._take(token, weighed)
 

@@ -6,8 +6,9 @@ examples' KV is computed once and cached in a file for other processes. The answ
 words of what was shown, so the model can neither invent one nor take it from the examples
 (bench/LOG.md has what was tried).
 An expert has learned the task: it needs no examples, reads whole turns, and answers in its words.
-Of the answers that it thinks likely, it often takes one that stands beside another question's. So
-an answer counts for more if the words around it in the memories are near to the question.
+The answer that it would write first is often wrong where its second is right. So one of its
+likeliest answers is taken, by its probability and by how near the question is to the words around
+the answer in the memories.
 `reply` has small talk and the answers of an instruct model.
 
 Knows memories as evidence; knows nothing of the store or of how they were found.
