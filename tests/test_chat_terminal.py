@@ -18,7 +18,8 @@ if sys.platform == "win32":
 
 from termkit import Terminal
 
-# "slowly" is answered so slowly that it has to be stopped.
+# "slowly" is answered so slowly that it has to be stopped. It is slow in many short sleeps: a
+# Ctrl-C that comes just before a long one begins would wait for its end.
 CHILD = """
 import sys, time
 from fake_engine import FakeEngine
@@ -26,7 +27,9 @@ from memorykit import BagOfWords
 from edgemem.cli import main
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-slow = lambda: "slowly" in str(engine.prompts[-1]) and time.sleep(600)
+def slow():
+    while "slowly" in str(engine.prompts[-1]):
+        time.sleep(0.05)
 engine = FakeEngine(("It is ", "Tom."), {"My cat is Tom.": "{}'s cat is Tom"}, between=slow)
 Engine.load = classmethod(lambda *a, **k: engine)
 Embedder.load = classmethod(lambda *a, **k: BagOfWords())

@@ -500,9 +500,10 @@ def test_a_store_that_is_no_device_and_a_folder_of_other_people_are_refused(
 
 
 def test_a_code_survives_how_people_type_and_tells_a_slip() -> None:
-    code = code_of(SECRET)
+    secret = bytes(range(14))  # one slip in 256 passes the checksum: no random code
+    code = code_of(secret)
     assert re.fullmatch(r"([A-Z2-7]{4}-){5}[A-Z2-7]{4}", code)
-    assert secret_of(code.lower().replace("-", " ").replace("o", "0")) == SECRET
+    assert secret_of(code.lower().replace("-", " ").replace("o", "0")) == secret
     slips = [code[:-1], code[1:] + code[0], "", "no code", code.replace(code[0], "é")]
     for slip in slips:
         with pytest.raises(InputError, match="slip of the pen"):
