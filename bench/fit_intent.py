@@ -165,9 +165,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     embedder = Embedder.load(load_settings().embedder)
     rng = random.Random(0)
-    chats = [path for path in sorted(CHATS.glob("*.txt")) if not readers.is_messages(path)]
-    labelled = list(readers.read_messages(CHATS / "messages.txt"))
-    talks = [talk for path in chats for talk in readers.read_written(path)]
+    chats = [path for path in sorted(CHATS.glob("*.txt")) if not path.stem.startswith("held-out")]
+    alone = [path for path in chats if readers.is_messages(path)]
+    labelled = [message for path in alone for message in readers.read_messages(path)]
+    talks = [talk for path in chats if path not in alone for talk in readers.read_written(path)]
     labelled += [m for talk in talks for m in annotated.labelled(talk)]
     files = [path for path in sorted(CONVERSATIONS.glob("*.txt")) if readers.is_written(path)]
     held = [path for path in files if path.stem.startswith("held-out")]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, get_args
 
 from corpus.phrases import phrases
@@ -37,6 +37,7 @@ _MAX_ANSWER_WORDS = 30  # of answers to learn; longer ones are reasons, opinions
 _GOLD_SHARE = 0.6  # share of the questions that are shown their evidence, and little else
 _UNDATED, _LATEST_DAYS = 0.3, 60  # share of questions without a time; most days after the talk
 _SHOWN = (3, 7)  # turns that a question is shown
+_AFTER = 0.3  # share of questions to an assistant that come after another message
 _WRITES_ALL = 4_000_000_000  # parameters from which `Chat` leaves every answer to the model
 _MOST_SHOWN = 0.75  # share of a reply's evidence that must be shown; of one or two, all
 _WINDOWS = (704, 1024)  # tokens of the windows for which replies are learned
@@ -194,9 +195,23 @@ def _generation(memory: Memory, talk: Annotated, rng: random.Random) -> Iterator
         shown = _shown(memory, talk.id, question, rng)
         shown = with_days(memory.embedder, question.text, shown)
         asked_at = _asked_at(talk, rng)
-        prompt = generation.expert_prompt(question.text, shown, "User", asked_at=asked_at)
+        before = _before(talk, rng)
+        prompt = generation.expert_prompt(question.text, shown, "User", before, asked_at)
         target = generation.expert_target(question.answer)
         yield Example("generation", prompt, target, talk.id, question.category)
+
+
+def _before(talk: Annotated, rng: random.Random) -> tuple[str, str] | None:
+    """An exchange of a conversation with an assistant; mostly None.
+
+    In a running chat a question is shown what was said before it, though it seldom asks about that.
+    """
+    exchanges = [
+        (said["content"], answered["content"])
+        for said, answered in pairwise(talk.messages)
+        if (said["role"], answered["role"]) == ("user", "assistant")
+    ]
+    return rng.choice(exchanges) if exchanges and rng.random() < _AFTER else None
 
 
 def _asked_at(talk: Annotated, rng: random.Random) -> str | None:

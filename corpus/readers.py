@@ -41,6 +41,8 @@ Messages, with what each wants:
     (tell) the biopsy came back clean, i cried in the car park
     (tell and task) we moved to bergen and the in-laws come on sunday what should i cook
 
+A line `~` begins a chat: from there on each message is said after the one above it.
+
 LoCoMo is CC BY-NC 4.0; so is whatever is trained on it. A message has the facts (`observation`)
 that cite it. Relative dates are written out in messages and facts by the same rule. The answer to
 an adversarial question (`qa`) is that it is not known.
@@ -340,15 +342,19 @@ def read_pairs(path: Path) -> list[Situation]:
 
 
 def is_messages(path: Path) -> bool:
-    """Whether a file's first line that is not empty is a labelled message."""
-    return _LINE.fullmatch(_first_line(path).strip()) is not None
+    """Whether a file's first line that is not empty is a labelled message, or begins a chat."""
+    first = _first_line(path).strip()
+    return first == "~" or _LINE.fullmatch(first) is not None
 
 
 def read_messages(path: Path) -> Iterator[Labelled]:
     """The labelled messages of a file, without its empty lines. Raises InputError, naming file and
     line."""
+    begun, before = 0, ""  # the chat that a message belongs to, and what was said before it
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
+        if line.strip() == "~":
+            begun, before = number, ""
+        if line.strip() in ("", "~"):
             continue
         try:
             if (found := _LINE.fullmatch(line.strip())) is None:
@@ -356,7 +362,10 @@ def read_messages(path: Path) -> Iterator[Labelled]:
             wants, tells = wanted(found[1])
         except ValueError as exc:
             raise InputError(f"{path}, line {number}: {exc}. Correct the line.") from exc
-        yield Labelled(found[2], "", wants, tells, f"{path.stem}-{number // _TOGETHER}")
+        group = begun or number // _TOGETHER
+        yield Labelled(found[2], before, wants, tells, f"{path.stem}-{group}")
+        if begun:
+            before = found[2]
 
 
 def read_locomo(path: Path) -> Annotated:

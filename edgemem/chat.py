@@ -61,7 +61,7 @@ from edgemem.runtime.experts import reader_of
 from edgemem.runtime.generation import Options
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
-from edgemem.stages.intent import TASKS, Intent, intent
+from edgemem.stages.intent import TASKS, Intent, Want, intent
 from edgemem.stages.reply import acknowledge, converse, fitting, small_talk, system_text, turn_text
 
 if TYPE_CHECKING:
@@ -140,13 +140,17 @@ class _Asked:
 class Reply:
     """The answer of one turn: iterate it for its pieces, then read the attributes.
 
-    Set from the start: hits (what the search found), context (the memories shown to the model),
-    found (whether there were any). Set once the reply has ended: text, generation (None if no model
-    was asked), changes (what was remembered), timings (intent_ms, recall_ms, ttft_s, tokens_per_s,
-    remember_s), cloud (the cloud's answer, if this is it), cloud_error (why the cloud failed).
+    Set from the start: wants (what the message wants), hits (what the search found), context (the
+    memories shown to the model), found (whether there were any). Set once the reply has ended:
+    text, generation (None if no model was asked), changes (what was remembered), timings
+    (intent_ms, recall_ms, ttft_s, tokens_per_s, remember_s), cloud (the cloud's answer, if this is
+    it), cloud_error (why the cloud failed).
     """
 
-    def __init__(self, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float) -> None:
+    def __init__(
+        self, wants: Want | None, hits: SearchResults, context: tuple[Hit, ...], recall_ms: float
+    ) -> None:
+        self.wants = wants
         self.hits = hits
         self.context = context
         self.found = bool(context)
@@ -230,10 +234,10 @@ class Chat:
         images: as for `Memory.add`; they are stored with the message, before the answer begins.
         timestamp: when the message is said (None: now). remember=False answers without storing
         anything; remember="first" stores the message before the answer begins, and leaves its facts
-        to `Memory.process_pending`. cloud: "ask" the cloud, "off", or "auto" to let the governor
-        decide. The cloud's answer comes in one piece; if the cloud fails, the local model answers.
-        options: of an answer in a conversation (temperature, max_tokens, stop …); quoted and short
-        answers take none.
+        to `Memory.process_pending`. A message that only asks to forget is not stored. cloud: "ask"
+        the cloud, "off", or "auto" to let the governor decide. The cloud's answer comes in one
+        piece; if the cloud fails, the local model answers. options: of an answer in a conversation
+        (temperature, max_tokens, stop …); quoted and short answers take none.
         Raises InputError on a text or image that cannot be stored, or a bad time.
         """
         if images and remember:
@@ -241,6 +245,8 @@ class Chat:
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         wanted = self._intent(text)
+        if wanted.wants == "erase" and not (wanted.tells or images):
+            remember = False  # it may quote what is to be forgotten
         read = time.perf_counter()
         way = self._way(wanted, own_words=bool(options))
         at = asked_at(text, said_at)
@@ -256,7 +262,7 @@ class Chat:
         if way == "converse" and wanted.wants == "recall" and not pixels:
             asked = self._by_expert(asked, (*self._told(text, hits), *now))
         context = shown or sources(asked.evidence)
-        reply = Reply(hits, context, (time.perf_counter() - read) * 1e3)
+        reply = Reply(wanted.wants, hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember == "first":
             said = [_message(text, wanted)]
@@ -379,7 +385,7 @@ class Chat:
 
     def _ask_cloud(self, reply: Reply, asked: _Asked, mode: Mode) -> None:
         """Ask the cloud if the governor allows it; sets `reply.cloud` or `reply.cloud_error`."""
-        if self.cloud is None:
+        if self.cloud is None or (mode == "auto" and asked.intent.wants == "erase"):
             return
         asks = asked.intent.wants is not None
         best = max((hit.score for hit in reply.context), default=0.0)
@@ -556,8 +562,13 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
     """
     wants, shown = asked.intent.wants, asked.evidence
     converses = asked.way == "converse"
+    if wants == "erase":
+        return generation.ERASES_NOTHING
     if wants == "self" and not (converses and instructions):
         return generation.ABOUT_ITSELF
+    if wants == "act" and not (converses and instructions):
+        keeps = asked.intent.tells
+        return generation.DOES_NOTHING_BUT_KEEPS if keeps else generation.DOES_NOTHING
     if wants == "overview" and shown and (small or not converses):
         return generation.quoted(shown, bearing=False)
     if asked.answered is not None:

@@ -123,6 +123,24 @@ def test_a_forgotten_message_comes_back_nowhere(home: Path) -> None:
     assert typed.typed_before() == ["/memories password", "/forget 1"]
 
 
+def test_who_asks_to_forget_is_shown_what_may_be_erased(home: Path) -> None:
+    with quick(home / "memory.db") as memory:
+        memory.add("The wifi password is xyzzy.", user_id="default", infer=False)
+    with Terminal(CHILD, "chat") as terminal:
+        at_the_prompt(terminal, "1 memory")
+        terminal.type("please forget what i said about the wifi\r")
+        terminal.wait_for("/forget with numbers of this list erases them.")
+        at_the_prompt(terminal, "1 memory")
+        above = [line for line in terminal.lines if line]
+        assert "xyzzy" in above[-4] and above[-4].startswith("1. ")
+        terminal.type("/forget 1\r")
+        terminal.wait_for("Erase it? [y/N]")
+        terminal.type("y\r")
+        terminal.wait_for("1 memory erased.")
+        at_the_prompt(terminal, "0 memories")
+        leave(terminal)
+
+
 def test_a_message_of_several_lines_is_one_message(home: Path) -> None:
     with Terminal(CHILD, "chat") as terminal:
         at_the_prompt(terminal)

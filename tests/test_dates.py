@@ -17,6 +17,7 @@ from edgemem.language import (
     moments,
     phrase,
     spelled_days,
+    wrong_weekday,
 )
 
 MONDAY = "2023-05-08T13:56:00.000+00:00"
@@ -518,6 +519,22 @@ def test_an_answer_is_put_in_the_form_that_was_asked_for(
     question: str, answer: str, formed: str
 ) -> None:
     assert in_asked_form(answer, question) == formed
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("Friday 30 November 2026", True),
+        ("on monday, 30th november, 2026", False),
+        ("Monday 30 November 2026 or Monday 1 December 2026", True),
+        ("Monday 31 November 2026", True),
+        ("Friday 30 November", False),  # of which year?
+        ("30 November 2026", False),
+        ("Friday", False),
+    ],
+)
+def test_a_weekday_is_checked_against_its_date(text: str, wrong: bool) -> None:
+    assert wrong_weekday(text) is wrong
 
 
 @given(st.text("0123456789/-. x", max_size=40))

@@ -225,6 +225,9 @@ class Near:
         ("Who is my dentist?", [(" it", -3.0), (" not known", 0.0), (" Mr Brook", -3.0)], 0),
         ("Who is my dentist?", [(" Ann Low", -3.0), ("", 0.0), (" Mr Brook", -3.0)], 2),
         ("Who is my dentist?", [(" Ann Low", -1.0)], 0),
+        # The 30th was a Monday.
+        ("When do I see Ann?", [(" Friday 30 November 2026", -1.0), (" Friday", -5.0)], 1),
+        ("When do I see Ann?", [(" Friday 30 November 2026", -1.0)], 0),
     ],
 )
 def test_an_answer_counts_for_more_where_what_stands_around_it_is_near(question, answers, taken):

@@ -32,6 +32,7 @@ from edgemem.errors import (
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
 from edgemem.runtime.engine import Engine
+from edgemem.stages.generation import ERASES_NOTHING
 from edgemem.store.receipts import Receipt, receipts
 
 ADA = Scope("ada")
@@ -463,6 +464,15 @@ def test_asked_the_cloud_answers_and_the_turn_is_remembered(talk: Chat, cloud: S
 def test_unasked_nothing_leaves(talk: Chat, cloud: Service, mode: str) -> None:
     assert "".join(talk.send("Good morning to you!", cloud=mode)) == "Local answer."  # type: ignore[arg-type]
     assert cloud.received == b""
+
+
+@pytest.mark.models
+def test_a_request_to_forget_goes_nowhere_unasked(cloud: Service, embedder: object) -> None:
+    settings = cloud.settings(min_confidence=1.0, ask_when=("wifi",))
+    with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
+        chat = Chat(memory, cloud=Governor(memory, settings))
+        reply = chat.send("please forget what I said about the wifi")
+        assert "".join(reply) == ERASES_NOTHING and cloud.received == b""
 
 
 @pytest.mark.models

@@ -20,7 +20,13 @@ from edgemem.memory import Memory
 from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.stages.generation import ABOUT_ITSELF, NOTHING_FOUND
+from edgemem.stages.generation import (
+    ABOUT_ITSELF,
+    DOES_NOTHING,
+    DOES_NOTHING_BUT_KEEPS,
+    ERASES_NOTHING,
+    NOTHING_FOUND,
+)
 from edgemem.stages.intent import (
     BUCKETS,
     WANTS,
@@ -160,8 +166,8 @@ def memory(embedder: Embedder) -> Iterator[Memory]:
         yield opened
 
 
-def asked(memory: Memory, text: str) -> Reply:
-    reply = Chat(memory, user_id="ana").send(text)
+def asked(memory: Memory, text: str, remember: Any = True) -> Reply:
+    reply = Chat(memory, user_id="ana").send(text, remember=remember)
     list(reply)
     return reply
 
@@ -219,6 +225,37 @@ def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
     assert memory.engine.prompts == []  # type: ignore[attr-defined]
 
 
+def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memory: Memory) -> None:
+    before = memory.store.counts()
+    for remember in (True, "first"):
+        reply = asked(memory, "forget what i said about bergen", remember)
+        assert reply.text == ERASES_NOTHING and reply.wants == "erase"
+        assert MOVED in [hit.memory for hit in reply.hits]
+    assert memory.store.counts() == before
+    assert memory.engine.prompts == []  # type: ignore[attr-defined]
+
+
+def test_a_request_to_forget_that_tells_news_is_kept(memory: Memory) -> None:
+    text = "we moved to oslo on friday, forget bergen"
+    memory.engine.wants[text] = "tell and erase"  # type: ignore[attr-defined]
+    assert asked(memory, text).text == ERASES_NOTHING
+    assert text in [item.memory for item in memory.get_all(user_id="ana")]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("set a timer for 10 minutes", DOES_NOTHING),
+        ("remind me to call the plumber on friday", DOES_NOTHING_BUT_KEEPS),
+    ],
+)
+def test_no_model_says_that_it_has_done_something(memory: Memory, text: str, answer: str) -> None:
+    reply = asked(memory, text)
+    assert reply.text == answer and reply.generation is None
+    kept = [item.memory for item in memory.get_all(user_id="ana")]
+    assert any("plumber" in memory for memory in kept) is (answer == DOES_NOTHING_BUT_KEEPS)
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [("where did i move to", False), ("we sold the blue car, where did i move to in May?", True)],
@@ -260,6 +297,15 @@ def test_examples_come_from_messages_and_from_later_chats(tmp_path: Path) -> Non
     assert [e.target for e in made] == [" recall", " edit", " tell"]
     assert "Before: what is my dog called\n" in made[1].prompt
     assert made[0].target == expert_target("recall", tells=False)
+
+
+def test_messages_of_a_chat_are_said_after_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "messages.txt"
+    file.write_text("~\n(recall) how old is rex\n(tell) we sold the van\n~\n(tell) hi\n")
+    assert readers.is_messages(file)
+    read = list(readers.read_messages(file))
+    assert [m.before for m in read] == ["", "how old is rex", ""]
+    assert read[0].group == read[1].group != read[2].group
 
 
 def test_empty_lines_of_messages_are_passed_over(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_other_files_are_told_apart(path: Path, tmp_path: Path) -> None:
 
 whole = cache(read)  # several tests ask of a long file
 OURS = sorted((Path(__file__).parents[1] / "models" / "conversations").glob("*.txt"))
-READING = [file for file in OURS if "reading" in file.stem]  # questions alone
+READING = [f for f in OURS if "reading" in f.stem or "names" in f.stem]  # questions alone
 LONG = [f for f in OURS if f.stem.startswith(("long-", "moved-", "held-out-moved"))]
 HASTY = next(file for file in OURS if file.stem == "held-out-hasty")  # facts alone
 
@@ -313,7 +313,7 @@ def speaks_itself(fact: str) -> bool:
 @pytest.mark.parametrize("file", READING, ids=lambda file: file.stem)
 def test_our_questions_about_reading_are_whole(file: Path) -> None:
     talks = whole(file)
-    assert len(talks) >= 16
+    assert len(talks) >= 14
     for talk in talks:
         assert not talk.pairs and len(talk.questions) >= 10, talk.id
         assert any(q.answer is None for q in talk.questions), talk.id
@@ -349,7 +349,8 @@ def test_our_conversations_are_whole(file: Path) -> None:
 
 
 SMALL_TALK = Path(__file__).parents[1] / "models" / "chats" / "small-talk.txt"
-CHATS = sorted({*SMALL_TALK.parent.glob("*.txt")} - {SMALL_TALK})
+GREETINGS = SMALL_TALK.with_stem("greetings")  # replies alone
+CHATS = sorted({*SMALL_TALK.parent.glob("*.txt")} - {SMALL_TALK, GREETINGS})
 
 
 @pytest.mark.parametrize("file", CHATS, ids=lambda file: file.stem)

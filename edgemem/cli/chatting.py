@@ -234,6 +234,9 @@ class _Session:
             note(f"  (answered here: {reply.cloud_error})")
         if self.as_json:
             _print_line(_reply_dict(reply))
+        elif reply.wants == "erase" and reply.hits and stdin_is_terminal():
+            self.show(list(reply.hits)[:CANDIDATES])
+            note("/forget with numbers of this list erases them.")
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":

@@ -22,7 +22,14 @@ from edgemem.language.en_dates import (
     month_number,
 )
 
-__all__ = ["asked_day", "asks_of_a_day", "held_since", "in_asked_form", "spelled_days"]
+__all__ = [
+    "asked_day",
+    "asks_of_a_day",
+    "held_since",
+    "in_asked_form",
+    "spelled_days",
+    "wrong_weekday",
+]
 
 # -- since when ------------------------------------------------------------------------------
 
@@ -89,6 +96,11 @@ _IN_NUMBERS = re.compile(
 _FORM = re.compile(r"\b(?:YYYY([-/.])MM\1DD|(?:DD([-/.])MM\2|MM([-/.])DD\3)YYYY)\b", re.I)
 _DAY_TEXT = re.compile(
     rf"\b(?:(?:{'|'.join(DAYS)}) )?(?P<nth>\d\d?) (?P<month>{'|'.join(MONTHS)}) (?P<year>\d{{4}})\b"
+)
+_WEEKDAY_TEXT = re.compile(
+    rf"\b(?P<day>{'|'.join(DAYS)}),? (?P<nth>\d\d?)(?:st|nd|rd|th)? (?P<month>{'|'.join(MONTHS)})"
+    r",? (?P<year>\d{4})\b",
+    re.I,
 )
 _IN_DIGITS = re.compile(r"\barabic numerals?\b|\bin digits\b", re.I)
 _TENS = {word: 10 * n for n, word in enumerate(NUMBER_WORDS[19:27], 2)}
@@ -166,6 +178,23 @@ def in_asked_form(answer: str, question: str) -> str:
         return re.sub("[a-z]+", lambda part: parts[part[0][0].lower()], form[0], flags=re.I)
 
     return _DAY_TEXT.sub(formed, answer)
+
+
+def wrong_weekday(text: str) -> bool:
+    """Whether a text has a date with a weekday that is not the date's, or that no calendar has.
+
+    >>> wrong_weekday("on Friday 30 November 2026"), wrong_weekday("on Monday 30 November 2026")
+    (True, False)
+    """
+    for found in _WEEKDAY_TEXT.finditer(text):
+        year, nth = int(found["year"]), int(found["nth"])
+        try:
+            day = date(year, month_number(found["month"]), nth)
+        except (KeyError, ValueError):
+            return True
+        if DAYS[day.weekday()].lower() != found["day"].lower():
+            return True
+    return False
 
 
 def _in_digits(found: re.Match[str]) -> str:

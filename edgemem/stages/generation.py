@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 
 from edgemem.config import cache_dir
-from edgemem.language import in_asked_form, on_day, same_word, words
+from edgemem.language import in_asked_form, on_day, same_word, words, wrong_weekday
 from edgemem.results import Evidence, local_time
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Stream
@@ -31,6 +31,9 @@ from edgemem.stages.evidence import day_of, line, shown_text
 
 __all__ = [
     "ABOUT_ITSELF",
+    "DOES_NOTHING",
+    "DOES_NOTHING_BUT_KEEPS",
+    "ERASES_NOTHING",
     "NOTHING_FOUND",
     "NOT_KNOWN",
     "UNSEEN",
@@ -49,6 +52,16 @@ ABOUT_ITSELF = (
     "I'm your AI assistant, a program on this device and not a person. I remember what you tell me."
 )
 """Answers who the assistant is. A small model would take on any name that the question has."""
+
+ERASES_NOTHING = (
+    "I erase nothing myself: find it where the app shows memories, and erase it there (in the "
+    "terminal: /forget). I did not keep this message."
+)
+"""Answers who asks that something is forgotten. No message alone erases anything."""
+
+DOES_NOTHING = "I can't do that: I only talk and remember."
+DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
+"""Answer who wants a timer, a call, a booking. A model would say that it is done."""
 
 _TOLD = "This is what you told me:"
 _BEARING = "This is what you told me that may matter here:"
@@ -138,13 +151,14 @@ def _best(
 
     By its probability, and by how near the question is to the words around it where it was told. An
     answer that nobody told, such as "yes", counts as the farthest of the others. Whether to refuse
-    was decided before, so only the first answer may.
+    was decided before, so only the first answer may. A date with a wrong weekday is not taken.
     """
     able = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
+    able = [i for i in able if not wrong_weekday(answers[i][0])] or [0]
     around = [_places(told, answers[i][0]) for i in able]
     texts = [text for places in around for text in places]
     if len(able) == 1 or not texts:
-        return 0
+        return able[0]
     vectors = embedder.embed([question, *texts])
     near = iter((vectors[1:] @ vectors[0]).tolist())
     nearest = [max((next(near) for _ in places), default=None) for places in around]

@@ -46,10 +46,11 @@ __all__ = [
 
 STAGE: Literal["intent"] = "intent"
 
-Want = Literal["recall", "overview", "task", "text", "edit", "general", "self"]
+Want = Literal["recall", "overview", "task", "text", "edit", "general", "self", "erase", "act"]
 """recall: a fact of the user's life. overview: much of that life. task: advice that must agree with
 that life. text: words that the user will send or say, which must agree with it too. edit: the last
-answer in another form. general: knowledge of the world. self: about the assistant."""
+answer in another form. general: knowledge of the world. self: about the assistant. erase: that
+something is forgotten, or not kept. act: a deed that no program that only talks can do."""
 WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 """The regression's classes. None: the message only tells something."""
 
@@ -61,8 +62,8 @@ MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 
 EXPERT_PROMPT = (
-    "Say what the message wants: recall, overview, task, edit, general, self; or that it tells "
-    "something, or does both."
+    "Say what the message wants: recall, overview, task, edit, general, self, erase, act; or that "
+    "it tells something, or does both."
 )
 TELLS = "tell"
 _BOTH = f"{TELLS} and "
@@ -97,10 +98,10 @@ class Intent:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The regression. vector: (dim, 9); words: (BUCKETS, 9); bias: (9,), all float32.
+    """The regression. vector: (dim, n); words: (BUCKETS, n); bias: (n,), all float32.
 
-    The first eight columns give the logits of WANTS, the last one the logit of telling. embedder:
-    id of the model whose embeddings `vector` is fitted to.
+    The columns give the logits of WANTS, and the last one the logit of telling. embedder: id of the
+    model whose embeddings `vector` is fitted to.
     """
 
     vector: FloatArray
@@ -154,8 +155,9 @@ def decided(
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """The regression's decisions: classes of WANTS, and whether messages may tell; both (n,).
 
-    logits: (n, 9). A want less probable than _SURE becomes None; for this, task and text count as
-    one want. may_tell: the probability from which a message that wants something may tell, too.
+    logits: (n, len(WANTS) + 1), the last of telling. A want less probable than _SURE becomes None;
+    for this, task and text count as one want. may_tell: the probability from which a message that
+    wants something may tell, too.
     """
     p = np.exp(logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -170,7 +172,8 @@ def decided(
 
 
 def _logits(embedder: Embedder, text: str) -> FloatArray:
-    """(9,) float32. If the embedder is not that of the weights, the words alone decide."""
+    """A message's logits, as `decided` reads them. If the embedder is not that of the weights, the
+    words alone decide."""
     weights = shipped()
     buckets, values = features(text)
     logits = weights.bias + values @ weights.words[buckets]
