@@ -2,7 +2,7 @@
 
     python -m bench.assistant --json OUT [--model NAME] [--experts NAME] [--against plain]
         [--against mem0] [--dev | --frozen] [--only NAME …] [--kinds KIND …] [--questions N]
-        [--no-infer] [--keep FOLDER]
+        [--one-chat] [--no-infer] [--keep FOLDER]
 
 Each scenario of `bench/scenarios/` goes pair by pair through `Memory.add`; then every question is
 asked in a new `Chat`, which stores nothing of it. Each question has patterns that a right answer
@@ -11,6 +11,9 @@ answer and to its first piece, peak memory.
 
 --against plain: the same model with the eight best memories of `Memory.search` in its system prompt
 and nothing else. --against mem0: the same prompt with mem0's eight best (bench/assistant_mem0.py).
+
+--one-chat asks all questions of a scenario in one chat, as people do: each is said after the one
+above it, which it has mostly nothing to do with.
 
 Half of the scenarios are frozen: their rows have no texts. They are asked for figures that will be
 published, and nothing is changed because of what they show. --dev asks the other half. With --keep
@@ -70,7 +73,8 @@ Notes = Callable[[Scenario, str], list[str]]
 class Setup:
     """What all systems share.
 
-    folder: of the filled stores. infer: whether facts are extracted. server: its URL, for mem0.
+    folder: of the filled stores. infer: whether facts are extracted. one_chat: whether a scenario's
+    questions are asked in one. server: its URL, for mem0.
     """
 
     engine: Engine
@@ -78,6 +82,7 @@ class Setup:
     settings: Settings
     folder: Path
     infer: bool = True
+    one_chat: bool = False
     server: str = ""
 
     def memory(self, file: Path) -> Memory:
@@ -102,9 +107,9 @@ class Setup:
 # -- who answers ---------------------------------------------------------------------------------
 
 
-def ask_chat(memory: Memory, scenario: Scenario, question: Question) -> Answer:
+def ask_chat(begin: Callable[[], Chat], scenario: Scenario, question: Question) -> Answer:
     """Chat's answer to a question, after its answers to the messages before the question."""
-    chat = Chat(memory, user_id=scenario.user_id)
+    chat = begin()
     for text in question.before:
         for _ in chat.send(text, timestamp=scenario.now, remember=False):
             pass
@@ -113,7 +118,9 @@ def ask_chat(memory: Memory, scenario: Scenario, question: Question) -> Answer:
     for _ in reply:
         first = first or time.perf_counter() - started
     seconds = time.perf_counter() - started
-    return Answer(reply.text, seconds, first, tuple(_note(memory, hit) for hit in reply.context))
+    return Answer(
+        reply.text, seconds, first, tuple(_note(chat.memory, hit) for hit in reply.context)
+    )
 
 
 def ask_plain(engine: Engine, notes: Notes, scenario: Scenario, question: Question) -> Answer:
@@ -175,7 +182,9 @@ def opened(system: str, setup: Setup, scenario: Scenario) -> Iterator[Ask]:
         return
     with setup.filled(scenario) as memory:
         if system == OWN:
-            yield partial(ask_chat, memory)
+            begin = partial(Chat, memory, user_id=scenario.user_id)
+            chat = begin()
+            yield partial(ask_chat, (lambda: chat) if setup.one_chat else begin)
         else:
             yield partial(ask_plain, setup.engine, partial(notes_of, memory))
 
@@ -210,6 +219,7 @@ def run(
         "model_sha256": models.known_sha256(setup.engine.path),
         "experts": setup.settings.experts,
         "infer": setup.infer,
+        "one_chat": setup.one_chat,
         "n_ctx": setup.engine.n_ctx,
         "embedder": setup.embedder.model_id,
         "scenarios": len(scenarios),
@@ -350,6 +360,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="scenarios")
     parser.add_argument("--kinds", nargs="+", default=[], choices=KINDS, metavar="KIND")
     parser.add_argument("--questions", type=int, metavar="N", help="of each scenario at most N")
+    parser.add_argument("--one-chat", action="store_true", help="for all questions of a scenario")
     parser.add_argument("--no-infer", action="store_true", help="store turns, and no facts")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the filled stores")
     options = parser.parse_args(argv)
@@ -381,7 +392,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             from bench import assistant_mem0
 
             server = stack.enter_context(assistant_mem0.serving(settings))
-        setup = Setup(engine, embedder, settings, folder, not options.no_infer, server)
+        setup = Setup(
+            engine, embedder, settings, folder, not options.no_infer, options.one_chat, server
+        )
         summary, rows = run(scenarios, systems, setup)
     report.write(options.json, summary, rows)
     for half in ("dev", "frozen"):

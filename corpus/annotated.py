@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 from corpus.phrases import phrases
 from edgemem.chat import Chat
-from edgemem.language import DAY_TEXT, asks_for_now, content_words
+from edgemem.language import DAY_TEXT, asks_for_now, content_words, same_word, words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.pipeline.moved import with_days
@@ -372,7 +372,9 @@ def reply_examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterato
 def talk_examples(talk: Annotated) -> Iterator[Example]:
     """Examples of an assistant's replies without memory, to news and to general questions.
 
-    One for each session and each later chat; a long reply in it is read, but not learned.
+    One for each session and each later chat; a long reply in it is read, but not learned. One more
+    for each short reply to what is told in a session, without the turns before, as `acknowledge`
+    asks; not for a reply with names or numbers that its message does not have.
     """
     if {message["role"] for message in talk.messages} != {"user", "assistant"}:
         return
@@ -384,6 +386,14 @@ def talk_examples(talk: Annotated) -> Iterator[Example]:
             learned = exchange.wants in ("general", TELLS)
             said += [("user", exchange.text, False), ("assistant", exchange.reply, learned)]
         chats.append(said)
+    for chat in chats[: len(chats) - len(talk.later)]:
+        for (_, text, _), (role, reply, _) in pairwise(chat):
+            if (
+                role == "assistant"
+                and len(reply.split()) <= _TALK_WORDS
+                and _needs_only(text, reply)
+            ):
+                yield Example("talk", talk_prompt(text, ()), reply, talk.id, "told")
     for chat in chats:
         places = [
             i
@@ -396,6 +406,13 @@ def talk_examples(talk: Annotated) -> Iterator[Example]:
             prompt = talk_prompt(chat[last - 1][1], turns)
             before = tuple(i + 1 for i in earlier)  # the system's message is first
             yield Example("talk", prompt, chat[last][1], talk.id, "talk", before)
+
+
+def _needs_only(text: str, reply: str) -> bool:
+    """Whether a message has all names and numbers of its reply."""
+    named = [word for word in reply.split()[1:] if not word[0].islower()]
+    known = {"i", "i'm", "i'll", *words(text)}
+    return all(same_word(word, known) for word in words(" ".join(named)))
 
 
 def answer_examples(memory: Memory, talk: Annotated) -> Iterator[Example]:

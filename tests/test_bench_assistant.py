@@ -167,6 +167,17 @@ def test_a_run_has_figures_by_kind_and_half_and_no_words_of_the_frozen(tmp_path:
             assert row["error"] is None and row["question"]
 
 
+def test_one_chat_goes_on_where_the_question_before_ended(tmp_path: Path) -> None:
+    scenario = read(written(tmp_path))
+    lengths = {}
+    for one_chat in (False, True):
+        run = setup(tmp_path / "kept", FakeEngine(), infer=False, one_chat=one_chat)
+        with assistant.opened("chat", run, scenario) as ask:
+            chats = [ask.args[0]() for _ in scenario.questions]  # type: ignore[attr-defined]
+        lengths[one_chat] = len({id(chat) for chat in chats})
+    assert lengths == {False: len(scenario.questions), True: 1}
+
+
 def test_the_plain_prompt_is_the_days_date_and_the_notes_and_the_talk_so_far(
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""bench.longmemeval and bench.mem_gallery: which evidence counts as found, of invented files."""
+"""bench.longmemeval, bench.mem_gallery and bench.intents: what counts, of invented files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from fake_engine import FakeEngine
 from memorykit import quick
 
-from bench import longmemeval, mem_gallery
+from bench import intents, longmemeval, mem_gallery
+from corpus.annotated import Labelled
+from edgemem.stages.intent import Intent
 
 CAT = "I adopted a grey cat called Biscuit."
 VASE = "Biscuit broke the blue vase on Monday."
@@ -151,3 +153,16 @@ def test_photos_nearly_as_probable_as_the_best_are_given():
     assert mem_gallery.nearly_best([0.9, 0.05, 0.05]) == 1
     assert mem_gallery.nearly_best([0.9, 0.8, 0.8, 0.1]) == 3
     assert mem_gallery.nearly_best([0.05] * 3) == 3
+
+
+# -- bench.intents ---------------------------------------------------------------------------
+
+
+def test_a_telling_message_counts_as_answered_or_lost():
+    meant = [Labelled(text, "", None, True, "g") for text in ("sold", "fired", "hi")]
+    meant.append(Labelled("who am i", "", "recall", False, "g"))
+    read = [Intent(None, True), Intent("recall", True), Intent("erase", False), Intent(None, True)]
+    row = intents.row("expert", read, meant)
+    assert (row["right"], row["n"]) == (1, 4)
+    assert row["by_want"] == {"None": [1, 3], "recall": [0, 1]}
+    assert (row["answered"], row["lost"]) == ([2, 3], [1, 3])

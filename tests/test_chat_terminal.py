@@ -139,6 +139,7 @@ def test_who_asks_to_forget_is_shown_what_may_be_erased(home: Path) -> None:
         terminal.wait_for("1 memory erased.")
         at_the_prompt(terminal, "0 memories")
         leave(terminal)
+    assert typed.typed_before() == ["/forget 1"]
 
 
 def test_a_message_of_several_lines_is_one_message(home: Path) -> None:

@@ -209,6 +209,12 @@ def test_an_overview_and_a_task_tell_what_was_told_in_its_own_words(memory: Memo
     assert stages <= {"extraction"}  # no model says it
 
 
+def test_an_earlier_request_bears_on_no_other(memory: Memory) -> None:
+    asked(memory, "suggest a pizza for me")
+    task = asked(memory, "what should i cook for sami")
+    assert SAMI in task.text and "pizza" not in task.text
+
+
 def test_other_talk_is_shown_no_memory(memory: Memory) -> None:
     for text in ("tell me a joke about bergen", "shorter please"):
         reply = asked(memory, text)

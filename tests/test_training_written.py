@@ -248,12 +248,45 @@ def test_what_an_assistant_says_to_what_is_told_is_learned_session_by_session(pa
     later = LATER + "> (tell) Good night\n< Sleep well.\n> (recall) who am i\n< Joel.\n"
     named, asked = with_more(path, more + later)
     assert not list(annotated.talk_examples(named))
-    session, chat = annotated.talk_examples(asked)  # of the second session nothing is short
+    *_, session, chat = annotated.talk_examples(asked)  # of the second session nothing is short
     roles = [message["role"] for message in session.prompt]
     assert roles == ["system", "user", "assistant", "user"]
     assert session.target == "Have a good day." and session.earlier == (2,)
     assert chat.prompt[-1]["content"] == "Good night" and chat.target == "Sleep well."
     assert chat.earlier == () and "Four." in [message["content"] for message in chat.prompt]
+
+
+GREETED = """\
+# User, Assistant
+@ 2026-03-03 16:05
+User: hi, I'm Jay
+Assistant: Hello, Jay!
+User: my van got nicked
+Assistant: Sorry about the van, Jay.
+User: good night
+Assistant: Good night!
+"""
+
+
+def test_a_reply_is_learned_without_its_chat_if_its_message_has_all_its_names(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "greetings.txt"
+    file.write_text(GREETED)
+    *told, session = annotated.talk_examples(*read(file))
+    assert [example.target for example in told] == ["Hello, Jay!", "Good night!"]
+    assert {len(example.prompt) for example in told} == {2} and len(session.prompt) == 6
+
+
+def test_a_question_to_an_assistant_may_come_after_another_message(tmp_path: Path) -> None:
+    file = tmp_path / "names.txt"
+    asked = "".join(f"? What is my name, {i}? | Jay\n" for i in range(60))
+    file.write_text(GREETED.replace("Assistant: Hello", f"{asked}Assistant: Hello"))
+    with quick() as memory:
+        (talk,) = read(file)
+        made = [str(e.prompt) for e in annotated.examples(memory, talk, stages=["generation"])]
+    after = [prompt for prompt in made if "\nUser asks: my van got nicked\nAnswer: Sorry" in prompt]
+    assert 0 < len(after) < 20 and len(made) == 60
 
 
 def test_chats_are_read_back_from_files_of_examples(path: Path, tmp_path: Path) -> None:

@@ -237,6 +237,10 @@ class _Session:
         elif reply.wants == "erase" and reply.hits and stdin_is_terminal():
             self.show(list(reply.hits)[:CANDIDATES])
             note("/forget with numbers of this list erases them.")
+        if reply.wants == "erase" and reply.changes is None:  # the message was not kept
+            forget_typed([text])
+            if self.editor is not None:
+                self.editor.forget()
         if reply.changes is not None:
             for change in reply.changes:
                 if change.kind == "fact" and change.event != "NONE":

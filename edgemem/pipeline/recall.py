@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -232,9 +232,11 @@ def bearing(
     memory: Memory, scope: Scope, hits: Sequence[Hit], *, most: int
 ) -> tuple[Evidence, ...]:
     """At most `most` turns that a task should agree with, oldest first. The hits of the search
-    alternate with the memories nearest to each lasting thing."""
+    alternate with the memories nearest to each lasting thing; turns that only ask are left out."""
     hits = list(_round_robin(hits, _lasting(memory, scope)))
-    return _oldest_first(evidence_of(memory, None, hits)[:most])
+    found = evidence_of(memory, None, hits)
+    told = (evidence for evidence in found if not only_asks(memory.embedder, evidence.text))
+    return _oldest_first(list(islice(told, most)))
 
 
 def _oldest_first(found: Sequence[Evidence]) -> tuple[Evidence, ...]:
