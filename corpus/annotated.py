@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 from corpus.phrases import phrases
 from edgemem.chat import Chat
-from edgemem.language import DAY_TEXT, asks_for_now, content_words, same_word, words
+from edgemem.language import DAY_TEXT, asks_for_now, content_words, names_more
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.pipeline.moved import with_days
@@ -391,7 +391,7 @@ def talk_examples(talk: Annotated) -> Iterator[Example]:
             if (
                 role == "assistant"
                 and len(reply.split()) <= _TALK_WORDS
-                and _needs_only(text, reply)
+                and not names_more(reply, text)
             ):
                 yield Example("talk", talk_prompt(text, ()), reply, talk.id, "told")
     for chat in chats:
@@ -406,13 +406,6 @@ def talk_examples(talk: Annotated) -> Iterator[Example]:
             prompt = talk_prompt(chat[last - 1][1], turns)
             before = tuple(i + 1 for i in earlier)  # the system's message is first
             yield Example("talk", prompt, chat[last][1], talk.id, "talk", before)
-
-
-def _needs_only(text: str, reply: str) -> bool:
-    """Whether a message has all names and numbers of its reply."""
-    named = [word for word in reply.split()[1:] if not word[0].islower()]
-    known = {"i", "i'm", "i'll", *words(text)}
-    return all(same_word(word, known) for word in words(" ".join(named)))
 
 
 def answer_examples(memory: Memory, talk: Annotated) -> Iterator[Example]:

@@ -225,6 +225,7 @@ class Near:
         ("Who is my dentist?", [(" it", -3.0), (" not known", 0.0), (" Mr Brook", -3.0)], 0),
         ("Who is my dentist?", [(" Ann Low", -3.0), ("", 0.0), (" Mr Brook", -3.0)], 2),
         ("Who is my dentist?", [(" Ann Low", -1.0)], 0),
+        ("Who is my dentist?", [(" User", -1.0), (" Mr Brook", -9.5)], 1),
         # The 30th was a Monday.
         ("When do I see Ann?", [(" Friday 30 November 2026", -1.0), (" Friday", -5.0)], 1),
         ("When do I see Ann?", [(" Friday 30 November 2026", -1.0)], 0),

@@ -151,10 +151,10 @@ def _best(
 
     By its probability, and by how near the question is to the words around it where it was told. An
     answer that nobody told, such as "yes", counts as the farthest of the others. Whether to refuse
-    was decided before, so only the first answer may. A date with a wrong weekday is not taken.
+    was decided before, so only the first answer may. What cannot be right is not taken.
     """
     able = [i for i, (text, _) in enumerate(answers) if i == 0 or not _refuses(text)]
-    able = [i for i in able if not wrong_weekday(answers[i][0])] or [0]
+    able = [i for i in able if not _impossible(answers[i][0])] or [0]
     around = [_places(told, answers[i][0]) for i in able]
     texts = [text for places in around for text in places]
     if len(able) == 1 or not texts:
@@ -168,6 +168,11 @@ def _best(
         for i, cosine in zip(able, nearest, strict=True)
     ]
     return able[scores.index(max(scores))]
+
+
+def _impossible(answer: str) -> bool:
+    """Whether an answer has a date with a wrong weekday, or is a label of the prompt's lines."""
+    return wrong_weekday(answer) or answer.strip(" .") in ("User", "Assistant")
 
 
 def _refuses(answer: str) -> bool:

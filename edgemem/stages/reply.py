@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from datetime import date
+from functools import partial
 from itertools import groupby
 from typing import Literal
 
-from edgemem.language import day_text, sentence_starts
+from edgemem.language import day_text, names_more, sentence_starts
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
@@ -57,6 +58,7 @@ _MESSAGE = "Message:"
 TALK: Literal["talk"] = "talk"
 _SMALL_TALK = "You are a friendly companion. Reply in one or two short sentences."
 _SMALL_TALK_TOKENS = 64
+_BRANCHES = 2  # replies of an expert that are compared
 
 
 def system_text(
@@ -124,10 +126,13 @@ def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": "system", "content": system}, *said]
 
 
-def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
+def small_talk(
+    engine: Engine, text: str, turns: Sequence[Message], more: Options | None = None
+) -> Stream:
     """Reply to talk that needs no memory. turns: the last ones of this chat, oldest first.
 
-    The oldest are left out when they do not fit. Raises ContextOverflow when `text` does not.
+    more: options beside those of all small talk. The oldest turns are left out when they do not
+    fit. Raises ContextOverflow when `text` does not.
     """
     prompt = _talk(engine, text, turns)
     while turns and engine.count_tokens(prompt) + _SMALL_TALK_TOKENS > engine.n_ctx:
@@ -138,17 +143,26 @@ def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
         options["stop"] = ("\n",)
     else:
         options["repeat_penalty"] = 1.1
-    return engine.stream(prompt, **options)
+    return engine.stream(prompt, **options | (more or {}))
 
 
 def acknowledge(engine: Engine, text: str) -> Stream:
     """Reply briefly to what the user tells. Raises ContextOverflow when `text` does not fit.
 
-    Without an expert the reply is one sentence, as a small model invents from the second one on.
+    Without an expert the reply is one sentence, as a small model invents from the second one on. Of
+    an expert's likeliest replies one is taken that has no name or number of its own.
     Earlier turns are not shown, as a small model mixes up the people in them.
     """
-    said = small_talk(engine, text, ())
-    return said if engine.expert(TALK) else Stream(_first_sentence(said))
+    if not engine.expert(TALK):
+        return Stream(_first_sentence(small_talk(engine, text, ())))
+    return small_talk(engine, text, (), {"branches": _BRANCHES, "choose": partial(_plainest, text)})
+
+
+def _plainest(text: str, replies: Sequence[tuple[str, float]]) -> int:
+    """Which of the replies (text, logarithm of its probability) is taken: the likeliest of those
+    that have no name and no number which the message does not have, or else of all."""
+    plain = [i for i, (reply, _) in enumerate(replies) if not names_more(reply, text)]
+    return max(plain or range(len(replies)), key=lambda i: replies[i][1])
 
 
 def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:
