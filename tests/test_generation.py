@@ -19,7 +19,7 @@ from edgemem.stages.generation import (
     SURE,
     answer,
 )
-from edgemem.stages.reply import small_talk
+from edgemem.stages.reply import acknowledge, small_talk
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -238,6 +238,20 @@ def test_an_answer_counts_for_more_where_what_stands_around_it_is_near(question,
     answer(engine, question, memories, speaker="Ana", embedder=Near())
     assert engine.options["branches"] > 1
     assert engine.options["choose"](answers) == taken
+
+
+@pytest.mark.parametrize(
+    ("replies", "taken"),
+    [
+        ([("Poor gran, gone at 92.", -1.0), ("I'm sorry, Mia.", -2.0), ("How sad.", -9.0)], 2),
+        ([("Oh no, Ruth's gran.", -3.0), ("How sad.", -2.0)], 1),
+        ([("Sorry, Mia.", -3.0), ("Sorry, Zoe.", -2.0)], 1),  # none is plain
+    ],
+)
+def test_an_expert_says_no_name_or_number_of_its_own_to_what_is_told(replies, taken):
+    engine = Recorder(pieces=())
+    acknowledge(engine, "ruth's gran died")
+    assert engine.options["choose"]([*replies]) == taken
 
 
 @pytest.mark.parametrize(
