@@ -245,8 +245,9 @@ class Chat:
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         wanted = self._intent(text)
-        if wanted.wants == "erase" and not (wanted.tells or images):
-            remember = False  # it may quote what is to be forgotten
+        if wanted.wants == "erase":
+            wanted = replace(wanted, tells=wanted.tells or bool(images))
+            remember = wanted.tells and remember  # it may quote what is to be forgotten
         read = time.perf_counter()
         way = self._way(wanted, own_words=bool(options))
         at = asked_at(text, said_at)
@@ -563,7 +564,7 @@ def _without_model(asked: _Asked, instructions: str, *, small: bool) -> str | No
     wants, shown = asked.intent.wants, asked.evidence
     converses = asked.way == "converse"
     if wants == "erase":
-        return generation.ERASES_NOTHING
+        return generation.ERASES_NOTHING if asked.intent.tells else generation.NOR_KEEPS
     if wants == "self" and not (converses and instructions):
         return generation.ABOUT_ITSELF
     if wants == "act" and not (converses and instructions):

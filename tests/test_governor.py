@@ -32,7 +32,7 @@ from edgemem.errors import (
 from edgemem.memory import Memory
 from edgemem.results import Hit, Scope
 from edgemem.runtime.engine import Engine
-from edgemem.stages.generation import ERASES_NOTHING
+from edgemem.stages.generation import NOR_KEEPS
 from edgemem.store.receipts import Receipt, receipts
 
 ADA = Scope("ada")
@@ -472,7 +472,7 @@ def test_a_request_to_forget_goes_nowhere_unasked(cloud: Service, embedder: obje
     with Memory(":memory:", engine=FakeEngine(), embedder=embedder) as memory:  # type: ignore[arg-type]
         chat = Chat(memory, cloud=Governor(memory, settings))
         reply = chat.send("please forget what I said about the wifi")
-        assert "".join(reply) == ERASES_NOTHING and cloud.received == b""
+        assert "".join(reply) == NOR_KEEPS and cloud.received == b""
 
 
 @pytest.mark.models

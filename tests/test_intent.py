@@ -25,6 +25,7 @@ from edgemem.stages.generation import (
     DOES_NOTHING,
     DOES_NOTHING_BUT_KEEPS,
     ERASES_NOTHING,
+    NOR_KEEPS,
     NOTHING_FOUND,
 )
 from edgemem.stages.intent import (
@@ -235,7 +236,7 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
     before = memory.store.counts()
     for remember in (True, "first"):
         reply = asked(memory, "forget what i said about bergen", remember)
-        assert reply.text == ERASES_NOTHING and reply.wants == "erase"
+        assert reply.text == NOR_KEEPS and reply.wants == "erase"
         assert MOVED in [hit.memory for hit in reply.hits]
     assert memory.store.counts() == before
     assert memory.engine.prompts == []  # type: ignore[attr-defined]

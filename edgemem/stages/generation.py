@@ -34,6 +34,7 @@ __all__ = [
     "DOES_NOTHING",
     "DOES_NOTHING_BUT_KEEPS",
     "ERASES_NOTHING",
+    "NOR_KEEPS",
     "NOTHING_FOUND",
     "NOT_KNOWN",
     "UNSEEN",
@@ -55,9 +56,11 @@ ABOUT_ITSELF = (
 
 ERASES_NOTHING = (
     "I erase nothing myself: find it where the app shows memories, and erase it there (in the "
-    "terminal: /forget). I did not keep this message."
+    "terminal: /forget)."
 )
-"""Answers who asks that something is forgotten. No message alone erases anything."""
+NOR_KEEPS = f"{ERASES_NOTHING} I did not keep this message."
+"""Answer who asks that something is forgotten. No message alone erases anything. The first is for
+a message that is kept, because it also tells something."""
 
 DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
