@@ -4,8 +4,8 @@
 
 A softmax regression predicts what a message wants, a logistic one whether it tells a fact. Both
 learn the messages of models/chats, but for those held out, and EXTRA telling ones of
-models/conversations, half of them without capitals and marks. Some examples lack the vector, so that the words alone can decide where
-another embedding model is used.
+models/conversations, half of them without capitals and marks. Some examples lack the vector, so
+that the words alone can decide where another embedding model is used.
 
 Printed for groups left out of the fit: how many messages are classified right; at several
 probabilities of telling, how many messages are kept of those that ask and tell, and of those that
