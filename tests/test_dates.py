@@ -12,6 +12,8 @@ from edgemem.language import (
     absolute,
     asked_day,
     asks_of_a_day,
+    counted_down,
+    counts_down,
     held_since,
     in_asked_form,
     moments,
@@ -180,6 +182,12 @@ COUNTED = {
     "it starts three weeks from this coming Monday": "it starts on Monday 30 March 2026",
     "it is two weeks from tomorrow": "it is on Tuesday 17 March 2026",
     "we train a week on monday": "we train on Monday 16 March 2026",
+    "I'm off on Friday week": "I'm off on Friday 13 March 2026",
+    "exam tmrw at 9": "exam on 3 March 2026 at 9",
+    "the clinic is in four weeks today": "the clinic is on 30 March 2026",
+    "we sail a week tomorrow": "we sail on 10 March 2026",
+    "she died a fortnight ago yesterday": "she died on 15 February 2026",
+    "off to Rome in a fortnight": "off to Rome in the week of 16 March 2026",
     "the oven comes in three weeks, the wednesday": "the oven comes on Wednesday 25 March 2026",
     "it is in two weeks, on the Friday": "it is on Friday 20 March 2026",
     "now it is the second saturday of september": "now it is on Saturday 12 September 2026",
@@ -244,7 +252,6 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         "I signed up with the man who fixed it, on Friday",
         "I quit on Friday",
         "tickets for Friday",
-        "I'm off on Friday week",
         "It is on Saturday the 8th",  # which is a Sunday
         "I registered for the race on 28 April",
         # other words and numbers
@@ -264,6 +271,7 @@ def test_weekdays_and_coming_days_are_dates_too(said, expected):
         "signed up for the run on 21 june",
         "got the dentist on friday",
         "I go once a week on Monday",
+        "I have it since last Friday week",
         # come again
         "my birthday is on June 8",
         "he was born on the 8th of June",
@@ -535,6 +543,43 @@ def test_an_answer_is_put_in_the_form_that_was_asked_for(
 )
 def test_a_weekday_is_checked_against_its_date(text: str, wrong: bool) -> None:
     assert wrong_weekday(text) is wrong
+
+
+@pytest.mark.parametrize(
+    ("question", "for_day"),
+    [
+        ("how many sleeps till the fair", "When is the fair?"),
+        ("How long is it until Eskil's confirmation?", "When is Eskil's confirmation?"),
+        ("So how many days do I have before the new term?", "When is the new term?"),
+        ("days left to the build?", "When is the build?"),
+        ("How long before the wedding was it called off?", None),
+        ("How long to boil an egg?", None),
+        ("How many days was I in Rome?", None),
+    ],
+)
+def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, for_day) -> None:
+    assert counts_down(question) == for_day
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "told"),
+    [
+        ("how many sleeps till it", "Saturday, 9 May", "1 day, Saturday, 9 May"),
+        (
+            "how many weeks until it",
+            "on 1 June 2026 at 10",
+            "3 weeks and 3 days, on 1 June 2026 at 10",
+        ),
+        ("how many months until it", "14 february 2027", "about 9 months, 14 february 2027"),
+        ("how far away is it", "the 8th of May", "today, the 8th of May"),
+        ("how long until it", "7 May 2026", "7 May 2026"),  # is over
+        ("how long until it", "31 June", "31 June"),
+        ("how long does he stay", "until 9 May 2026", "until 9 May 2026"),
+        ("when is it", "9 May 2026", "9 May 2026"),
+    ],
+)
+def test_days_are_counted_up_to_a_coming_one(question, answer, told) -> None:
+    assert counted_down(answer, question, on("2026-05-08")) == told
 
 
 @given(st.text("0123456789/-. x", max_size=40))

@@ -130,6 +130,8 @@ def _shift(day: date, n: int, unit: str) -> tuple[str, date]:
     if unit == "day":
         to = day + timedelta(days=n)
         return f"on {day_text(to)}", to
+    if unit == "fortnight":
+        n, unit = 2 * n, "week"
     if unit == "weekend":
         to = day - timedelta(days=day.weekday()) + timedelta(days=5, weeks=n)
         return f"on the weekend of {day_text(to)}", to
@@ -152,7 +154,8 @@ _NOT_MINE = (
     "".join(rf"(?<!\b{word} )" for word in "the my your his its our their".split()) + r"(?<!['’]s )"
 )
 COUNT = rf"(a couple of|a few|an?|{'|'.join(NUMBER_WORDS[:10])}|\d{{1,3}})"
-UNIT = r"(day|week|month|year)s?"
+UNIT = r"(day|week|fortnight|month|year)s?"
+LONG = {"day": timedelta(1), "week": timedelta(7), "fortnight": timedelta(14)}
 _WEEKDAY = rf"(?P<day>{'|'.join(DAYS)})"
 _SHORT_WEEKDAY = r"(?P<day>mon|tues?|wed|thur?s?|fri|sat|sun)(?P<part>)(?!\w)"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
@@ -244,9 +247,24 @@ def _in_units(match: re.Match[str], said: date) -> _Found:
 
 def _counted_from(match: re.Match[str], said: date) -> _Found:
     """three weeks from tomorrow, or from this coming Monday; a week on Monday"""
-    unit = 7 if match[2].lower().startswith("week") else 1
     from_day = said + timedelta(days=1) if match["day"] is None else _nearest(match, said, 1)
-    return _to_weekday(match, from_day + timedelta(days=unit * count(match)))
+    return _to_weekday(match, from_day + count(match) * LONG[match[2].lower()])
+
+
+def _week_after(match: re.Match[str], said: date) -> _Found:
+    """Friday week, which is seven days after the coming Friday"""
+    return _to_weekday(match, _nearest(match, said, 1) + timedelta(weeks=1))
+
+
+def _exactly_from(match: re.Match[str], said: date) -> _Found:
+    """a week tomorrow; in four weeks today; a fortnight ago yesterday"""
+    near, ago, coming = match["near"].lower(), match["ago"], match["in"]
+    if not {"yesterday": ago, "today": ago or coming}.get(near, True):
+        return None  # "it is two weeks today": since, or until?
+    length = count(match, "count") * LONG[match["unit"].lower()]
+    day = said + timedelta(days={"yesterday": -1, "today": 0}.get(near, 1))
+    day += -length if ago else length
+    return f"on {day_text(day)}", day
 
 
 def _weekday_of_month(match: re.Match[str], said: date) -> _Found:
@@ -404,19 +422,26 @@ def _days_away(n: int, match: re.Match[str], said: date) -> _Found:
     return _shift(said, n, "day")
 
 
+_TOMORROW = "(?:tomorrow|tmrw|tmw|tomm?orr?ow)"
 _NEAR_DAYS = (
     (-2, "(?:the )?day before yesterday"),
     (2, "(?:the )?day after tomorrow"),
     (-1, rf"yesterday(?: morning| afternoon| evening| night)?|{_NOT_MINE}last night"),
-    (1, "tomorrow(?: morning| afternoon| evening| night)?"),
+    (1, f"{_TOMORROW}(?: morning| afternoon| evening| night)?"),
     (0, "today|tonight|this (?:morning|afternoon|evening)"),
 )
 _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (
-        rf"{_ALONE}{COUNT} (day|week)s? from (?:tomorrow|"
+        rf"{_ALONE}{COUNT} (day|week|fortnight)s? from (?:tomorrow|"
         rf"(?:this |next |the )?(?:coming )?{_WEEKDAY})\b",
         _counted_from,
     ),
+    (
+        rf"{_ALONE}(?P<in>in )?(?P<count>{COUNT}) (?P<unit>week|fortnight)s? (?P<ago>ago )?"
+        rf"(?P<near>today|yesterday|{_TOMORROW})\b",
+        _exactly_from,
+    ),
+    (rf"(?<!last )(?<!every )\b(?:on )?{_WEEKDAY} week{_NO_NOUN}", _week_after),
     *((rf"\b(?:{form})\b", partial(_days_away, n)) for n, form in _NEAR_DAYS),
     (rf"{_ALONE}{COUNT} {UNIT} ago\b", lambda m, d: _shift(d, -count(m), m[2].lower())),
     (
@@ -443,7 +468,8 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (rf"{_NOT_MINE}\b(?P<step>last|next) week (?:on )?{_WEEKDAY}{_PART}\b", _weekday_of_week),
     (rf"{_NOT_MINE}\b(last|this|next) (weekend|week|month|year)\b", _step),
     (
-        rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b",
+        rf"{_NOT_MINE}\b(?:this )?(?P<step>last|this|next|past|coming) {_WEEKDAY}{_PART}\b"
+        r"(?! week\b)",
         _named_weekday,
     ),
     (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
@@ -477,7 +503,7 @@ _EXACT = re.compile(rf"on (?:(?:{'|'.join(DAYS)}) )?\d")
 _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),? (\d{{4}})\b")
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
-    rf"\b(?:yesterday|tomorrow|today|tonight|ago|from|in|later|last|this|next|past|coming|{_ANY_DAY}|"
+    rf"\b(?:yesterday|{_TOMORROW}|today|tonight|ago|from|in|week|later|last|this|next|past|coming|{_ANY_DAY}|"
     r"on (?:mon|tues?|wed|thur?s?|fri|sat|sun)|\d{1,2}(?:st|nd|rd|th)?)\b",
     re.IGNORECASE,
 )

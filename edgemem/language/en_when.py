@@ -1,19 +1,20 @@
-"""English: since when a fact holds, and which day a question is about.
+"""English: since when a fact holds, which day a question is about, and how long it is until a day.
 
-Both are ISO days, counted from the day on which the text was said. Knows dates as `en_dates` writes
+Days are ISO days, counted from the day on which the text was said. Knows dates as `en_dates` writes
 them; nothing else of a text.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 
 from edgemem.language.en import NUMBER_WORDS
 from edgemem.language.en_dates import (
     A_MONTH,
     COUNT,
     DAYS,
+    LONG,
     MONTHS,
     UNIT,
     add_months,
@@ -25,6 +26,8 @@ from edgemem.language.en_dates import (
 __all__ = [
     "asked_day",
     "asks_of_a_day",
+    "counted_down",
+    "counts_down",
     "held_since",
     "in_asked_form",
     "spelled_days",
@@ -72,8 +75,8 @@ def held_since(fact: str, target: str, told_at: str) -> str | None:
 
 
 def _before(day: date, n: int, unit: str) -> date:
-    if unit in ("day", "week"):
-        return day - timedelta(days=n * (7 if unit == "week" else 1))
+    if unit in LONG:
+        return day - n * LONG[unit]
     first = add_months(day, -n * (12 if unit == "year" else 1))
     return first.replace(day=min(day.day, (add_months(first, 1) - first).days))
 
@@ -122,7 +125,7 @@ _ASKED = re.compile(
     rf"(?:last|in|during|in the) (?:the )?(?:last )?(?P<season>{'|'.join(_SEASONS)})"
     r"(?: (?:of )?(?P<of>\d{4}))?|"
     rf"(?P<step>last) (?:(?P<unit>week|month|year)|(?P<named>{'|'.join(MONTHS)}))|"
-    rf"(?P<count>{COUNT}) (?P<ago>day|week|month|year)s? ago)\b",
+    rf"(?P<count>{COUNT}) (?P<ago>day|week|fortnight|month|year)s? ago)\b",
     re.I,
 )
 _YEARS = ("year", "whole", "of", "its")  # the groups of _ASKED
@@ -257,3 +260,71 @@ def _last(today: date, month: int, nth: int) -> date:
     """The last such day of a year."""
     day = date(today.year, month, nth)
     return day if day <= today else day.replace(today.year - 1)
+
+
+# -- how long until a day ----------------------------------------------------------------------
+
+_UNTIL = re.compile(
+    r"\b(?:how (?:much )?long(?:er)?|(?:how many )?(?:day|week|night|sleep|month)s?)"
+    r"(?: (?:is|are|left|more|now|exactly|there|it|do (?:i|we) have|have (?:i|we)(?: got)?|to go))*"
+    r" (?:until|['’]?till?|(?<!long )before|(?<!long )to) (?P<event>[^?!]+)",
+    re.I,
+)
+_HOW_LONG = re.compile(
+    r"\bhow (?:long|soon|far (?:away|off))\b|\b(?:(?P<months>months)|(?P<weeks>weeks)|days|nights|"
+    r"sleeps)\b",
+    re.I,
+)
+_A_DAY = re.compile(
+    rf" ?(?:on )?(?:the )?(?:(?:{'|'.join(DAYS)}),? )?(?:the )?(?P<nth>\d\d?)(?:st|nd|rd|th)?"
+    rf"(?: of)? (?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}}))?",
+    re.I,
+)
+
+
+def counts_down(question: str) -> str | None:
+    """The question for the day of which a question asks how long it is until then; else None.
+
+    >>> counts_down("how many days till my exam")
+    'When is my exam?'
+    """
+    found = _UNTIL.search(question)
+    return f"When is {found['event'].strip(' .')}?" if found else None
+
+
+def counted_down(answer: str, question: str, now: str) -> str:
+    """An answer that begins with a coming day, after the time until then if the question asks how
+    long; any other answer as it is. now: ISO-8601.
+
+    >>> counted_down("on 12 June 2026", "how many days till my exam", "2026-06-01T10:00:00+00:00")
+    '11 days, on 12 June 2026'
+    """
+    asked, found = _HOW_LONG.search(question), _A_DAY.match(answer)
+    if asked is None or found is None:
+        return answer
+    today = datetime.fromisoformat(now).date()
+    try:
+        day = _coming(found, today)
+    except (KeyError, ValueError):
+        return answer  # "31 February"; "Auguſt" only looks like a month
+    if day <= today:
+        return f"today, {answer.strip()}" if day == today else answer
+    days = (day - today).days
+    if asked["months"] and days > 30:
+        length = f"about {_counted(round(days * 12 / 365.25), 'month')}"
+    else:
+        weeks, days = divmod(days, 7) if asked["weeks"] else (0, days)
+        parts = (_counted(n, unit) for n, unit in ((weeks, "week"), (days, "day")) if n)
+        length = " and ".join(parts)
+    return f"{length}, {answer.strip()}"
+
+
+def _counted(n: int, unit: str) -> str:
+    return f"{n} {unit}{'s' * (n > 1)}"
+
+
+def _coming(found: re.Match[str], today: date) -> date:
+    """The day of a match of _A_DAY; without a year the next one."""
+    month, nth = month_number(found["month"]), int(found["nth"])
+    day = date(int(found["year"] or today.year), month, nth)
+    return day if found["year"] or day >= today else day.replace(today.year + 1)

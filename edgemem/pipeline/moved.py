@@ -23,6 +23,7 @@ from edgemem.language import (
     absolute,
     asks_when,
     content_words,
+    counts_down,
     day_text,
     mentions,
     moved,
@@ -52,7 +53,7 @@ class _Plan(NamedTuple):
 def with_days(embedder: Embedder, question: str, shown: Sequence[Evidence]) -> tuple[Evidence, ...]:
     """The evidence of a question, in its order. If the question asks for a day, the new day of a
     plan stands after each length by which it was moved."""
-    if not asks_when(question):
+    if not (asks_when(question) or counts_down(question)):
         return tuple(shown)
     dated = sorted((e.when, i) for i, e in enumerate(shown) if e.when)
     texts = [_resolved(shown[i].text, when) for when, i in dated]

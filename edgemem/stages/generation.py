@@ -17,12 +17,20 @@ Knows memories as evidence; knows nothing of the store or of how they were found
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from edgemem.config import cache_dir
-from edgemem.language import in_asked_form, on_day, same_word, words, wrong_weekday
+from edgemem.language import (
+    counted_down,
+    counts_down,
+    in_asked_form,
+    on_day,
+    same_word,
+    words,
+    wrong_weekday,
+)
 from edgemem.results import Evidence, local_time
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine, Generation, Stream
@@ -124,6 +132,9 @@ def answer(
     ones are left out. Raises ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
+    formed = partial(_formed, question=question, asked_at=asked_at)
+    if expert:  # a small model names a day, and cannot count the days until then
+        question = counts_down(question) or question
     write = partial(expert_prompt, before=before, asked_at=asked_at) if expert else _prompt
     most = EXPERT_ANSWER_TOKENS if expert else MAX_ANSWER_TOKENS
     shown: list[Evidence] = []
@@ -144,7 +155,7 @@ def answer(
         told = [shown_text(memory) for memory in shown]
         options["branches"] = _BRANCHES
         options["choose"] = partial(_best, embedder, question, told)
-    return Stream(_checked(engine.stream(prompt, **options), question, prompt, unknown))
+    return Stream(_checked(engine.stream(prompt, **options), formed, prompt, unknown))
 
 
 def _best(
@@ -215,35 +226,28 @@ def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
 
 
 def _checked(
-    stream: Stream, question: str, prompt: str, unknown: str
+    stream: Stream, formed: Callable[[str], str], prompt: str, unknown: str
 ) -> Generator[str, None, Generation]:
-    """An expert's answer in the form asked for, streamed one item of its list at a time.
+    """An expert's answer in one piece. formed: gives it the form asked for.
 
     A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`.
     """
-
-    def checked(text: str) -> str:
-        return in_asked_form(_listed(text, prompt), question)
-
-    text = sent = ""
     try:
-        for piece in stream:
-            text += piece
-            whole = checked(text[: text.rfind(",") + 1]).rstrip(",")
-            if len(whole) > len(sent):
-                yield whole[len(sent) :]
-                sent = whole
+        text = "".join(stream)
     finally:
         stream.close()
     result = stream.result
     assert result is not None
-    told = checked(text)
-    if not sent and _refuses(told):
-        told = unknown
-    text = max(told, sent, key=len)  # what was yielded cannot be taken back
-    if text != sent:
-        yield text[len(sent) :]
-    return replace(result, text=text)
+    told = formed(_listed(text, prompt))
+    told = unknown if _refuses(told) else told
+    yield told
+    return replace(result, text=told)
+
+
+def _formed(answer: str, question: str, asked_at: str | None) -> str:
+    """An answer in the form that the question asks for."""
+    answer = in_asked_form(answer, question)
+    return counted_down(answer, question, local_time(asked_at)) if asked_at else answer
 
 
 def _listed(text: str, shown: str) -> str:
