@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
+    from edgemem.async_memory import AsyncMemory as AsyncMemory
     from edgemem.chat import Chat as Chat
     from edgemem.compression.compress import compress_prompt as compress_prompt
     from edgemem.errors import EdgememError as EdgememError
-    from edgemem.memory import AsyncMemory as AsyncMemory
     from edgemem.memory import Memory as Memory
     from edgemem.runtime.engine import Engine as Engine
 
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HOME = {
-    "AsyncMemory": "edgemem.memory",
+    "AsyncMemory": "edgemem.async_memory",
     "Chat": "edgemem.chat",
     "EdgememError": "edgemem.errors",
     "Engine": "edgemem.runtime.engine",
@@ -45,3 +45,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'edgemem' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

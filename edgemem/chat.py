@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemem.errors import EdgememError, ModelError
-from edgemem.inputs import time_of
+from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
 from edgemem.pipeline.moved import with_days
@@ -231,6 +231,9 @@ class Chat:
     ) -> Reply:
         """Send a message; the reply streams as it is iterated.
 
+        This call searches first and may ask an expert (about a second), and the end or `close` of
+        the reply takes facts (seconds). A user interface should take remember="first", and run
+        `Memory.process_pending` on a worker.
         images: as for `Memory.add`; they are stored with the message, before the answer begins.
         timestamp: when the message is said (None: now). remember=False answers without storing
         anything; remember="first" stores the message before the answer begins, and leaves its facts
@@ -238,8 +241,9 @@ class Chat:
         the cloud, "off", or "auto" to let the governor decide. The cloud's answer comes in one
         piece; if the cloud fails, the local model answers. options: of an answer in a conversation
         (temperature, max_tokens, stop …); quoted and short answers take none.
-        Raises InputError on a text or image that cannot be stored, or a bad time.
+        Raises InputError on a message or image that cannot be stored, or a bad time.
         """
+        text_of(text, "message")
         if images and remember:
             remember = "first"
         said_at = time_of(timestamp) or utc_now()

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edgemem.errors import InputError
 from edgemem.results import ImagePart, Message, Scope, to_utc, utc_now
@@ -31,6 +31,7 @@ __all__ = [
     "holds_nul",
     "id_of",
     "image_part",
+    "infer_of",
     "messages_of",
     "metadata_of",
     "scope_of",
@@ -180,9 +181,16 @@ def threshold_of(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if not math.isfinite(number):
+    if not 0 <= number <= 1:
         raise InputError(f"threshold is {number}; scores lie in [0, 1], give a number among them")
     return number
+
+
+def infer_of(value: bool | Literal["later"]) -> bool | Literal["later"]:
+    """Returns whether facts are taken from messages: at once, never or later."""
+    if not isinstance(value, bool) and not (isinstance(value, str) and value == "later"):
+        raise InputError(f'infer is {value!r:.80}; give True, False or "later"')
+    return value
 
 
 def scope_of(user_id: str | None, agent_id: str | None, run_id: str | None) -> Scope:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -26,6 +25,7 @@ from edgemem.graph import reader as graph
 from edgemem.inputs import (
     count_of,
     id_of,
+    infer_of,
     messages_of,
     metadata_of,
     scope_of,
@@ -71,7 +71,7 @@ from edgemem.store.relations import entity_ids, normalised, relations, relations
 from edgemem.store.rows import unix_seconds
 from edgemem.store.writing import Transaction
 
-__all__ = ["AsyncMemory", "Memory"]
+__all__ = ["Memory"]
 
 _WORK_LOCK_S = 120.0  # how long to wait for another process that works on pending pieces
 _RETRIES = 2  # older pending pieces that an `add` retries, if they are due, before its own
@@ -106,6 +106,11 @@ class Memory:
         passphrase: str | None = None,
         key: bytes | str | None = None,
     ) -> None:
+        if not isinstance(settings, Settings | None):
+            raise TypeError(
+                f"settings must be an edgemem.config.Settings, not {type(settings).__name__}; "
+                "change what load_settings() returns with dataclasses.replace"
+            )
         self.settings = settings or load_settings()
         if memory_limit_bytes is not None:
             self.settings = replace(self.settings, memory_limit=str(memory_limit_bytes))
@@ -206,6 +211,7 @@ class Memory:
         language model is raised after the messages were stored.
         """
         started = time.perf_counter()
+        infer = infer_of(infer)
         scope = scope_of(user_id, agent_id, run_id)
         shared = metadata_of(metadata)
         until = time_of(expires_at, "expires_at")
@@ -285,7 +291,9 @@ class Memory:
         self._parts.require_open()
         with self._work_lock(0.0) as mine:
             if not mine:
-                raise StoreLocked("another process works the pending turns off; try again later")
+                raise StoreLocked(
+                    "another process is working on the pending turns; try again later"
+                )
             due = None if retry_now else utc_now()
             pieces = self.store.pending(ingest.EXTRACT, due_before=due, limit=limit)
             changes = ingest.work_off_all(self, pieces)
@@ -318,7 +326,8 @@ class Memory:
     def update(self, id: str, text: str, *, metadata: Mapping[str, Any] | None = None) -> Change:
         """Give a memory a new text; the old one stays in its history. metadata: None keeps it.
 
-        Facts are no longer extracted from a turn that is updated while it is pending.
+        An edited fact is found beside its turn, and what its turn says of it counts as over. With
+        the words of a turn the facts that were taken from it alone are deleted, and no more are.
         """
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
@@ -327,25 +336,26 @@ class Memory:
         told = graph.relations(encoder, text, old.valid_from or old.created_at)
         words = ingest.rewritten(self, old, text)
         with self._writing() as tx:
-            previous = tx.update_memory(id, **words, metadata=new)
+            previous = tx.update_memory(id, **words, metadata=new, role="user")
             if old.kind == "image":
                 tx.set_caption(id, text, "user")
             if old.kind == "fact":
                 tx.set_relations(id, told, graph.version(encoder))
-            ingest.leave_unread(self, tx, [old])
+            ingest.leave_untold(self, tx, old, words["updated_at"])
         now = words["updated_at"]
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
 
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
-        Facts are no longer extracted from a turn that is deleted while it is pending.
+        The facts that were taken from a turn alone go with it, and no more are taken. The turn that
+        a fact was taken from stays, and still tells it.
         """
         old = self._existing(id)
         now = utc_now()
         with self.store.transaction() as tx:
             tx.delete_memory(id, now)
-            ingest.leave_unread(self, tx, [old])
+            ingest.leave_untold(self, tx, old, now)
         return changed(old, "DELETE", now)
 
     def delete_all(
@@ -642,45 +652,3 @@ def _where(filters: Mapping[str, Any] | None) -> Where | None:
 
 def _unknown(id: str) -> str:
     return f"there is no memory with the id {id!r}; `edgemem list` shows the ids"
-
-
-class AsyncMemory:
-    """`await AsyncMemory(...).search(...)`: every method of Memory, awaited in a worker thread.
-
-    Arguments, results and errors are Memory's own. memory: the Memory behind it, with its settings
-    and parts.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.memory = Memory(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        # Looked up in the class: reading the property `engine` of an instance would load a model.
-        method = getattr(Memory, name, None)
-        if name.startswith("_") or not callable(method):
-            raise AttributeError(f"AsyncMemory has no method {name!r}; see `.memory` for the rest")
-
-        @wraps(method)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            import asyncio
-
-            return await asyncio.to_thread(method, self.memory, *args, **kwargs)
-
-        return awaited
-
-    def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *(n for n in dir(Memory) if not n.startswith("_"))})
-
-    async def close(self) -> None:
-        """Close the Memory in this thread, which ends an answer that this thread has not read.
-
-        In a worker thread `Memory.close` would wait for that answer. The event loop is blocked
-        meanwhile, also while an answer in another thread ends.
-        """
-        self.memory.close()
-
-    async def __aenter__(self) -> AsyncMemory:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()

@@ -86,6 +86,21 @@ def test_every_method_is_there_and_parts_are_not(monkeypatch: pytest.MonkeyPatch
     asyncio.run(memory.close())
 
 
+def test_arguments_and_docstrings_are_memorys_own() -> None:
+    for name in CALLS:
+        method, own = getattr(AsyncMemory, name), getattr(Memory, name)
+        assert inspect.signature(method) == inspect.signature(own), name
+        assert method.__doc__ == own.__doc__ and name in vars(AsyncMemory)
+    assert inspect.signature(AsyncMemory.__init__) == inspect.signature(Memory.__init__)
+
+
+def test_whether_it_is_closed_is_told_without_awaiting() -> None:
+    memory = AsyncMemory(":memory:", embedder=BagOfWords())
+    assert memory.closed is False
+    asyncio.run(memory.close())
+    assert memory.closed is True
+
+
 def test_one_that_could_not_be_opened_is_harmless(tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(b"not a database" * 100)
     with pytest.raises(StoreError):

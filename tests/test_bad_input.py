@@ -207,7 +207,9 @@ BAD_ARGUMENTS = {
     ("top_k", TypeError, "top_k must be a whole number"): (
         True, False, 2.0, 2.5, math.nan, "3", None, [1]
     ),
-    ("threshold", InputError, r"scores lie in \[0, 1\]"): (math.nan, math.inf, 10**400),
+    ("threshold", InputError, r"scores lie in \[0, 1\]"): (
+        2, 1.01, -1, -0.1, math.nan, math.inf, -math.inf, 10**400
+    ),
     ("threshold", TypeError, "threshold must be a number"): ("0.5", True, [0.5]),
     ("filters", InputError, "filter"): ([], "", 0, "city", [{"city": "Oslo"}], {1: 2}),
 }  # fmt: skip
@@ -257,6 +259,22 @@ def test_messages_of_another_shape_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         memory.add(messages)
+
+
+@pytest.mark.parametrize("value", ["yes", "", None, 1, 0, ["later"], "x" * 1000])
+def test_when_facts_are_taken_is_now_never_or_later(memory: Memory, value: Any) -> None:
+    with pytest.raises(InputError, match=r'infer is .*; give True, False or "later"') as caught:
+        memory.add("x", infer=value)
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize("value", [{"n_ctx": 2048}, {}, "settings.toml"])
+def test_settings_that_are_none_are_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"must be an edgemem\.config\.Settings, not .*load_settings"
+    ):
+        Memory(tmp_path / "a.db", settings=value)
+    assert not (tmp_path / "a.db").exists()
 
 
 # -- anything at all -------------------------------------------------------------------------

@@ -182,8 +182,10 @@ def test_whatever_stops_the_model_keeps_the_turn(chat, memory, fake, error):
     + [("hello", time) for time in ("nonsense", "", math.nan, 10**400)],
 )
 def test_what_cannot_be_stored_is_refused_at_once(chat, memory, text, timestamp):
-    with pytest.raises(InputError, match="is no time" if text == "hello" else "the"):
+    with pytest.raises(InputError, match="is no time" if text == "hello" else "the message"):
         chat.send(text, timestamp=timestamp)
+    with pytest.raises(TypeError, match="the message must be a string, not NoneType"):
+        chat.send(None)
     assert memory.store.counts()["turns"] == 0
 
 

@@ -193,7 +193,7 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
     assert best["id"] == first and best["parts"] and best["metadata"]["topic"] == "home"
     (only,) = results(run("search", "cat", "--top-k", "1", "--json"))
     assert only["id"] == second
-    assert results(run("search", "cat", "--threshold", "2", "--json")) == []
+    assert results(run("search", "cat", "--threshold", "1", "--json")) == []
 
     shown = run("get", first).stdout
     assert "memory\tI moved to Oslo\n" in shown

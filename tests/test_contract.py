@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -229,6 +230,9 @@ def test_importing_edgemem_loads_no_model_library() -> None:
 def test_every_name_of_edgemem_is_there_and_no_other() -> None:
     for name in edgemem.__all__:
         assert getattr(edgemem, name) is not None
+        assert name in dir(edgemem)
+    shown = pydoc.plain(pydoc.render_doc(edgemem))
+    assert "class Memory(" in shown and "class Chat(" in shown
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         edgemem.Nonsense  # noqa: B018
 

@@ -167,6 +167,8 @@ def test_paths_and_data_uris_that_are_none_are_refused(tmp_path: Path) -> None:
         (tmp_path / "none.png", "cannot read the image .*No such file"),
         (tmp_path, "cannot read the image .*directory"),
         ("a\0b", "cannot read the image"),
+        ("https://example.org/a.png", "is an address, and nothing is fetched; give a path, its"),
+        ("file:///a.png", "nothing is fetched"),
         ("data:image/png,abc", "is not in base64"),
         ("data:image/png;base64,a b", "is no base64"),
         ("data:image/png;base64," + "A" * (picture.MAX_BYTES * 4 // 3 + 8), "at most 33,554,432"),

@@ -272,7 +272,9 @@ def test_work_that_another_process_holds_is_left_and_said_so(
             result = memory.add("I live in Oslo.")
             assert result.pending == 1 and [c.kind for c in result] == ["turn"]
             assert engine.prompts == []
-            with pytest.raises(StoreLocked, match="another process works the pending turns off"):
+            with pytest.raises(
+                StoreLocked, match="another process is working on the pending turns"
+            ):
                 memory.process_pending()
             with pytest.raises(StoreLocked, match="nothing was erased"):
                 memory.erase(result[0].id)

@@ -75,6 +75,7 @@ _OTHERS = (
     (rb"PK\x03\x04", "a ZIP archive"),
 )
 _DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _ORIENTATION, _TIME, _EXIF, _GPS = 0x0112, 0x0132, 0x8769, 0x8825
 _TAKEN, _OFFSET = 0x9003, 0x9011
 
@@ -160,6 +161,11 @@ def _bytes(source: bytes | str | Path) -> bytes:
             raise InputError(
                 f"the data URI of an image is no base64 ({exc}); encode its bytes anew"
             ) from exc
+    elif isinstance(source, str) and _ADDRESS.match(source):
+        raise InputError(
+            f"the image {source[:60]!r} is an address, and nothing is fetched; give a path, its "
+            "bytes or a data URI"
+        )
     elif isinstance(source, str | Path):
         try:
             with open(source, "rb") as file:

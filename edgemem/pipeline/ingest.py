@@ -208,6 +208,13 @@ def leave_unread(memory: Memory, tx: Transaction, gone: Iterable[MemoryItem]) ->
                 tx.add_pending(piece.task, {**piece.payload, "turns": left}, piece.scope)
 
 
+def leave_untold(memory: Memory, tx: Transaction, old: MemoryItem, now: str) -> None:
+    """`leave_unread` of a memory; the facts that were taken from its turn alone are deleted."""
+    leave_unread(memory, tx, [old])
+    for fact in memory.store.only_from(old.sources) if old.kind == "turn" else ():
+        tx.delete_memory(fact.id, now)
+
+
 def work_off(memory: Memory, item: PendingItem) -> list[Change]:
     """Extract facts from pending turns and update the memories; returns the changes in order.
 

@@ -316,7 +316,8 @@ def found_alike(
     bits = np.unpackbits(hashes ^ _bytes(given.phash), axis=1).sum(axis=1)
     scores = np.where(bits <= NEAR, 1 - bits / 64, 0.0)
     if embedder is not None:
-        scores = np.maximum(scores, _cosines(looks, _embedded(embedder, given.data)))
+        cosines = _cosines(looks, _embedded(embedder, given.data))
+        scores = np.maximum(scores, np.minimum(cosines, 1.0))  # rounding may exceed 1
     least = max(threshold or 0.0, np.finfo(np.float32).tiny)
     best = [i for i in np.argsort(-scores, kind="stable")[:top_k].tolist() if scores[i] >= least]
     items = store.by_rowids([looks[i][0] for i in best])

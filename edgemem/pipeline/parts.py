@@ -115,7 +115,8 @@ class Parts:
 
     def require_open(self) -> None:
         if self.closed:
-            raise StoreError("this Memory is closed; open it again with Memory(path)")
+            name = self.store.path or ":memory:"
+            raise StoreError(f"the store {name} is closed; open it again")
 
     def engine(self) -> Engine:
         """The language model, with its experts. Raises ModelNotFound, ModelError."""

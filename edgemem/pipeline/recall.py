@@ -272,8 +272,9 @@ def evidence_of(
 ) -> list[Evidence]:
     """What the hits say, in their order: where possible in the words of their turns.
 
-    A fact gives its own text if it was edited, or if its turns were deleted, edited or contradicted
-    since. An edited turn gives its new text, and a contradicted one the sentences that still hold.
+    A fact gives its own text if it was edited (by a person: with the day of that), or if its turns
+    were deleted, edited or contradicted since. An edited turn gives its new text, a contradicted
+    one the sentences that still hold. A sentence that a person has corrected is never given.
     question: None keeps all sentences, and names the contradicted facts in `Evidence.over`; a
     question about the past keeps them, too. assistants: also give the turns of an assistant without
     a name; a chat's own answers are never among the hits.
@@ -285,8 +286,15 @@ def evidence_of(
     all_ = question is None or asks_for_past(question) or asks_of_a_day(question)
     over = {} if all_ else stale
     marked = stale if question is None else {}
+    by_hand = set[str]()
+    for turn, fact, old in memory.store.corrections(known):
+        by_hand.add(fact)
+        over = {**over, turn: (*over.get(turn, ()), old)}
     found: dict[str, Evidence] = {}
     for hit in hits:
+        if hit.id in by_hand:
+            found[hit.id] = Evidence(hit.memory, hit.updated_at, source=hit)
+            continue
         edited, is_turn = hit.updated_at > hit.created_at, hit.kind == "turn"
         said = [turns[id] for id in hit.sources if id in turns and (is_turn or id not in over)]
         # No turn says what is read in an image. Its lines stay apart once all becomes one line.

@@ -35,7 +35,8 @@ UNUSED = -1  # the code of a string that never occurred
 _ROLE = "\0"  # prefix of a role that is used as the speaker because no name is given
 _USER = _ROLE + "user"
 
-# place: the memory of the turn that this memory was taken from, or else the memory itself.
+# place: the memory of the turn that this memory was taken from, or else the memory itself. A fact
+# that a person has edited has its own.
 # before, after: only set for a turn's memory, so look them up at `place`; the memories of the turns
 # said just before and after it in the same session. speaker: a code of the name, or of the role if
 # there is no name.
@@ -128,6 +129,12 @@ class Catalog:
         column["live"][rowids] = True
         column["until"][rowids] = changes.until
         column["asks"][rowids] = changes.asks
+        edited = rowids[known & (changes.turns == 0)]
+        edited = edited[column["turn"][edited] > 0]
+        if len(edited):
+            column["turn"][edited] = 0
+            column.replace("place")[edited] = edited
+            column.replace("session")[edited] = edited
         self._learn_names(speakers)
         new = rowids[~known]
         column["turn"][new] = changes.turns[~known]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgemem.store.database import generation, meta_int, sqlite_errors
-from edgemem.store.rows import Floats, Ints, damaged, unix_seconds, unpack_vectors
+from edgemem.store.rows import EDITED, Floats, Ints, damaged, unix_seconds, unpack_vectors
 
 __all__ = ["Changes", "StoredPostings", "read_changes", "stored_postings", "tokenize", "word_terms"]
 
@@ -66,8 +66,9 @@ class Changes:
     rowids: (n,) int64 ascending, never reused.
     user_ids, agent_ids, run_ids, kinds.
     until: (n,) float64 Unix seconds at which the memory stops being live, inf if never.
-    turns: (n,) int64 rowid of the first source turn, 0 if none. times: (n,) float64 Unix seconds
-        of that turn's timestamp; without a turn, of valid_from or else created_at.
+    turns: (n,) int64 rowid of the first source turn; 0 if none, and of a fact that a person has
+        edited, as its turn says something else. times: (n,) float64 Unix seconds of that turn's
+        timestamp; without a turn, of valid_from or else created_at.
     speakers: the name of the turn's speaker, if any. roles: the turn's role, None without a turn.
     asks: (n,) bool, whether the memory ends in a question mark.
     texts: the indexed texts; empty if `full`, as `postings` then holds the whole index.
@@ -103,7 +104,8 @@ _UNTIL = (
     "ELSE min(m.valid_to, m.expires_at) END"
 )
 _MEMORY = (
-    f"m.rowid, m.user_id, m.agent_id, m.run_id, m.kind, {_UNTIL}, coalesce(t.rowid, 0), "
+    f"m.rowid, m.user_id, m.agent_id, m.run_id, m.kind, {_UNTIL}, "
+    f"CASE WHEN m.kind = 'fact' AND {EDITED} THEN 0 ELSE coalesce(t.rowid, 0) END, "
     "coalesce(t.timestamp, m.valid_from, m.created_at), t.name, t.role, "
     "rtrim(m.memory) LIKE '%?' OR rtrim(m.memory) LIKE '%？'"
 )

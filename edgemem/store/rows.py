@@ -277,6 +277,11 @@ def stored_turn(row: Sequence[Any]) -> StoredTurn:
     )
 
 
+EDITS = "h.memory_id = m.id AND h.event = 'UPDATE' AND h.role = 'user'"
+"""SQL: whether a row `h` of the history is a person's edit of the memory `m`."""
+EDITED = f"EXISTS (SELECT 1 FROM history h WHERE {EDITS})"
+"""SQL: whether a person has given the memory `m` another text."""
+
 HISTORY_COLUMNS = (
     "id, memory_id, old_memory, new_memory, event, created_at, updated_at, is_deleted, "
     "actor_id, role"

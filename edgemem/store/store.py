@@ -25,6 +25,8 @@ from edgemem.store.changes import Changes, read_changes
 from edgemem.store.database import sqlite_errors
 from edgemem.store.filters import Where
 from edgemem.store.rows import (
+    EDITED,
+    EDITS,
     HISTORY_COLUMNS,
     KINDS,
     LISTED,
@@ -421,6 +423,28 @@ class Store:
         for turn, fact in rows:
             found[turn] = (*found.get(turn, ()), fact)
         return found
+
+    def corrections(self, turn_ids: Iterable[str]) -> Rows:
+        """The facts of these turns that a person has edited: ids of turn and fact, old text."""
+        return self.select(
+            f"SELECT t.id, m.id, h.old_memory FROM {_TURNS_AND_MEMORIES} JOIN history h ON {EDITS} "
+            f"WHERE t.id {LISTED} AND m.kind = 'fact' ORDER BY h.seq",
+            as_json(turn_ids),
+        )
+
+    def only_from(self, turn_ids: Iterable[str]) -> Items:
+        """The facts that were taken from these turns and from no other; not edited ones."""
+        turns = as_json(turn_ids)
+        cited = "SELECT s.memory FROM memory_sources s JOIN turns t ON t.rowid = s.turn WHERE t.id"
+        rows = self.select(
+            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.kind = 'fact' "
+            f"AND m.deleted_at IS NULL AND m.rowid IN ({cited} {LISTED}) "
+            f"AND NOT EXISTS ({cited} NOT {LISTED} AND s.memory = m.rowid) AND NOT {EDITED} "
+            "ORDER BY m.rowid",
+            turns,
+            turns,
+        )
+        return [memory_item(row) for row in rows]
 
     def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
         """The ids of the turns, and of the memories, that an `erase` of these would take."""

@@ -135,11 +135,13 @@ class Transaction:
         metadata: Mapping[str, Any] | None = None,
         valid_from: str | None = None,
         sources: Sequence[str] = (),
+        role: str | None = None,
     ) -> str:
         """Give a memory a new text; returns its previous text.
 
         vectors, metadata, valid_from: None leaves them as they are. sources: ids of turns, added to
-        the memory's sources. Raises StoreError if there is no such memory or source.
+        the memory's sources. role: "user" if a person edits it. Raises StoreError if there is no
+        such memory or source.
         """
         with self.step():
             rowid, old, old_search, created_at = self._memory(id)
@@ -165,6 +167,7 @@ class Transaction:
                 new_memory=memory,
                 created_at=created_at,
                 updated_at=updated_at,
+                role=role,
             )
             return old
 
