@@ -17,9 +17,10 @@ from serverkit import HI, TOKEN, Running, running, slowly, until
 
 from edgemem import Memory
 from edgemem.errors import ModelError
+from edgemem.results import Scope
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
-from edgemem.server import Limits
+from edgemem.server import Limits, openai_api
 
 CAT = "My cat is called Tom."
 
@@ -56,15 +57,17 @@ def test_a_completion_without_user_is_the_models_alone(
 ) -> None:
     messages = [
         {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": [{"type": "text", "text": "Where "}, {"type": "text",
-         "text": "is it?"}]},
-    ]  # fmt: skip
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": t} for t in ("Where", " ", "is it?")],
+        },
+    ]
     answer = ask(server, messages=messages)
     assert answer.choices[0].message.content == "Oslo, I think."
     assert answer.choices[0].finish_reason == "stop"
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (10, 2)
-    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"}]
-    assert fake.prompts == [("server", said)]
+    said = [("system", "Be brief."), ("user", "Where\nis it?")]
+    assert fake.prompts == [("server", [{"role": r, "content": t} for r, t in said])]
     assert memory.store.counts()["turns"] == 0
 
 
@@ -112,7 +115,77 @@ def test_a_message_is_stored_before_the_stream_begins_and_its_facts_are_taken_la
         until(lambda: not other.pending())
 
 
-def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -> None:
+TITLE = (
+    "### Task:\nGenerate a concise, 3-5 word title with an emoji for the chat history.\n"
+    "### Chat History:\n<chat_history>\nUSER: {}\nASSISTANT: {}\n</chat_history>"
+)
+
+
+def turns_of(memory: Memory, user: str) -> list[str]:
+    """The stored turns of a user, oldest first."""
+    return [turn.content for turn in memory.store.recent_turns(Scope(user), limit=100)]
+
+
+def test_a_programs_request_about_the_conversation_is_the_models_alone_and_is_not_stored(
+    server: Running, memory: Memory, fake: FakeEngine
+) -> None:
+    said = f"Hello there!\n\n{CAT}"
+    answer = ask(server, said, user="ana").choices[0].message.content
+    asked = TITLE.format(said.replace("\n\n", " "), answer)
+    fake.prompts.clear()
+    assert ask(server, asked, user="ana").choices[0].message.content == "Oslo, I think."
+    assert fake.prompts == [("server", [{"role": "user", "content": asked}])]
+    assert turns_of(memory, "ana") == [said, answer]
+
+
+def test_a_message_that_does_not_quote_two_turns_of_the_same_user_is_remembered(
+    server: Running, memory: Memory, fake: FakeEngine
+) -> None:
+    fake.pieces = (f'"{CAT}" is what I heard.',)  # so the second turn holds the first one
+    answer = ask(server, CAT, user="ana").choices[0].message.content
+    own = [f"You said: {answer} Why?", f"{CAT} {answer}", f"Once more: {CAT} He is grey."]
+    for text in own:
+        ask(server, text, user="ana")
+    of_another = TITLE.format(CAT, answer)
+    ask(server, of_another, user="ben")
+    assert [text for text in turns_of(memory, "ana") if text in own] == own
+    assert of_another in turns_of(memory, "ben")
+
+
+def test_store_false_answers_with_memory_and_remembers_nothing(
+    server: Running, memory: Memory, fake: FakeEngine
+) -> None:
+    ask(server, CAT, user="ana")
+    before = turns_of(memory, "ana")
+    ask(server, "What is my cat called?", user="ana", store=False)
+    assert CAT in fake.prompts[-1][1]
+    ask(server, "I live in Oslo.", user="ana", store=False)
+    assert turns_of(memory, "ana") == before
+    ask(server, "I live in Oslo.", user="ana", store=True)
+    assert "I live in Oslo." in turns_of(memory, "ana")
+
+
+def test_a_message_sent_again_within_the_hour_gets_another_answer_and_is_stored_once(
+    server: Running, memory: Memory, fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = "What is my cat called?"
+    for text in (CAT, question):
+        ask(server, text, user="ana")
+    fake.pieces = ("Bergen, I think.",)
+    answer = ask(server, f"{question}\n", user="ana")
+    assert answer.choices[0].message.content == "Bergen, I think."
+    assert CAT in fake.prompts[-1][1]
+    stored = turns_of(memory, "ana")
+    assert stored.count(question) == 1 and stored[-1] == "Bergen, I think."
+    ask(server, CAT, user="ana")  # an older message is said anew
+    assert turns_of(memory, "ana").count(CAT) == 2
+    monkeypatch.setattr(openai_api, "_AGAIN_S", 0)
+    ask(server, CAT, user="ana")
+    assert turns_of(memory, "ana").count(CAT) == 3
+
+
+def options_seen(fake: FakeEngine) -> dict[str, Any]:
+    """The options of the engine's calls, each with its last value."""
     seen: dict[str, Any] = {}
     answered = fake.stream
 
@@ -121,6 +194,47 @@ def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -
         return answered(prompt, **options)
 
     fake.stream = stream  # type: ignore[method-assign]
+    return seen
+
+
+def test_max_tokens_beyond_the_window_mean_the_windows_end(
+    server: Running, fake: FakeEngine
+) -> None:
+    seen = options_seen(fake)
+    room = fake.n_ctx - fake.count_tokens([{"role": "user", "content": "hi"}])
+    for given, wanted in ((room, room), (room + 1, None), (4096, None)):
+        ask(server, max_tokens=given)
+        assert seen["max_tokens"] == wanted
+    fake.n_params = 4_000_000_000  # it converses
+    ask(server, "What is the capital of Portugal?", user="ana", max_tokens=4096)
+    assert fake.prompts[-1][0] == "reply" and seen["max_tokens"] is None
+
+
+def test_tools_are_taken_and_never_called(
+    server: Running, memory: Memory, fake: FakeEngine
+) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Is it cold?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "4 degrees"},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": "What is the capital of Portugal?"},
+    ]
+    read = [m for m in messages if m["role"] != "tool" and m["content"]]
+    for choice in ("auto", "none"):
+        more = {"tools": [tool], "tool_choice": choice, "parallel_tool_calls": True}
+        answer = ask(server, messages=messages, **more)
+        assert fake.prompts[-1][1] == read and answer.choices[0].finish_reason == "stop"
+        assert answer.choices[0].message.tool_calls is None
+    ask(server, messages=messages, tools=[tool], user="ana")
+    assert fake.prompts[-1][1][1:] == read
+    assert turns_of(memory, "ana")[0] == messages[-1]["content"]
+
+
+def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -> None:
+    seen = options_seen(fake)
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     ask(
@@ -143,11 +257,20 @@ def test_sampling_settings_reach_the_engine(server: Running, fake: FakeEngine) -
     ("more", "param", "message"),
     [
         ({"n": 2}, "n", "n is 2; only 1 is allowed here"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "only [] is"),
+        ({"tool_choice": "required"}, "tool_choice", "'required'; only 'auto' or 'none' is"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f" * 99}}}, "tool_choice",
+         "tool_choice is {'type': 'function', 'function': {'name': '" + "f" * 36 + "…; only"),
+        ({"function_call": {"name": "f"}}, "function_call", "only 'auto'"),
         ({"logprobs": True}, "logprobs", "only False"),
         ({"presence_penalty": 0.5}, "presence_penalty", "only 0"),
         ({"messages": []}, "messages", "at least one"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]", "role of system"),
+        ({"messages": [{"role": "owl", "content": "x"}]}, "messages[0]", "role of system"),
+        ({"messages": [{"role": ["user"], "content": "x"}]}, "messages[0]", "role of system"),
+        ({"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]},
+         "messages", "ends with a tool's result"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "messages", "or has no text"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content", "a text"),
+        ({"seed": "x" * 99}, "seed", f"seed is '{'x' * 79}…'; it must be"),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
          "messages[0].content", "parts of the type text"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
@@ -237,10 +360,15 @@ def test_a_model_without_a_chat_template_answers_only_with_memory(
 # -- models and embeddings -----------------------------------------------------------------------
 
 
-def test_models_are_listed_and_found_by_name(server: Running) -> None:
-    names = [model.id for model in server.client().models.list()]
-    assert names == ["fake", "bag"]
-    assert server.client().models.retrieve("bag").owned_by == "edgemem"
+def test_models_are_listed_and_found_by_each_name_that_calls_accept(
+    server: Running, memory: Memory
+) -> None:
+    models = server.client().models
+    assert [model.id for model in models.list()] == ["fake", "bag"]
+    assert models.retrieve("bag").owned_by == "edgemem"
+    assert ask(server, model=memory.settings.model).choices
+    assert models.retrieve(memory.settings.model).id == "fake"
+    assert models.retrieve("bag@1").id == "bag"
 
 
 @pytest.mark.models
@@ -272,11 +400,12 @@ def test_embeddings_are_the_embedders_own(embedder: Embedder) -> None:
 @pytest.mark.models
 def test_the_bundled_model_answers_and_follows_a_schema(engine: Engine, embedder: Embedder) -> None:
     with Memory(":memory:", engine=engine, embedder=embedder) as memory, running(memory) as server:
+        assert f'model="{engine.name}"' in client_code()
         answer = ask(server, "Say hello.", model=engine.name, max_tokens=8)
         assert answer.choices[0].finish_reason in ("stop", "length")
         assert answer.usage.completion_tokens <= 8 and answer.choices[0].message.content
         with pytest.raises(openai.BadRequestError, match="n_ctx is 2048") as caught:
-            ask(server, "word " * 3000, model=engine.name)
+            ask(server, "word " * 3000, model=engine.name, max_tokens=4096)
         assert caught.value.code == "context_length_exceeded"
         schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
         wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -286,15 +415,19 @@ def test_the_bundled_model_answers_and_follows_a_schema(engine: Engine, embedder
         )
 
 
+def client_code() -> str:
+    """The README's block below `<!-- client -->`."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- client -->\n+```py\n(.*?)^```", readme, re.M | re.S)
+    return str(code)
+
+
 def test_the_readmes_client_runs(
     server: Running, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The block below `<!-- client -->`, with this server in the place of the one it speaks of."""
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    code = re.findall(r"<!-- client -->\n+```py\n(.*?)^```", readme, re.M | re.S)
-    assert len(code) == 1
+    """With this server in the place of the one it speaks of."""
     monkeypatch.setenv("EDGEMEM_TOKEN", TOKEN)
-    there = code[0].replace("8765", str(server.port))
-    there = there.replace("smollm2-135m-instruct-q4_1", "fake")
+    there = client_code().replace("8765", str(server.port))
+    there = re.sub(r'model="[^"]+"', 'model="fake"', there)
     exec(compile(there, "README.md", "exec"), {})
     assert capsys.readouterr().out == "Oslo, I think.\n"

@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
+from pydantic import ValidationError
 
 import edgemem
 from edgemem.errors import EdgememError, StoreError
 from edgemem.memory import Memory
+from edgemem.results import MemoryItem
+from edgemem.server.service import shown
 
 __all__ = ["mcp_server"]
 
@@ -34,6 +37,21 @@ _DESTROYS = ToolAnnotations(
 )
 
 
+class _Server(MCPServer[Any]):
+    """The SDK's server, which names wrong arguments in few words."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as exc:
+            if not isinstance(cause := exc.__cause__, ValidationError):
+                raise
+            wrong = [(".".join(map(str, e["loc"])), e["msg"]) for e in cause.errors()]
+            told = "; ".join(f"{where}: {what}" for where, what in wrong)
+            # The SDK logs only the names of the arguments if a ValidationError is the cause.
+            raise ToolError(f"Error executing tool {name}: {told}") from cause
+
+
 def mcp_server(
     memory: Memory,
     *,
@@ -46,7 +64,7 @@ def mcp_server(
     user_id, agent_id, run_id: defaults for calls without these ids. An EdgememError or TypeError
     becomes a tool error with its message.
     """
-    server: MCPServer[Any] = MCPServer(
+    server = _Server(
         "edgemem",
         instructions=_INSTRUCTIONS,
         version=edgemem.__version__,
@@ -59,6 +77,15 @@ def mcp_server(
             "agent_id": agent or agent_id,
             "run_id": run or run_id,
         }
+
+    def existing(memory_id: str) -> MemoryItem:
+        item = memory.get(memory_id)
+        if item is None:
+            raise StoreError(
+                f"there is no memory with the id {shown(memory_id)}; get_memories and "
+                "search_memories tell the ids"
+            )
+        return item
 
     def tool(annotations: ToolAnnotations) -> Callable[[F], F]:
         def register(function: F) -> F:
@@ -138,13 +165,7 @@ def mcp_server(
     @tool(_READS)
     def get_memory(memory_id: str) -> dict[str, Any]:
         """One memory by its id."""
-        item = memory.get(memory_id)
-        if item is None:
-            raise StoreError(
-                f"there is no memory with the id {memory_id!r:.80}; get_memories and "
-                "search_memories tell the ids"
-            )
-        return item.to_dict()
+        return existing(memory_id).to_dict()
 
     @tool(_READS)
     def get_memories(
@@ -163,12 +184,12 @@ def mcp_server(
         memory_id: str, text: str, metadata: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """Replace the text of a memory; its history keeps the old one."""
-        return memory.update(memory_id, text, metadata=metadata).to_dict()
+        return memory.update(existing(memory_id).id, text, metadata=metadata).to_dict()
 
     @tool(_DESTROYS)
     def delete_memory(memory_id: str) -> dict[str, Any]:
         """Take a memory out of every answer; its history is kept."""
-        return memory.delete(memory_id).to_dict()
+        return memory.delete(existing(memory_id).id).to_dict()
 
     @tool(_DESTROYS)
     def delete_all_memories(

@@ -29,6 +29,7 @@ from edgemem.server.service import (
     field,
     json_object,
     service_of,
+    shown,
     strings,
     whole,
     wrong,
@@ -159,7 +160,7 @@ async def _image(request: Request) -> Response:
     small = request.url.path.endswith("/thumbnail")
     found = await service.apart(lambda: service.memory.image(id, thumbnail_only=small))
     if found is None:
-        raise Refusal(f"there is no image with the id {id!r:.80}", 404)
+        raise Refusal(f"there is no image with the id {shown(id)}", 404)
     if small:
         return Response(found.thumbnail, media_type="image/webp")
     return Response(found.data, media_type=found.mime)
@@ -226,7 +227,7 @@ def _existing(service: Service, id: str) -> MemoryItem:
 
 
 def _unknown(id: str) -> Refusal:
-    return Refusal(f"there is no memory with the id {id!r:.80}", 404)
+    return Refusal(f"there is no memory with the id {shown(id)}", 404)
 
 
 def _scope(given: Mapping[str, Any], *, needed: bool = True) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """OpenAI's routes (chat completions, embeddings, models) and llama-server's /lora-adapters.
 
-Departures from OpenAI's API: one choice, no tools, no log-probabilities and no penalties;
-temperature is 0 unless given. /lora-adapters scales the adapters of completions without memory.
+Departures from OpenAI's API: one choice, no log-probabilities and no penalties; temperature is 0
+unless given; tools may be given and are never called; without memory, a max_tokens above what the
+window has left means the window's end. /lora-adapters scales the adapters of completions without
+memory.
 
 With `user`, an answer is made with that user's memory. An instruct model then follows the sampling
 settings and the system message. Other models give short answers and ignore both.
@@ -12,7 +14,10 @@ image is refused.
 
 With `user`, the last message goes through Chat: recall, store the message, make the answer, store
 the answer, send its end. Nothing is sent before the answer's first piece, so status 200 means that
-the message is stored. Facts are extracted from it later, while the engine is idle.
+the message is stored. Facts are extracted from it later, while the engine is idle. `store: false`
+stores neither message nor answer. A message sent again asks for another answer, and is not stored
+again. A message that quotes the conversation is a program's request, such as for a title: it is
+answered as one without `user`.
 Source: OpenAI API reference, chat completions and embeddings; llama.cpp, tools/server.
 """
 
@@ -33,12 +38,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message as AsgiMessage
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from edgemem.chat import Chat
 from edgemem.errors import EdgememError, InputError
 from edgemem.inputs import NO_WORDS, image_part
-from edgemem.results import Message, utc_now
+from edgemem.results import Message, Scope, to_utc, utc_now
 from edgemem.runtime.generation import Generation, Options
 from edgemem.server.service import (
     Job,
@@ -49,22 +55,30 @@ from edgemem.server.service import (
     json_value,
     refusal_of,
     service_of,
+    shown,
     strings,
     unless_gone,
     wrong,
 )
+from edgemem.store.rows import StoredTurn
 
 __all__ = ["ROUTES"]
 
 _STAGE = "server"  # the stage of completions without memory, which /lora-adapters sets
 _MOST_TEXTS = 2048  # OpenAI's own limit of texts in one request for embeddings
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
 # Fields that are not supported. Each is refused unless its value, one of these, has no effect.
 _REFUSED: dict[str, tuple[object, ...]] = {
     "n": (1,),
-    "tools": ([],),
-    "functions": ([],),
-    "tool_choice": ("none", "auto"),
+    "tool_choice": ("auto", "none"),
+    "function_call": ("auto", "none"),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
@@ -73,6 +87,9 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "audio": (),
     "modalities": (["text"],),
 }
+_NEWEST_TURNS = 12  # turns of a user that a message is compared with
+_QUOTED_CHARS = 12  # a shorter turn may stand in a message by chance
+_AGAIN_S = 3600  # in which the same message asks for another answer
 _NO_MODEL = Generation("", 0, 0, 0, 0.0, 0.0, "stop")  # stands for an answer made without a model
 
 Given = str | Generation  # pieces of the answer, then its measurements
@@ -86,13 +103,14 @@ class _Asked:
     """A checked request.
 
     messages: role and content, as texts. images: data URIs of the last message. user: None answers
-    without memory.
+    without memory. store: whether the message and its answer are remembered.
     """
 
     model: str
     messages: list[dict[str, str]]
     images: list[str]
     user: str | None
+    store: bool
     stream: bool
     include_usage: bool
     options: Options
@@ -103,7 +121,8 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
     for name, fine in _REFUSED.items():
         value = body.get(name)
         if value is not None and value not in fine:
-            only = f"only {fine[0]!r} is allowed here" if fine else "this server cannot do it"
+            allowed = " or ".join(map(repr, fine))
+            only = f"only {allowed} is allowed here" if fine else "this server cannot do it"
             raise wrong(name, value, f"{only}, or leave it out")
     user = field(body, "user", str)
     schema = _schema(field(body, "response_format", dict))
@@ -121,7 +140,7 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         )
     if user is not None and messages[-1]["role"] != "user":
         raise Refusal("with user, the last message must be of the role user", param="messages")
-    shown = field(body, "stream_options", dict, {})
+    streamed = field(body, "stream_options", dict, {})
     limit = field(body, "max_completion_tokens", int)
     limit = field(body, "max_tokens", int) if limit is None else limit
     seed = field(body, "seed", int)
@@ -145,27 +164,44 @@ def _asked(body: Mapping[str, Any]) -> _Asked:
         messages=messages,
         images=images,
         user=user,
+        store=field(body, "store", bool, True),
         stream=field(body, "stream", bool, False),
-        include_usage=field(shown, "include_usage", bool, False),
+        include_usage=field(streamed, "include_usage", bool, False),
         options=options,
     )
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[str]]:
-    """Returns the messages with texts as contents, and the images of the last one."""
+    """Returns the messages with texts as contents, and the images of the last one.
+
+    The results of tools, and the assistant's messages without text, which call them, are left out.
+    """
     given = field(body, "messages", list, [])
     if not given:
         raise Refusal("messages is missing or empty; give at least one", param="messages")
-    found, images = [], list[str]()
+    found, images, role = [], list[str](), None
     for number, message in enumerate(given):
         where = f"messages[{number}]"
-        if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        named = message.get("role") if isinstance(message, dict) else None
+        role = _ROLES.get(named) if isinstance(named, str) else None
+        if role is None:
             raise Refusal(
                 f"{where} must be an object with a role of {', '.join(_ROLES)}, and content",
                 param=where,
             )
-        content, images = _parts(message.get("content"), f"{where}.content")
-        found.append({"role": _ROLES[message["role"]], "content": content})
+        content = message.get("content")
+        if role == "tool" or (role == "assistant" and content is None):
+            continue
+        text, shows = _parts(content, f"{where}.content")
+        if role != "assistant" or text:
+            found.append({"role": role, "content": text})
+            images = shows
+    if role == "tool" or not found:
+        raise Refusal(
+            "messages ends with a tool's result, or has no text; no tool is called here, so end it "
+            "with what the user says",
+            param="messages",
+        )
     return found, images
 
 
@@ -188,7 +224,7 @@ def _parts(content: object, where: str) -> tuple[str, list[str]]:
                 param=where,
             )
         texts.append(part)
-    text = "".join(texts)
+    text = "\n".join(text for text in texts if text.strip())
     return (NO_WORDS if images and not text.strip() else text), images
 
 
@@ -202,7 +238,7 @@ def _schema(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
     schema = described.get("schema") if isinstance(described, dict) else None
     if kind != "json_schema" or not isinstance(schema, dict):
         raise Refusal(
-            f"response_format is {wanted!r:.120}; its type must be text, json_object, or "
+            f"response_format is {shown(wanted)}; its type must be text, json_object, or "
             "json_schema with json_schema.schema an object",
             param="response_format",
         )
@@ -224,7 +260,7 @@ async def _chat_completions(request: Request) -> Response:
     }
 
     def work(job: Job[Given]) -> None:
-        made = (_plain if asked.user is None else _remembered)(service, asked, job) or _NO_MODEL
+        made = _answered(service, asked, job) or _NO_MODEL
         service.metrics.count("edgemem_prompt_tokens_total", made.prompt_tokens)
         service.metrics.count("edgemem_completion_tokens_total", made.completion_tokens)
         job.put(made)
@@ -241,6 +277,15 @@ async def _chat_completions(request: Request) -> Response:
         raise
 
 
+def _answered(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
+    if asked.user is None:
+        return _plain(service, asked, job)
+    turns = service.memory.store.recent_turns(Scope(asked.user), limit=_NEWEST_TURNS)
+    if not asked.images and _quotes(asked.messages[-1]["content"], turns):
+        return _plain(service, asked, job)
+    return _remembered(service, asked, job, turns)
+
+
 def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
     """Runs the model on the messages alone: no memory is read or written."""
     engine = service.memory.engine
@@ -249,25 +294,70 @@ def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | Non
             f"{engine.name} has no chat template, so it answers only with memory: give `user`, or "
             "start the server with an instruction-tuned model",
         )
-    options: Options = {**asked.options, "stage": _STAGE, "should_stop": job.cancelled}
+    room = engine.n_ctx - engine.count_tokens(asked.messages)
+    options = _within(asked.options, room)
+    options |= {"stage": _STAGE, "should_stop": job.cancelled}
     stream = engine.stream(asked.messages, **options)
     for piece in stream:
         job.put(piece)
     return stream.result
 
 
-def _remembered(service: Service, asked: _Asked, job: Job[Given]) -> Generation | None:
+def _within(options: Options, room: int) -> Options:
+    """Returns the options. A max_tokens above the window's room becomes the window's end."""
+    limit = options.get("max_tokens")
+    return {**options, "max_tokens": None} if limit is not None and limit > room else {**options}
+
+
+def _remembered(
+    service: Service, asked: _Asked, job: Job[Given], turns: Sequence[StoredTurn]
+) -> Generation | None:
+    """Answers with the user's memory. turns: the user's newest ones, oldest first."""
     now = utc_now()
     said = [Message(m["role"], m["content"], now) for m in asked.messages if m["role"] != "system"]
     told = "\n\n".join(m["content"] for m in asked.messages if m["role"] == "system")
     chat = Chat(service.memory, user_id=asked.user or "", turns=said[:-1], instructions=told)
     last, images = said[-1].content, asked.images
-    reply = chat.send(last, images=images, remember="first", options=asked.options)
+    again = not images and _repeats(last, turns)
+    reply = chat.send(
+        last,
+        images=images,
+        remember="first" if asked.store and not again else False,
+        options=_within(asked.options, service.memory.engine.n_ctx),
+    )
     for piece in reply:
         job.put(piece)
         if job.cancelled():
             reply.close()
+    if again and asked.store and reply.text:
+        answer = {"role": "assistant", "content": reply.text, "recalled": True}
+        service.memory.add(answer, user_id=asked.user, infer=False)
     return reply.generation
+
+
+def _quotes(text: str, turns: Sequence[StoredTurn]) -> bool:
+    """Whether a text holds at least two of the turns, word for word, beside words of its own.
+
+    A turn that stands only inside another one does not count.
+    """
+    rest, found = _spaced(text), 0
+    said = {_spaced(turn.content) for turn in turns if turn.role in ("user", "assistant")}
+    for turn in sorted(said, key=len, reverse=True):
+        if len(turn) >= _QUOTED_CHARS and turn in rest:
+            rest, found = rest.replace(turn, "\n"), found + 1
+    return found >= 2 and bool(rest.strip())
+
+
+def _repeats(text: str, turns: Sequence[StoredTurn]) -> bool:
+    """Whether a text is the newest thing that the user said, and was stored a short time ago."""
+    said = [turn for turn in turns if turn.role == "user"]
+    if not said or _spaced(said[-1].content) != _spaced(text):
+        return False
+    return said[-1].created_at > to_utc(time.time() - _AGAIN_S)
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
 
 
 async def _whole(job: Job[Given], head: Mapping[str, Any], given: Given) -> Response:
@@ -339,7 +429,7 @@ class _Events(StreamingResponse):
         super().__init__(events, headers={"cache-control": "no-store"})
         self._service, self._job = service, job
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         async def in_time(message: AsgiMessage) -> None:
             async with asyncio.timeout(self._service.limits.send_s):
                 await send(message)
@@ -355,15 +445,26 @@ class _Events(StreamingResponse):
 # -- models and embeddings -----------------------------------------------------------------------
 
 
+def _model_names(service: Service) -> tuple[str, ...]:
+    """Returns the names of the language model, the listed one first."""
+    return service.memory.engine.name, service.memory.settings.model
+
+
+def _embedder_names(service: Service) -> tuple[str, ...]:
+    """Returns the names of the embedder, the listed one first."""
+    memory = service.memory
+    return service.embedder_name(), memory.embedder.model_id, memory.settings.embedder
+
+
 def _require_model(service: Service, name: str) -> None:
-    names = (service.memory.engine.name, service.memory.settings.model)
+    names = _model_names(service)
     if name not in names:
         raise _no_model(name, f"for this call there is {names[0]!r} (GET /v1/models)")
 
 
 def _no_model(name: str, instead: str) -> Refusal:
     return Refusal(
-        f"there is no model {name!r:.80} here; {instead}",
+        f"there is no model {shown(name)} here; {instead}",
         404,
         param="model",
         code="model_not_found",
@@ -372,22 +473,25 @@ def _no_model(name: str, instead: str) -> Refusal:
 
 async def _models(request: Request) -> Response:
     """GET /v1/models: the language model and the embedder."""
-    return JSONResponse({"object": "list", "data": await _listed(service_of(request))})
+    rows = [_row(names[0]) for names in await _named(service_of(request))]
+    return JSONResponse({"object": "list", "data": rows})
 
 
 async def _model(request: Request) -> Response:
-    """GET /v1/models/{name}."""
-    wanted, listed = request.path_params["name"], await _listed(service_of(request))
-    for row in listed:
-        if row["id"] == wanted:
-            return JSONResponse(row)
-    raise _no_model(wanted, f"there are {', '.join(row['id'] for row in listed)}")
+    """GET /v1/models/{name}, by any name that a call for an answer or for vectors may give."""
+    wanted, models = request.path_params["name"], await _named(service_of(request))
+    for names in models:
+        if wanted in names:
+            return JSONResponse(_row(names[0]))
+    raise _no_model(wanted, f"there are {', '.join(names[0] for names in models)}")
 
 
-async def _listed(service: Service) -> list[dict[str, Any]]:
-    names = await service.apart(lambda: (service.memory.engine.name, service.embedder_name()))
-    common = {"object": "model", "created": int(time.time()), "owned_by": "edgemem"}
-    return [{"id": name, **common} for name in names]
+async def _named(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return await service.apart(lambda: (_model_names(service), _embedder_names(service)))
+
+
+def _row(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": int(time.time()), "owned_by": "edgemem"}
 
 
 async def _embeddings(request: Request) -> Response:
@@ -406,9 +510,9 @@ async def _embeddings(request: Request) -> Response:
     dimensions = field(body, "dimensions", int)
 
     def work() -> Response:
-        embedder, short = service.memory.embedder, service.embedder_name()
-        if name not in (embedder.model_id, short, service.memory.settings.embedder):
-            raise _no_model(name, f"for this call there is {short!r} (GET /v1/models)")
+        embedder, names = service.memory.embedder, _embedder_names(service)
+        if name not in names:
+            raise _no_model(name, f"for this call there is {names[0]!r} (GET /v1/models)")
         if dimensions not in (None, embedder.dim):
             rule = f"this model's vectors have {embedder.dim}: give that, or leave it out"
             raise wrong("dimensions", dimensions, rule)

@@ -51,6 +51,7 @@ __all__ = [
     "json_value",
     "refusal_of",
     "service_of",
+    "shown",
     "strings",
     "unless_gone",
     "whole",
@@ -62,6 +63,7 @@ T = TypeVar("T")
 _IDLE_S = 0.5  # how long the queue must be empty before `idle` is called
 _LONGEST_WAIT_S = 60
 _STORE_THREADS = 4
+_SHOWN_CHARS = 80  # of a value in an error
 _RETRY_S = 60.0  # between two checks for pending work, if none is due
 
 
@@ -125,9 +127,20 @@ _NAMES = {str: "text", bool: "true or false", int: "a whole number", float: "a n
 _NAMES |= {list: "a list", dict: "an object"}
 
 
+def shown(value: object) -> str:
+    """Returns a value as an error shows it. A long one is cut at its end."""
+    if isinstance(value, str):
+        return repr(_cut(value))
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+
+
 def wrong(name: str, value: object, rule: str) -> Refusal:
     """Returns the refusal of a field's value, with the rule that it breaks."""
-    return Refusal(f"{name} is {value!r:.80}; {rule}", param=name)
+    return Refusal(f"{name} is {shown(value)}; {rule}", param=name)
 
 
 async def json_value(request: Request) -> Any:
