@@ -109,7 +109,7 @@ def test_help_loads_no_heavy_module() -> None:
         (("config", "get", "colour"), "Unknown setting 'colour'. Allowed: db, user_id"),
         (("config", "set", "top_k", "many"), "top_k = 'many'"),
         (("models", "where", "nothing"), "There is no model 'nothing'"),
-        (("import", "{damaged}"), "damaged.json: row 1 of the import has the type None"),
+        (("import", "{damaged}"), "damaged.json is JSON of no form that is read. Give a chat log"),
     ],
 )
 def test_an_error_is_one_line_on_stderr(
@@ -380,7 +380,7 @@ def test_an_import_that_was_stopped_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(Memory, "add", stopped)
         result = run("import", "--no-infer", str(file), code=1)
-        assert "Stopped after 64 turns; the same command goes on there." in result.stderr
+        assert "stopped with 64 of 150 turns stored; the same command goes on" in result.stderr
     (row,) = results(run("import", "--no-infer", str(file), "--json"))
     assert (row["imported"], row["skipped"]) == (86, 64)
     assert len(results(run("list", "--json"))) == 150

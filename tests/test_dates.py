@@ -183,6 +183,8 @@ COUNTED = {
     "it is two weeks from tomorrow": "it is on Tuesday 17 March 2026",
     "we train a week on monday": "we train on Monday 16 March 2026",
     "I'm off on Friday week": "I'm off on Friday 13 March 2026",
+    "dads surgery got moved to the 24th": "dads surgery got moved to 24 March 2026",
+    "gig moved to saturday 14th": "gig moved to Saturday 14 March 2026",
     "exam tmrw at 9": "exam on 3 March 2026 at 9",
     "the clinic is in four weeks today": "the clinic is on 30 March 2026",
     "we sail a week tomorrow": "we sail on 10 March 2026",

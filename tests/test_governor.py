@@ -142,6 +142,14 @@ def test_private_parts_and_ids_stay_and_names_come_back_in_the_answer(
     assert "ada" not in out.split("\r\n\r\n")[1]
 
 
+def test_memories_that_are_hardly_relevant_stay(cloud: Service, memory: Memory) -> None:
+    weak = [replace(hit, score=0.001) for hit in hits(memory)]
+    with Governor(memory, cloud.settings()) as governor:
+        assert len(governor.prepare("Who?", hits(memory), scope=ADA).memory_ids) == 2
+        outgoing = governor.prepare("Who?", weak, scope=ADA)
+        assert outgoing.memory_ids == () and b"My notes" not in outgoing.request.body
+
+
 def test_preparing_sends_nothing_and_shows_the_bytes_that_are_sent(
     cloud: Service, memory: Memory
 ) -> None:

@@ -403,14 +403,36 @@ def test_an_image_stays_with_the_line_that_tells_of_it() -> None:
             assert outgoing.images == outgoing.memory_ids == ()
 
 
+def test_what_was_read_or_seen_in_an_image_stays_unless_images_may_leave() -> None:
+    with service() as cloud, quick() as memory:
+        (mine,) = add(memory, SMALL, said="My receipt of the tent.")
+        (seen,) = add(memory, LARGE)
+        for item in (mine, seen):
+            looking.set_read(memory, item.image.id, "done", "CARD ****4417 for a tent")
+        looking.set_caption(memory, seen.id, "A blue tent on a lawn.", "qwen2.5-vl")
+        hits = memory.search("tent", filters={"kind": "image"})
+        sent = {}
+        for choice in ("off", "on"):
+            with Governor(memory, cloud.settings(images=choice)) as governor:
+                outgoing = governor.prepare("Which tent?", hits, scope=Scope("ana"))
+                sent[choice] = outgoing.request.body.decode()
+                assert set(outgoing.memory_ids) == (
+                    {mine.id, seen.id} if choice == "on" else {mine.id}
+                )
+        assert "My receipt of the tent." in sent["off"]
+        assert "4417" not in sent["off"] and "lawn" not in sent["off"]
+        assert "4417" in sent["on"] and "lawn" in sent["on"]
+
+
 def test_what_was_read_in_an_image_is_redacted_as_any_text() -> None:
     with service() as cloud, quick() as memory:
         (item,) = add(memory, SMALL, said="A card.")
         looking.set_read(memory, item.image.id, "done", "Call 0113 496 0000 for a card")
         hits = memory.search("card", filters={"kind": "image"})
-        with Governor(memory, cloud.settings()) as governor:
+        with Governor(memory, cloud.settings(images="on")) as governor:
             outgoing = governor.prepare("Which card?", hits, scope=Scope("ana"))
-            assert "0113" not in outgoing.request.body.decode()
+            body = outgoing.request.body.decode()
+            assert "0113" not in body and "[PHONE_1] for a card" in body
 
 
 # -- faces -------------------------------------------------------------------------------------

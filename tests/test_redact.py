@@ -34,6 +34,14 @@ def kinds(text: str) -> list[str]:
         ("card 4111 1111 1111 1111, exp 04/27", "card [CARD_1], exp 04/27"),
         ("IBAN DE89 3704 0044 0532 0130 00 and more", "IBAN [IBAN_1] and more"),
         ("GB82WEST12345698765432!", "[IBAN_1]!"),
+        ("my NI number is QQ 12 34 56 C.", "my NI number is [IDENTITY_1]."),
+        ("nino ab123456c", "nino [IDENTITY_1]"),
+        ("SSN 123-45-6789", "SSN [IDENTITY_1]"),
+        ("my social security number is 123 45 6789", "my social security number is [IDENTITY_1]"),
+        ("My passport number is 123456789", "My passport number is [IDENTITY_1]"),
+        ("mi pasaporte es AAA123456", "mi pasaporte es [IDENTITY_1]"),
+        ("Reisepass Nr. C01X00T47 gilt", "Reisepass Nr. [IDENTITY_1] gilt"),
+        ("DNI: 12345678-Z", "DNI: [IDENTITY_1]"),
         ("I live at 12 Baker Street, London NW1 6XE.", "I live at [ADDRESS_1]."),
         ("Flat 3, 12 Mill Rd, Leeds LS1 4AB", "[ADDRESS_1]"),
         ("1600 Pennsylvania Ave NW, Washington, DC 20500", "[ADDRESS_1]"),
@@ -72,6 +80,8 @@ def test_private_parts_become_placeholders(text: str, sent: str) -> None:
         "I ran 10 miles down the road to the park.",
         "Let us meet at the corner at noon.",
         "ISBN 978-3-16-148410-0",
+        "The passport expires on 2027-05-01, the photos cost 12.50.",
+        "Pass me 2 eggs and 500 g of flour.",
     ],
 )
 def test_what_only_looks_private_stays(text: str) -> None:
@@ -183,6 +193,13 @@ def test_places_and_things_are_no_people() -> None:
     ):  # fmt: skip
         people.read(text)
     assert not people.names() & {"Lisbon", "Vienna", "Toyota", "Monday", "French", "Mum", "BBC"}
+
+
+def test_a_line_of_a_receipt_is_no_person() -> None:
+    people = People()
+    for text in ("Watering can\nHose 10.00", "Watering can 12.99", "Ingrid can swim."):
+        people.read(text)
+    assert people.names() == {"Ingrid"}
 
 
 def test_a_name_is_learned_from_how_it_is_spoken_of() -> None:

@@ -19,6 +19,7 @@ from memorykit import BagOfWords, WordTokens, quick, texts
 from storekit import ROOT, add, child, finished, memory, raised
 
 import edgemem.cli.output as output
+import edgemem.cli.vault as commands
 from edgemem import Memory
 from edgemem import vault as vaults
 from edgemem.cli.output import remember_typed, typed_before
@@ -157,8 +158,17 @@ def test_a_vault_opens_with_its_passphrase_or_recovery_code_and_nothing_else(
     quick(path).close()
     vaults.vault_file(path).unlink()  # the code is the key: it needs no other file
     quick(path, key=code).close()
+    quick(path, passphrase=code).close()
     with pytest.raises(VaultLocked, match="the key does not open"):
         quick(path, key=bytes(32))
+    with pytest.raises(VaultLocked, match=r"is encrypted, and a\.db\.vault, .* is missing: copy"):
+        quick(path)
+    with pytest.raises(InputError, match=r"if a\.db\.vault is missing, .* the recovery code"):
+        quick(path, passphrase=PASSPHRASE)
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", code)
+    quick(path).close()
+    quick(tmp_path / "plain.db").close()
+    quick(tmp_path / "plain.db").close()  # a code of another store is no reason to refuse it
 
 
 def test_an_umlaut_is_the_same_however_it_is_typed(tmp_path: Path) -> None:
@@ -394,7 +404,9 @@ def imported(into: Memory, file: Path) -> int:
         return into.import_jsonl(opened_lines(lines, into.store.vault, PASSPHRASE))
 
 
-def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     out = tmp_path / "out.sealed"
     with quick(tmp_path / "a.db", passphrase=PASSPHRASE) as opened:
         opened.add(SAID[:5], infer=False)
@@ -402,7 +414,9 @@ def test_a_sealed_export_is_read_by_its_key_and_whole_or_not_at_all(tmp_path: Pa
     with quick(tmp_path / "b.db") as other:
         with pytest.raises(VaultLocked):
             other.import_jsonl(out)
+        assert caplog.text == ""
         assert imported(other, out) == 15
+        assert "`edgemem vault lock` encrypts it" in caplog.text  # it lies in plain now
         assert sorted(texts(other.get_all())) == sorted(SAID[:5])
         with pytest.raises(InputError, match="a plain store has no key"):
             other.export_jsonl(tmp_path / "no", sealed=True)
@@ -500,7 +514,8 @@ def test_the_commands_lock_tell_and_unlock(
     for file in (tmp_path / "home" / "keys").iterdir():
         file.unlink()
     assert "its key is not at hand" in run("get", "m1", code=1).stderr
-    monkeypatch.setattr(output, "at_a_terminal", lambda: True)
+    for module in (output, commands):
+        monkeypatch.setattr(module, "at_a_terminal", lambda: True)
     typed = f"wrong one\n{code}\n{PASSPHRASE}\n{PASSPHRASE}\n"
     asked = run("vault", "change-passphrase", input=typed)
     assert "does not open" in asked.stderr
@@ -511,6 +526,41 @@ def test_the_commands_lock_tell_and_unlock(
     run("vault", "unlock", "--yes")
     assert encryption.is_plain(path) and typed_before() == ["where is the tea?"]
     assert "is no vault" in run("vault", "export-recovery", code=1).stderr
+
+
+def test_lock_takes_the_passphrase_of_the_variable(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(tmp_path / "home" / "memory.db") as store:
+        add(store, memory("m1"))
+    refused = run("vault", "lock", "--with", "passphrase", code=1)
+    assert "asked for at a terminal, and there is none; set EDGEMEM_PASSPHRASE" in refused.stderr
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", PASSPHRASE)
+    run("vault", "lock", "--with", "passphrase")
+    assert "opened_by\tpassphrase" in run("vault", "status").stdout
+    assert "Ada likes tea" in run("get", "m1").stdout
+    assert "and there is none" in run("vault", "change-passphrase", code=1).stderr
+    monkeypatch.delenv("EDGEMEM_PASSPHRASE")
+    assert "its key is not at hand" in run("get", "m1", code=1).stderr
+
+
+def test_a_vault_that_has_lost_its_file_of_the_ways_gets_a_new_one_by_the_recovery_code(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "home" / "memory.db"
+    code = vault_at(path, m1="Ada likes tea").recovery_code()
+    vaults.vault_file(path).unlink()
+    assert "the recovery code alone" in run("vault", "status").stdout
+    assert "memory.db.vault, which belongs beside it, is missing" in run("get", "m1", code=1).stderr
+    monkeypatch.setattr(commands, "at_a_terminal", lambda: True)
+    typed = f"{PASSPHRASE}\n{PASSPHRASE}\n"
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", vaults.new_key().recovery_code())
+    assert "does not open" in run("vault", "change-passphrase", input=typed, code=1).stderr
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", code)
+    assert "Ada likes tea" in run("get", "m1").stdout
+    run("vault", "change-passphrase", input=typed)
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", PASSPHRASE)
+    assert "Ada likes tea" in run("get", "m1").stdout
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

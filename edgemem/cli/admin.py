@@ -506,7 +506,7 @@ def never_send(
     memory: Memory,
     **scope: str | None,
 ) -> None:
-    """Mark what may never be sent, and list the marks.
+    """Keep something private: mark what may never be sent, and list the marks.
 
     With a marked memory stay the words it was taken from, and all that was taken from those.
     """

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 import click
 
@@ -44,7 +44,8 @@ from edgemem.cli.output import (
     working,
     yes_option,
 )
-from edgemem.errors import InputError, StoreLocked
+from edgemem.config import load_settings
+from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
 from edgemem.results import Hit, MemoryItem, Relation, local_time
 
@@ -327,6 +328,7 @@ def history(memory_id: str, memory: Memory) -> None:
 
 IMPORT_ID = "import_id"
 """The metadata key by which a second import recognises a turn that is already stored."""
+_MOST_USERS = 3  # that are named after an import
 
 
 @cli.command()
@@ -370,10 +372,10 @@ def export(file: str, shape: str, sealed: bool, memory: Memory) -> None:
 @click.option(
     "--format",
     "shape",
-    type=click.Choice(["auto", "edgemem", "locomo", "mem-gallery", "chat", "memories"]),
+    type=click.Choice(["auto", *get_args(importers.Format)]),
     default="auto",
-    help="edgemem: an export; locomo, mem-gallery: their JSON; chat: a plain chat log; "
-    "memories: mem0's or Chroma's folder, or lines of JSON.",
+    help="edgemem: an export; chat: a plain chat log; memories: mem0's or Chroma's folder, or "
+    "lines of JSON; the others: their JSON.",
 )
 @click.option("--no-infer", is_flag=True, help="Store turns as they are: no model, no facts taken.")
 @experts_option
@@ -390,10 +392,11 @@ def import_files(
 ) -> None:
     """Read conversations, or an export, into the store.
 
-    Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's. An
-    import that was stopped may be run again: what is there already is passed over. Memories of
-    another program, such as `{"memory": "…", "vector": […]}` in each line, are stored as facts; of
-    many vectors, most are mapped instead of embedding their texts anew.
+    Chat logs have lines such as `[2024-05-01 10:00] Name: text`, `Name: text`, or WhatsApp's, also
+    in its .zip. The exports of ChatGPT, Claude and Telegram are JSON. An import that was stopped
+    may be run again: what is there already is passed over. Memories of another program, such as
+    `{"memory": "…", "vector": […]}` in each line, are stored as facts; of many vectors, most are
+    mapped instead of embedding their texts anew.
     """
     settings = settings_with(experts=experts)
     if not no_infer:
@@ -430,15 +433,30 @@ def _import_export(memory: Memory, path: str) -> dict[str, int]:
         file.seek(0)
         total -= 2 * file.readline().startswith(SEALED.encode())  # the first and the last line
 
+    users: set[str | None] = set()
+
+    def noted(lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            with suppress(ValueError, RecursionError, AttributeError, TypeError):
+                row = json.loads(line)
+                if row.get("type") == "memory" and not row.get("deleted_at"):
+                    users.add(row.get("user_id"))
+            yield line
+
     def read(passphrase: str | None) -> int:
         with open(path, encoding="utf-8-sig") as file, progress("Importing", total) as advance:
             lines = opened_lines(file, memory.store.vault, passphrase)
-            return memory.import_jsonl(lines, on_progress=advance)
+            return memory.import_jsonl(noted(lines), on_progress=advance)
 
     try:
         new = ask_passphrase(read)
     except InputError as exc:
         raise InputError(f"{path}: {exc}") from exc
+    except (KeyboardInterrupt, StoreFull):
+        note(f"{path}: stopped. What is stored stays; the same command goes on from there.")
+        raise
+    if new:
+        _note_users(path, users)
     return {"imported": new, "skipped": total - new, "memories": 0, "pending": 0}
 
 
@@ -447,10 +465,15 @@ def _import_memories(memory: Memory, path: str, scope: Mapping[str, Any]) -> dic
     from edgemem.results import Scope
 
     items = read_foreign(path, Scope(**scope))
-    with progress("Embedding", None) as advance:
+
+    def stored() -> int:
+        return len(memory.store.get([item.id for item in items], include_deleted=True))
+
+    with _if_stopped(path, len(items), "memory", stored), progress("Embedding", None) as advance:
         done = import_foreign(memory, items, advance)
     new = done.mapped + done.embedded
     note(f"{path}: {done.mapped} mapped from the vectors given, {done.embedded} embedded anew.")
+    _note_users(path, {item.scope.user_id for item in items if new})
     return {
         "imported": new,
         "skipped": len(items) - new,
@@ -468,12 +491,18 @@ def _import_turns(
     elif shape == "mem-gallery":
         conversations = [(Path(path).stem, importers.read_mem_gallery(path))]
     else:
-        log = importers.read_chat_log(path)
+        plain = shape == "chat"
+        read = importers.read_conversations
+        logs = [importers.read_chat_log(path)] if plain else read(path, shape)
         # Logs without times may begin alike ("hi"), so only their whole texts differ for sure.
-        seed = "" if log.dated else "\n".join(m["content"] for m in log.messages)
-        conversations = [(seed, log.messages)]
-        if log.left_out:
-            note(f"{path}: {plural(log.left_out, 'line')} left out: notices, media, or no speaker.")
+        conversations = [
+            ("" if log.dated else "\n".join(m["content"] for m in log.messages), log.messages)
+            for log in logs
+        ]
+        if left_out := sum(log.left_out for log in logs):
+            why = "notices, media, or no speaker" if plain else "no words, or of a system or a tool"
+            unit = "line" if plain else "message"
+            note(f"{path}: {plural(left_out, unit)} left out: {why}.")
     known = _imported(memory, scope)
     wanted: list[list[dict[str, Any]]] = []
     done = 0
@@ -490,23 +519,54 @@ def _import_turns(
             if left:
                 wanted.append(left)
     row = {"imported": 0, "skipped": done, "memories": 0, "pending": 0}
-    with progress("Importing", sum(map(len, wanted))) as advance:
-        try:
-            for batch in wanted:
-                changes = memory.add(batch, infer=infer, **scope)
-                row["imported"] += len(batch)
-                row["memories"] += sum(change.event == "ADD" for change in changes)
-                advance(row["imported"])
-        except KeyboardInterrupt:
-            note(
-                f"Stopped after {plural(row['imported'], 'turn')}; the same command goes on there."
-            )
-            raise
+
+    def stored() -> int:  # also the turns of a batch whose facts are not taken yet
+        kept = _imported(memory, scope)
+        return done + sum(m["metadata"][IMPORT_ID] in kept for batch in wanted for m in batch)
+
+    missing = sum(map(len, wanted))
+    with (
+        _if_stopped(path, done + missing, "turn", stored),
+        progress("Importing", missing) as advance,
+    ):
+        for batch in wanted:
+            changes = memory.add(batch, infer=infer, **scope)
+            row["imported"] += len(batch)
+            row["memories"] += sum(change.event == "ADD" for change in changes)
+            advance(row["imported"])
     if infer and done and memory.pending():  # an interrupted import may have left work
         with suppress(StoreLocked):
             row["memories"] += sum(c.event == "ADD" for c in memory.process_pending())
     row["pending"] = len(memory.pending()) if infer else 0
+    if row["imported"]:
+        _note_users(path, {scope["user_id"]})
     return row
+
+
+@contextmanager
+def _if_stopped(path: str, total: int, unit: str, stored: Callable[[], int]) -> Iterator[None]:
+    """Tells how much of a file is stored if its import is stopped or fails."""
+    try:
+        yield
+    except (KeyboardInterrupt, EdgememError):
+        with suppress(EdgememError):  # such as that of a disk without any room
+            note(
+                f"{path}: stopped with {stored()} of {plural(total, unit)} stored; the same "
+                "command goes on from there."
+            )
+        raise
+
+
+def _note_users(path: str, users: Set[str | None]) -> None:
+    """Tells for whom a file's memories were stored, unless all are of the commands' own user."""
+    default = load_settings().user_id
+    if users and users != {default}:
+        told = sorted(repr(user) if user else "none" for user in users)
+        more = f" and {len(told) - _MOST_USERS} more" if len(told) > _MOST_USERS else ""
+        note(
+            f"{path}: stored for user_id {', '.join(told[:_MOST_USERS])}{more}. The commands show "
+            f"those of {default!r}, unless they are given --user-id."
+        )
 
 
 def _imported(memory: Memory, scope: Mapping[str, Any]) -> set[str]:

@@ -5,6 +5,7 @@ Knows how a person is asked for a passphrase; `edgemem.vault` knows the keys.
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def _place(db: str | None) -> Path:
     "way",
     type=click.Choice(list(_KEPT)),
     help="How the key is kept.  [default: the keyring where there is one, else a passphrase at a "
-    "terminal, else a key file]",
+    "terminal or with EDGEMEM_PASSPHRASE, else a key file]",
 )
 @db_option
 @json_option
@@ -79,7 +80,7 @@ def lock(way: Way | None, db: str | None) -> None:
     require("vault")
     file = _place(db)
     way = way or _best_way()
-    made = encryption.encrypt(file, way, _new_passphrase() if way == "passphrase" else None)
+    made = encryption.encrypt(file, way, _first_passphrase() if way == "passphrase" else None)
     move_typed(None, made)
     note(_KEPT[way])
     note("Print a recovery code: `edgemem vault export-recovery`. Without a way in, all is lost.")
@@ -116,7 +117,8 @@ def change_passphrase(db: str | None) -> None:
     """Set a passphrase, in place of the one before; only STORE.vault is rewritten.
 
     A copy of STORE.vault from before still opens with the old one. Who has forgotten it gives the
-    recovery code instead.
+    recovery code instead; so does who has lost STORE.vault, which is written anew. The new one is
+    asked for at a terminal: EDGEMEM_PASSPHRASE is the present one.
     """
     file = _place(db)
     found = _opened(file)
@@ -128,9 +130,10 @@ def change_passphrase(db: str | None) -> None:
 @db_option
 @json_option
 def export_recovery(db: str | None) -> None:
-    """Print the recovery code, to be kept on paper: it is the key, and opens the store alone.
+    """Print the recovery code, to be kept on paper: it is the key, and needs no STORE.vault.
 
-    It may be typed wherever a passphrase is asked for. Whoever has it can read the store; `vault
+    It may be given wherever a passphrase may. A passphrase, the keyring and a key file open a store
+    only with STORE.vault beside it, so copy both. Whoever has the code can read the store; `vault
     unlock` and then `vault lock` make a new key.
     """
     code = _opened(_place(db)).recovery_code()
@@ -148,8 +151,11 @@ def status(db: str | None) -> None:
 
 def _status(file: Path) -> dict[str, Any]:
     from edgemem.store import encryption
+    from edgemem.store.database import is_encrypted
 
     found = vaults.read(file)
+    if found is None and is_encrypted(file):
+        return {"path": str(file), "encrypted": True, "opened_by": "the recovery code alone"}
     if found is None:
         return {"path": str(file), "encrypted": False}
     if found["state"] != "locked":  # the next opening finishes it
@@ -159,7 +165,13 @@ def _status(file: Path) -> dict[str, Any]:
 
 
 def _opened(file: Path) -> vaults.Vault:
+    from edgemem.store.database import is_encrypted
+
     if not vaults.is_vault(file):
+        if is_encrypted(file):  # without STORE.vault only the store itself tells a wrong code
+            with open_memory(str(file)) as memory:
+                assert memory.store.vault is not None
+                return memory.store.vault
         raise InputError(f"{file} is no vault; `edgemem vault lock` makes one of it")
     return ask_passphrase(lambda passphrase: vaults.unlock(file, passphrase=passphrase))
 
@@ -167,10 +179,21 @@ def _opened(file: Path) -> vaults.Vault:
 def _best_way() -> Way:
     if vaults.keyring_works():
         return "keyring"
-    return "passphrase" if at_a_terminal() else "file"
+    given = os.environ.get(vaults.PASSPHRASE_VARIABLE)
+    return "passphrase" if given or at_a_terminal() else "file"
 
 
-def _new_passphrase() -> str:
+def _first_passphrase() -> str:
+    return os.environ.get(vaults.PASSPHRASE_VARIABLE) or _new_passphrase(
+        f"; set {vaults.PASSPHRASE_VARIABLE}, or lock with a key file: --with file"
+    )
+
+
+def _new_passphrase(otherwise: str = "") -> str:
+    if not at_a_terminal():
+        raise InputError(
+            f"a new passphrase is asked for at a terminal, and there is none{otherwise}"
+        )
     return click.prompt(
         "New passphrase", hide_input=True, confirmation_prompt="The same again", err=True
     )
@@ -193,7 +216,7 @@ def offer_vault(db: str | None, settings: Settings) -> str | None:
         note("It is kept in plain; `edgemem vault lock` encrypts it at any time.")
         return None
     way = _best_way()
-    phrase = _new_passphrase() if way == "passphrase" else None
+    phrase = _first_passphrase() if way == "passphrase" else None
     file.parent.mkdir(parents=True, exist_ok=True)
     vaults.create(file, vaults.new_key(), way=way, passphrase=phrase)
     note(f"{_KEPT[way]} Print a recovery code too: `edgemem vault export-recovery`.")

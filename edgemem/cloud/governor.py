@@ -61,6 +61,7 @@ __all__ = [
 Mode = Literal["ask", "auto", "off"]
 
 SHOWN = 8  # memories in one call
+_LEAST = 0.004  # score of a memory that is sent (bench/LOG.md, 2026-11-28)
 SHOWN_IMAGES = 3
 IMAGE_TOKENS = 2833
 """Most tokens of an image of low detail: those of gpt-4o-mini (OpenAI, images and vision)."""
@@ -304,14 +305,34 @@ class Governor:
         self, question: str, hits: Sequence[Hit], rules: Guard
     ) -> tuple[list[str], tuple[str, ...]]:
         """Returns dated lines of the memories that may be sent, and these memories' ids."""
-        from edgemem.pipeline.recall import recall, sources
+        from edgemem.pipeline.recall import recall, sources, within
 
+        hits = self._without_images(within(hits, 0.0, least=_LEAST))
         allowed = rules.sendable(self.memory.store, [hit.id for hit in hits])
         free = [hit for hit in hits if hit.id in allowed]
         found = recall(self.memory, question, free, most=SHOWN, whole=True)
         lines = [head(evidence) + plain(evidence) for evidence in found]
         told = [(e, line) for e, line in zip(found, lines, strict=True) if rules.allows(line)]
         return [line for _, line in told], tuple(hit.id for hit in sources([e for e, _ in told]))
+
+    def _without_images(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Returns the hits without what was read or seen in images, unless images may be sent.
+
+        An image keeps the caption that was typed with it. Without one its hit is left out.
+        """
+        if self.settings.images != "off":
+            return list(hits)
+        found = []
+        for hit in hits:
+            if hit.kind == "image":
+                turns = self.memory.store.turns(hit.sources).values()
+                writers = {"user", *(turn.name or turn.role for turn in turns)}
+                image = hit.image
+                if image is None or not image.caption or image.caption_by not in writers:
+                    continue
+                hit = replace(hit, memory=f"Photo: {image.caption}", line=None)
+            found.append(hit)
+        return found
 
     def _shortened(self, context: str, question: str, tokens: int) -> tuple[str, float]:
         """Returns the context, compressed if that pays, and the seconds that compression took."""

@@ -1,7 +1,8 @@
 """Replaces private parts of texts by placeholders, and restores them.
 
 Recognised by their form: e-mail addresses, phone numbers, payment cards (Luhn), IBANs (ISO 13616,
-mod 97), postal addresses, keys and passwords, mostly in the forms of Europe and North America.
+mod 97), postal addresses, identity numbers (of passports, national insurance and the like), keys
+and passwords, mostly in the forms of Europe and North America.
 Names: those that the memories of a store introduce as people, in English ("my sister Ina", "Tomas
 said"). In doubt a text is redacted: that can be undone in the answer, and sending cannot.
 """
@@ -31,7 +32,7 @@ __all__ = [
     "redact",
 ]
 
-KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "ADDRESS", "PHONE", "PERSON")
+KINDS = ("SECRET", "EMAIL", "IBAN", "CARD", "IDENTITY", "ADDRESS", "PHONE", "PERSON")
 """The kinds of private parts. Parts that overlap become one, of the kind that comes first here."""
 
 
@@ -211,6 +212,29 @@ def _ibans(text: str) -> Found:
                 break
             cut = max(text.rfind(" ", start, end), text.rfind("-", start, end))
             end = cut if cut > start else start
+
+
+_IDENTITY = re.compile(
+    r"(?<![\w-])(?:"
+    r"[A-Z]{2}(?:[ -]?\d\d){3}[ -]?[A-D]"  # British national insurance: QQ 12 34 56 C
+    r"|(?!000|666|9)\d{3}-(?!00)\d\d-(?!0000)\d{4}"  # social security of the United States
+    r")(?![\w-])",
+    re.I,
+)
+# After one of these words, any other number of that length: X1234567L, 123 456 789, C01X00T47.
+_IDENTIFIED = re.compile(
+    r"\b(?:passports?|passeport|pasaporte|passaporto|paspoort|(?:reise)?pass(?:nummer|[ -]?nr)?|"
+    r"personalausweis(?:nummer)?|(?:identity|id) card|dni|(?-i:NIE)|ssn|social security|nino|"
+    r"national insurance)\b[^\d\n]{0,20}?(?<![^\W_])"
+    r"(?=[A-Z]{0,6}-?\d)"  # at once false for most words
+    r"([A-Z]{0,3}-?\d(?: ?\d){5,9}-?[A-Z]?|(?=(?:[A-Z]{0,6}\d){4})[A-Z\d]{7,12})(?![^\W_])",
+    re.I,
+)
+
+
+def _identities(text: str) -> Found:
+    yield from _spans(_IDENTITY, text)
+    yield from _spans(_IDENTIFIED, text, 1)
 
 
 _EXT = r"(?:\s?(?:x|ext\.?|extension|#)\s?\d{1,6})?"
@@ -409,6 +433,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Found]], ...] = (
     ("EMAIL", _emails),
     ("IBAN", _ibans),
     ("CARD", _cards),
+    ("IDENTITY", _identities),
     ("ADDRESS", _addresses),
     ("PHONE", _phones),
 )
@@ -498,7 +523,7 @@ _SAID_OF = _any(
     makes knows knew helped helps bought buys sent sends wrote writes met meets visited visits
     married moved moves plays played studies studied teaches taught cooked cooks brought brings
     invited invites left leaves joined feels felt believes prefers enjoys enjoyed broke turned
-    turns has had can could will would does did is was just never always really also still
+    turns has had could will would does did is was just never always really also still
     finally who"""
 )
 _SAID_TO = _any(
@@ -521,6 +546,7 @@ _SURE = (
 _AND = re.compile(rf"\b({_FULL})\s*(?:,|and|&|or)\s+(?:and\s+)?({_FULL})")
 _MAYBE = (
     re.compile(rf"\b({_FULL})\s+{_SAID_OF}\b"),
+    re.compile(rf"\b({_FULL})\s+can(?:not|['’]t)? [a-z]"),  # not of a receipt: "Watering can"
     re.compile(rf"\b({_FULL})['’]s\s+[a-z]"),
     re.compile(rf"\b{_SAID_TO}(?:\s{{0,9}},)?\s{{1,9}}({_FULL})\b"),
     re.compile(

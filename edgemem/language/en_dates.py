@@ -173,7 +173,7 @@ _NO_YEAR = (
 _NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
-    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|and|but|so|if|"
+    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|"
     r"when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|"
     r"about|by|after|before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
 )
@@ -187,7 +187,7 @@ _PREPOSITIONS = frozenset(
     "on in since until till til from by for of before after about around to between".split()
 )
 _AFTER_PREPOSITION = "".join(
-    rf"|(?<=\b{word} )" for word in "since until till by before from after".split()
+    rf"|(?<=\b{word} )" for word in "since until till by before from after to".split()
 )
 # After these a weekday without "on" is a name, one of many, or what somebody takes or likes.
 _NO_DAY_AFTER = frozenset(
@@ -481,7 +481,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
         rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
         _day_and_month,
     ),
-    (rf"\b(?:on )?{_WEEKDAY},? the {_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"\b(?:on )?{_WEEKDAY},? (?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
     (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
     (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),

@@ -1,8 +1,9 @@
 """Conversations in files, as messages that `Memory.add` takes.
 
-Knows four shapes: edgemem's own export (which it only recognises; `Memory.import_jsonl` reads
-it), LoCoMo's JSON, Mem-Gallery's, and plain chat logs; and the conversation that `edgemem demo`
-plays. Knows nothing of stores, models or the command line.
+Knows edgemem's own export (which it only recognises; `Memory.import_jsonl` reads it), LoCoMo's
+JSON, Mem-Gallery's, and plain chat logs, such as WhatsApp's; and the conversation that `edgemem
+demo` plays. What other chat programs write as JSON is read by `chat_exports`. Knows nothing of
+stores, models or the command line.
 
 `import_ids` gives every message an id that depends on all messages up to it. So an import that was
 stopped, or a log that has grown since, can continue where it ended.
@@ -13,35 +14,53 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from edgemem.errors import InputError
+from edgemem.pipeline.chat_exports import ChatLog, Program, conversations, program_of, said_by
 from edgemem.results import to_utc
 
 __all__ = [
     "BATCH_TURNS",
+    "FORMS",
+    "MAX_ZIPPED_BYTES",
     "SHARES",
     "ChatLog",
     "Demo",
     "DemoSession",
+    "Format",
     "LocomoFile",
     "batches",
     "detect_format",
     "import_ids",
     "locomo_samples",
     "read_chat_log",
+    "read_conversations",
     "read_demo",
     "read_locomo",
     "read_mem_gallery",
     "spaced",
 ]
 
-Format = Literal["edgemem", "locomo", "mem-gallery", "chat", "memories"]
+Format = Literal["edgemem", "locomo", "mem-gallery", "chat", Program, "memories"]
+FORMS = (
+    "Give a chat log with lines such as `[2024-05-01 10:00] Name: text`, `Name: text` or "
+    "WhatsApp's (also in its .zip); the conversations.json of ChatGPT or Claude; Telegram's "
+    'result.json; OpenAI\'s {"messages": [{"role", "content"}]}, or lines of it; LoCoMo\'s or '
+    'Mem-Gallery\'s JSON; lines of {"memory": TEXT}; or an export of edgemem.'
+)
+"""The forms that are read, for errors."""
+
+MAX_ZIPPED_BYTES = 67_108_864
+"""Most text that is read out of a .zip."""
+
 BATCH_TURNS = 64
 """Turns stored in one transaction when no facts are taken from them."""
 
@@ -59,16 +78,6 @@ class LocomoFile:
     sample_id: str
     messages: list[dict[str, Any]]
     qa: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class ChatLog:
-    """A plain chat log. dated: its lines carry times. left_out: how many notices, omitted media and
-    lines before the first message were dropped."""
-
-    messages: list[dict[str, Any]]
-    dated: bool
-    left_out: int
 
 
 @dataclass(frozen=True)
@@ -105,10 +114,11 @@ def spaced(start: str | datetime, position: int) -> str:
 
 
 def detect_format(path: str | Path) -> Format:
-    """What a file holds; an empty one counts as an export. Raises InputError if it is unreadable.
+    """What a file holds; an empty one counts as an export.
 
     An export is recognised by its first line, so it is not read whole. "memories": those of another
-    program (see `pipeline.foreign`), as in every folder.
+    program (see `pipeline.foreign`), as in every folder. Raises InputError if the file is
+    unreadable, or an object of JSON that has none of the forms.
     """
     if Path(path).is_dir():
         return "memories"
@@ -135,7 +145,16 @@ def detect_format(path: str | Path) -> Format:
         return "memories"
     if "multi_session_dialogues" in row:
         return "mem-gallery"
-    return "locomo" if "conversation" in row else "edgemem"
+    if "conversation" in row:
+        return "locomo"
+    if program := program_of(row):
+        return program
+    if row.get("type") in _EXPORTED:
+        return "edgemem"
+    raise InputError(f"{path} is JSON of no form that is read. {FORMS}")
+
+
+_EXPORTED = ("sealed", "turn", "memory", "history", "pending", "relation", "never_send", "image")
 
 
 def _unreadable(path: str | Path, exc: Exception) -> InputError:
@@ -145,14 +164,55 @@ def _unreadable(path: str | Path, exc: Exception) -> InputError:
 
 def _read_text(path: str | Path) -> str:
     try:
-        return Path(path).read_bytes().decode("utf-8-sig")
+        with open(path, "rb") as file:
+            zipped = file.read(4) == b"PK\x03\x04"
+            file.seek(0)
+            return (_read_zip(path, file) if zipped else file.read()).decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise InputError(
             f"{path} is not UTF-8 text: byte {exc.start} is {exc.object[exc.start]:#04x}. "
             "Save it as UTF-8 and try again."
         ) from exc
+    except InputError:
+        raise
     except (OSError, ValueError) as exc:
         raise _unreadable(path, exc) from exc
+
+
+def _read_zip(path: str | Path, file: IO[bytes]) -> bytes:
+    """The text of the one chat in a .zip of WhatsApp, ChatGPT or Claude; the media stay unread."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            texts = [info for info in archive.infolist() if info.filename.endswith(".txt")]
+            found = [info for info in archive.infolist() if _is_chat(info.filename)] or texts
+            if len(found) != 1:
+                raise InputError(
+                    f"{path} holds {len(found)} chats where one is expected. Unpack it, and import "
+                    "the file of each chat, such as WhatsApp's _chat.txt."
+                )
+            # Other ways of packing have no bound on what a few bytes become in one step.
+            if found[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise NotImplementedError("it is packed in an unusual way")
+            with archive.open(found[0]) as text:
+                data = text.read(MAX_ZIPPED_BYTES + 1)
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as exc:
+        raise InputError(
+            f"{path} cannot be unpacked ({exc}). Unpack it, and import the chat's own file."
+        ) from exc
+    if len(data) > MAX_ZIPPED_BYTES:
+        raise InputError(
+            f"{found[0].filename} in {path} has more than {MAX_ZIPPED_BYTES:,} bytes. Unpack it, "
+            "and import that file."
+        )
+    return data
+
+
+def _is_chat(name: str) -> bool:
+    name = name.rpartition("/")[2].casefold()
+    whatsapp = name.endswith(".txt") and "whatsapp" in name and not name.startswith(".")
+    return whatsapp or name in ("_chat.txt", "conversations.json")
 
 
 def _read_json(path: str | Path) -> Any:
@@ -161,6 +221,25 @@ def _read_json(path: str | Path) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise InputError(f"{path} is not JSON: {exc}. Correct it, or give another file.") from exc
+
+
+def _read_json_lines(path: str | Path) -> Any:
+    """The JSON of a file, or the list of its lines' if each has its own."""
+    text = _read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        problem: Exception = exc
+    rows: list[Any] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as exc:
+            where = f"line {number} of {path}" if rows else path
+            problem = exc if rows else problem
+            why = f"{where} is not JSON: {problem}. Correct it, or give another file."
+            raise InputError(why) from exc
+    return rows
 
 
 # -- LoCoMo --------------------------------------------------------------------------------------
@@ -311,6 +390,17 @@ def read_mem_gallery(path: str | Path, *, captions: bool = True) -> list[dict[st
     return messages
 
 
+# -- other chat programs -------------------------------------------------------------------------
+
+
+def read_conversations(path: str | Path, program: str) -> list[ChatLog]:
+    """The conversations that another chat program wrote, as JSON or as lines of it.
+
+    program: one of `chat_exports.PROGRAMS`. Raises InputError on a file of another shape.
+    """
+    return conversations(_read_json_lines(path), program, str(path))
+
+
 # -- plain chat logs -----------------------------------------------------------------------------
 
 _DATED = re.compile(
@@ -328,11 +418,45 @@ _NAMED = re.compile(r"(?P<name>[^:\n]{1,60}?):(?:\s+(?P<text>.*)|\s*$)", re.S)
 _UNDATED = re.compile(
     r"(?P<name>[^\W\d_][\w.'’()-]*(?: [\w.'’()-]+){0,3}):(?:\s+(?P<text>.*)|\s*$)"
 )
-_MEDIA = re.compile(
-    r"<?\s*(media|image|video|audio|gif|sticker|document|photo)\s+omitted\s*>?", re.I
+# The first line of a message that nobody wrote. Where its form does not tell, the words of WhatsApp
+# in English, German, Spanish, French, Italian, Portuguese and Dutch do.
+_NOTICE = re.compile(
+    r"""<(?!/?[a-z][a-z0-9]*\s*/?>)[^<>]{2,99}>  # <Media omitted>, in any language; but not <br>
+    | (?:media|image|video|audio|gif|sticker|document|photo)\ omitted
+    | (?-i:null)  # of a message that is shown once
+    | [A-Z]{3,5}-\d{8}-WA\d{4,}\.\w{2,5}\ \([^()]{2,40}\)  # IMG-….jpg (file attached)
+    | .{1,200}\.\w{2,5}\ •\ .*  # Plan.pdf • 3 pages document omitted
+    | .{1,200}\.\w{2,5}\ \((?:file\ attached|Datei\ angehängt|archivo\ adjunto|fichier\ joint
+        |file\ allegato|arquivo\ anexado|ficheiro\ anexado|bestand\ bijgevoegd)\)
+    | (?:this\ message\ was\ deleted|you\ deleted\ this\ message
+        |diese\ nachricht\ wurde\ gelöscht|du\ hast\ diese\ nachricht\ gelöscht
+        |se\ eliminó\ este\ mensaje|este\ mensaje\ fue\ eliminado|eliminaste\ este\ mensaje
+        |ce\ message\ a\ été\ supprimé|vous\ avez\ supprimé\ ce\ message
+        |questo\ messaggio\ è\ stato\ eliminato|hai\ eliminato\ questo\ messaggio
+        |(?:essa|esta)\ mensagem\ foi\ apagada|você\ apagou\ esta\ mensagem
+        |dit\ bericht\ is\ verwijderd|u\ hebt\ dit\ bericht\ verwijderd
+        |missed\ (?:group\ )?(?:voice|video)\ call|verpasster\ (?:sprach|video)anruf
+        |(?:llamada|videollamada)\ perdida|appel\ (?:vocal|vidéo)\ manqué
+        |(?:chiamata|videochiamata)\ persa|(?:chamada|ligação)\ de\ (?:voz|vídeo)\ perdida
+        |gemiste\ (?:spraak|video)oproep)\.?
+    | (?:messages\ and\ calls\ are\ end-to-end\ encrypted
+        |nachrichten\ und\ anrufe\ sind\ ende-zu-ende-verschlüsselt
+        |los\ mensajes\ y\ las\ llamadas\ están\ cifrados\ de\ extremo\ a\ extremo
+        |les\ messages\ et\ les\ appels\ sont\ chiffrés\ de\ bout\ en\ bout
+        |i\ messaggi\ e\ le\ chiamate\ sono\ crittografati\ end-to-end
+        |as\ mensagens\ e\ (?:as\ )?(?:chamadas|ligações)\ são\ protegidas
+        |berichten\ en\ gesprekken\ zijn\ end-to-end\ versleuteld)\b.*""",
+    re.X | re.I,
 )
-_INVISIBLE = dict.fromkeys(map(ord, "\u200e\u200f\u202a\u202c\ufeff")) | {0x202F: " ", 0xA0: " "}
-_ASSISTANTS = {"assistant", "ai", "bot", "model"}
+_EDITED = re.compile(
+    r"<(?=[^<>]*\b(?:message|nachricht|mensaje|messaggio|mensagem|bericht)\b)"
+    r"[^<>]*\b(?:edited|bearbeitet|editó|editad[oa]|modificato|modifié|bewerkt)\b[^<>]*>",
+    re.I,
+)
+_MARK = "\u200e"
+"""iOS puts it before what WhatsApp itself says: `Name: <mark>image omitted`."""
+_OTHER_MARKS = re.compile(rf"(?<!: ){_MARK}(?!<)")
+_INVISIBLE = dict.fromkeys(map(ord, "\u200f\u202a\u202c\ufeff")) | {0x202F: " ", 0xA0: " "}
 
 
 def read_chat_log(path: str | Path) -> ChatLog:
@@ -344,9 +468,10 @@ def read_chat_log(path: str | Path) -> ChatLog:
     month are read in the order that is valid for every line. If both orders are, the one in which
     time runs forward is taken, and then day first (month first where there is AM or PM).
     Whoever is called assistant, AI, bot or model has the role "assistant"; all others "user".
+    What WhatsApp itself says is left out, such as of media, deleted messages and missed calls.
     Raises InputError on a file without any head, or on a bad time.
     """
-    lines = _read_text(path).translate(_INVISIBLE).splitlines()
+    lines = _OTHER_MARKS.sub("", _read_text(path).translate(_INVISIBLE)).splitlines()
     heads = [_DATED.fullmatch(line) for line in lines]
     dated = any(head and _NAMED.fullmatch(head["rest"]) for head in heads)
     times = _times(heads, str(path)) if dated else []
@@ -367,25 +492,25 @@ def read_chat_log(path: str | Path) -> ChatLog:
             stray += 1
     messages = []
     for name, time, text in entries:
-        content = "\n".join(text).strip()
-        if name is not None and content and not _MEDIA.fullmatch(content):
-            messages.append(_chat_message(name, time, content))
+        if name is not None and (content := _written(text)):
+            messages.append(said_by(name, content, time))
     if not messages:
         raise InputError(
-            f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. Give a "
-            "chat log with such lines, an export of edgemem, or LoCoMo's JSON."
+            f"{path} has no line such as `[2024-05-01 10:00] Name: text` or `Name: text`. {FORMS}"
         )
     return ChatLog(messages, dated, left_out=stray + len(entries) - len(messages))
 
 
-def _chat_message(name: str, time: str | None, content: str) -> dict[str, Any]:
-    role = "assistant" if name.casefold() in _ASSISTANTS else "user"
-    message: dict[str, Any] = {"role": role, "content": content, "metadata": {"speaker": name}}
-    if name.casefold() not in {*_ASSISTANTS, "user"}:
-        message["name"] = name
-    if time is not None:
-        message["timestamp"] = time
-    return message
+def _written(lines: Sequence[str]) -> str:
+    """What a person wrote of a message; "" if nothing. A photo's caption follows in other lines."""
+    first, rest = lines[0], "\n".join(lines[1:])
+    notice = first.startswith(_MARK) or _NOTICE.fullmatch(first.strip())
+    text = (rest if notice else f"{first}\n{rest}").strip()
+    said, bracket, last = text.rpartition("<")  # "… <This message was edited>", or a file of iOS
+    own = said.endswith(_MARK) and last.endswith(">")
+    if len(last) < 100 and (own or _EDITED.fullmatch(bracket + last)):
+        text = said
+    return text.replace(_MARK, "").strip()
 
 
 def _times(heads: Sequence[re.Match[str] | None], where: str) -> list[str | None]:

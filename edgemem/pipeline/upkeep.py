@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,8 @@ __all__ = [
     "sample_of",
     "vectors_of",
 ]
+
+_log = logging.getLogger(__name__)
 
 Vectors = NDArray[np.float32]
 Item = TypeVar("Item")
@@ -138,8 +141,14 @@ def opened_lines(
         ways = vaults.checked(json.loads(first))
     except (ValueError, RecursionError) as exc:
         raise InputError(f"the export's first line is damaged ({exc}); export it again") from exc
+    plain = vault is None
     if vault is None or vault.id != ways["id"]:
         vault = vaults.open_ways(ways, "the export", passphrase)
+    if plain:
+        _log.warning(
+            "The export was encrypted, and the store that it is imported into is not: "
+            "`edgemem vault lock` encrypts it."
+        )
     yield "\n"  # so that lines keep their numbers
     for number, line in enumerate(lines, 1):
         try:

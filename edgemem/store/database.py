@@ -39,6 +39,7 @@ __all__ = [
     "connect",
     "generation",
     "identity",
+    "is_encrypted",
     "make_file",
     "meta",
     "meta_int",
@@ -115,6 +116,12 @@ def _translated(exc: sqlite3.Error, path: str) -> StoreError:
         or extended in _UNREADABLE
         or any(known in text.lower() for known in _DAMAGED_TEXTS)
     ):
+        if code == sqlite3.SQLITE_NOTADB and is_encrypted(Path(path)):
+            return VaultLocked(
+                f"{path} is encrypted, and {Path(path).name}.vault, which belongs beside it, is "
+                "missing: copy that too, or give the recovery code (as the passphrase, or in "
+                "EDGEMEM_PASSPHRASE)"
+            )
         return StoreCorrupt(
             f"{path} is damaged or no edgemem store ({text}); run `edgemem doctor`, or go back to "
             "a backup copy"
@@ -179,6 +186,22 @@ def identity(path: Path | None) -> tuple[int, int] | None:
             found = path.stat()
             return found.st_dev, found.st_ino
     return None
+
+
+_PLAIN = b"SQLite format 3\0"
+# Of a vault's header too, SQLite's own marks are in plain, and how many bytes of a page are kept.
+_MARKS = b"\x20\x40\x20\x20"
+
+
+def is_encrypted(file: Path) -> bool:
+    """Whether a file begins as a vault's, whether or not its `STORE.vault` is there.
+
+    Not to be asked of a store that this process has open: see `make_file`.
+    """
+    with suppress(OSError), file.open("rb") as opened:
+        head = opened.read(24)
+        return head[20:] == _MARKS and not head.startswith(_PLAIN)
+    return False
 
 
 _making_file = threading.Lock()

@@ -24,9 +24,22 @@ from typing import Any
 
 from edgemem import vault as vaults
 from edgemem.cachefile import sync_folder
-from edgemem.errors import InputError, StoreError, StoreFull, StoreLocked, VaultLocked
+from edgemem.errors import (
+    ConfigError,
+    InputError,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    VaultLocked,
+)
 from edgemem.store import images, schema
-from edgemem.store.database import open_with_apsw, resolved, sqlite_errors, work_lock
+from edgemem.store.database import (
+    is_encrypted,
+    open_with_apsw,
+    resolved,
+    sqlite_errors,
+    work_lock,
+)
 from edgemem.vault import Vault, Way
 
 __all__ = ["decrypt", "encrypt", "is_plain", "vault_for", "vault_of"]
@@ -48,13 +61,19 @@ def is_plain(file: Path) -> bool:
 
 
 def vault_of(file: Path, vault: Vault | None, timeout_s: float) -> Vault | None:
-    """The vault that opens a store's file; without a `STORE.vault`, the caller's `vault` or None.
+    """The vault that opens a store's file; without a `STORE.vault`, the caller's `vault`, that of a
+    recovery code in EDGEMEM_PASSPHRASE, or None.
 
     First finishes an interrupted move. vault: the caller's; if None, the key is looked for
     (`vault.unlock`). Raises VaultLocked, StoreLocked, StoreCorrupt.
     """
     found = vaults.read(file)
     if found is None:
+        code = os.environ.get(vaults.PASSPHRASE_VARIABLE)
+        if vault is None and code:
+            with suppress(InputError, ConfigError):
+                known = vaults.of_key(code)
+                return known if is_encrypted(file) else None
         return vault
     if found["state"] != "locked":
         with _alone(file, timeout_s):
@@ -79,13 +98,15 @@ def vault_for(
     file = resolved(path)
     if vaults.is_vault(file):
         return vaults.unlock(file, key=key, passphrase=passphrase)
-    if file.exists() and file.stat().st_size:
-        if key is None:
-            raise InputError(
-                f"{file} is no vault; open it without a passphrase, or encrypt it: "
-                "edgemem vault lock"
-            )
-        return vaults.of_key(key)  # a vault that has lost its `STORE.vault`
+    if file.exists() and file.stat().st_size:  # a vault may have lost its `STORE.vault`
+        if key is not None:
+            return vaults.of_key(key)
+        with suppress(InputError):
+            return vaults.of_key(passphrase or "")
+        raise InputError(
+            f"{file} is no vault; open it without a passphrase, or encrypt it: edgemem vault lock "
+            f"(if {file.name}.vault is missing, copy it too, or give the recovery code)"
+        )
     vault = vaults.new_key() if key is None else vaults.of_key(key)
     file.parent.mkdir(parents=True, exist_ok=True)
     vaults.create(file, vault, way="passphrase" if key is None else None, passphrase=passphrase)

@@ -1,0 +1,446 @@
+"""The exports of chat programs become messages: ChatGPT, Claude, Telegram, OpenAI and WhatsApp."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clikit import Run
+from fake_engine import FakeEngine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgemem import Memory
+from edgemem.errors import InputError, StoreFull
+from edgemem.inputs import messages_of
+from edgemem.pipeline import importers
+from edgemem.pipeline.chat_exports import PROGRAMS
+from edgemem.pipeline.importers import detect_format, read_chat_log, read_conversations
+
+StandIn = Callable[[FakeEngine], None]
+Told = list[tuple[str, str | None, str, str | None]]
+
+
+def saved(path: Path, value: Any) -> Path:
+    text = value if isinstance(value, str) else json.dumps(value)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def told(path: Path, number: int = 0) -> Told:
+    log = read_conversations(path, detect_format(path))[number]
+    return [(m["role"], m.get("name"), m["content"], m.get("timestamp")) for m in log.messages]
+
+
+# -- ChatGPT -------------------------------------------------------------------------------------
+
+
+def node(
+    parent: str | None, role: str, *parts: Any, time: float | None = None, **more: Any
+) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": list(parts)}
+    message = {"author": {"role": role}, "create_time": time, "content": content, **more}
+    return {"message": message, "parent": parent, "children": []}
+
+
+def chatgpt() -> dict[str, Any]:
+    hidden = {"is_visually_hidden_from_conversation": True}
+    return {
+        "title": "Boats",
+        "create_time": 1714557600.0,
+        "current_node": "h",
+        "mapping": {
+            "a": {"message": None, "parent": None, "children": ["b"]},
+            "b": node("a", "system", ""),
+            "c": node("b", "user", "My profile.", metadata=hidden),
+            "d": node("c", "user", "I have a red boat.", time=1714557601.5),
+            "old": node("d", "assistant", "An answer that was made anew.", time=1714557602),
+            "e": node("d", "assistant", "search('boats')", time=1714557603, recipient="web"),
+            "f": node("e", "tool", "boats.example", time=1714557604),
+            "g": node("f", "assistant", "A fine", "boat.", time=1714557605),
+            "h": node("g", "user", {"content_type": "image_asset_pointer"}, "Thanks!"),
+        },
+    }
+
+
+def test_chatgpts_branch_of_the_current_node_is_read_without_system_and_tools(
+    tmp_path: Path,
+) -> None:
+    second = {**chatgpt(), "current_node": "old"}
+    file = saved(tmp_path / "conversations.json", [chatgpt(), second])
+    assert detect_format(file) == "chatgpt"
+    said = ("user", None, "I have a red boat.", "2024-05-01T10:00:01.500+00:00")
+    assert told(file) == [
+        said,
+        ("assistant", None, "A fine\nboat.", "2024-05-01T10:00:05.000+00:00"),
+        ("user", None, "Thanks!", "2024-05-01T10:00:05.000+00:00"),  # the time before it
+    ]
+    assert told(file, 1)[1][2] == "An answer that was made anew."
+    log = read_conversations(file, "chatgpt")[0]
+    assert log.dated and log.left_out == 4
+    assert log.messages[0]["metadata"] == {"speaker": "user", "conversation": "Boats"}
+
+
+def test_one_conversation_without_times_is_read_without_times(tmp_path: Path) -> None:
+    one = chatgpt()
+    del one["create_time"], one["current_node"]
+    one["mapping"] = {"a": node(None, "user", "Hi"), "b": node("a", "assistant", "Hello")}
+    file = saved(tmp_path / "one.json", json.dumps(one, indent=2))
+    assert told(file) == [("user", None, "Hi", None), ("assistant", None, "Hello", None)]
+    assert not read_conversations(file, "chatgpt")[0].dated
+
+
+def test_a_branch_that_is_a_circle_ends(tmp_path: Path) -> None:
+    one = {"mapping": {"a": node("b", "user", "Hi"), "b": node("a", "user", "Ho")}}
+    assert [said[2] for said in told(saved(tmp_path / "c.json", [one]))] == ["Hi", "Ho"]
+
+
+# -- Claude, Telegram, OpenAI ----------------------------------------------------------------------
+
+
+def claude() -> dict[str, Any]:
+    tool = [{"type": "tool_use", "input": {}}, {"type": "text", "text": "A fine boat."}]
+    return {
+        "name": "Boats",
+        "chat_messages": [
+            {"sender": "human", "text": "I have a red boat.", "content": [],
+             "created_at": "2024-05-01T10:00:00.123456Z"},
+            {"sender": "assistant", "text": "(not shown)\nA fine boat.", "content": tool,
+             "created_at": "2024-05-01T10:00:05Z"},
+            {"sender": "human", "text": "", "content": []},
+        ],
+    }  # fmt: skip
+
+
+def test_claudes_export_has_the_users_words_and_the_assistants(tmp_path: Path) -> None:
+    file = saved(tmp_path / "conversations.json", [claude()])
+    assert detect_format(file) == "claude"
+    assert told(file) == [
+        ("user", None, "I have a red boat.", "2024-05-01T10:00:00.123456Z"),
+        ("assistant", None, "A fine boat.", "2024-05-01T10:00:05Z"),
+    ]
+    assert read_conversations(file, "claude")[0].left_out == 1
+
+
+def telegram() -> dict[str, Any]:
+    bold = ["I have a ", {"type": "bold", "text": "red"}, " boat."]
+    return {
+        "name": "Nia",
+        "type": "personal_chat",
+        "id": 7,
+        "messages": [
+            {"type": "service", "date": "2024-05-01T09:00:00", "action": "phone_call"},
+            {"type": "message", "date": "2024-05-01T10:00:00", "from": "Nia", "text": bold},
+            {"type": "message", "date": "2024-05-01T12:01:00", "date_unixtime": "1714557660",
+             "from": None, "from_id": "user12", "text": "Nice!"},
+            {"type": "message", "date": "2024-05-01T10:02:00", "from": "Nia", "text": "",
+             "photo": "photos/1.jpg"},
+        ],
+    }  # fmt: skip
+
+
+def test_people_in_telegram_are_named_speakers(tmp_path: Path) -> None:
+    file = saved(tmp_path / "result.json", json.dumps(telegram(), indent=1))
+    assert detect_format(file) == "telegram"
+    expected = [
+        ("user", "Nia", "I have a red boat.", "2024-05-01T10:00:00"),
+        ("user", "user12", "Nice!", "2024-05-01T10:01:00.000+00:00"),
+    ]
+    assert told(file) == expected
+    whole = saved(tmp_path / "all.json", {"about": "…", "chats": {"list": [telegram()] * 2}})
+    assert told(whole, 1) == expected
+    assert read_conversations(whole, "telegram")[0].left_out == 2
+
+
+OPENAI = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "I have a red boat."}]},
+    {"role": "assistant", "content": None, "tool_calls": []},
+    {"role": "assistant", "content": "A fine boat."},
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"messages": OPENAI}),
+        json.dumps([{"messages": OPENAI}], indent=2),
+        json.dumps({"messages": OPENAI}) + "\n\n" + json.dumps({"messages": OPENAI}) + "\n",
+        json.dumps(OPENAI),
+        "\n".join(map(json.dumps, OPENAI)),
+    ],
+)
+def test_openais_messages_are_read_as_json_and_as_lines_of_it(tmp_path: Path, text: str) -> None:
+    file = saved(tmp_path / "messages.json", text)
+    assert detect_format(file) == "openai"
+    expected = [("user", None, "I have a red boat."), ("assistant", None, "A fine boat.")]
+    assert [said[:3] for said in told(file)] == expected
+    logs = read_conversations(file, "openai")
+    assert len(logs) == (2 if "\n\n" in text else 1) and logs[0].left_out == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "value", "message"),
+    [
+        ("chatgpt", [chatgpt(), {"mapping": []}], "conversation 2 of .* has no object 'mapping'"),
+        ("claude", {"chat_messages": {}}, "conversation 1 of .* has no list 'chat_messages'"),
+        ("claude", ["x"], "conversation 1 of .* has no list 'chat_messages'"),
+        ("telegram", {"chats": {"list": 5}}, "conversation 1 of .* has no list 'messages'"),
+        ("openai", {"messages": [{"role": "tool", "content": "x"}]}, "no message of a person or"),
+        ("openai", [], "no message of a person or an assistant that has words"),
+        ("chatgpt", {**chatgpt(), "create_time": "soon"}, "message of the time 'soon'; it must be"),
+        ("openai", '{"messages": []}\n{"messages', "line 2 of .* is not JSON"),
+        ("claude", '[\n{"chat_messages', "x.json is not JSON: .* Correct it"),
+    ],
+)
+def test_an_export_of_another_shape_says_which_conversation(
+    tmp_path: Path, program: str, value: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_conversations(saved(tmp_path / "x.json", value), program)
+
+
+HOSTILE = st.sampled_from([None, 5, -1, 1e300, float("nan"), True, "", "\ud800\0", [], [[]], {}])
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_damaged_export_is_read_or_refused_and_what_is_read_can_be_stored(
+    tmp_path_factory: Any, data: st.DataObject
+) -> None:
+    def mangled(value: Any) -> Any:
+        if data.draw(st.integers(0, 14)) == 0:
+            return data.draw(HOSTILE)
+        if isinstance(value, dict):
+            return {key: mangled(held) for key, held in value.items()}
+        return [mangled(held) for held in value] if isinstance(value, list) else value
+
+    sound = data.draw(st.sampled_from([chatgpt(), claude(), telegram(), {"messages": OPENAI}]))
+    file = saved(tmp_path_factory.getbasetemp() / "mangled.json", [mangled(sound)])
+    try:
+        program = detect_format(file)
+        for log in read_conversations(file, program) if program in PROGRAMS else ():
+            assert not log.messages or messages_of(log.messages, None)
+    except InputError:
+        pass
+
+
+# -- WhatsApp --------------------------------------------------------------------------------------
+
+
+LOG = "[01/05/2024, 10:00:00] Nia: I have a red boat.\n"
+
+
+def archive(path: Path, files: dict[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", packing) as out:
+        for name, data in files.items():
+            out.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["_chat.txt", "WhatsApp Chat mit Nia.txt", "Nia/_chat.txt"])
+def test_the_text_in_whatsapps_zip_is_read_and_its_media_are_not(tmp_path: Path, name: str) -> None:
+    media = {"PHOTO-1.jpg": b"\xff\xd8\xff" * 99, "notes.txt": b"Bo: no chat"}
+    file = archive(tmp_path / "chat.zip", {**media, name: LOG.encode()})
+    assert detect_format(file) == "chat"
+    (message,) = read_chat_log(file).messages
+    assert (message["name"], message["content"]) == ("Nia", "I have a red boat.")
+
+
+def test_the_zip_of_chatgpt_is_read_too(tmp_path: Path) -> None:
+    data = json.dumps([chatgpt()]).encode()
+    file = archive(tmp_path / "export.zip", {"conversations.json": data, "user.json": b"{}"})
+    assert detect_format(file) == "chatgpt" and len(told(file)) == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "packing", "message"),
+    [
+        ({"a.jpg": b"x"}, zipfile.ZIP_STORED, "^/.* holds 0 chats where one is expected"),
+        ({"a.txt": b"x", "b.txt": b"x"}, zipfile.ZIP_STORED, "holds 2 chats .* Unpack it"),
+        ({"_chat.txt": b"A: x\n" * 999}, zipfile.ZIP_DEFLATED, "^_chat.txt in .* more than 999 "),
+        ({"_chat.txt": b"A: x\n" * 999}, zipfile.ZIP_BZIP2, "^/.* cannot be unpacked"),
+        ({"_chat.txt": b"A: caf\xe9"}, zipfile.ZIP_STORED, "is not UTF-8 text: byte 6"),
+    ],
+)
+def test_a_zip_that_cannot_be_read_says_what_to_do(
+    tmp_path: Path, files: dict[str, bytes], packing: int, message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(importers, "MAX_ZIPPED_BYTES", 999)
+    with pytest.raises(InputError, match=message):
+        read_chat_log(archive(tmp_path / "chat.zip", files, packing))
+
+
+@settings(deadline=None)
+@given(st.integers(0), st.binary(min_size=1, max_size=8))
+def test_a_damaged_zip_is_read_or_refused(tmp_path_factory: Any, place: int, put: bytes) -> None:
+    file = archive(tmp_path_factory.getbasetemp() / "chat.zip", {"_chat.txt": LOG.encode() * 9})
+    data = file.read_bytes()
+    at = place % len(data)
+    file.write_bytes(data[:at] + put + data[at + len(put) :])
+    try:
+        detect_format(file)
+        read_chat_log(file)
+    except InputError:
+        pass
+
+
+def written(tmp_path: Path, *texts: str) -> list[str]:
+    lines = [f"[01/05/2024, 10:00:00] Nia: {text}\n" for text in texts]
+    log = read_chat_log(saved(tmp_path / "_chat.txt", "".join([*lines, LOG])))
+    assert log.left_out == len(texts) + 1 - len(log.messages)
+    return [message["content"] for message in log.messages[:-1]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u200eMessages and calls are end-to-end encrypted. No one can read them.",
+        "Messages and calls are end-to-end encrypted. No one can read them.",
+        "\u200eNia hat die Gruppe erstellt",
+        "\u200eimage omitted",
+        "\u200eBild weggelassen",
+        "\u200e<attached: 0001-PHOTO.jpg>",
+        "image omitted",
+        "<Media omitted>",
+        "<Medien ausgeschlossen>",
+        "<Multimedia omitido>",
+        "<Médias omis>",
+        "<メディアは含まれていません>",
+        "IMG-20231224-WA0001.jpg (file attached)",
+        "\u200eIMG-20231224-WA0001.jpg (файл добавлен)",
+        "Our plan.pdf (Datei angehängt)",
+        "Our plan.pdf • \u200e3 pages \u200edocument omitted",
+        "This message was deleted",
+        "You deleted this message.",
+        "Du hast diese Nachricht gelöscht",
+        "Missed voice call",
+        "null",
+    ],
+)
+def test_what_whatsapp_itself_says_is_left_out(tmp_path: Path, text: str) -> None:
+    assert written(tmp_path, text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I missed a voice call",
+        "This message was deleted by whom?",
+        "the value is null",
+        "NULL",
+        "I <3 you",
+        "<br>",
+        "see plan.pdf (the new one)",
+        "Are messages and calls end-to-end encrypted?",
+        "a <b",
+        "if a < b and the message was edited > c",
+    ],
+)
+def test_what_a_person_says_about_it_is_kept(tmp_path: Path, text: str) -> None:
+    assert written(tmp_path, text) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("See you at 5 <This message was edited>", "See you at 5"),
+        ("Bis 5 \u200e<Diese Nachricht wurde bearbeitet>", "Bis 5"),
+        ("Hasta las 5 <Se editó este mensaje.>", "Hasta las 5"),
+        ("Our boat \u200e<attached: 0002-PHOTO.jpg>", "Our boat"),
+        ("IMG-20231224-WA0001.jpg (file attached)\nOur boat", "Our boat"),
+        ("<Media omitted>\nOur boat", "Our boat"),
+        ("\u200ePOLL:\nLunch?\n\u200eOPTION: Pizza (\u200e2 votes)",
+         "Lunch?\nOPTION: Pizza (2 votes)"),
+    ],
+)  # fmt: skip
+def test_what_whatsapp_adds_to_a_message_is_cut_off(tmp_path: Path, text: str, kept: str) -> None:
+    assert written(tmp_path, text) == [kept]
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def row_of(result: Any) -> dict[str, Any]:
+    (row,) = json.loads(result.stdout)["results"]
+    return dict(row)
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("make", [chatgpt, claude, telegram])
+def test_an_export_of_a_program_is_imported_once(
+    tmp_path: Path, run: Run, make: Callable[[], dict[str, Any]]
+) -> None:
+    file = saved(tmp_path / "conversations.json", [make()])
+    row = row_of(run("import", "--no-infer", str(file), "--json"))
+    assert row["format"] == make.__name__ and row["imported"] >= 2 and row["skipped"] == 0
+    again = row_of(run("import", "--no-infer", str(file), "--json"))
+    assert (again["imported"], again["skipped"]) == (0, row["imported"])
+    assert "I have a red boat." in run("list").stdout
+
+
+@pytest.mark.usefixtures("home")
+def test_no_fact_is_taken_from_what_a_model_said(
+    tmp_path: Path, run: Run, stand_in: StandIn
+) -> None:
+    facts = {"I have a red boat.": "{} has a red boat", "A fine boat.": "{} is fine"}
+    stand_in(FakeEngine(facts=facts))
+    run("import", str(saved(tmp_path / "conversations.json", [claude()])))
+    listed = run("list").stdout
+    assert "User has a red boat" in listed and "is fine" not in listed
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("text", ['{"neither": "nor"}', '[{"type": "FeatureCollection"}]', "words"])
+@pytest.mark.parametrize("option", [(), ("--no-infer",)])
+def test_a_file_of_no_form_says_which_forms_are_read(
+    tmp_path: Path, run: Run, text: str, option: tuple[str, ...]
+) -> None:
+    result = run("import", *option, str(saved(tmp_path / "x.json", text)), code=1)
+    assert "conversations.json of ChatGPT or Claude; Telegram's result.json" in result.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_an_import_says_for_whom_it_stored(tmp_path: Path, run: Run) -> None:
+    lines = '{"memory": "I have a boat", "user_id": "tom"}\n{"memory": "I sail", "user_id": "ana"}'
+    file = saved(tmp_path / "m.jsonl", lines)
+    told = "stored for user_id 'ana', 'tom'. The commands show those of 'default', unless they"
+    assert told in run("import", str(file)).stderr
+    export = tmp_path / "out.jsonl"
+    run("export", str(export))
+    other = ("--db", str(tmp_path / "other.db"))
+    assert told in run("import", str(export), *other).stderr
+    assert "stored for" not in run("import", str(export), *other).stderr  # nothing was new
+    log = saved(tmp_path / "log.txt", LOG)
+    assert "stored for" not in run("import", "--no-infer", str(log)).stderr
+    stderr = run("import", "--no-infer", str(log), "--user-id", "bo").stderr
+    assert "stored for user_id 'bo'." in stderr
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StoreFull("the disk is full")])
+def test_a_stopped_import_says_how_many_turns_are_stored_and_goes_on(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    lines = [f"[2024-05-01 10:{n:02}] {'Ana' if n % 2 else 'Bo'}: turn {n}\n" for n in range(10)]
+    file = saved(tmp_path / "log.txt", "".join(lines))
+    add, calls = Memory.add, []
+
+    def stopped(self: Memory, messages: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:  # after the turns are stored, while facts are taken from them
+            add(self, messages, **{**kwargs, "infer": False})
+            raise error
+        return add(self, messages, **{**kwargs, "infer": False})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "add", stopped)
+        stderr = run("import", str(file), code=1).stderr
+    assert f"{file}: stopped with 8 of 10 turns stored; the same command goes on from" in stderr
+    row = row_of(run("import", "--no-infer", str(file), "--json"))
+    assert (row["imported"], row["skipped"]) == (2, 8)
