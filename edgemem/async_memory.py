@@ -53,6 +53,7 @@ class AsyncMemory:
     delete = _awaited(Memory.delete)
     delete_all = _awaited(Memory.delete_all)
     erase = _awaited(Memory.erase)
+    erase_all = _awaited(Memory.erase_all)
     reset = _awaited(Memory.reset)
     search = _awaited(Memory.search)
     relations = _awaited(Memory.relations)

@@ -69,7 +69,7 @@ from edgemem.store.filters import Where, compile_filters
 from edgemem.store.images import image
 from edgemem.store.relations import entity_ids, normalised, relations, relations_of
 from edgemem.store.rows import unix_seconds
-from edgemem.store.writing import Transaction
+from edgemem.store.writing import Transaction, all_of
 
 __all__ = ["Memory"]
 
@@ -388,10 +388,29 @@ class Memory:
         known = self.store.get(wanted, include_deleted=True)
         if missing := [id for id in wanted if id not in known]:
             raise StoreError(_unknown(missing[0]))
+        return self._erased(wanted)
+
+    def _erased(self, ids: Sequence[str], turns: Sequence[str] = ()) -> Erased:
         with self._index_dropped():
-            gone = self.store.erase(wanted)
+            gone = self.store.erase(ids, turns)
             upkeep.read_relations(self.store, self.encoder, limit=upkeep.BATCH)
         return with_receipt(self.store, gone)
+
+    def erase_all(
+        self, *, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
+    ) -> Erased:
+        """Leave no trace of a scope: of all its turns and memories, also deleted and expired ones.
+
+        Raises InputError without a scope (see `reset`), and StoreLocked as `erase` does.
+        """
+        scope = scope_of(user_id, agent_id, run_id)
+        if scope == Scope():
+            raise InputError(
+                "erase_all needs user_id, agent_id or run_id; use reset() to empty the whole store"
+            )
+        with self.store.snapshot() as connection:
+            memories, turns = all_of(connection, scope)
+        return self._erased(memories, turns)
 
     def reset(self) -> None:
         """Erase everything. The store stays usable, with the same embedder."""

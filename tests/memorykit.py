@@ -24,6 +24,7 @@ CALLS = {
     "update": ("id", {"text": "hello"}),
     "delete": ("id", {}),
     "delete_all": (None, {"user_id": "ada"}),
+    "erase_all": (None, {"user_id": "ada"}),
     "erase": ("id", {}),
     "reset": (None, {}),
     "history": ("id", {}),

@@ -65,7 +65,7 @@ def test_ids_of_a_scope_are_checked_too(memory: Memory, name: str, value: str) -
     for method in (memory.add, memory.search):
         with pytest.raises(InputError, match=name):
             method("hello", **{name: value})
-    for method in (memory.get_all, memory.delete_all):
+    for method in (memory.get_all, memory.delete_all, memory.erase_all):
         with pytest.raises(InputError, match=name):
             method(**{name: value})
 
@@ -328,6 +328,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "update": {"id": "x", "text": "x", "metadata": {}},
     "delete": {"id": "x"},
     "delete_all": {"user_id": "u"},
+    "erase_all": {"user_id": "u"},
     "erase": {"ids": "x"},
     "history": {"id": "x"},
     "source_turns": {"id": "x"},

@@ -279,6 +279,27 @@ def test_erase_shows_asks_and_leaves_no_byte(run: Run, home: Path) -> None:
         assert b"xyzzy" not in file.read_bytes(), file
 
 
+def test_erase_all_asks_takes_what_was_deleted_and_keeps_to_its_scope(run: Run, home: Path) -> None:
+    (gone,) = added(run, "the password is xyzzy-plugh")
+    added(run, "c", "--user-id", "bo")
+    run("delete", gone)
+    refused = run("erase", "--all", input="n\n", code=1)
+    assert "that was ever said and remembered of user_id 'default'?" in refused.stderr
+    run("erase", gone, "--all", code=2)
+    assert results(run("erase", "--all", "--yes", "--json")) == [{"id": gone, "event": "ERASE"}]
+    assert len(results(run("list", "--user-id", "bo", "--json"))) == 1
+    assert not any(b"xyzzy" in file.read_bytes() for file in home.iterdir())
+
+
+def test_delete_says_that_the_words_of_a_fact_stay(run: Run, stand_in: StandIn) -> None:
+    stand_in(FakeEngine(facts={CAT: "{}'s cat is called Tom"}))
+    turn, fact = results(run("add", CAT, "--json"))
+    assert (
+        "What was said stays, and may still answer (1 message)" in run("delete", fact["id"]).stderr
+    )
+    assert "stays" not in run("delete", turn["id"]).stderr
+
+
 def test_a_long_erase_is_shown_in_part_and_typed_lines_go_all(run: Run) -> None:
     lines = [f"line {n}" for n in range(14)]
     for text in lines:

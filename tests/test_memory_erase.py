@@ -11,7 +11,7 @@ from fake_engine import FakeEngine
 from memorykit import bytes_beside, quick, texts
 
 from edgemem import Memory, cachefile
-from edgemem.errors import StoreFull
+from edgemem.errors import InputError, StoreFull
 from edgemem.retrieval.index import VectorIndex
 from edgemem.retrieval.search import Memories
 from edgemem.runtime.engine import Generation
@@ -111,6 +111,26 @@ def test_erase_takes_a_list_and_ids_of_deleted_memories(tmp_path: Path) -> None:
         assert set(memory.erase(iter(ids))) == set(ids)
         assert SECRET.encode() not in bytes_beside(path)
         assert list(memory.erase([])) == []
+
+
+def test_erase_all_leaves_nothing_of_a_user_even_of_what_was_deleted_or_has_expired(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    with remember(path) as memory:
+        memory.delete_all(user_id="ana")
+        memory.add("The old safe was green.", user_id="ana", infer=False, expires_at="2020-01-01")
+        asked = {"role": "user", "content": "Where is the crowbar?", "recalled": True}
+        memory.add(asked, user_id="ana", infer=False)
+        memory.add("The sky is blue.", user_id="bob", infer=False)
+        with pytest.raises(InputError, match="reset"):
+            memory.erase_all()
+        assert memory.erase_all(user_id="ana").receipt is not None
+        left = bytes_beside(path)
+        for word in (SECRET.encode(), b"green", b"crowbar"):
+            assert word not in left
+        assert texts(memory.get_all()) == ["The sky is blue."]
+        assert list(memory.erase_all(user_id="ana")) == []
 
 
 def test_reset_leaves_nothing_and_the_store_goes_on(tmp_path: Path) -> None:

@@ -47,10 +47,11 @@ from edgemem.cli.output import (
 from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
-from edgemem.results import Hit, MemoryItem, Relation, local_time
+from edgemem.results import Hit, MemoryItem, Relation, Scope, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
+    from edgemem.store import StoredTurn
 
 __all__ = ["IMPORT_ID"]
 
@@ -269,7 +270,11 @@ def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: M
 def delete(
     ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
 ) -> None:
-    """Take memories out of every answer; their history is kept. See also `erase`."""
+    """Take memories out of every answer; their history is kept. See also `erase`.
+
+    The facts that were taken from a message alone go with it. Without its fact a message stays, and
+    still tells what it tells.
+    """
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")
     with open_memory(db) as memory:
@@ -284,26 +289,54 @@ def delete(
                 if memory.get(memory_id) is None:
                     raise no_memory(memory_id)
             changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
+            telling = {turn.id for c in changes if c.kind == "fact" for turn in _told(memory, c.id)}
+            if telling:
+                note(
+                    f"What was said stays, and may still answer ({plural(len(telling), 'message')}"
+                    "); `edgemem erase` would remove it with the fact."
+                )
     print_result({"results": [change.to_dict() for change in changes]}, map(change_line, changes))
 
 
+def _told(memory: Memory, memory_id: str) -> list[StoredTurn]:
+    """The turns of a deleted memory that are still found."""
+    (item,) = memory.store.get([memory_id], include_deleted=True).values()
+    standing = memory.store.standing_turns(item.sources)
+    return list(memory.store.turns(standing).values())
+
+
 @cli.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "everything", is_flag=True, help="All of the user, agent or run.")
 @yes_option
-@memory_option
-def erase(ids: tuple[str, ...], yes: bool, memory: Memory) -> None:
+@scope_options
+@db_option
+@json_option
+def erase(
+    ids: tuple[str, ...], everything: bool, yes: bool, scope: dict[str, Any], db: str | None
+) -> None:
     """Remove memories for good, with all that came from the same words.
 
     What was said, every memory taken from it, and their history are wiped from the files; with it
-    goes what a chat asked and answered. Prints the ids that went; `--json` also the receipt, which
-    `edgemem doctor --erased --receipt FILE` takes.
+    goes what a chat asked and answered. --all also takes what was deleted or has expired. Prints
+    the ids that went; `--json` also the receipt, which `edgemem doctor --erased --receipt FILE`
+    takes.
     """
-    said = erase_preview(memory, ids, shown=not yes)
-    if not yes:
-        click.confirm("Erase it?", abort=True, err=True)
-    forget_typed(said)
-    with working("Erasing …"):
-        gone = memory.erase(ids)
+    if bool(ids) == everything:
+        raise click.UsageError("Give either IDs or --all.")
+    with open_memory(db) as memory:
+        if everything:
+            if not yes:
+                question = f"Erase all that was ever said and remembered of {who(scope)}?"
+                click.confirm(question, abort=True, err=True)
+            said = [turn.content for turn in memory.store.recent_turns(Scope(**scope), limit=None)]
+        else:
+            said = erase_preview(memory, ids, shown=not yes)
+            if not yes:
+                click.confirm("Erase it?", abort=True, err=True)
+        forget_typed(said)
+        with working("Erasing …"):
+            gone = memory.erase_all(**scope) if everything else memory.erase(ids)
     print_result(gone.to_dict(), gone)
 
 

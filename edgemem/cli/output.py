@@ -364,7 +364,13 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
     if shown:
         note("This would go for good:")
         _first("memory", [f"memory {item.memory}" for item in items])
-        _first("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in turns])
+        cited = {source for item in items for source in item.sources}
+        told = [turn for turn in turns if turn.id in cited]
+        _first("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in told])
+        if others := len(turns) - len(told):
+            note(
+                f"  and what chats asked and answered, which may quote it: {plural(others, 'turn')}"
+            )
     return [turn.content for turn in turns]
 
 

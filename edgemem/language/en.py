@@ -207,12 +207,12 @@ NAME = re.compile(r"[A-Z](?<!\w.)(?<!^.)(?<!\n.)(?<![.!?…\"] .)[\w'’]+")
 """A word with a capital that begins no sentence."""
 
 
+_SELF = frozenset(("i", "i'm", "i'll", "i'd", "i've"))
+
+
 def proper_names(text: str) -> set[str]:
     """The words of the names in a text; not of those that begin a sentence."""
-    return {word for name in NAME.findall(text) for word in words(name)}
-
-
-_SELF = frozenset(("i", "i'm", "i'll", "i'd", "i've"))
+    return {word for name in NAME.findall(text) for word in words(name)} - _SELF
 
 
 def names_more(reply: str, text: str) -> bool:

@@ -173,8 +173,8 @@ _NO_YEAR = (
 _NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
-    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|"
-    r"when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|"
+    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|bc|and|but|so|"
+    r"if|when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|"
     r"about|by|after|before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".

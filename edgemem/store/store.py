@@ -198,18 +198,19 @@ class Store:
                 database.roll_back(self._writer)
                 raise
 
-    def erase(self, memory_ids: Iterable[str]) -> Ids:
+    def erase(self, memory_ids: Iterable[str], turn_ids: Iterable[str] = ()) -> Ids:
         """Leave no trace of memories: rows, index, vectors, history, WAL, free pages, backups.
 
         Also erases their source turns, every other memory that cites one of these, turns of the
         same user or scope that no memory cites (a chat's questions and answers may quote what is
-        erased), and pending work that mentions any of it. Unknown ids are skipped. Returns the ids
-        of all erased memories. Raises StoreLocked if another process keeps reading: the rows are
-        gone then, and the next open or erase scrubs the file.
+        erased), and pending work that mentions any of it. turn_ids: also these, with what cites
+        them. Unknown ids are skipped. Returns the ids of all erased memories. Raises StoreLocked if
+        another process keeps reading: the rows are gone then, and the next open or erase scrubs the
+        file.
         """
         with self._write_lock:
             with self.transaction() as tx:
-                ids = writing.erase_rows(tx, tuple(memory_ids))
+                ids = writing.erase_rows(tx, tuple(memory_ids), tuple(turn_ids))
             self.scrub()
         return ids
 
@@ -377,9 +378,9 @@ class Store:
         return _in_order(ids, {row[0]: stored_turn(row) for row in rows})
 
     def recent_turns(
-        self, scope: Scope = EVERYTHING, *, before: str | None = None, limit: int
+        self, scope: Scope = EVERYTHING, *, before: str | None = None, limit: int | None
     ) -> Turns:
-        """The last `limit` turns of a scope, oldest first.
+        """The last `limit` turns of a scope, oldest first; None: all.
 
         before: only turns stored before the turn with this id; an unknown id gives none.
         """

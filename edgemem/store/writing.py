@@ -28,9 +28,10 @@ from edgemem.store.rows import (
     pack_vectors,
     rowid_of,
     scope_columns,
+    scope_sql,
 )
 
-__all__ = ["Transaction", "erase_rows", "extent", "reset_rows"]
+__all__ = ["Transaction", "all_of", "erase_rows", "extent", "reset_rows"]
 
 Rows = list[tuple[Any, ...]]
 
@@ -531,6 +532,17 @@ def extent(
         (as_json([*memory_ids, *others]), as_json(row[0] for row in turns)),
     ).fetchall()
     return turns, memories
+
+
+def all_of(connection: sqlite3.Connection, scope: Scope) -> tuple[list[str], list[str]]:
+    """The ids of all memories of a scope, also deleted ones, and of all its turns."""
+    conditions, params = scope_sql(scope, "")
+    where = " AND ".join(["1", *conditions])
+    memories, turns = (
+        [id for (id,) in connection.execute(f"SELECT id FROM {table} WHERE {where}", params)]
+        for table in ("memories", "turns")
+    )
+    return memories, turns
 
 
 def erase_rows(
