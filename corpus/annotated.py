@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 from corpus.phrases import phrases
 from edgemem.chat import Chat
-from edgemem.language import DAY_TEXT, asks_for_now, content_words, names_more
+from edgemem.language import DAY_TEXT, asks_for_now, content_words
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import batches
 from edgemem.pipeline.moved import with_days
@@ -372,9 +372,7 @@ def reply_examples(memory: Memory, talk: Annotated, *, seed: int = 0) -> Iterato
 def talk_examples(talk: Annotated) -> Iterator[Example]:
     """Examples of an assistant's replies without memory, to news and to general questions.
 
-    One for each session and each later chat; a long reply in it is read, but not learned. One more
-    for each short reply to what is told in a session, without the turns before, as `acknowledge`
-    asks; not for a reply with names or numbers that its message does not have.
+    One for each session and each later chat; a long reply in it is read, but not learned.
     """
     if {message["role"] for message in talk.messages} != {"user", "assistant"}:
         return
@@ -386,14 +384,6 @@ def talk_examples(talk: Annotated) -> Iterator[Example]:
             learned = exchange.wants in ("general", TELLS)
             said += [("user", exchange.text, False), ("assistant", exchange.reply, learned)]
         chats.append(said)
-    for chat in chats[: len(chats) - len(talk.later)]:
-        for (_, text, _), (role, reply, _) in pairwise(chat):
-            if (
-                role == "assistant"
-                and len(reply.split()) <= _TALK_WORDS
-                and not names_more(reply, text)
-            ):
-                yield Example("talk", talk_prompt(text, ()), reply, talk.id, "told")
     for chat in chats:
         places = [
             i

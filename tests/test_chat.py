@@ -208,16 +208,18 @@ def test_what_is_told_is_acknowledged_in_a_sentence(chat, fake):
 
 
 class Talks(FakeEngine):
-    """A model with an expert for talk."""
+    """A model with an expert for talk, which is sure."""
+
+    log_p = 0.0
 
     def expert(self, stage):
         return stage in ("talk", "update")
 
 
-def test_an_expert_for_talk_ends_by_itself(embedder):
-    engine = Talks(pieces=("Rex!", " What a name."))
+def test_an_expert_for_talk_replies_to_what_is_told(embedder):
+    engine = Talks(pieces=("Nice to", " meet you!"))
     with Memory(":memory:", engine=engine, embedder=embedder) as memory:
-        assert say(Chat(memory), "My dog is called Rex.").text == "Rex! What a name."
+        assert say(Chat(memory), "My dog is called Rex.").text == "Nice to meet you!"
 
 
 class Reads(FakeEngine):

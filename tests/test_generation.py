@@ -1,6 +1,7 @@
 """The answering stage: its prompts, what does not fit in one, and what is told of an answer."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from edgemem.stages.generation import (
     SURE,
     answer,
 )
-from edgemem.stages.reply import acknowledge, small_talk
+from edgemem.stages.reply import NOTED, acknowledge, small_talk
 
 MAY_8 = "2023-05-08T13:56:00.000+00:00"
 
@@ -29,8 +30,8 @@ class Recorder:
 
     n_ctx = 2048
 
-    def __init__(self, has_chat_template=True, pieces=None):
-        self.has_chat_template, self.pieces = has_chat_template, pieces
+    def __init__(self, has_chat_template=True, pieces=None, log_p=0.0):
+        self.has_chat_template, self.pieces, self.log_p = has_chat_template, pieces, log_p
         self.warmed = []
 
     def expert(self, stage):
@@ -47,7 +48,8 @@ class Recorder:
 
         def pieces():
             yield from self.pieces
-            return Generation("".join(self.pieces), 9, len(self.pieces), 0, 0.1, 9.0, "stop")
+            said = Generation("".join(self.pieces), 9, len(self.pieces), 0, 0.1, 9.0, "stop")
+            return replace(said, log_p=self.log_p)
 
         return Stream(pieces())
 
@@ -247,18 +249,11 @@ def test_an_answer_counts_for_more_where_what_stands_around_it_is_near(question,
     assert engine.options["choose"](answers) == taken
 
 
-@pytest.mark.parametrize(
-    ("replies", "taken"),
-    [
-        ([("Poor gran, gone at 92.", -1.0), ("I'm sorry, Mia.", -2.0), ("How sad.", -9.0)], 2),
-        ([("Oh no, Ruth's gran.", -3.0), ("How sad.", -2.0)], 1),
-        ([("Sorry, Mia.", -3.0), ("Sorry, Zoe.", -2.0)], 1),  # none is plain
-    ],
-)
-def test_an_expert_says_no_name_or_number_of_its_own_to_what_is_told(replies, taken):
-    engine = Recorder(pieces=())
-    acknowledge(engine, "ruth's gran died")
-    assert engine.options["choose"]([*replies]) == taken
+@pytest.mark.parametrize(("log_p", "told"), [(-0.6, "How sad."), (-0.8, NOTED)])
+def test_what_is_told_gets_an_experts_reply_only_if_it_is_probable(log_p, told):
+    engine = Recorder(pieces=("How", " sad."), log_p=log_p)
+    stream = acknowledge(engine, "ruth's gran died")
+    assert "".join(stream) == told and stream.result.text == told
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,16 @@ def test_no_model_says_who_the_assistant_is(memory: Memory) -> None:
     assert memory.engine.prompts == []  # type: ignore[attr-defined]
 
 
+def test_a_message_is_no_request_to_forget_where_the_regression_rules_it_out(
+    memory: Memory,
+) -> None:
+    """ "I don't want to talk about it" was answered with how to erase, and not kept."""
+    for text in ("i mean tuesdays not mondays sry", "i dont wanna talk abt it"):
+        memory.engine.wants[text] = "erase"  # type: ignore[attr-defined]
+        found = intent(memory.engine, memory.embedder, text, "we broke up")
+        assert (found.wants, found.tells) == (None, True)
+
+
 def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memory: Memory) -> None:
     before = memory.store.counts()
     for remember in (True, "first"):
@@ -243,7 +253,7 @@ def test_no_model_says_that_something_is_erased_and_the_request_is_not_kept(memo
 
 
 def test_a_request_to_forget_that_tells_news_is_kept(memory: Memory) -> None:
-    text = "we moved to oslo on friday, forget bergen"
+    text = "we moved to oslo on friday, please forget what i said about bergen"
     memory.engine.wants[text] = "tell and erase"  # type: ignore[attr-defined]
     assert asked(memory, text).text == ERASES_NOTHING
     assert text in [item.memory for item in memory.get_all(user_id="ana")]

@@ -268,16 +268,6 @@ Assistant: Good night!
 """
 
 
-def test_a_reply_is_learned_without_its_chat_if_its_message_has_all_its_names(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "greetings.txt"
-    file.write_text(GREETED)
-    *told, session = annotated.talk_examples(*read(file))
-    assert [example.target for example in told] == ["Hello, Jay!", "Good night!"]
-    assert {len(example.prompt) for example in told} == {2} and len(session.prompt) == 6
-
-
 def test_a_question_to_an_assistant_may_come_after_another_message(tmp_path: Path) -> None:
     file = tmp_path / "names.txt"
     asked = "".join(f"? What is my name, {i}? | Jay\n" for i in range(60))
@@ -390,7 +380,7 @@ CHATS = sorted({*SMALL_TALK.parent.glob("*.txt")} - {SMALL_TALK, GREETINGS})
 def test_our_chats_are_whole(file: Path) -> None:
     if readers.is_messages(file):
         messages = [message.text for message in readers.read_messages(file)]
-        assert len(messages) == len(set(messages)) >= 600
+        assert len(messages) == len(set(messages)) >= 450
         return
     talks = read(file)
     assert len(talks) >= 40

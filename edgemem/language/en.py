@@ -31,7 +31,6 @@ __all__ = [
     "is_specific",
     "is_unresolved",
     "leans_back",
-    "names_more",
     "proper_names",
     "same_word",
     "sentence_starts",
@@ -213,13 +212,6 @@ _SELF = frozenset(("i", "i'm", "i'll", "i'd", "i've"))
 def proper_names(text: str) -> set[str]:
     """The words of the names in a text; not of those that begin a sentence."""
     return {word for name in NAME.findall(text) for word in words(name)} - _SELF
-
-
-def names_more(reply: str, text: str) -> bool:
-    """Whether a reply has a name or number that a text does not have; its first word may be any."""
-    named = " ".join(word for word in reply.split()[1:] if not word[0].islower())
-    known = {*_SELF, *words(text)}
-    return not all(same_word(word, known) for word in words(named))
 
 
 _FOREIGN = r"(?=[^\x00-\x7f])\w"  # no emoji

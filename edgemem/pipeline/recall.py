@@ -100,8 +100,9 @@ def recall(
     and an assistant's long turn is cut to its sentences nearest to the question. ended: keep what
     has been contradicted since, for a reader that sees by the days what holds: a message in haste
     is one sentence, and tells much else. It is also kept if the question is about the past. Text
-    that only asks is always left out. The best sentence or turn comes last, or the newest if the
-    question asks for now.
+    that only asks is always left out. The newest whole turn comes last, as an expert takes the last
+    of two that contradict each other; for a question about the past the best one does. The best
+    sentence comes last, or the newest if the question asks for now.
     """
     found = evidence_of(memory, None if ended else question, hits, assistants=True)
     found = found[:_MAX_EVIDENCE]
@@ -112,7 +113,9 @@ def recall(
     else:
         found = _nearest_sentences(memory, question, found)
     best = found[:most][::-1]
-    return _oldest_first(best) if asks_for_now(question) else tuple(best)
+    past = asks_for_past(question) or asks_of_a_day(question)
+    newest_last = asks_for_now(question) or (whole and not past)
+    return _oldest_first(best) if newest_last else tuple(best)
 
 
 def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:

@@ -57,7 +57,8 @@ WANTS: tuple[Want | None, ...] = (None, *get_args(Want))
 TASKS: tuple[Want, ...] = ("task", "text")
 """The wants whose answers must agree with all that is known of the user."""
 _TELLING = (None, *TASKS)  # these may tell news: a task says what it is for
-_TASK, _TEXT = WANTS.index("task"), WANTS.index("text")
+_TASK, _TEXT, _ERASE = (WANTS.index(want) for want in ("task", "text", "erase"))
+_MAY_ERASE = 0.02  # the least probability of `erase`, by the regression, that an expert may name
 MAY_TELL = 0.1
 """The least probability of telling something at which a message is remembered (bench/LOG.md)."""
 
@@ -139,6 +140,10 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     meant = next((want for want in WANTS if want == named), None)
     if meant == "task" and logits[_TEXT] > logits[_TASK]:  # the expert calls both a task
         meant = "text"
+    if meant == "erase" and _shares(logits[None])[0, _ERASE] < _MAY_ERASE:
+        meant = None  # nothing is kept of a message that only asks to forget
+    if meant == "erase":  # it most likely names what is to be forgotten
+        tells = bool(logits[-1] >= 0)
     tells = tells or said.startswith(TELLS) or meant in _TELLING
     return Intent(meant, tells, doubtful=wants == "recall" and meant == "general")
 
@@ -159,8 +164,7 @@ def decided(
     for this, task and text count as one want. may_tell: the probability from which a message that
     wants something may tell, too.
     """
-    p = np.exp(logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = _shares(logits)
     text = p[:, _TEXT] > p[:, _TASK]
     p[:, _TASK] += p[:, _TEXT]
     p[:, _TEXT] = 0
@@ -169,6 +173,13 @@ def decided(
     tells = np.isin(likeliest, [WANTS.index(want) for want in _TELLING])
     tells |= 1 / (1 + np.exp(-logits[:, -1])) >= may_tell
     return np.where(sure, likeliest, WANTS.index(None)), tells
+
+
+def _shares(logits: FloatArray) -> FloatArray:
+    """The probability of each want: (n, len(WANTS))."""
+    p = np.exp(logits[:, :-1] - logits[:, :-1].max(axis=1, keepdims=True))
+    shares: FloatArray = p / p.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _logits(embedder: Embedder, text: str) -> FloatArray:

@@ -12,13 +12,14 @@ A model that follows no instructions makes small talk here, without memory. An e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from datetime import date
-from functools import partial
 from itertools import groupby
 from typing import Literal
 
-from edgemem.language import day_text, names_more, sentence_starts
+from edgemem.language import day_text, sentence_starts
 from edgemem.results import Evidence, Message
 from edgemem.runtime.engine import Engine, Prompt, Stream
 from edgemem.runtime.generation import Generation, Options
@@ -26,6 +27,7 @@ from edgemem.stages.evidence import day_of, quotation
 
 __all__ = [
     "MAX_TOKENS",
+    "NOTED",
     "TALK",
     "acknowledge",
     "converse",
@@ -58,7 +60,9 @@ _MESSAGE = "Message:"
 TALK: Literal["talk"] = "talk"
 _SMALL_TALK = "You are a friendly companion. Reply in one or two short sentences."
 _SMALL_TALK_TOKENS = 64
-_BRANCHES = 2  # replies of an expert that are compared
+NOTED = "Noted."
+"""The reply to what the user tells, if no other is probable."""
+_SURE = 0.5  # least probability of an expert's reply to what the user tells
 
 
 def system_text(
@@ -126,13 +130,10 @@ def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": "system", "content": system}, *said]
 
 
-def small_talk(
-    engine: Engine, text: str, turns: Sequence[Message], more: Options | None = None
-) -> Stream:
+def small_talk(engine: Engine, text: str, turns: Sequence[Message]) -> Stream:
     """Reply to talk that needs no memory. turns: the last ones of this chat, oldest first.
 
-    more: options beside those of all small talk. The oldest turns are left out when they do not
-    fit. Raises ContextOverflow when `text` does not.
+    The oldest turns are left out when they do not fit. Raises ContextOverflow when `text` does not.
     """
     prompt = _talk(engine, text, turns)
     while turns and engine.count_tokens(prompt) + _SMALL_TALK_TOKENS > engine.n_ctx:
@@ -143,26 +144,30 @@ def small_talk(
         options["stop"] = ("\n",)
     else:
         options["repeat_penalty"] = 1.1
-    return engine.stream(prompt, **options | (more or {}))
+    return engine.stream(prompt, **options)
 
 
 def acknowledge(engine: Engine, text: str) -> Stream:
-    """Reply briefly to what the user tells. Raises ContextOverflow when `text` does not fit.
+    """Reply briefly to what the user tells: with an expert's reply if that is probable, else NOTED.
 
-    Without an expert the reply is one sentence, as a small model invents from the second one on. Of
-    an expert's likeliest replies one is taken that has no name or number of its own.
-    Earlier turns are not shown, as a small model mixes up the people in them.
+    A small model that replies in words of its own mixes up who did what. So the expert has learned
+    to choose one of a few general replies. Without an expert the reply is one sentence, as a small
+    model invents from the second one on. Earlier turns are not shown, as it mixes up the people in
+    them. Raises ContextOverflow when `text` does not fit.
     """
-    if not engine.expert(TALK):
-        return Stream(_first_sentence(small_talk(engine, text, ())))
-    return small_talk(engine, text, (), {"branches": _BRANCHES, "choose": partial(_plainest, text)})
+    reply = small_talk(engine, text, ())
+    return Stream(_probable(reply) if engine.expert(TALK) else _first_sentence(reply))
 
 
-def _plainest(text: str, replies: Sequence[tuple[str, float]]) -> int:
-    """Which of the replies (text, logarithm of its probability) is taken: the likeliest of those
-    that have no name and no number which the message does not have, or else of all."""
-    plain = [i for i, (reply, _) in enumerate(replies) if not names_more(reply, text)]
-    return max(plain or range(len(replies)), key=lambda i: replies[i][1])
+def _probable(reply: Stream) -> Generator[str, None, Generation | None]:
+    try:
+        text = "".join(reply)
+    finally:
+        reply.close()
+    if reply.result is None or reply.result.log_p < math.log(_SURE):
+        text = NOTED
+    yield text
+    return reply.result and replace(reply.result, text=text)
 
 
 def _first_sentence(answer: Stream) -> Generator[str, None, Generation | None]:
