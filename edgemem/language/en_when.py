@@ -265,14 +265,15 @@ def _last(today: date, month: int, nth: int) -> date:
 # -- how long until a day ----------------------------------------------------------------------
 
 _UNTIL = re.compile(
-    r"\b(?:how (?:much )?long(?:er)?|(?:how many )?(?:day|week|night|sleep|month)s?)"
-    r"(?: (?:is|are|left|more|now|exactly|there|it|do (?:i|we) have|have (?:i|we)(?: got)?|to go))*"
+    r"\b(?:how (?:(?:much )?long(?:er)?|much time)|(?:how many )?(?:day|week|night|sleep|month)s?)"
+    r"(?: (?:is|are|left|more|now|exactly|there|it|do (?:i|we) have|(?:have )?(?:i|we)"
+    r"(?: have| got)?|to go))*"
     r" (?:until|['’]?till?|(?<!long )before|(?<!long )to) (?P<event>[^?!]+)",
     re.I,
 )
 _HOW_LONG = re.compile(
-    r"\bhow (?:long|soon|far (?:away|off))\b|\b(?:(?P<months>months)|(?P<weeks>weeks)|days|nights|"
-    r"sleeps)\b",
+    r"\bhow (?:long|soon|much time|far (?:away|off))\b"
+    r"|\b(?:(?P<months>months)|(?P<weeks>weeks)|days|nights|sleeps)\b",
     re.I,
 )
 _A_DAY = re.compile(
@@ -299,8 +300,8 @@ def counted_down(answer: str, question: str, now: str) -> str:
     >>> counted_down("on 12 June 2026", "how many days till my exam", "2026-06-01T10:00:00+00:00")
     '11 days, on 12 June 2026'
     """
-    asked, found = _HOW_LONG.search(question), _A_DAY.match(answer)
-    if asked is None or found is None:
+    asked = _HOW_LONG.search(question)
+    if asked is None or (found := _A_DAY.match(spelled_days(answer))) is None:
         return answer
     today = datetime.fromisoformat(now).date()
     try:
