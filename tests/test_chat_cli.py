@@ -369,6 +369,7 @@ def test_a_pipe_sees_no_prompt_and_no_status_and_loads_nothing_to_draw_them(home
         "  memory User's cat is called Tom",
         "  said user: My cat is called Tom.",
         "  said assistant: It is Tom.",
+        "  (What chats asked and answered goes too, as it may quote the rest.)",
         "Erase it? [y/N] ",
         "Nothing was erased.",
         "Error: the cloud is off, and nothing is sent; to switch it on: `edgemem config set "

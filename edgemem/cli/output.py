@@ -360,17 +360,15 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
         if memory_id not in memory_ids:
             raise no_memory(memory_id)
     items = memory.store.get(memory_ids, include_deleted=True).values()
-    turns = memory.store.turns(turn_ids).values()
+    turns = list(memory.store.turns(turn_ids).values())
     if shown:
         note("This would go for good:")
         _first("memory", [f"memory {item.memory}" for item in items])
         cited = {source for item in items for source in item.sources}
-        told = [turn for turn in turns if turn.id in cited]
-        _first("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in told])
-        if others := len(turns) - len(told):
-            note(
-                f"  and what chats asked and answered, which may quote it: {plural(others, 'turn')}"
-            )
+        turns = sorted(turns, key=lambda turn: turn.id not in cited)
+        _first("turn", [f"said {turn.name or turn.role}: {turn.content}" for turn in turns])
+        if any(turn.id not in cited for turn in turns):
+            note("  (What chats asked and answered goes too, as it may quote the rest.)")
     return [turn.content for turn in turns]
 
 
