@@ -578,6 +578,8 @@ def test_a_question_for_how_long_it_is_until_a_day_asks_for_that_day(question, f
         ("how long until it", "31 June", "31 June"),
         ("how long does he stay", "until 9 May 2026", "until 9 May 2026"),
         ("when is it", "9 May 2026", "9 May 2026"),
+        ("Which days am I off?", "9 May and 12 May", "9 May and 12 May"),
+        ("days left to the build?", "10 May 2026", "2 days, 10 May 2026"),
     ],
 )
 def test_days_are_counted_up_to_a_coming_one(question, answer, told) -> None:

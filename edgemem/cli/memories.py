@@ -51,7 +51,6 @@ from edgemem.results import Hit, MemoryItem, Relation, Scope, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
-    from edgemem.store import StoredTurn
 
 __all__ = ["IMPORT_ID"]
 
@@ -289,20 +288,17 @@ def delete(
                 if memory.get(memory_id) is None:
                     raise no_memory(memory_id)
             changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
-            telling = {turn.id for c in changes if c.kind == "fact" for turn in _told(memory, c.id)}
+            facts = memory.store.get(
+                [change.id for change in changes if change.kind == "fact"], include_deleted=True
+            )
+            sources = {source for fact in facts.values() for source in fact.sources}
+            telling = memory.store.standing_turns(sorted(sources))
             if telling:
                 note(
                     f"What was said stays, and may still answer ({plural(len(telling), 'message')}"
                     "); `edgemem erase` would remove it with the fact."
                 )
     print_result({"results": [change.to_dict() for change in changes]}, map(change_line, changes))
-
-
-def _told(memory: Memory, memory_id: str) -> list[StoredTurn]:
-    """The turns of a deleted memory that are still found."""
-    (item,) = memory.store.get([memory_id], include_deleted=True).values()
-    standing = memory.store.standing_turns(item.sources)
-    return list(memory.store.turns(standing).values())
 
 
 @cli.command()

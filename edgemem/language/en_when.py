@@ -265,15 +265,16 @@ def _last(today: date, month: int, nth: int) -> date:
 # -- how long until a day ----------------------------------------------------------------------
 
 _UNTIL = re.compile(
-    r"\b(?:how (?:(?:much )?long(?:er)?|much time)|(?:how many )?(?:day|week|night|sleep|month)s?)"
+    r"\b(?:how (?:(?:much )?long(?:er)?|much time)"
+    r"|(?:how many )?(?P<unit>day|week|night|sleep|month)s?)"
     r"(?: (?:is|are|left|more|now|exactly|there|it|do (?:i|we) have|(?:have )?(?:i|we)"
     r"(?: have| got)?|to go))*"
     r" (?:until|['’]?till?|(?<!long )before|(?<!long )to) (?P<event>[^?!]+)",
     re.I,
 )
 _HOW_LONG = re.compile(
-    r"\bhow (?:long|soon|much time|far (?:away|off))\b"
-    r"|\b(?:(?P<months>months)|(?P<weeks>weeks)|days|nights|sleeps)\b",
+    r"\bhow (?:long|soon|much time|far (?:away|off)"
+    r"|many (?:more )?(?P<unit>day|week|night|sleep|month)s?)\b",
     re.I,
 )
 _A_DAY = re.compile(
@@ -300,7 +301,7 @@ def counted_down(answer: str, question: str, now: str) -> str:
     >>> counted_down("on 12 June 2026", "how many days till my exam", "2026-06-01T10:00:00+00:00")
     '11 days, on 12 June 2026'
     """
-    asked = _HOW_LONG.search(question)
+    asked = _HOW_LONG.search(question) or _UNTIL.search(question)
     if asked is None or (found := _A_DAY.match(spelled_days(answer))) is None:
         return answer
     today = datetime.fromisoformat(now).date()
@@ -311,11 +312,12 @@ def counted_down(answer: str, question: str, now: str) -> str:
     if day <= today:
         return f"today, {answer.strip()}" if day == today else answer
     days = (day - today).days
-    if asked["months"] and days > 30:
+    unit = (asked["unit"] or "").lower()
+    if unit == "month" and days > 30:
         length = f"about {_counted(round(days * 12 / 365.25), 'month')}"
     else:
-        weeks, days = divmod(days, 7) if asked["weeks"] else (0, days)
-        parts = (_counted(n, unit) for n, unit in ((weeks, "week"), (days, "day")) if n)
+        weeks, days = divmod(days, 7) if unit == "week" else (0, days)
+        parts = (_counted(n, of) for n, of in ((weeks, "week"), (days, "day")) if n)
         length = " and ".join(parts)
     return f"{length}, {answer.strip()}"
 

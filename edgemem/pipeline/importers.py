@@ -192,7 +192,7 @@ def _read_zip(path: str | Path, file: IO[bytes]) -> bytes:
                 )
             # Other ways of packing have no bound on what a few bytes become in one step.
             if found[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise NotImplementedError("it is packed in an unusual way")
+                raise zipfile.BadZipFile("it is packed in an unusual way")
             with archive.open(found[0]) as text:
                 data = text.read(MAX_ZIPPED_BYTES + 1)
     except InputError:
