@@ -37,6 +37,13 @@ def added(run: Run, *texts: str, **options: Any) -> list[str]:
     return [row["id"] for row in results(run("add", "--no-infer", "--json", *texts, **options))]
 
 
+@pytest.fixture
+def store(home: Path) -> Path:
+    """An empty store where the settings have it."""
+    Memory(home / "memory.db").close()
+    return home / "memory.db"
+
+
 def subcommands() -> list[str]:
     found = []
     for name, command in cli.commands.items():
@@ -93,6 +100,7 @@ def test_help_loads_no_heavy_module() -> None:
 # -- errors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -122,6 +130,7 @@ def test_an_error_is_one_line_on_stderr(
     assert result.stdout == "" and last.startswith("Error: ") and message in last
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -179,6 +188,23 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: P
     result = run("list", "--db", str(foreign), code=1)
     assert result.stderr.startswith("Error: ") and str(foreign) in result.stderr
     assert foreign.read_bytes() == b"not a database at all" * 100
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "search x", "list", "get x", "history x", "graph", "export", "update x y", "delete x",
+        "erase x", "doctor", "reindex", "align", "cloud receipts", "vault unlock",
+    ],
+)  # fmt: skip
+def test_a_command_that_needs_a_store_makes_none_at_a_mistyped_path(
+    run: Run, home: Path, command: str
+) -> None:
+    for options, path in (((), "memory.db"), (("--db", str(home / "typo.db")), "typo.db")):
+        told = run(*command.split(), *options, code=1).stderr
+        assert told.startswith(f"Error: There is no store at {home / path}: nothing was remembered")
+        assert "`edgemem add TEXT` or `edgemem chat` makes one" in told
+    assert list(home.iterdir()) == []
 
 
 # -- memories ------------------------------------------------------------------------------------
@@ -337,6 +363,7 @@ def test_an_export_imported_exports_the_same(run: Run, home: Path) -> None:
     assert (again["imported"], again["skipped"]) == (0, row["imported"])
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
     "option", [("--user-id", "bo"), ("--agent-id", "a"), ("--run-id", "r"), ("--no-infer",)]
 )
@@ -452,6 +479,7 @@ def test_doctor_lists_pending_work_and_retries_it(run: Run, stand_in: StandIn) -
     assert "problem\tnone\n" in run("doctor").stdout
 
 
+@pytest.mark.usefixtures("store")
 def test_doctor_ends_with_1_on_a_problem(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgemem.store.Store.check", lambda _self: ["a page is torn"])
     assert "problem\ta page is torn\n" in run("doctor", code=1).stdout

@@ -46,6 +46,7 @@ def test_without_a_cloud_the_commands_say_how_to_have_one(
 
 
 def test_status_shows_service_price_and_budget(cloud: Service, run: Run) -> None:
+    remember(run)
     set_value("cloud.monthly_budget", "5")
     shown = dict(line.split("\t") for line in run("cloud", "status").stdout.splitlines())
     assert shown["base_url"] == cloud.base_url and shown["key"] == "none needed"

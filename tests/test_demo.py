@@ -119,6 +119,7 @@ def test_questions_are_asked_on_the_conversations_date(
         return send(self, text, **more)
 
     monkeypatch.setattr(Chat, "send", noted)
+    Memory(home / "new.db").close()
     run("demo-answer", "--conversation", str(talk(home, ["Tom"])), "--db", str(home / "new.db"))
     assert asked == [("What is my cat called?", to_utc("2025-06-02T09:00:00+00:00"), False)]
 

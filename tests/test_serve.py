@@ -75,7 +75,7 @@ def test_show_token_prints_it_alone(run: Run) -> None:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What `serve` was asked for, each time that the command has started it."""
     found: list[dict[str, Any]] = []
-    monkeypatch.setattr(tools, "open_memory", lambda *_: quick(engine=FakeEngine()))
+    monkeypatch.setattr(tools, "open_memory", lambda *_, **__: quick(engine=FakeEngine()))
     monkeypatch.setattr(edgemem.server, "serve", lambda memory, **given: found.append(given))
     return found
 

@@ -125,7 +125,7 @@ def test_an_address_that_is_taken_is_told(served: tuple[Memory, Server], tmp_pat
 def test_the_command_pairs_syncs_and_says_what_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: tuple[Memory, Server]
 ) -> None:
-    monkeypatch.setattr(output, "open_memory", lambda db, *_: quick(db))
+    monkeypatch.setattr(output, "open_memory", lambda db, **_: quick(db))
     a, b, folder = (str(tmp_path / name) for name in ("x.db", "y.db", "shared"))
     with quick(a) as memory:
         memory.add("hello there", user_id="ada", infer=False)

@@ -18,6 +18,7 @@ from edgemem.cli.output import (
     json_option,
     memory_option,
     minute,
+    new_memory_option,
     note,
     one_line,
     open_memory,
@@ -496,7 +497,7 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
 @click.option("--user-id", metavar="ID", help="Mark all of this user.")
 @click.option("--agent-id", metavar="ID", help="Mark all of this agent.")
 @click.option("--run-id", metavar="ID", help="Mark all of this run.")
-@memory_option
+@new_memory_option
 def never_send(
     memories: tuple[str, ...],
     unmark: tuple[str, ...],

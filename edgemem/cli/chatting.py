@@ -101,7 +101,7 @@ def chat(db: str | None, scope: dict[str, Any], **given: str | None) -> None:
     licence_note(settings)
     passphrase = offer_vault(db, settings)
     tune_first(settings)
-    with open_memory(db, settings, passphrase) as memory:
+    with open_memory(db, settings, passphrase, create=True) as memory:
         if stdin_is_terminal():
             note("Loading the model …")
         memory.engine  # noqa: B018  # loads it now, so that a missing model ends this at once

@@ -108,7 +108,7 @@ def play(script: Demo, store: str, console: Console, settings: Settings | None =
     """Passes every session to `Memory.add`, two messages at a time, and shows the changes."""
     pairs = sum((len(session.messages) + 1) // 2 for session in script.sessions)
     done = 0
-    with open_memory(store, settings) as memory:
+    with open_memory(store, settings, create=True) as memory:
         with console.status("Loading the models …"):
             memory.engine  # noqa: B018  # loads it
         for number, session in enumerate(script.sessions, 1):

@@ -121,7 +121,7 @@ def add(
     settings = settings_with(experts=experts)
     if not no_infer:
         licence_note(settings)
-    with open_memory(db, settings) as memory, working("Remembering …"):
+    with open_memory(db, settings, create=True) as memory, working("Remembering …"):
         changes = memory.add(messages, images=images, infer=not no_infer, **scope, **given)
         if images and settings.image_text == "on":
             memory.read_images()  # this process ends before the background thread reads them
@@ -438,7 +438,7 @@ def import_files(
             "runs and is stored as it is. Leave out --user-id, --agent-id, --run-id and --no-infer."
         )
     rows = []
-    with open_memory(db, settings) as memory:
+    with open_memory(db, settings, create=True) as memory:
         for path, found in zip(paths, shapes, strict=True):
             if found == "edgemem":
                 row = _import_export(memory, path)

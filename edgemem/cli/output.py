@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from edgemem.config import Settings, data_dir, load_settings
+from edgemem.config import MEMORY_DB, Settings, data_dir, load_settings
 from edgemem.errors import EdgememError, StoreCorrupt, StoreError, VaultLocked
 from edgemem.results import Change, MemoryItem, local_time
 
@@ -45,6 +45,7 @@ __all__ = [
     "minute",
     "model_option",
     "move_typed",
+    "new_memory_option",
     "no_memory",
     "note",
     "one_line",
@@ -156,17 +157,21 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get("edgemem.json"))
 
 
-def memory_option(command: Command) -> Command:
-    """Adds --db and --json to a command, and passes it the open `memory`."""
+def _memory_option(command: Command, *, create: bool) -> Command:
+    """Adds --db and --json to a command, and passes it the open `memory`; see `open_memory`."""
 
     @db_option
     @json_option
     @wraps(command)
     def opened(*args: Any, db: str | None, **given: Any) -> None:
-        with open_memory(db) as memory:
+        with open_memory(db, create=create) as memory:
             command(*args, memory=memory, **given)
 
     return opened
+
+
+memory_option = partial(_memory_option, create=False)
+new_memory_option = partial(_memory_option, create=True)
 
 
 def scope_options(command: Command) -> Command:
@@ -212,14 +217,27 @@ def licence_note(settings: Settings) -> None:
 
 @contextmanager
 def open_memory(
-    db: str | None, settings: Settings | None = None, passphrase: str | None = None
+    db: str | None,
+    settings: Settings | None = None,
+    passphrase: str | None = None,
+    *,
+    create: bool = False,
 ) -> Iterator[Memory]:
-    """Opens the store of --db, else of the settings. Asks at a terminal for a passphrase."""
+    """Opens the store of --db, else of the settings. Asks at a terminal for a passphrase.
+
+    Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
+    """
     from edgemem.memory import Memory
+    from edgemem.store.database import resolved
 
     global _vault
     settings = settings or load_settings()
     place = settings.db if db is None else db
+    if not create and str(place) != MEMORY_DB and not resolved(place).exists():
+        raise StoreError(
+            f"There is no store at {resolved(place)}: nothing was remembered there yet. `edgemem "
+            "add TEXT` or `edgemem chat` makes one; if yours lies elsewhere, name it with --db."
+        )
     opened = partial(Memory, place, settings=settings)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
         _vault = memory.store.vault

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemem.cli.output import cli, memory_option, note, plural, print_result
+from edgemem.cli.output import cli, new_memory_option, note, plural, print_result
 from edgemem.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__: list[str] = []
 @click.option("--with", "address", metavar="HOST[:PORT]", help="Sync with a device that serves.")
 @click.option("--host", default="0.0.0.0", help="With --serve: the address.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8766, help="With --serve.")
-@memory_option
+@new_memory_option
 def sync(
     folder: Path | None,
     code: str | None,

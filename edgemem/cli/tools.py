@@ -287,7 +287,7 @@ def serve(
     note(f"The token of every call lies in {token_file()}; `edgemem serve --show-token` prints it.")
     if made and stderr_is_terminal():
         note(f"It was made just now: {token}")
-    with open_memory(db, settings) as memory:
+    with open_memory(db, settings, create=True) as memory:
         if stderr_is_terminal():
             note("Loading the models …")
         # Loads both now: a missing model ends this at once, and no caller waits for the loading.
@@ -316,7 +316,7 @@ def mcp(experts: str | None, scope: dict[str, Any], db: str | None) -> None:
 
     settings = settings_with(experts=experts)
     licence_note(settings)
-    with open_memory(db, settings) as memory:
+    with open_memory(db, settings, create=True) as memory:
         mcp_server(memory, **scope).run()
 
 
