@@ -248,24 +248,73 @@ def test_a_file_without_permission_says_so_to_root_too(
     path = tmp_path / "a.db"
     Store.open(path).close()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(StoreFull, match=r"may be read and written.*choose another place"):
+    with pytest.raises(StoreFull, match=r"may be read\).*choose another place"):
         Store.open(path)
+
+
+def one_memory(path: Path) -> Path:
+    with Store.open(path) as store:
+        add(store, memory("m1"))
+    return path
+
+
+def check_that_it_is_only_read(path: Path) -> None:
+    before = sorted(path.parent.iterdir())
+    with Store.open(path) as store:
+        assert [item.id for item in store.list()] == ["m1"]
+        assert [row["type"] for row in store.export_rows()] == ["memory", "history"]
+        with (
+            pytest.raises(StoreFull, match=r"cannot be written.*choose another place"),
+            store.transaction() as tx,
+        ):
+            tx.add_memory(memory("m2"))
+        (problem,) = store.check()
+        assert f"{path} cannot be written" in problem
+    assert sorted(path.parent.iterdir()) == before
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_file_or_folder_is_store_full(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    Store.open(path).close()
+def test_a_read_only_file_or_folder_is_opened_for_reading(tmp_path: Path) -> None:
+    path = one_memory(tmp_path / "a.db")
     path.chmod(0o400)
-    with pytest.raises(StoreFull, match="choose another place"):
-        Store.open(path)
+    check_that_it_is_only_read(path)
     path.chmod(0o600)
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(StoreFull, match="choose another place"):
-            Store.open(path)
+        check_that_it_is_only_read(path)
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("read_only", ["a ü#%.db", "."])
+def test_a_store_on_read_only_media_is_opened_for_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: str
+) -> None:
+    path = one_memory(tmp_path / "a ü#%.db")
+    refused = (tmp_path / read_only, os.W_OK)
+    monkeypatch.setattr(os, "access", lambda place, mode: (Path(place), mode) != refused)
+    check_that_it_is_only_read(path)
+
+
+def test_what_the_log_of_a_read_only_file_holds_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(tmp_path / "a.db") as writer:
+        monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+        with Store.open(tmp_path / "a.db") as reader:
+            for id in ("m1", "m2"):
+                add(writer, memory(id))
+                assert list(reader.get(["m1", "m2"]))[-1] == id
+
+
+def test_an_older_schema_on_read_only_media_says_to_copy_it(
+    v1: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = v1.read_bytes()
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    with pytest.raises(StoreError, match=r"has schema version 1, .* copy it to a folder that can"):
+        Store.open(v1)
+    assert v1.read_bytes() == before
 
 
 # --- refusals while it is open ----------------------------------------------------------------

@@ -49,6 +49,7 @@ __all__ = [
     "roll_back",
     "scrub",
     "snapshot",
+    "source",
     "sqlite_errors",
     "work_lock",
 ]
@@ -218,11 +219,11 @@ def make_file(file: Path) -> None:
         with _making_file, suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         size = file.stat().st_size
-        if not os.access(file, os.R_OK | os.W_OK) or not file.is_file():
-            raise PermissionError("it is not a file that may be read and written")
+        if not os.access(file, os.R_OK) or not file.is_file():
+            raise PermissionError("it is not a file that may be read")
     except OSError as exc:
         raise StoreFull(
-            f"{file} cannot be opened for writing ({exc.strerror or exc}); check the permissions "
+            f"{file} cannot be opened ({exc.strerror or exc}); check the permissions "
             "of the file and its folder, free some disk space, or choose another place for the "
             "store"
         ) from exc
@@ -235,15 +236,28 @@ def make_file(file: Path) -> None:
         )
 
 
+def source(file: Path) -> str:
+    """What SQLite is to open: the path, or a URI for reading if the file or folder is read-only.
+
+    SQLite cannot make a write-ahead log there, and reads without one only what nobody writes. A
+    log that lies there may be in use or hold what the file lacks, so it is never passed over.
+    """
+    if all(os.access(place, os.W_OK) for place in (file, file.parent)):
+        return str(file)
+    fixed = "" if file.with_name(file.name + "-wal").exists() else "&immutable=1"
+    return f"{file.as_uri()}?mode=ro{fixed}"
+
+
 def open_file(name: str, busy_timeout_s: float, key: bytes | None) -> sqlite3.Connection:
     """A bare connection, in autocommit mode. key: 32 bytes, for the pages of an encrypted file.
 
-    Raises ConfigError if a key is given and the extra `vault` is not installed.
+    name: a path or a `file:` URI. Raises ConfigError if a key is given and the extra `vault` is not
+    installed.
     """
     if key is not None:
         return open_with_apsw(name, busy_timeout_s, key)
     return sqlite3.connect(
-        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        name, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, uri=True
     )
 
 
@@ -425,7 +439,7 @@ def _full_text(connection: sqlite3.Connection) -> list[str]:
             "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)"
         )
     except sqlite3.DatabaseError as exc:
-        if _primary(exc) in _LOCKED:
+        if _primary(exc) in _LOCKED | _UNWRITABLE:
             raise
         return [f"the full-text index does not match the memories ({exc})"]
     return []

@@ -422,16 +422,29 @@ def inspect(connection: sqlite3.Connection, path: str) -> int:
 
 
 def prepare(
-    connection: sqlite3.Connection, file: Path | None, timeout_s: float, key: bytes | None
+    connection: sqlite3.Connection,
+    file: Path | None,
+    timeout_s: float,
+    key: bytes | None,
+    *,
+    read_only: bool = False,
 ) -> None:
     """Bring a file's schema up to date.
 
     The file is inspected before anything is written, so another program's file is left as it is.
-    file: None for a store in memory. key: the page key of a vault. Raises StoreError, StoreFull.
+    file: None for a store in memory. key: the page key of a vault. read_only: only inspect it, and
+    refuse an older one. Raises StoreError, StoreFull.
     """
 
     def step() -> None:
         version = inspect(connection, str(file or ":memory:"))
+        if read_only:
+            if version < len(MIGRATIONS):
+                raise StoreError(
+                    f"{file} is read-only and has schema version {version}, which this edgemem has "
+                    f"to raise to {len(MIGRATIONS)}; copy it to a folder that can be written"
+                )
+            return
         if version == 0:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         if file is not None:

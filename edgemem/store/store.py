@@ -92,12 +92,14 @@ class Store:
         reader: sqlite3.Connection,
         busy_timeout_s: float,
         vault: Vault | None = None,
+        source: str | None = None,
     ) -> None:
         self.path = path
         self.vault = vault
         # A vault has all images in its file: a file's name and size would reveal which image it is.
         self.images_folder = None if vault is not None else images.folder_of(path)
         self._name = str(path or ":memory:")
+        self._source = source or self._name
         self._writer, self._reader = writer, reader
         self._write_lock = threading.RLock()
         self._read_lock = self._write_lock if reader is writer else threading.RLock()
@@ -116,30 +118,32 @@ class Store:
     ) -> Store:
         """Open a store, new or old, and bring its schema up to date.
 
-        path: a file, made if it is not there (readable by its owner only), or ":memory:".
+        path: a file, made if it is not there (readable by its owner only), or ":memory:". A file
+        that is read-only, or whose folder is, opens for reading; writing raises StoreFull.
         busy_timeout_s: how long to wait for another process's write before StoreLocked.
         vault: of an encrypted store; if None, its key is looked for (`vault.unlock`).
         Raises VaultLocked if a key is wrong or not found, StoreCorrupt if the file is damaged or
         another program's, SchemaVersionError if a newer edgemem wrote it, StoreFull if it cannot
-        be made or written, ConfigError without the extra `vault` if it is needed.
+        be made or read, ConfigError without the extra `vault` if it is needed.
         """
         file = None if os.fspath(path) == ":memory:" else database.resolved(path)
-        name = str(file or ":memory:")
+        name = source = str(file or ":memory:")
         if file is not None:
             database.make_file(file)
+            source = database.source(file)
             vault = encryption.vault_of(file, vault, busy_timeout_s)
         key = None if vault is None else vault.page_key
         with ExitStack() as opened:
             with sqlite_errors(name, encrypted=key is not None):
-                writer = database.connect(name, busy_timeout_s, key)
+                writer = database.connect(source, busy_timeout_s, key)
                 opened.callback(writer.close)
-                schema.prepare(writer, file, busy_timeout_s, key)
+                schema.prepare(writer, file, busy_timeout_s, key, read_only=source != name)
                 reader = writer
                 if file is not None:
-                    reader = database.connect(name, busy_timeout_s, key)
+                    reader = database.connect(source, busy_timeout_s, key)
                     opened.callback(reader.close)
                     reader.execute("PRAGMA query_only = ON")
-            store = cls(file, writer, reader, busy_timeout_s, vault)
+            store = cls(file, writer, reader, busy_timeout_s, vault, source)
             # An interrupted erase is finished first; if another process reads or the disk is
             # full, a later open will do it.
             with suppress(StoreLocked, StoreFull):
@@ -534,7 +538,7 @@ class Store:
         key = None if self.vault is None else self.vault.page_key
         with (
             sqlite_errors(self._name),
-            closing(database.connect(self._name, self._busy_timeout_s, key)) as connection,
+            closing(database.connect(self._source, self._busy_timeout_s, key)) as connection,
         ):
             connection.execute("BEGIN")
             yield from export_rows(connection)
