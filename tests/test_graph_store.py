@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storekit import child, encoder, memory, relate, turn, vectors_by_length
+from storekit import FAR_AHEAD, child, encoder, memory, relate, turn, vectors_by_length
 
 from edgemem.errors import StoreError
 from edgemem.graph import reader
@@ -152,6 +152,16 @@ def test_what_held_then_is_told_of_then(store: Store) -> None:
     assert said(store, at="2024-03-01") == ["Ana lives_in Oslo", "Ana works_at Blue Heron"]
     assert said(store, at="2023-03-01") == []
     assert said(store, at=LATER) == ["Ana lives_in Rome"]
+
+
+def test_what_begins_later_does_not_hold_now(store: Store) -> None:
+    tell(store, "now", "Ana lives_in Oslo", scope=ANA)
+    tell(store, "then", "Ana lives_in Rome", FAR_AHEAD, scope=ANA)
+    assert said(store) == ["Ana lives_in Oslo"]
+    both = ["Ana lives_in Oslo", "Ana lives_in Rome"]
+    assert said(store, include_invalid=True) == said(store, at=FAR_AHEAD) == both
+    (planned,) = relations_of(store, ["then"])  # a memory that is found still says what it says
+    assert planned.valid_from == FAR_AHEAD
 
 
 def test_without_the_updates_word_both_stay(store: Store) -> None:

@@ -251,10 +251,10 @@ def relations(
     """The relations within a scope, the earliest first.
 
     names: only relations whose source or target has one of these names or aliases. at: only
-    relations that were valid then, ISO-8601 UTC; None: those that have not ended. include_invalid:
-    all relations, whatever their times. A relation that several facts state is returned once.
+    relations that were valid then, ISO-8601 UTC; None: those valid now. include_invalid: all
+    relations, whatever their times. A relation that several facts state is returned once.
     """
-    conditions, params = _visible(scope, at, include_invalid)
+    conditions, params = _visible(scope, at or utc_now(), include_invalid)
     if names is not None:
         ids = entity_ids(store, names, scope)
         near = f"SELECT id FROM relations WHERE source {LISTED} UNION SELECT id FROM relations"
@@ -274,7 +274,8 @@ def relations_of(
     """The relations that memories state; a turn states those of the facts taken from it.
 
     memories: ids, or scores by id. With scores, the best come first, each relation with the score
-    of the best memory that states it. at: as for `relations`.
+    of the best memory that states it. at: only relations that were valid then, ISO-8601 UTC; None:
+    those that have not ended, even if they have yet to begin.
     """
     scores = memories if isinstance(memories, Mapping) else None
     conditions, params = _visible(Scope(), at, include_invalid=False)
