@@ -328,6 +328,7 @@ class Memory:
 
         An edited fact is found beside its turn, and what its turn says of it counts as over. With
         the words of a turn the facts that were taken from it alone are deleted, and no more are.
+        Raises StoreError if the id is unknown.
         """
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
@@ -349,7 +350,7 @@ class Memory:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
         The facts that were taken from a turn alone go with it, and no more are taken. The turn that
-        a fact was taken from stays, and still tells it.
+        a fact was taken from stays, and still tells it. Raises StoreError if the id is unknown.
         """
         old = self._existing(id)
         now = utc_now()

@@ -207,7 +207,7 @@ def test_delete_all_wants_a_scope_and_empties_only_that(memory: Memory) -> None:
 
 @pytest.mark.parametrize("name", ["update", "delete", "erase", "source_turns"])
 def test_an_unknown_id_is_named(memory: Memory, name: str) -> None:
-    with pytest.raises(StoreError, match="no memory with the id 'id'"):
+    with pytest.raises(StoreError, match="no memory with the id 'id'; `edgemem list` shows"):
         call(memory, name)
 
 
