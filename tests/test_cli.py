@@ -233,6 +233,7 @@ def test_add_search_get_list_update_delete_history(run: Run) -> None:
 
     assert run("update", first, "I live in Bergen").stdout == f"{first}\tUPDATE\tI live in Bergen\n"
     assert run("delete", first).stdout == f"{first}\tDELETE\tI live in Bergen\n"
+    assert "With --all: do not ask." in run("delete", "--help").stdout
     events = [row["event"] for row in results(run("history", first, "--json"))]
     assert events == ["ADD", "UPDATE", "DELETE"]
     lines = run("history", first).stdout.splitlines()

@@ -171,7 +171,7 @@ def _item_line(item: MemoryItem) -> str:
 @cli.command()
 @click.argument("entity", required=False)
 @click.option("--at", metavar="TIME", help="What held then, ISO-8601.  [default: now]")
-@click.option("--all", "include_invalid", is_flag=True, help="Also what is over.")
+@click.option("--all", "include_invalid", is_flag=True, help="Also what is over or yet to come.")
 @scope_options
 @memory_option
 def graph(entity: str | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
@@ -262,7 +262,7 @@ def update(memory_id: str, text: str, metadata: dict[str, Any] | None, memory: M
 @cli.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All memories of the user, agent or run.")
-@yes_option
+@click.option("--yes", "-y", is_flag=True, help="With --all: do not ask.")
 @scope_options
 @db_option
 @json_option
