@@ -299,6 +299,9 @@ def test_an_answer_takes_the_callers_options(chat, fake):
     say(chat, "Tell me a story.", options={"temperature": 0.7, "max_tokens": 9, "stop": ("\n",)})
     assert (fake.options["temperature"], fake.options["max_tokens"]) == (0.7, 9)
     assert fake.options["stop"] == ("\n",)
+    for most in (None, 0):  # 0 is the engine's to refuse
+        say(chat, "Tell me a story.", options={"max_tokens": most})
+        assert fake.options["max_tokens"] == most
 
 
 def test_the_callers_instructions_stand_beside_our_own(memory, fake):

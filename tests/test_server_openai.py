@@ -206,8 +206,10 @@ def test_max_tokens_beyond_the_window_mean_the_windows_end(
         ask(server, max_tokens=given)
         assert seen["max_tokens"] == wanted
     fake.n_params = 4_000_000_000  # it converses
-    ask(server, "What is the capital of Portugal?", user="ana", max_tokens=4096)
-    assert fake.prompts[-1][0] == "reply" and seen["max_tokens"] is None
+    for given in (4096, fake.n_ctx - 1):
+        ask(server, "What is the capital of Portugal?", user="ana", max_tokens=given)
+        stage, prompt = fake.prompts[-1]
+        assert stage == "reply" and seen["max_tokens"] == fake.n_ctx - fake.count_tokens(prompt)
 
 
 def test_tools_are_taken_and_never_called(

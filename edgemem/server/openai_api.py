@@ -1,9 +1,8 @@
 """OpenAI's routes (chat completions, embeddings, models) and llama-server's /lora-adapters.
 
 Departures from OpenAI's API: one choice, no log-probabilities and no penalties; temperature is 0
-unless given; tools may be given and are never called; without memory, a max_tokens above what the
-window has left means the window's end. /lora-adapters scales the adapters of completions without
-memory.
+unless given; tools may be given and are never called; a max_tokens above what the window has left
+means the window's end. /lora-adapters scales the adapters of completions without memory.
 
 With `user`, an answer is made with that user's memory. An instruct model then follows the sampling
 settings and the system message. Other models give short answers and ignore both.
@@ -295,18 +294,13 @@ def _plain(service: Service, asked: _Asked, job: Job[Given]) -> Generation | Non
             "start the server with an instruction-tuned model",
         )
     room = engine.n_ctx - engine.count_tokens(asked.messages)
-    options = _within(asked.options, room)
-    options |= {"stage": _STAGE, "should_stop": job.cancelled}
+    options: Options = {**asked.options, "stage": _STAGE, "should_stop": job.cancelled}
+    if (limit := options.get("max_tokens")) is not None and limit > room:
+        options["max_tokens"] = None  # the window's end
     stream = engine.stream(asked.messages, **options)
     for piece in stream:
         job.put(piece)
     return stream.result
-
-
-def _within(options: Options, room: int) -> Options:
-    """Returns the options. A max_tokens above the window's room becomes the window's end."""
-    limit = options.get("max_tokens")
-    return {**options, "max_tokens": None} if limit is not None and limit > room else {**options}
 
 
 def _remembered(
@@ -323,7 +317,7 @@ def _remembered(
         last,
         images=images,
         remember="first" if asked.store and not again else False,
-        options=_within(asked.options, service.memory.engine.n_ctx),
+        options=asked.options,
     )
     for piece in reply:
         job.put(piece)

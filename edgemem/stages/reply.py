@@ -115,13 +115,14 @@ def converse(
     """The answer to the last of the turns, streamed.
 
     turns: oldest first, each as it was shown. options: override the defaults, which are greedy
-    decoding with a mild repeat penalty, at most MAX_TOKENS and what the window has room for.
-    Raises ContextOverflow when the turns do not fit.
+    decoding with a mild repeat penalty and at most MAX_TOKENS. Nor is max_tokens ever more than the
+    window has room for. Raises ContextOverflow when the turns do not fit.
     """
     prompt = _prompt(system, turns)
-    room = engine.n_ctx - engine.count_tokens(prompt)
-    most = max(1, min(MAX_TOKENS, room))
-    wanted: Options = {"max_tokens": most, "repeat_penalty": _REPEAT_PENALTY, **(options or {})}
+    defaults: Options = {"max_tokens": MAX_TOKENS, "repeat_penalty": _REPEAT_PENALTY}
+    wanted: Options = {**defaults, **(options or {})}
+    if (most := wanted["max_tokens"]) is not None:
+        wanted["max_tokens"] = min(most, max(1, engine.n_ctx - engine.count_tokens(prompt)))
     return engine.stream(prompt, **wanted | {"stage": "reply"})
 
 
