@@ -1,6 +1,6 @@
 """How long does the worst input of each regular expression in the package take?
 
-    python -m bench.attacks --what patterns [--size BYTES]
+    python -m bench.attacks --what patterns [--cases CHARACTERS]
 
 Patterns come from three places: those compiled while every module is imported, those of cached
 builders, which are called here, and those in calls of `re` inside functions (where a local variable
@@ -63,7 +63,8 @@ def patterns() -> tuple[dict[tuple[str, int], str], list[str]]:
                 for builder in vars(module).values():
                     if _makes_patterns(builder):
                         builder()
-                unknown += _called(module, found)
+                if str(module.__file__).endswith(".py"):  # the native module has no source
+                    unknown += _called(module, found)
     finally:
         re._compile = compiled  # type: ignore[attr-defined]
     return found, unknown
@@ -131,7 +132,7 @@ class _Names(dict[str, Any]):
 def _called(module: Any, found: dict[tuple[str, int], str]) -> Iterator[str]:
     """Add the patterns in a module's calls of `re` to `found`; yields calls it cannot evaluate."""
     file = Path(module.__file__)
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(file)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
         if ast.unparse(node.func.value) != "re" or node.func.attr not in _CALLS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -200,3 +201,10 @@ def test_a_patterns_worst_input_is_found(
 ) -> None:
     monkeypatch.setattr(redos, "FIRST", 8192)  # a.*b is slow only with texts that are longer
     assert (redos.slowest(pattern, 0, size)[0] > 1) == slow
+
+
+def test_every_pattern_of_the_package_is_found_beside_a_native_module() -> None:
+    code = "from bench import redos; print(*redos.patterns()[0].values())"  # it imports all anew
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    files = {where.partition(":")[0] for where in done.stdout.split()}
+    assert files >= {"cloud/redact.py", "language/en_dates.py", "sync/exchange.py"}
