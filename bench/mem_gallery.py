@@ -272,6 +272,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     answers: list[dict[str, Any]] = []
     left_out = 0
     with Memory(":memory:", settings=settings) as memory:
+        if options.model:
+            memory.engine  # noqa: B018  # loads it now, so that a wrong name ends this at once
         for file in track(files, "asking questions", console=_console):
             for batch in batches(read_mem_gallery(file, captions=captions), infer=False):
                 memory.add(batch, user_id=file.stem, infer=False)

@@ -12,6 +12,8 @@ from memorykit import quick
 
 from bench import intents, longmemeval, mem_gallery
 from corpus.annotated import Labelled
+from edgemem.errors import ModelNotFound
+from edgemem.memory import Memory
 from edgemem.stages.intent import Intent
 
 CAT = "I adopted a grey cat called Biscuit."
@@ -113,6 +115,13 @@ def test_a_round_is_found_by_the_caption_of_its_image_and_of_the_questions(
         assert [rows["VS"][f"{s}_recall_at_1"] for s in ("search", "cosine", "bm25")] == [1, 1, 1]
     assert rows["FR"]["search_precision_at_20"] == pytest.approx(0.5)
     assert rows["FR"]["search_hit_at_5"] == 1
+
+
+def test_an_unknown_model_is_refused_before_anything_is_stored(gallery, tmp_path, monkeypatch):
+    monkeypatch.setattr(Memory, "add", None)
+    with pytest.raises(ModelNotFound, match="no-such-model"):
+        mem_gallery.main(["--data", str(gallery), "--json", str(tmp_path / "o"),
+                          "--model", "no-such-model"])  # fmt: skip
 
 
 def test_answers_are_scored_as_the_paper_does_and_refusals_on_both_sides(
