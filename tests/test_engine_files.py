@@ -94,6 +94,17 @@ def test_a_header_that_aborts_llama_cpp_is_refused_before_it_can(
         Engine.load(file)
 
 
+def test_a_key_after_the_vocabularys_is_looked_at_too(tmp_path, data):
+    (keys,) = struct.unpack_from("<Q", data, 16)
+    first = struct.pack("<Q16sII", 16, b"tokenizer.ggml.x", 4, 0)  # 32 bytes keep the alignment
+    moved = data[:16] + struct.pack("<Q", keys + 1) + first + data[24:]
+    sound, damaged = tmp_path / "sound.gguf", tmp_path / "damaged.gguf"
+    sound.write_bytes(moved)
+    damaged.write_bytes(with_value(moved, LAYERS_KEY, "<I", 1000))
+    fine, refused = finished(child(LOAD, sound, damaged)).splitlines()
+    assert fine == "fine" and f"its {LAYERS_KEY.decode()} is 1000" in refused
+
+
 def test_no_damaged_file_ends_the_process(tmp_path, data):
     head = data.index(b"tokenizer.ggml.tokens")
     contents = {

@@ -75,9 +75,6 @@ def check_header(file: Path) -> None:
     try:
         for key, entry in _values(data, _Cursor(4)):
             value = entry.value
-            # llama.cpp's tools write the model's parameters before the vocabulary.
-            if key.startswith("tokenizer."):
-                return
             if not isinstance(value, int | float):
                 continue
             layers = key.endswith(".block_count")
@@ -155,11 +152,11 @@ def _values(data: Buffer, at: _Cursor) -> Iterator[tuple[str, Value]]:
 def _array(key: str, data: Buffer, at: _Cursor) -> Value:
     kind, items = _unpack("IQ", data, at)
     if kind == _STRING:
-        position, end = at.position, len(data) - 8
+        position, end, length_of = at.position, len(data) - 8, struct.Struct("<Q").unpack_from
         for _ in range(_plausible(items, data, at)):
             if position > end:
                 raise ValueError(f"the file ends in {key}")
-            position += 8 + struct.unpack_from("<Q", data, position)[0]
+            position += 8 + length_of(data, position)[0]
         at.position = position
         return Value("[s]", None)
     if kind not in _SCALARS:
