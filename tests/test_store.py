@@ -240,6 +240,18 @@ def test_recent_turns_are_the_last_ones_oldest_first(store: Store) -> None:
     assert store.recent_turns(ADA, before="unknown", limit=2) == []
 
 
+def test_the_last_turns_of_a_user_are_found_in_the_index(store: Store) -> None:
+    """Of 50,000 turns, 45,000 of them the user's, all were read and sorted whole: 0.13 s."""
+    asked: list[str] = []
+    store._reader.set_trace_callback(asked.append)
+    store.recent_turns(ADA, limit=2)
+    store._reader.set_trace_callback(None)
+    (select,) = (sql for sql in asked if sql.startswith("SELECT"))
+    plan = [row[3] for row in store._reader.execute(f"EXPLAIN QUERY PLAN {select}")]
+    by_user = [step for step in plan if "(user_id=?" in step]
+    assert by_user and all("COVERING INDEX" in step for step in by_user), plan
+
+
 def test_pending_work_is_queued_retried_and_finished(store: Store) -> None:
     with store.transaction() as tx:
         first = tx.add_pending("extract", {"turns": ["t1"], "reply": "}{"}, ADA)

@@ -392,9 +392,11 @@ class Store:
         if before is not None:
             conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
             params.append(before)
+        # The inner SELECT reads the index of scopes alone; otherwise it would sort whole turns.
         rows = self.select(
-            f"SELECT {TURN_COLUMNS} FROM turns WHERE {' AND '.join(conditions) or '1'} "
-            "ORDER BY rowid DESC LIMIT ?",
+            f"SELECT {TURN_COLUMNS} FROM turns WHERE rowid IN (SELECT rowid FROM turns "
+            f"WHERE {' AND '.join(conditions) or '1'} ORDER BY rowid DESC LIMIT ?) "
+            "ORDER BY rowid DESC",
             *params,
             _limit(limit),
         )
