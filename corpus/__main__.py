@@ -119,6 +119,8 @@ def _annotated(
         labelled = [m for path in messages for m in readers.read_messages(path)]
         labelled += [m for talk in talks for m in annotated.labelled(talk, seed=seed)]
         yield from annotated.intent_examples(labelled, seed=seed)
+    if "extraction" in stages:
+        talks += [talk for path in messages for talk in readers.read_told(path)]
     if "talk" in stages:
         yield from (example for talk in talks for example in annotated.talk_examples(talk))
     if not talks or not {*stages} - {"intent", "talk"}:

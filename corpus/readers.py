@@ -40,8 +40,10 @@ Messages, with what each wants:
 
     (tell) the biopsy came back clean, i cried in the car park
     (tell and task) we moved to bergen and the in-laws come on sunday what should i cook
+    = User moved to Bergen.
 
-A line `~` begins a chat: from there on each message is said after the one above it.
+A line `~` begins a chat: from there on each message is said after the one above it. Facts may stand
+below the messages of chats.
 
 LoCoMo is CC BY-NC 4.0; so is whatever is trained on it. A message has the facts (`observation`)
 that cite it. Relative dates are written out in messages and facts by the same rule. The answer to
@@ -53,8 +55,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -75,6 +78,7 @@ from edgemem.pipeline import importers
 from edgemem.pipeline.importers import LocomoFile, batches, spaced
 from edgemem.results import Event, Message
 from edgemem.stages.reading import CONTEXT, label
+from edgemem.stages.reply import NOTED
 
 _EVENTS: dict[str, Event] = {event: event for event in get_args(Event)}
 _LINE = re.compile(r"\(([a-z ]+)\) +(\S.*)")
@@ -142,6 +146,10 @@ def is_written(path: Path) -> bool:
 
 def read_written(path: Path) -> list[Annotated]:
     """The conversations of a file. Raises InputError, naming file and line, on another form."""
+    return _conversations(path, enumerate(path.read_text(encoding="utf-8").split("\n"), 1))
+
+
+def _conversations(path: Path, lines: Iterable[tuple[int, str]]) -> list[Annotated]:
     found: list[Annotated] = []
     pronouns: dict[str, str] = {}
     start, position, session = "", 0, 0
@@ -153,7 +161,7 @@ def read_written(path: Path) -> list[Annotated]:
             found.append(_annotated(f"{path.stem}-{len(found) + 1}", turns, pronouns, chats))
             chats.clear()
 
-    for number, raw in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, raw in lines:
         line = raw.strip()
         try:
             if people := _PEOPLE.fullmatch(line):
@@ -354,7 +362,7 @@ def read_messages(path: Path) -> Iterator[Labelled]:
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
         if line.strip() == "~":
             begun, before = number, ""
-        if line.strip() in ("", "~"):
+        if line.strip() in ("", "~") or line.startswith("="):
             continue
         try:
             if (found := _LINE.fullmatch(line.strip())) is None:
@@ -366,6 +374,33 @@ def read_messages(path: Path) -> Iterator[Labelled]:
         yield Labelled(found[2], before, wants, tells, f"{path.stem}-{group}")
         if begun:
             before = found[2]
+
+
+def read_told(path: Path) -> list[Annotated]:
+    """The chats of a file of labelled messages with their facts; none if it has no facts.
+
+    The assistant answers each message as it answers most that only tell. Raises InputError, naming
+    file and line.
+    """
+    text = path.read_text(encoding="utf-8")
+    return _conversations(path, _told(text.split("\n"))) if "\n=" in text else []
+
+
+def _told(messages: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """The lines of chats in the form of conversations, numbered as they were, three days apart."""
+    begun, said = datetime(2026, 1, 5, 18), False
+    for number, line in enumerate(map(str.strip, messages), 1):
+        if line == "~":
+            begun, said = begun + timedelta(days=3), False
+            yield number, "# User, Assistant"
+            yield number, f"@ {begun:%Y-%m-%d %H:%M}"
+        elif message := _LINE.fullmatch(line):
+            if said:
+                yield number, f"Assistant: {NOTED}"
+            said = True
+            yield number, f"User: {message[2]}"
+        else:
+            yield number, line
 
 
 def read_locomo(path: Path) -> Annotated:
