@@ -471,7 +471,7 @@ class Engine:
                     if (ended := over()) is not None:
                         break
                     token = sampler.next(self._finite(self._logits(), "choose"))
-                    if token is None or said.add(self._vocabulary.piece(token)):
+                    if token is None or said.add(self._vocabulary.piece(token), sampler.log_p):
                         ended = "stop"
                         break
                     if ready := said.ready():
@@ -494,6 +494,7 @@ class Engine:
                 finish_reason=ended or "length",
                 switch_s=switch_s,
                 log_p=sampler.log_p,
+                marks=tuple(said.marks),
             )
         finally:
             self._release()
@@ -520,7 +521,7 @@ class Engine:
             ended: Reason | None = None
             self._prefixes.rewind(len(prompt))
             while ended is None and branch.log_p >= least:
-                if token is None or said.add(self._vocabulary.piece(token)):
+                if token is None or said.add(self._vocabulary.piece(token), branch.log_p):
                     ended = "stop"
                 elif len(branch.answer) >= limit:
                     ended = "length"

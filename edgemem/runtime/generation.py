@@ -13,6 +13,7 @@ import ctypes
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ class Generation:
     cached_tokens: prompt tokens whose KV was reused. switch_s: the part of ttft_s that switching
     to the stage's adapters took, 0 if they were active. log_p: natural logarithm of the probability
     of all chosen tokens, with the one that ended the answer if there is one. It includes the repeat
-    penalty and the fork, but not temperature, top_p, schema and within.
+    penalty and the fork, but not temperature, top_p, schema and within. marks: for each token that
+    is part of the text, the characters up to its end, and log_p up to there.
     """
 
     text: str
@@ -85,6 +87,15 @@ class Generation:
     finish_reason: Reason
     switch_s: float = 0.0
     log_p: float = 0.0
+    marks: tuple[tuple[int, float], ...] = ()
+
+    def mean_log_p(self, begin: int, end: int) -> float:
+        """The mean log_p of the tokens that text[begin:end] has, wholly or in part; 0 if none."""
+        ends = [0, *(chars for chars, _ in self.marks)]
+        sums = [0.0, *(log_p for _, log_p in self.marks)]
+        first = bisect_right(ends, begin) - 1
+        last = min(bisect_left(ends, end), len(self.marks))
+        return (sums[last] - sums[first]) / max(last - first, 1)
 
 
 class Options(TypedDict, total=False):
@@ -204,15 +215,20 @@ class Said:
 
     def __init__(self, asked: Request) -> None:
         self.text = ""
+        self.marks: list[tuple[int, float]] = []
         self._stop, self._free = asked.stop, asked.free
         self._waits = (*asked.stop, *THOUGHT_TAGS) if asked.free else asked.stop
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._raw = ""
         self._shown = 0
 
-    def add(self, piece: bytes) -> bool:
-        """Append a token's bytes. Returns whether a stop text came, before which the text ends."""
+    def add(self, piece: bytes, log_p: float) -> bool:
+        """Append a token's bytes. Returns whether a stop text came, before which the text ends.
+
+        log_p: of the answer up to this token.
+        """
         self._read(self._decoder.decode(piece))
+        self.marks.append((len(self.text), log_p))
         ends = [at for stop in self._stop if (at := self.text.find(stop)) >= 0]
         if ends:
             self.text = self.text[: min(ends)]
