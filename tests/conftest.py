@@ -18,6 +18,7 @@ from edgemem.runtime import experts, generation, machine, models, tune
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.runtime.prefixes import Prefixes
+from edgemem.store import Store
 
 if TYPE_CHECKING:
     from serverkit import Running
@@ -101,6 +102,14 @@ def random_llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 def embedder() -> Embedder:
     """The bundled embedder, loaded once."""
     return Embedder.load(n_threads=2)
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store in memory, or in a file if a test asks for "file"."""
+    in_file = getattr(request, "param", "memory") == "file"
+    with Store.open(tmp_path / "a.db" if in_file else ":memory:") as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from edgemem.store.writing import Transaction
 
 if TYPE_CHECKING:
     from edgemem.runtime.encoder import Encoder
+    from edgemem.store.changes import StoredPostings
 
 DIM = 8
 T0 = "2024-05-01T10:00:00.000+00:00"
@@ -95,6 +96,16 @@ def indexed(store: Store, match: str) -> list[int]:
     query = "SELECT rowid FROM memories_fts WHERE memories_fts MATCH ? ORDER BY rowid"
     with store.snapshot() as connection:
         return [row[0] for row in connection.execute(query, (match,))]
+
+
+def by_memory(stored: StoredPostings) -> dict[int, dict[str, int]]:
+    """The terms and counts of each rowid."""
+    found: dict[int, dict[str, int]] = {rowid: {} for rowid in stored.rowids.tolist()}
+    for i, term in enumerate(stored.terms):
+        span = slice(stored.offsets[i], stored.offsets[i + 1])
+        for doc, count in zip(stored.docs[span], stored.counts[span], strict=True):
+            found[int(doc)][term] = int(count)
+    return found
 
 
 def raw(path: Path | None, *statements: str) -> None:

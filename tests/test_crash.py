@@ -73,7 +73,9 @@ def start() -> Iterator[Start]:
 WRITER = """
 import sys, uuid
 from storekit import ADA, T1, memory, turn, unit
-from edgemem.store import Store
+from edgemem.results import Entity
+from edgemem.store import NewRelation, Store
+lives = NewRelation(Entity("Ada", "person"), "lives_in", Entity("Oslo", "place"))
 store = Store.open(sys.argv[1], busy_timeout_s=30)
 print("ready", flush=True)
 while True:
@@ -83,6 +85,7 @@ while True:
         tx.add_memory(memory("fact" + n, n, sources=("turn" + n,), vectors=unit(1, 2)))
         tx.add_memory(memory("old" + n, "old" + n, sources=("turn" + n,)))
         tx.update_memory("fact" + n, memory=n + " new", search_text=n, vectors=None, updated_at=T1)
+        tx.set_relations("fact" + n, [lives], 1)
         tx.delete_memory("old" + n, T1)
         tx.add_pending("extract", {"turns": ["turn" + n]}, ADA)
     print(n, flush=True)
@@ -131,6 +134,7 @@ def test_killed_writers_lose_nothing_acknowledged(path: Path, start: Start) -> N
             turns = counts["turns"]
             # No half operations: every transaction made exactly these.
             assert counts["memories"] == counts["deleted"] == counts["pending"] == turns
+            assert counts["relations"] == turns
             assert (counts["vectors"], counts["history"]) == (2 * turns, 4 * turns)
             assert store.generation() == turns
             assert len(indexed(store, "new OR old OR n*")) == turns

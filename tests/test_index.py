@@ -25,9 +25,11 @@ from indexkit import (
     search,
     unit,
 )
+from storekit import add, memory
 
 from edgemem.retrieval import index as index_module
 from edgemem.retrieval.index import VectorIndex
+from edgemem.store import Store
 
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "int8"])
 
@@ -36,6 +38,7 @@ both_dtypes = pytest.mark.parametrize("dtype", ["float32", "int8"])
 
 def test_an_empty_index_finds_nothing():
     index = VectorIndex(DIM)
+    index.apply(changes(1, full=True, vectors=np.empty((0, 0))))  # of a store without a dimension
     rowids, scores, method = search(index, unit(1)[0])
     assert (len(rowids), len(scores), method, len(index)) == (0, 0, "exact", 0)
     assert rowids.dtype == np.int64 and scores.dtype == np.float32
@@ -107,15 +110,6 @@ def test_wrong_input_is_refused():
 # Changes
 
 
-def test_an_updated_memory_has_only_its_new_vector():
-    index, vectors = filled(10, crossover=100)
-    index.apply(changes(2, [11], [4], [-vectors[3]], removed=[4]))
-    assert rowids_of(index, -vectors[3], 1) == [4]
-    rowids, scores, _ = search(index, vectors[3], 10)
-    assert rowids[-1] == 4 and scores[-1] == pytest.approx(-1)
-    assert len(index) == 10
-
-
 def test_a_memory_that_changed_in_other_ways_keeps_its_vector_and_the_graph():
     index, vectors = filled(300)
     assert index.build_hnsw()
@@ -133,26 +127,6 @@ def test_removed_memories_are_gone_and_their_room_is_used_again():
     assert index.memory_bytes() < before / 5
     assert rowids_of(index, vectors[950], 1) == [951]
     assert min(rowids_of(index, vectors[0], 100)) > 900
-
-
-def test_older_changes_are_ignored_and_the_same_ones_change_nothing():
-    index, _vectors = filled(5, crossover=100)
-    newer = changes(3, [6], removed=[2])
-    index.apply(newer)
-    index.apply(changes(2, [2]))
-    assert index.generation == 3
-    before = rowids_of(index, newer.vectors[0], 9)
-    index.apply(newer)
-    assert rowids_of(index, newer.vectors[0], 9) == before == [6, *before[1:]]
-    assert 2 not in before and len(index) == 5
-
-
-def test_full_changes_forget_what_they_do_not_name():
-    index, vectors = filled(5, crossover=100)
-    index.apply(changes(2, [2, 9], vectors=[vectors[1], -vectors[1]], full=True))
-    assert sorted(rowids_of(index, vectors[1], 9)) == [2, 9]
-    index.apply(changes(3, full=True, vectors=np.empty((0, 0))))
-    assert len(index) == 0 and rowids_of(index, vectors[1]) == []
 
 
 def test_a_backup_put_back_is_taken_in_although_it_is_older():
@@ -549,3 +523,24 @@ def test_what_is_damaged_or_cut_short_by_a_full_disk_is_not_taken(tmp_path, capl
     assert fresh.build_hnsw(num_threads=1)
     assert [search(fresh, query)[0].tolist() for query in vectors[:5]] == expected
     fresh.close()
+
+
+def test_a_cache_file_never_outlives_an_erase(tmp_path):
+    path = tmp_path / "a.db.hnsw"
+    with Store.open(tmp_path / "a.db") as store:
+        add(store, *(memory(f"m{i}", vectors=unit(1, i)) for i in range(300)))
+        index = VectorIndex(DIM, crossover=100)
+        index.apply(store.changes(0))
+        assert index.save(path, generation=1, model_id=MODEL)
+        secret = store.changes(0).vectors[7].tobytes()
+        assert secret in path.read_bytes()
+        store.erase(["m7"])
+        assert not index.save(path, generation=2, model_id=MODEL)  # not yet told
+        index.apply(store.changes(index.generation))
+        assert index.save(path, generation=2, model_id=MODEL)
+        assert secret not in path.read_bytes()
+        again = VectorIndex(DIM, crossover=100)
+        again.apply(store.changes(0))
+        assert again.load(path, generation=2, model_id=MODEL)
+        assert len(again) == 299
+        index.close()

@@ -200,13 +200,6 @@ def test_equal_rows_give_the_identity_around_them_and_score_0(n, d):
     assert whitened_cosine(X @ q.image, q, norms_of(metric, X)).tolist() == [0] * n
 
 
-def test_fewer_rows_than_the_rank_wanted_keep_all_they_span():
-    H = cloud(1, 4, 50)
-    metric = fit(H, tau=1, max_rank=30)
-    assert metric.rank == 3
-    np.testing.assert_allclose(dense_inverse(metric) @ dense_sigma(H, 3, 3), np.eye(50), atol=1e-4)
-
-
 def test_one_dimension_has_two_directions():
     metric = fit(np.array([[2.0], [-3.0], [-1.0], [-9.0]]))
     assert metric.rank == 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from memorykit import BagOfWords, quick, texts
+from memorykit import BagOfWords, quick
 from storekit import ADA, DIM, FAR_AHEAD, LONG_AGO, T0, add, memory, turn, unit
 
 from edgemem import Memory
+from edgemem.errors import DimensionMismatch
 from edgemem.results import Query, Scope
 from edgemem.retrieval.lexical import Postings
 from edgemem.retrieval.search import FEATURES, KEPT_VISIBLE, Memories, Scored, find, refresh
@@ -16,12 +17,6 @@ from edgemem.store.filters import compile_filters
 
 BOB = Scope(user_id="bob")
 E = np.eye(DIM, dtype=np.float32)
-
-
-@pytest.fixture
-def store():
-    with Store.open(":memory:") as opened:
-        yield opened
 
 
 def ask(store: Store, query: str, vector: np.ndarray = E[0], **more: object) -> list[Scored]:
@@ -176,13 +171,6 @@ def test_a_users_scores_do_not_depend_on_what_others_remember(store):
     assert [ask(store, query, scope=ADA, explain=True) for query in queries] == before
 
 
-def test_a_score_is_the_same_whatever_else_is_asked_for(store):
-    add(store, *(memory(f"m{i}", f"tea word{i}", vectors=unit(i)) for i in range(30)))
-    every = {hit.rowid: hit.score for hit in ask(store, "tea word3", top_k=30)}
-    for k in (1, 7):
-        assert all(every[hit.rowid] == hit.score for hit in ask(store, "tea word3", top_k=k))
-
-
 # Through Memory
 
 
@@ -207,15 +195,6 @@ def test_a_query_by_day_finds_what_was_said_then(opened: Memory):
         opened.add("We met.", timestamp=f"2024-05-0{day}T10:00:00Z", infer=False)
     (first, *_) = opened.search("Who met on 7 May 2024?")
     assert first.valid_from is not None and first.valid_from.startswith("2024-05-07")
-
-
-def test_what_was_written_by_another_connection_is_found(tmp_path):
-    with quick(tmp_path / "a.db") as one, quick(tmp_path / "a.db") as other:
-        assert list(one.search("tea")) == []
-        other.add("I drink tea", infer=False)
-        assert texts(one.search("tea")) == ["I drink tea"]
-        other.delete(other.get_all()[0].id)
-        assert list(one.search("tea")) == []
 
 
 def test_a_long_text_is_found_by_its_end(opened: Memory):
@@ -309,3 +288,9 @@ def test_what_says_when_is_looked_at_anew_after_a_write(store):
     assert times() == [0]
     tea(store, "yesterday, b")
     assert times() == times() == [0, 1]
+
+
+def test_a_store_of_another_dimension_is_a_store_error_that_names_both(store):
+    add(store, memory("m"))
+    with pytest.raises(DimensionMismatch, match=rf"{DIM + 1} dimensions, the store {DIM}"):
+        refresh(store, Memories(DIM + 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ from edgemem.store.writing import Transaction
 
 # In a file another connection reads than writes.
 both = pytest.mark.parametrize("store", ["file", "memory"], indirect=True)
-
-
-@pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    in_file = getattr(request, "param", "memory") == "file"
-    with Store.open(tmp_path / "a.db" if in_file else ":memory:") as opened:
-        yield opened
 
 
 def edit(tx: Transaction, id: str, text: str, vectors: np.ndarray | None, **more: Any) -> str:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from storekit import DIM, T0, T1, T2, add, memory, turn, unit
+from storekit import DIM, T0, T1, T2, add, by_memory, memory, turn, unit
 
 from edgemem.results import Scope
 from edgemem.store import Store
-from edgemem.store.changes import StoredPostings, tokenize
+from edgemem.store.changes import tokenize
 
 EVER = float("inf")
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with Store.open(":memory:") as opened:
-        yield opened
 
 
 def test_changes_say_what_a_memory_and_its_vectors_are(store: Store) -> None:
@@ -80,7 +71,7 @@ class Cache:
         if got.full:
             self.memories, self.vectors = {}, {}
             assert got.postings is not None
-            self.terms = _terms(got.postings)
+            self.terms = by_memory(got.postings)
         for rowid in got.removed_rowids.tolist():
             self.memories.pop(rowid, None)
             self.terms.pop(rowid, None)
@@ -97,16 +88,6 @@ class Cache:
             assert row[0] in self.memories
             self.vectors[label] = row
         self.generation = got.generation
-
-
-def _terms(postings: StoredPostings) -> dict[int, dict[str, int]]:
-    terms: dict[int, dict[str, int]] = {rowid: {} for rowid in postings.rowids.tolist()}
-    for term, start, end in zip(
-        postings.terms, postings.offsets[:-1], postings.offsets[1:], strict=True
-    ):
-        for doc, count in zip(postings.docs[start:end], postings.counts[start:end], strict=True):
-            terms[int(doc)][term] = int(count)
-    return terms
 
 
 OPS = ("add", "add", "update", "vectors", "invalidate", "delete", "erase", "reset")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storekit import LONG_AGO, T1, T2, add, memory
+from storekit import LONG_AGO, T1, T2, add, by_memory, memory
 
 from edgemem.errors import InputError, StoreCorrupt
 from edgemem.store import Store
@@ -19,27 +18,9 @@ from edgemem.store import changes as tokens_module
 from edgemem.store.changes import StoredPostings, stored_postings, tokenize, word_terms
 
 
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "a.db" if request.param == "file" else ":memory:") as opened:
-        yield opened
-
-
 def read(store: Store) -> StoredPostings:
     with store.snapshot() as connection:
         return stored_postings(connection)
-
-
-def by_memory(stored: StoredPostings) -> dict[int, dict[str, int]]:
-    """The terms and counts of each rowid."""
-    found: dict[int, dict[str, int]] = {rowid: {} for rowid in stored.rowids.tolist()}
-    for i, term in enumerate(stored.terms):
-        span = slice(stored.offsets[i], stored.offsets[i + 1])
-        for doc, count in zip(
-            stored.docs[span].tolist(), stored.counts[span].tolist(), strict=True
-        ):
-            found[doc][term] = count
-    return found
 
 
 TEXTS = [
