@@ -328,20 +328,12 @@ def test_messages_of_a_chat_are_said_after_each_other(tmp_path: Path) -> None:
 
 def test_facts_below_the_messages_of_a_chat_are_of_these_messages(tmp_path: Path) -> None:
     file = tmp_path / "messages.txt"
-    told = "(tell) im kofi\n= User is called Kofi.\n(recall) who am i\n(tell) no, koby\n= User is Koby.\n"
+    told = "(tell) im kofi\n= User is Kofi.\n(recall) who am i\n(tell) no, koby\n= User is Koby.\n"
     file.write_text(f"~\n{told}~\n(tell) hi\n")
-    assert [m.text for m in readers.read_messages(file)] == [
-        "im kofi",
-        "who am i",
-        "no, koby",
-        "hi",
-    ]
+    said = [message.text for message in readers.read_messages(file)]
+    assert said == ["im kofi", "who am i", "no, koby", "hi"]
     first, second = readers.read_told(file)
-    assert [pair.facts for pair in first.pairs] == [
-        ("User is called Kofi.",),
-        (),
-        ("User is Koby.",),
-    ]
+    assert [pair.facts for pair in first.pairs] == [("User is Kofi.",), (), ("User is Koby.",)]
     assert [m.content for m in first.pairs[2].context] == ["who am i", NOTED]
     assert not second.pairs
     file.write_text("~\n(tell) hi\n")

@@ -186,8 +186,8 @@ def with_known_people(fact: str, said: Collection[str]) -> str | None:
 
 
 def _is_short_for(short: str, word: str) -> bool:
-    """Whether a word is the beginning of another: tues of Tuesday, Otti of Ottilie."""
-    return len(short) > 3 and word.startswith(short)
+    """Whether a word is the beginning of another: sat of Saturday, Otti of Ottilie."""
+    return len(short) > 2 and word.startswith(short) and bool(content_words(short))
 
 
 def owned_by(owner: str, fact: str) -> list[str]:

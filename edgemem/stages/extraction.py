@@ -34,7 +34,7 @@ from edgemem import language
 from edgemem.results import Message, at_day, local_time
 from edgemem.runtime.engine import Engine, Prompt
 from edgemem.runtime.experts import Reader, reader_of
-from edgemem.runtime.generation import close_json
+from edgemem.runtime.generation import Generation, close_json
 from edgemem.stages.reading import (
     MAX_SENTENCES,
     PROMPT,
@@ -111,6 +111,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 _MAX_TOKENS = 80
 _MESSAGE_TOKENS = 160
 SURE = 0.55  # how probable "no facts" must be for an expert to give none
+_LIKELY = -0.4  # mean log-probability of an expert's fact, below which half of them are false
 _QUOTED = 0.75  # share of a base model's fact whose words must be in its sentence
 _SHOWN = 0.4  # share of an expert's fact that must have been shown: it may rephrase, not invent
 _OWN = 0.2  # share that must be in the message itself: it may not repeat an earlier one
@@ -194,11 +195,20 @@ def _by_message(
             fork=(expert_target([]), expert_target(["A"]), SURE) if by_expert else None,
         )
         for text in parse(answer.text, cut=answer.finish_reason == "length"):
+            if by_expert and _mean_log_p(answer, text) < _LIKELY:
+                continue
             shown = as_shown(text, reading)
             if shown is not None and (found := _grounded(shown, reading)) is not None:
                 fact = _dated(*found, reading.source, reading.message.timestamp)
                 facts.append(replace(fact, also=_lenders(text, reading)))
     return facts
+
+
+def _mean_log_p(answer: Generation, fact: str) -> float:
+    """How sure the model was of a fact of its answer."""
+    written = json.dumps(fact, ensure_ascii=False)[1:-1]
+    begin = answer.text.find(written)
+    return answer.mean_log_p(begin, begin + len(written)) if begin >= 0 else answer.log_p
 
 
 def _instructed(reading: Reading) -> Prompt:
