@@ -22,7 +22,6 @@ tuned model's prefill ratio, for 512 tokens and for the number that is new in a 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import random
@@ -321,13 +320,10 @@ def run(name: str, interleavings: int, rounds: int) -> tuple[Row, list[Row]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.adapters", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = report.parser("adapters", __doc__, to_file=False)
     parser.add_argument("--experts", default=experts.DEFAULT, metavar="NAME", help="a set's name")
     parser.add_argument("--interleavings", type=int, default=1000, metavar="N")
     parser.add_argument("--rounds", type=int, default=12, metavar="N")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     if options.interleavings < 1 or options.rounds < 1:
         parser.error("--interleavings and --rounds must be 1 or more")

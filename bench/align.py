@@ -23,7 +23,6 @@ for embeddings, so that a second run is quick.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 import time
@@ -33,12 +32,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.locomo import ask
-from bench.questions import CATEGORIES, evidence, ingest
+from bench.questions import CATEGORIES, answerable, ingest
 from corpus.readers import read_written
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
@@ -49,7 +46,6 @@ from edgemem.runtime.embedder import Embedder
 CONVERSATIONS = Path(__file__).parent.parent / "models" / "conversations"
 PAIRS = 2500
 RIDGE = 0.3  # of the mean variance; 0.03 to 3 were tried
-_console = Console(stderr=True)
 
 
 class Kept:
@@ -84,7 +80,7 @@ def kept(embedder: Embedder, texts: Sequence[str], folder: Path | None) -> Kept:
         held = np.load(file)
         known = dict(zip(held["texts"].tolist(), held["vectors"], strict=True))
     left = [text for text in texts if text not in known]
-    for start in track(range(0, len(left), 64), "embedding", console=_console):
+    for start in report.track(range(0, len(left), 64), "embedding"):
         batch = left[start : start + 64]
         known.update(zip(batch, embedder.embed(batch), strict=True))
     if file is not None and left:
@@ -129,12 +125,10 @@ def found(memory: Memory, files: Sequence[LocomoFile]) -> dict[str, float]:
         items = list(memory.get_all(user_id=file.sample_id))
         ids = [item.metadata["dia_id"] for item in items]
         held = np.stack([vectors[item.id].mean(axis=0) for item in items])
-        for question in file.qa:
-            wanted = evidence(question, set(ids)) if question.get("category") in CATEGORIES else []
-            if wanted:
-                scores = held @ memory.embedder.embed_query(question["question"])
-                ranked = [ids[place] for place in np.argsort(-scores)[:10]]
-                hits.append([bool({*ranked[:k]} & {*wanted}) for k in (1, 10)])
+        for question, wanted in answerable(file):
+            scores = held @ memory.embedder.embed_query(question)
+            ranked = [ids[place] for place in np.argsort(-scores)[:10]]
+            hits.append([bool({*ranked[:k]} & {*wanted}) for k in (1, 10)])
     cosine = np.mean(hits, axis=0).tolist()
     result |= {f"cosine_hit_at_{k}": value for k, value in zip((1, 10), cosine, strict=True)}
     return {name: round(value, 4) for name, value in result.items()}
@@ -232,17 +226,11 @@ def seconds_for(count: int, dim: int) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.align", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
+    parser = report.parser("align", __doc__, data="LoCoMo")
     parser.add_argument("--other", type=Path, required=True, help="another embedder's ONNX file")
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--keep", type=Path, help="folder for embeddings")
     options = parser.parse_args(argv)
-    files = [read_locomo(path) for path in sorted(options.data.glob("*.json"))]
-    if not files:
-        parser.error(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
+    files = [read_locomo(path) for path in options.data]
     pairs = messages(CONVERSATIONS, PAIRS)
     texts = [
         *(search_text(m["content"], speaker=m.get("name")) for f in files for m in f.messages),
@@ -256,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, old, new in (("other", other, bundled), ("bundled", bundled, other)):
         for row in compare(old, new, files, pairs):
             rows.append({"from": name, "old": old.model_id, "new": new.model_id, **row})
-            _console.print(rows[-1])
+            report.console.print(rows[-1])
     hits = {row["way"]: row["hit_at_10"] for row in rows if row["from"] == "other"}
     summary = {
         **{f"hit_at_10_{way.replace(' ', '_')}": value for way, value in hits.items()},

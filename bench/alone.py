@@ -18,8 +18,6 @@ from typing import Any
 
 from bench import report
 
-__all__ = ["grown_mb", "in_turns", "on_one_core", "one_thread_each", "percentiles", "rss_mb"]
-
 _MARK = "EDGEMEM_BENCH_ONE_THREAD"
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -28,8 +28,6 @@ from edgemem.config import Settings
 from edgemem.runtime.embedder import Embedder
 from edgemem.server.asgi import load_token
 
-__all__ = ["filled", "serving"]
-
 TOP_K = 8
 N_CTX = 16_384  # mem0 2.2 instructs its model at length, and adds what it knows
 MAX_TOKENS = 1024  # of the facts of one pair

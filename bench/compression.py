@@ -38,8 +38,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.compressors import KINDS, METHODS, Job, with_feature
@@ -61,13 +59,10 @@ WEIGHTS = (0.0, 0.03, 0.06, 0.1, 0.2, 0.4, 0.8)
 N_CTX = 4096
 BOOTSTRAPS = 2000
 _ENTITY = re.compile(r"(?<!^)(?<![.!?] )\b[A-Z][\w'’]+|\d[\d.,:]*(?<![.,:])")
-_console = Console(stderr=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--json", required=True)
+    parser = report.parser("compression", __doc__, data="LoCoMo")
     parser.add_argument("--model", help="the reader")
     parser.add_argument("--scorer", help="the model of the scores")
     parser.add_argument("--drafter", help="the model of the drafts (default: the reader)")
@@ -77,10 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     options = parser.parse_args(arguments)
-    paths = sorted(options.data.glob("*.json"))
-    if not paths:
-        raise SystemExit(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
-    files = [read_locomo(path) for path in paths]
+    files = [read_locomo(path) for path in options.data]
     drawn = cases(files, options.questions, options.seed)
     Path(options.json).parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(Path(f"{options.json}.parts"))
@@ -127,7 +119,7 @@ def _jobs(
     embed = lru_cache(maxsize=None)(Embedder.load().embed)
     embedder: Any = SimpleNamespace(embed=lambda texts: embed(tuple(texts)))
     jobs = []
-    for case in track(drawn, "scores", console=_console):
+    for case in report.track(drawn, "scores"):
         said = {"question": case.question}
         if "draft" in needed:
             said["draft"] = draft(kept, drafter, case) or case.question
@@ -151,7 +143,7 @@ def _fit(jobs: Sequence[Job], kind: str, budgets: Sequence[int]) -> dict[str, fl
     It is the smallest weight that keeps most of the answers' words, as a mean over all budgets.
     """
     kept = np.full((len(WEIGHTS), len(jobs)), np.nan)
-    for j, job in enumerate(track(jobs, f"weight of {kind}", console=_console)):
+    for j, job in enumerate(report.track(jobs, f"weight of {kind}")):
         for w, weight in enumerate(WEIGHTS):
             shares = [
                 _judged(job.case, with_feature(_at(job, budget), kind, weight))["answer_words"]
@@ -182,7 +174,7 @@ def _items(jobs: Sequence[Job], options: argparse.Namespace, kept: Kept, reader:
         *((m, b) for b in options.budgets for m in options.methods),
     ]
     items: Items = defaultdict(dict)
-    for number, job in enumerate(track(jobs, "contexts", console=_console)):
+    for number, job in enumerate(report.track(jobs, "contexts")):
         case, made = job.case, {}
         for method, budget in asked:
             at = _at(job, budget)

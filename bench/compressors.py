@@ -31,8 +31,6 @@ from edgemem.compression.compress import (
 from edgemem.compression.layout import Layout, estimated_tokens, lay_out
 from edgemem.runtime.embedder import Embedder
 
-__all__ = ["KINDS", "METHODS", "Job"]
-
 KINDS = ("context", "question", "draft")
 """The text whose loss gives a Fisher score: the context, the question, a drafted answer."""
 

@@ -17,8 +17,6 @@ from bench.questions import CATEGORIES, evidence
 from edgemem.language import day_text
 from edgemem.pipeline.importers import LocomoFile
 
-__all__ = ["Case", "cases"]
-
 CHARACTERS = 2200  # of the turns without heads; about 600 tokens with heads
 
 

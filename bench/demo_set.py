@@ -9,7 +9,6 @@ every pair through `Memory.add`, then the questions from a new process. One row 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -93,12 +92,9 @@ def run(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.demo_set", description=__doc__.splitlines()[0]
-    )
+    parser = report.parser("demo_set", __doc__, to_file=False)
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="conversations")
     parser.add_argument("--vault", action="store_true", help="encrypted stores")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     parser.add_argument("--show", action="store_true", help="show the conversations on stderr")
     options = parser.parse_args(argv)
     console = Console(stderr=True, quiet=not options.show, highlight=False, soft_wrap=True)

@@ -12,28 +12,18 @@ compares settings of this stage; it does not say how many facts are true.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import re
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-
 from bench import report
-from edgemem.language import words
+from corpus.evaluate import rouge_1
+from corpus.readers import as_message, observations
 from edgemem.pipeline.importers import batches, read_locomo
-from edgemem.results import Message
 from edgemem.runtime.engine import Engine, Generation
 from edgemem.stages import extraction
-
-_DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
-_console = Console(stderr=True)
 
 
 class Recorder:
@@ -57,36 +47,17 @@ def is_strict(answer: Generation) -> bool:
     return True
 
 
-def rouge_1(found: str, wanted: str) -> float:
-    """F of the words two texts share, each counted as often as both have it."""
-    a, b = Counter(words(found)), Counter(words(wanted))
-    shared = (a & b).total()
-    return 2 * shared / (a.total() + b.total()) if shared else 0.0
-
-
-def observations(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each observation of a LoCoMo file, and the ids of the turns it cites."""
-    for session in json.loads(path.read_text(encoding="utf-8")).get("observation", {}).values():
-        for facts in session.values():
-            for text, cited in facts:
-                yield text, frozenset(_DIALOGUE_ID.findall(str(cited)))
-
-
-def as_message(raw: Mapping[str, Any]) -> Message:
-    return Message(raw["role"], raw["content"], raw["timestamp"], raw["name"])
-
-
 def measure(
     engine: Engine,
     messages: Sequence[Mapping[str, Any]],
     drawn: Sequence[tuple[int, Sequence[Mapping[str, Any]]]],
-    known: Sequence[tuple[str, frozenset[str]]],
+    known: Sequence[tuple[str, list[str]]],
     before: int,
 ) -> dict[str, Any]:
     """The row of one setting. drawn: pairs, each with the position of its first message."""
     recorder = Recorder(engine)
     scores, empty, seconds, facts, failed = [], [], [], 0, 0
-    for position, pair in track(drawn, f"{before} turns of context", console=_console):
+    for position, pair in report.track(drawn, f"{before} turns of context"):
         context = [as_message(m) for m in messages[max(0, position - before) : position]]
         started = time.perf_counter()
         try:
@@ -98,7 +69,7 @@ def measure(
         seconds.append(time.perf_counter() - started)
         facts += len(found)
         turns = {m["metadata"]["dia_id"] for m in pair}
-        wanted = " ".join(text for text, cited in known if cited & turns)
+        wanted = " ".join(text for text, cited in known if turns.intersection(cited))
         if wanted:
             scores.append(rouge_1(" ".join(f.text for f in found), wanted))
         else:
@@ -141,21 +112,17 @@ def run(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.extraction", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
-    parser.add_argument("--conversation", metavar="NAME", help="file name (default: the first)")
+    parser = report.parser("extraction", __doc__, data="LoCoMo")
+    parser.add_argument("--conversation", default="*", metavar="NAME", help="default: the first")
     parser.add_argument("--pairs", type=int, default=60, help="pairs of messages to draw")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--context-turns", type=int, nargs="+", default=[0, 2, 4], metavar="N")
     options = parser.parse_args(argv)
     if options.pairs < 1 or min(options.context_turns) < 0:
         parser.error("--pairs must be 1 or more, --context-turns 0 or more")
-    files = sorted(options.data.glob(options.conversation or "*.json"))
+    files = [path for path in options.data if path.match(options.conversation)]
     if not files:
-        parser.error(f"{options.data} holds no such LoCoMo JSON file")
+        parser.error(f"--data has no file {options.conversation}")
     summary, rows = run(files[0], options.pairs, options.seed, options.context_turns)
     report.write(options.json, summary, rows)
 

@@ -26,7 +26,6 @@ stores weights fitted on all groups. About an hour.
 
 from __future__ import annotations
 
-import argparse
 import json
 import zlib
 from collections import Counter
@@ -39,8 +38,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.questions import Question, ask, by_session, by_turns, half_of
@@ -66,7 +63,6 @@ SHARES = {"locomo": 0.7, "written": 0.2, "parts": 0.1}  # chosen by LoCoMo: benc
 PARTS = (3, 9)  # turns
 GROUPS = 5  # of our files
 EVERY_PART, EVERY_OTHER = 2, 4  # every 2nd talk cut into parts, every 4th question to another
-_console = Console(stderr=True)
 
 
 class Encoders(NamedTuple):
@@ -129,7 +125,7 @@ def gather(kind: str, files: Sequence[Path], *, careful: bool) -> list[Question]
         middle = len(family) // 2
         stores = [range(len(family))] if kind == "metric" else [[i] for i in range(len(family))]
         embedder, tokens = encoders[half]
-        for members in track(stores, f"{kind}: {corpus}, {family[0][1].id}", console=_console):
+        for members in report.track(stores, f"{kind}: {corpus}, {family[0][1].id}"):
             with Memory(":memory:", embedder=embedder, token_embedder=tokens) as memory:
                 for i in members:
                     store(memory, family[i][1])
@@ -221,7 +217,7 @@ def fast(asked: Sequence[Question]) -> list[Question]:
 def leave_one_out(asked: Sequence[Question], corpus: str) -> list[tuple[Question, Weights]]:
     """The questions of a corpus, each with weights fitted on all groups but its own."""
     mine = [q for q in asked if q.corpus == corpus]
-    groups = track(sorted({q.group for q in mine}), f"leaving out: {corpus}", console=_console)
+    groups = report.track(sorted({q.group for q in mine}), f"leaving out: {corpus}")
     weights = {group: fit([q for q in asked if q.group != group]) for group in groups}
     return [(q, weights[q.group]) for q in mine]
 
@@ -308,20 +304,15 @@ def as_json(weights: Weights) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fit_fusion", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser = report.parser("fit_fusion", __doc__, data="LoCoMo")
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     options = parser.parse_args(argv)
-    files = sorted(options.data.glob("*.json"))
     summary: dict[str, Any] = {"relevant": RELEVANT}
     rows: list[dict[str, Any]] = []
     stored: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
     reliable: dict[str, dict[str, Any]] = {"fast": {}, "careful": {}}
     for kind in KINDS:
-        careful = gather(kind, files, careful=True)
+        careful = gather(kind, options.data, careful=True)
         for retrieval, asked in (("fast", fast(careful)), ("careful", careful)):
             for corpus in SHARES:
                 held_out = leave_one_out(asked, corpus)

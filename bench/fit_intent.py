@@ -17,7 +17,6 @@ bench/scenarios are classified right. --write stores these weights. Three minute
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,8 +24,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.scenarios import read_all
@@ -52,7 +49,6 @@ _OF_KIND: dict[str, Want] = {
     "general": "general",
     "identity": "self",
 }
-_console = Console(stderr=True)
 
 FloatArray = NDArray[np.float32]
 
@@ -76,7 +72,7 @@ class Examples:
         self.vectors = np.concatenate(
             [
                 embedder.embed([m.text for m in labelled[i : i + BATCH]])
-                for i in track(range(0, len(labelled), BATCH), "embedding", console=_console)
+                for i in report.track(range(0, len(labelled), BATCH), "embedding")
             ]
         )
         self.words = np.zeros((len(labelled), BUCKETS), np.float32)
@@ -133,7 +129,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
     folds = np.array([fold[m.group] for m in made.labelled])
     logits = np.zeros((len(folds), len(WANTS) + 1), np.float32)
     words_only = np.zeros_like(logits)
-    for i in track(range(FOLDS), "folds", console=_console):
+    for i in report.track(range(FOLDS), "folds"):
         weights = fit(made, np.flatnonzero(folds != i).tolist(), embedder)
         rows = folds == i
         logits[rows] = logits_of(made, weights)[rows]
@@ -156,10 +152,7 @@ def left_out(made: Examples, embedder: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fit_intent", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser = report.parser("fit_intent", __doc__)
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     given = parser.parse_args(argv)
 

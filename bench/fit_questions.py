@@ -3,7 +3,7 @@
     python -m bench.fit_questions --json OUT [--write]
 
 An expert of the encoder, and for each label a logistic regression over the mean of the encoder's
-last states (bench/asked.py), learn the questions of bench/relations/questions-*.txt, lines of
+last states (`bench.graph.asked`), learn the questions of bench/relations/questions-*.txt, lines of
 `LABEL … | QUESTION`. One question in twenty is held out. Printed for these: the share whose
 likeliest label is asked for; the share whose labels are all right at a probability of 0.5; and of
 those that ask for no label the share without any above 0.5. --write stores the weights. 24 minutes
@@ -12,8 +12,6 @@ beside another fit. Needs the extra `train`.
 
 from __future__ import annotations
 
-import argparse
-import random
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,27 +20,24 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench import report
-from bench.asked import WEIGHTS
-from bench.lora import Encoder, batches, half, learn, optimizer, padded
+from bench.graph import QUESTIONS as WEIGHTS
+from bench.lora import Encoder, half, padded, train
 from edgemem.graph.reader import LABELS
 from edgemem.runtime import encoder as runtime
 
 HERE = Path(__file__).resolve().parent / "relations"
 EPOCHS, BATCH, LR, LR_REGRESSION = 4, 32, 1e-3, 1e-2
-_console = Console(stderr=True)
 
 Asked = tuple[str, list[float]]
 """A question, and 1 for each label that it asks for."""
 
 
 class Net(nn.Module):
-    """A question's logits, as bench/asked.py computes them."""
+    """A question's logits, as `bench.graph.asked` computes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,20 +69,17 @@ def read(file: Path) -> list[Asked]:
 
 def fit(learned: Sequence[Asked], encoder: runtime.Encoder) -> Net:
     torch.manual_seed(0)
-    draw = random.Random(0)
-    net = Net().train()
+    net = Net()
     tokens = [encoder.encode(question) for question, _ in learned]
-    steps = EPOCHS * -(-len(learned) // BATCH)
-    optimize, schedule = optimizer([(net.encoder, LR), (net.label, LR_REGRESSION)], steps)
-    order = (
-        batch for _ in range(EPOCHS) for batch in batches([len(t.ids) for t in tokens], BATCH, draw)
-    )
-    for batch in track(order, "fitting", total=steps, console=_console):
+
+    def loss_of(batch: list[int]) -> Tensor:
         logits = net([tokens[i] for i in batch])
         wanted = torch.tensor([learned[i][1] for i in batch])
-        loss = F.binary_cross_entropy_with_logits(logits, wanted, reduction="sum") / len(batch)
-        learn(net, loss, optimize, schedule)
-    return net.eval()
+        return F.binary_cross_entropy_with_logits(logits, wanted, reduction="sum") / len(batch)
+
+    rates = [(net.encoder, LR), (net.label, LR_REGRESSION)]
+    train(net, rates, [len(t.ids) for t in tokens], loss_of, epochs=EPOCHS, size=BATCH)
+    return net
 
 
 def counted(net: Net, kept: Sequence[Asked], encoder: runtime.Encoder) -> dict[str, Any]:
@@ -107,10 +99,7 @@ def counted(net: Net, kept: Sequence[Asked], encoder: runtime.Encoder) -> dict[s
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fit_questions", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser = report.parser("fit_questions", __doc__)
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     options = parser.parse_args(argv)
     encoder = runtime.Encoder.load()
@@ -119,10 +108,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     learned = [each for each in found if zlib.crc32(each[0].encode()) % 20]
     net = fit(learned, encoder)
     rows = [counted(net, kept, encoder)]
-    _console.print(rows[0])
+    report.console.print(rows[0])
     if options.write:
-        with WEIGHTS.open("wb") as file:
-            np.savez_compressed(file, **net.exported())
+        np.savez_compressed(WEIGHTS, **net.exported())
     report.write(options.json, {"learned": len(learned), "epochs": EPOCHS}, rows)
 
 

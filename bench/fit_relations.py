@@ -14,7 +14,6 @@ extra `train`.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 from collections import defaultdict
@@ -26,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -48,7 +46,6 @@ EPOCHS, BATCH, LR, NETS_LR = 3, 24, 1e-3, 1.5e-3
 SWAPPED = 0.7  # share of the names that a copy replaces
 NO_ENTITIES, HARD = 45, 4  # runs of a fact that are no entity; the likeliest, which are paired
 THRESHOLDS = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
-_console = Console(stderr=True)
 
 Fact = tuple[str, list[Triple]]
 
@@ -274,7 +271,7 @@ def fit(facts: Sequence[Fact], encoder: runtime.Encoder, seed: int = 0) -> Reade
     written = examples(facts)
     steps = EPOCHS * -(-(len(written) + len(with_others_names(facts))) // BATCH)
     optimize, schedule = optimizer([(model.encoder, LR), (model.nets, NETS_LR)], steps)
-    with Progress(console=_console) as progress:
+    with Progress(console=report.console) as progress:
         task = progress.add_task("fitting", total=steps)
         for epoch in range(EPOCHS):
             some = [*written, *examples(with_others_names(facts, seed=epoch))]
@@ -321,10 +318,7 @@ def _loss(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fit_relations", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser = report.parser("fit_relations", __doc__)
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     options = parser.parse_args(argv)
     encoder = runtime.Encoder.load()
@@ -341,10 +335,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows.append({"threshold": threshold, "facts_learned": len(written), **counted})
     report.write(options.json, {"epochs": EPOCHS}, rows)
     for row in rows:
-        _console.print({key: value for key, value in row.items() if key != "labels"})
+        report.console.print({key: value for key, value in row.items() if key != "labels"})
     if options.write:
-        with WEIGHTS.open("wb") as file:
-            np.savez_compressed(file, **weights)
+        np.savez_compressed(WEIGHTS, **weights)
 
 
 if __name__ == "__main__":

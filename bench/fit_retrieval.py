@@ -22,7 +22,6 @@ encoders that have not learned it. Wants a GPU, where each of five epochs takes 
 
 from __future__ import annotations
 
-import argparse
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,8 +31,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -57,7 +54,6 @@ EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # TURNS and QUESTIONS: of a ba
 SCALES = {"minilm": 30.0, "colbert": 45.0}
 JOINED, JOINED_MOST, AS_FACTS, TASK_WEIGHT = 0.25, 4, 0.5, 0.5
 MOST_TOKENS, MOST_NEEDED = 250, 6
-_console = Console(stderr=True)
 Ids = list[int]
 
 
@@ -242,7 +238,7 @@ def fit(net: Net, learned: Sequence[Talk]) -> None:
     net.train()
     plan = [batch for _ in range(EPOCHS) for batch in batches(learned, draw)]
     optimize, schedule = optimizer([(net, LR)], len(plan))
-    for batch in track(plan, "fitting", console=_console):
+    for batch in report.track(plan, "fitting"):
         learn(net, loss_of(net, batch, draw), optimize, schedule)
     net.eval()
 
@@ -276,11 +272,8 @@ def exported(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fit_retrieval", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = report.parser("fit_retrieval", __doc__)
     parser.add_argument("encoder", choices=list(ENCODERS))
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
     parser.add_argument("--half", type=int, choices=range(2), help="learn this half alone")
     parser.add_argument("--to", type=Path, help="folder for the expert of a half")
     parser.add_argument("--write", action="store_true", help="store it in the package")
@@ -300,8 +293,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if (folder := DATA if options.write else options.to) is not None:
         texts = [text for talk in apart for text in talk.texts][:1000]
         for file, numbers in exported(net, kind, texts).items():
-            with (folder / f"{file}.npz").open("wb") as out:
-                np.savez_compressed(out, **numbers)
+            np.savez_compressed(folder / file, **numbers)
     summary = {"encoder": kind, "talks": len(learned), **hits(net, apart)}
     report.write(options.json, {**summary, **{f"{k}_before": v for k, v in before.items()}}, [])
 

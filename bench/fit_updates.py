@@ -13,7 +13,6 @@ epoch of 17,700 pairs on two cores, half a minute on a GPU. Needs the extra `tra
 
 from __future__ import annotations
 
-import argparse
 import random
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,13 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench import report
-from bench.lora import Encoder, batches, half, learn, optimizer, padded, rectangle, use_gpu
+from bench.lora import Encoder, half, padded, rectangle, train, use_gpu
 from corpus.readers import read_pairs
 from edgemem.runtime import encoder as runtime
 from edgemem.stages.update import EVENTS
@@ -41,7 +38,6 @@ APART = 500  # pairs learned from apart.txt, which nobody read one by one
 WIDTH, DROPOUT, SMOOTHING = 128, 0.1, 0.02
 EPOCHS, BATCH, LR, LR_ON = 3, 24, 1e-3, 5e-4
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-_console = Console(stderr=True)
 
 Pair = tuple[str, str, int]
 """An old memory, a new fact, and the number of its event."""
@@ -122,19 +118,14 @@ def split(seed: int = 0) -> tuple[list[Pair], dict[str, list[Pair]]]:
 def fit(
     net: Net, learned: Sequence[Pair], encoder: runtime.Encoder, epochs: int, lr: float
 ) -> None:
-    draw = random.Random(0)
-    net.train()
     tokens = [encoder.encode(memory, fact) for memory, fact, _ in learned]
-    lengths = [len(t.ids) for t in tokens]
-    steps = epochs * -(-len(learned) // BATCH)
-    optimize, schedule = optimizer([(net, lr)], steps)
-    order = (batch for _ in range(epochs) for batch in batches(lengths, BATCH, draw))
-    for batch in track(order, "fitting", total=steps, console=_console):
+
+    def loss_of(batch: list[int]) -> Tensor:
         wanted = torch.tensor([learned[i][2] for i in batch])
-        logits = net([tokens[i] for i in batch])
-        loss = F.cross_entropy(logits, wanted, label_smoothing=SMOOTHING)
-        learn(net, loss, optimize, schedule)
-    net.eval()
+        return F.cross_entropy(net([tokens[i] for i in batch]), wanted, label_smoothing=SMOOTHING)
+
+    lengths = [len(t.ids) for t in tokens]
+    train(net, [(net, lr)], lengths, loss_of, epochs=epochs, size=BATCH)
 
 
 def counted(net: Net, kept: Sequence[Pair], encoder: runtime.Encoder) -> dict[str, Any]:
@@ -158,10 +149,7 @@ def counted(net: Net, kept: Sequence[Pair], encoder: runtime.Encoder) -> dict[st
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fit_updates", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser = report.parser("fit_updates", __doc__)
     parser.add_argument("--write", action="store_true", help="store the weights in the package")
     parser.add_argument("--on", action="store_true", help="go on from the stored weights")
     options = parser.parse_args(argv)
@@ -177,8 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for row in rows:
         print(row)
     if options.write:
-        with WEIGHTS.open("wb") as file:
-            np.savez_compressed(file, **net.exported())
+        np.savez_compressed(WEIGHTS, **net.exported())
     report.write(options.json, {"learned": len(learned), "on": options.on}, rows)
 
 

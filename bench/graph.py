@@ -33,7 +33,6 @@ many facts.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import tempfile
@@ -41,32 +40,31 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress, track
 
 from bench import report
-from bench.asked import asked
 from corpus.annotated import store
 from corpus.readers import read_locomo
 from edgemem import Memory
 from edgemem.graph import reader
-from edgemem.graph.reader import triples
+from edgemem.graph.reader import LABELS, triples
 from edgemem.language import asked_day, words
 from edgemem.pipeline import ingest
 from edgemem.pipeline.recall import evidence_of
-from edgemem.results import Entity, Message, Scope, Triple, to_utc
+from edgemem.results import Entity, Label, Message, Scope, Triple, to_utc
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
+from edgemem.runtime.lowrank import Expert, read
 from edgemem.stages import evidence
 from edgemem.stages.extraction import Fact
 from edgemem.store import NewMemory, NewRelation, Store
 from edgemem.store.relations import relations, relations_of
 
-_console = Console(stderr=True)
+QUESTIONS = Path(__file__).resolve().parent / "relations" / "questions.npz"
 _ARTICLE = re.compile(r"\A(?:the|an?) ", re.I)
 
 
@@ -125,13 +123,13 @@ def figures(
     """Precision, recall and F1 of relations, the share of right types, and each label's counts."""
     right, missed, wrong = Counter[str](), Counter[str](), Counter[str]()
     typed = 0
-    for of_fact, read in zip(wanted, found, strict=True):
-        for relation in {*of_fact, *read}:
+    for of_fact, told in zip(wanted, found, strict=True):
+        for relation in {*of_fact, *told}:
             if relation.label == "other" and not other:
                 continue
-            if relation in of_fact and relation in read:
+            if relation in of_fact and relation in told:
                 right[relation.label] += 1
-                typed += of_fact[relation] == read[relation]
+                typed += of_fact[relation] == told[relation]
             else:
                 (missed if relation in of_fact else wrong)[relation.label] += 1
     hits, all_found = right.total(), right.total() + wrong.total()
@@ -192,6 +190,28 @@ def remembered(life: Life, embedder: Embedder) -> Memory:
         (piece,) = memory.pending()
         ingest.conclude(memory, piece, [], [turn], [Fact(fact, 0, when)])
     return memory
+
+
+@cache
+def _expert() -> Expert:
+    return read(QUESTIONS.read_bytes())
+
+
+def asked(question: str, encoder: Encoder | None) -> dict[Label, float]:
+    """For each label the probability that a question asks for its relations.
+
+    "What breed is my sister's dog?" asks for sibling_of, has_pet and is_a. A logistic regression
+    for each label reads the states of the encoder with an expert (bench/fit_questions.py). The
+    product does not use it: the memories' scores say as much about what answers a question
+    (bench/LOG.md, 2026-11-26). Empty for a question of more than 256 tokens, and without an
+    encoder.
+    """
+    weights = _expert()
+    states = None if encoder is None else encoder.read(weights, question)
+    if states is None:
+        return {}
+    logits = states.layers[-1].mean(axis=0) @ weights["label.w"] + weights["label.b"]
+    return dict(zip(LABELS, (1 / (1 + np.exp(-logits))).tolist(), strict=True))
 
 
 def answered(memory: Memory, question: str, asked_at: str) -> list[str]:
@@ -289,15 +309,15 @@ def score_evidence(file: Path, embedder: Embedder) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def score_turns(folder: Path, embedder: Embedder) -> dict[str, Any]:
+def score_turns(files: Sequence[Path], embedder: Embedder) -> dict[str, Any]:
     """Shares of LoCoMo's evidence turns that a search and the evidence have, tokens, milliseconds;
     means over the questions."""
     count, rows = embedder.count_tokens, []
-    for file in sorted(folder.glob("*.json")):
+    for file in files:
         talk = read_locomo(file)
         with Memory(":memory:", embedder=embedder) as memory:
             store(memory, talk)
-            for question in track(talk.questions, talk.id, console=_console):
+            for question in report.track(talk.questions, talk.id):
                 gold = {shown.text for shown in question.evidence}
                 if question.answer is None or not gold:
                     continue
@@ -402,31 +422,27 @@ def told_beside(memories: int, searches: int = 500) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.graph", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = report.parser("graph", __doc__)
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
     parser.add_argument("--lives", nargs="+", type=Path, default=[], metavar="FILE")
     parser.add_argument("--evidence", nargs="+", type=Path, default=[], metavar="FILE")
-    parser.add_argument("--turns", type=Path, metavar="DIR", help="folder of LoCoMo JSON files")
+    parser.add_argument("--turns", type=report.json_files, metavar="DIR", help="folder of LoCoMo")
     parser.add_argument("--edges", type=int, metavar="N", help="relations of a large store")
     parser.add_argument("--memories", type=int, metavar="N", help="facts of a store")
     parser.add_argument("--other", action="store_true", help="count the label `other`, too")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     embedder, encoder = Embedder.load(), Encoder.load()
-    with Progress(console=_console) as bar:
-        for file in options.files:
-            told = read_triples(file)
-            triples("User lives in Oslo.", encoder)  # loads the weights
-            started = time.perf_counter()
-            each = bar.track([fact for fact, _ in told], description=file.name)
-            found = [labelled(triples(fact, encoder)) for fact in each]
-            each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(told))
-            wanted = [labelled(of_fact) for _, of_fact in told]
-            counted = figures(wanted, found, other=options.other)
-            rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 3)})
+    for file in options.files:
+        told = read_triples(file)
+        triples("User lives in Oslo.", encoder)  # loads the weights
+        started = time.perf_counter()
+        each = report.track([fact for fact, _ in told], file.name)
+        found = [labelled(triples(fact, encoder)) for fact in each]
+        each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(told))
+        wanted = [labelled(of_fact) for _, of_fact in told]
+        counted = figures(wanted, found, other=options.other)
+        rows.append({"file": file.name, **counted, "each_ms": round(each_ms, 3)})
     if options.lives or options.evidence:
         rows += [score_lives(file, embedder) for file in options.lives]
         rows += [score_evidence(file, embedder) for file in options.evidence]
@@ -438,7 +454,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         rows.append(told_beside(options.memories))
     report.write(options.json, {"reader": reader.version(encoder)}, rows)
     for row in rows:
-        _console.print({key: value for key, value in row.items() if key != "labels"})
+        report.console.print({key: value for key, value in row.items() if key != "labels"})
 
 
 if __name__ == "__main__":

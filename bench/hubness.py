@@ -12,18 +12,14 @@ the share of questions (categories 1 to 4) with an evidence turn among the form'
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
-from bench.locomo import CATEGORIES, evidence
+from bench.questions import answerable
 from edgemem.kernels.reference import zero_norm
 from edgemem.pipeline.importers import LocomoFile, read_locomo
 from edgemem.retrieval import metric as metrics
@@ -33,7 +29,6 @@ from edgemem.runtime.embedder import Embedder
 K = 10
 RIDGES = (1.0, 3.0, 10.0)
 ALPHA = 0.5
-_console = Console(stderr=True)
 
 
 def centred_inner_product(dots: np.ndarray, query: metrics.WhitenedQuery) -> np.ndarray:
@@ -140,26 +135,12 @@ class Conversation:
 def embed(file: LocomoFile, embedder: Embedder) -> Conversation:
     texts = [search_text(m["content"], speaker=m.get("name")) for m in file.messages]
     number = {m["metadata"]["dia_id"]: i for i, m in enumerate(file.messages)}
-    asked = [
-        (question["question"], [number[id] for id in evidence(question, set(number))])
-        for question in file.qa
-        if question.get("category") in CATEGORIES
-    ]
-    usable = [(text, wanted) for text, wanted in asked if wanted]
+    asked = list(answerable(file))
     return Conversation(
         embedder.embed(texts),
-        embedder.embed([text for text, _ in usable]),
-        [wanted for _, wanted in usable],
+        embedder.embed([text for text, _ in asked]),
+        [[number[id] for id in wanted] for _, wanted in asked],
     )
-
-
-def load(folder: Path) -> list[Conversation]:
-    """Every conversation of the folder, embedded."""
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
-        raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
-    embedder = Embedder.load()
-    return [embed(read_locomo(p), embedder) for p in track(paths, "embedding", console=_console)]
 
 
 def scores_of(form: str, metric: metrics.Metric, H: np.ndarray, queries: np.ndarray) -> np.ndarray:
@@ -209,7 +190,7 @@ def rows_of(conversations: Sequence[Conversation]) -> list[dict[str, Any]]:
         {"form": "cosine", **measure(conversations, lambda i, H, queries: queries @ H.T)}
     ]
     every = np.concatenate([c.turns for c in conversations])
-    for c in track(RIDGES, "scoring", console=_console):
+    for c in report.track(RIDGES, "scoring"):
         fitted = {
             "conversation": [metrics.fit(each.turns, c=c) for each in conversations],
             "all": [metrics.fit(every, c=c)] * len(conversations),
@@ -226,13 +207,12 @@ def rows_of(conversations: Sequence[Conversation]) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.hubness", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    parser = report.parser("hubness", __doc__, data="LoCoMo", to_file=False)
     options = parser.parse_args(arguments)
-    conversations = load(options.data)
+    embedder = Embedder.load()
+    conversations = [
+        embed(read_locomo(path), embedder) for path in report.track(options.data, "embedding")
+    ]
     rows = rows_of(conversations)
     summary = {
         "conversations": len(conversations),
@@ -243,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in rows:
         cells = [str(row.get(name, "")) for name in ("form", "fitted_on", "c", "rank")]
         figures = [f"{row[name]:8.4f}" for name in ("skewness", "orphans", "hit_at_10")]
-        _console.print(f"{cells[0]:16}{cells[1]:14}{cells[2]:>5}{cells[3]:>7}", *figures)
+        report.console.print(f"{cells[0]:16}{cells[1]:14}{cells[2]:>5}{cells[3]:>7}", *figures)
     report.write(options.json, summary, rows)
 
 

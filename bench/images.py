@@ -20,7 +20,6 @@ to a search of 10,000 other memories in milliseconds, and to the process in byte
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
@@ -373,8 +372,7 @@ PARTS = ("reading", "answers", "hashes", "search")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What is read in pictures, and answered from it?")
-    parser.add_argument("--json", type=Path, required=True)
+    parser = report.parser("images", __doc__)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--take", type=int, metavar="N")
     parser.add_argument("--store", type=Path, metavar="FILE")

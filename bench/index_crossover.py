@@ -11,7 +11,6 @@ the scan's: below that a graph is not worth its memory and its build.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -96,11 +95,10 @@ def measure(n: int, n_queries: int, ef_search: int) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = report.parser("index_crossover", __doc__, to_file=False)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--queries", type=int, default=200, metavar="N")
     parser.add_argument("--ef-search", type=int, default=64, metavar="EF")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     rows = []
     for n in sorted(options.sizes):

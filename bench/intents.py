@@ -11,15 +11,11 @@ messages that are answered as if they asked; `lost`: telling messages that would
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from corpus import readers
@@ -31,7 +27,6 @@ from edgemem.runtime.engine import Engine
 from edgemem.stages.intent import TASKS, Intent, intent
 
 HELD_OUT = Path(__file__).parent.parent / "models" / "chats" / "held-out-messages.txt"
-_console = Console(stderr=True)
 
 
 def row(name: str, read: Sequence[Intent], meant: Sequence[Labelled]) -> dict[str, Any]:
@@ -54,10 +49,7 @@ def row(name: str, read: Sequence[Intent], meant: Sequence[Labelled]) -> dict[st
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.intents", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="file to write")
+    parser = report.parser("intents", __doc__)
     parser.add_argument("--experts", help="the set whose expert reads (default: the setting)")
     parser.add_argument("--file", type=Path, default=HELD_OUT, help="labelled messages")
     given = parser.parse_args(argv)
@@ -69,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with Engine.load(settings.model) as engine:
 
         def read(name: str) -> dict[str, Any]:
-            shown = track(messages, name, console=_console)
+            shown = report.track(messages, name)
             return row(name, [intent(engine, embedder, m.text, m.before) for m in shown], messages)
 
         rows = [read("regression")]  # of an engine without an expert

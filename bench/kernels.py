@@ -11,7 +11,6 @@ has the int8 scan's ratio to the native float scan, and its recall_at_10 by numb
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -97,10 +96,9 @@ def recall(rows: np.ndarray, queries: np.ndarray) -> dict[str, float]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = report.parser("kernels", __doc__, to_file=False)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
     parser.add_argument("--repeats", type=int, default=15, metavar="N")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     if kernels.backend != "native":
         sys.exit(f"there is no native module to compare with: {kernels.backend_detail}")

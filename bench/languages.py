@@ -11,7 +11,6 @@ file to use in place of the bundled embedder, which was trained on English.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -66,10 +65,7 @@ def row(file: Path, half: str, settings: Settings) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.languages", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser = report.parser("languages", __doc__)
     parser.add_argument("--half", choices=list(HALVES), help="one half (default: both)")
     parser.add_argument("--embedder", help="an ONNX file (default: setting `embedder`)")
     parser.add_argument(

@@ -30,16 +30,12 @@ same command resumes from them.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
-
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.fit_fusion import gather, hits, leave_one_out, without
@@ -55,8 +51,6 @@ from edgemem.pipeline.importers import SHARES, LocomoFile, read_locomo
 from edgemem.retrieval.search import FEATURES, MATCHES
 from edgemem.retrieval.vectors import Dtype
 from edgemem.training import fleet
-
-_console = Console(stderr=True)
 
 
 def ask(memory: Memory, file: LocomoFile, ks: Sequence[int]) -> tuple[list[dict[str, Any]], int]:
@@ -116,7 +110,7 @@ def score(part: dict[str, Any]) -> dict[str, Any]:
             return together(
                 [read_annotated(path) for path in paths],
                 **part["answer"],
-                track=lambda items, what: track(items, what, console=_console),
+                track=report.track,
             )
         files = [read_locomo(path) for path in paths]
         how = {key: part[key] for key in ("vectors", "retrieval")}
@@ -127,7 +121,7 @@ def score(part: dict[str, Any]) -> dict[str, Any]:
             found: dict[str, Any] = {"seconds": ingest(memory, files), "rows": [], "left_out": 0}
             found["turns"] = memory.store.counts()["turns"]
             found["careful"] = memory.token_embedder is not None
-            for file in track(files, "asking questions", console=_console):
+            for file in report.track(files, "asking questions"):
                 more, skipped = ask(memory, file, part["ks"])
                 found["rows"] += more
                 found["left_out"] += skipped
@@ -148,7 +142,7 @@ def scored(
 
 
 def run(
-    folder: Path,
+    paths: Sequence[Path],
     ks: Sequence[int],
     *,
     vectors: Dtype = "float32",
@@ -161,9 +155,6 @@ def run(
     kept: Path = Path("locomo.parts"),
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary and rows (one for each category, one for each conversation)."""
-    paths = sorted(folder.glob("*.json"))
-    if not paths:
-        raise SystemExit(f"{folder} holds no LoCoMo JSON files; give the folder that does")
     how: dict[str, Any] = {"vectors": vectors, "retrieval": retrieval}
     parts = scored(paths, kept, apart=apart, ray=ray, ks=list(ks), vault=vault, **how)
     answers = [row for part in parts for row in part["rows"]]
@@ -195,20 +186,14 @@ def run(
         fitted = hits(leave_one_out(asked, "locomo"), ks)
         summary |= {f"leave_one_out_{name}": value for name, value in fitted.items()}
     if ablation:
-        for feature in track(
-            FEATURES + MATCHES * careful, "leaving features out", console=_console
-        ):
+        for feature in report.track(FEATURES + MATCHES * careful, "leaving features out"):
             fitted = hits(leave_one_out(without(asked, feature), "locomo"), ks)
             rows.append({"without": feature, **fitted})
     return summary, rows
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.locomo", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of LoCoMo JSON files")
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser = report.parser("locomo", __doc__, data="LoCoMo")
     parser.add_argument("--k", type=int, nargs="+", default=[1, 5, 10, 20], help="cut-offs")
     parser.add_argument(
         "--vectors",
@@ -240,11 +225,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     kept = options.json.with_name(options.json.name + ".parts")
     spread = {"apart": options.apart, "ray": options.ray}
     if options.answer:
-        files = sorted(options.data.glob("*.json"))
-        if not files:
-            parser.error(f"{options.data} holds no LoCoMo JSON files; give the folder that does")
         how = {"source": options.source, "experts": options.experts}
-        parts = scored(files, kept, **spread, answer={**how, "most": options.sample})
+        parts = scored(options.data, kept, **spread, answer={**how, "most": options.sample})
         summary, rows = together_summary(parts, **how)
         report.write(options.json, summary | {"peak_rss_mb": report.peak_rss_mb()}, rows)
         return

@@ -18,7 +18,6 @@ answer. Of the questions without an answer: how many `Chat` refuses.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections import defaultdict
@@ -28,9 +27,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.rankings import SYSTEMS, ranked
@@ -49,7 +45,6 @@ from edgemem.stages.generation import NOTHING_FOUND
 KS = (5, 10)
 TOP = 200  # memories, so that ten sessions are among them
 USER = "user"
-_console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
@@ -170,7 +165,7 @@ def run(
         if answer:
             engine = stack.enter_context(Engine.load(settings.model, n_ctx=settings.n_ctx))
             experts.load_chosen(engine, settings.experts)
-        for file in track(files, "asking questions", console=_console):
+        for file in report.track(files, "asking questions"):
             asked = read(file)
             models = {"engine": engine, "embedder": embedder, "token_embedder": tokens}
             with Memory(":memory:", **models, settings=settings) as memory:
@@ -216,11 +211,7 @@ def _means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.longmemeval", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of LongMemEval-S files")
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser = report.parser("longmemeval", __doc__, data="LongMemEval-S")
     parser.add_argument("--questions", type=int, help="the first ones only")
     parser.add_argument("--answer", action="store_true", help="ask the language model, too")
     parser.add_argument("--model", help="name or file (default: setting `model`)")
@@ -229,12 +220,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--retrieval", choices=["fast", "careful"], help="default: setting `retrieval`"
     )
     options = parser.parse_args(argv)
-    files = sorted(options.data.glob("*.json"))[: options.questions]
-    if not files:
-        parser.error(f"{options.data} holds no LongMemEval-S JSON files; give the folder that does")
     given = {name: getattr(options, name) for name in ("model", "experts", "retrieval")}
     settings = replace(load_settings(), **{k: v for k, v in given.items() if v is not None})
-    summary, rows = run(files, settings, answer=options.answer)
+    summary, rows = run(options.data[: options.questions], settings, answer=options.answer)
     report.write(options.json, summary, rows)
 
 

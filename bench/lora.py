@@ -7,7 +7,8 @@ the expert's A and B are trained.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bench import report
 from edgemem.runtime import models
 from edgemem.runtime.encoder import HEADS
 from edgemem.runtime.lowrank import PRODUCTS
@@ -130,6 +132,29 @@ def learn(
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimize.step()
     schedule.step()
+
+
+def train(
+    net: nn.Module,
+    rates: Sequence[tuple[nn.Module, float]],
+    lengths: Sequence[int],
+    loss_of: Callable[[list[int]], Tensor],
+    *,
+    epochs: int,
+    size: int,
+) -> None:
+    """Train a net on examples of these lengths, in batches of `size`; leaves it in eval mode.
+
+    rates: as for `optimizer`. loss_of: the loss of the examples with these indices.
+    """
+    draw = random.Random(0)
+    net.train()
+    steps = epochs * -(-len(lengths) // size)
+    optimize, schedule = optimizer(rates, steps)
+    order = (batch for _ in range(epochs) for batch in batches(lengths, size, draw))
+    for batch in report.track(order, "fitting", total=steps):
+        learn(net, loss_of(batch), optimize, schedule)
+    net.eval()
 
 
 def half(x: Tensor) -> NDArray[np.float16]:

@@ -12,7 +12,6 @@ mark.
 
 from __future__ import annotations
 
-import argparse
 import random
 import threading
 import time
@@ -246,11 +245,8 @@ def run(calls: int, seed: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.never_send", description=__doc__.splitlines()[0]
-    )
+    parser = report.parser("never_send", __doc__, to_file=False)
     parser.add_argument("--calls", type=int, default=10_000, metavar="N", help="default: 10,000")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     summary, rows = run(options.calls)
     report.write(options.json, summary, rows)

@@ -22,7 +22,6 @@ not download a list. Entities, which need a spaCy model from the network, are of
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import socket
@@ -35,12 +34,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from bench.alone import in_turns, on_one_core, one_thread_each, percentiles
-from bench.locomo import CATEGORIES, evidence
+from bench.questions import answerable
 from edgemem.language import STOP_WORDS
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
@@ -52,7 +49,6 @@ STORES = {"mem0_qdrant": "qdrant", "mem0_qdrant_words": "qdrant", "mem0_faiss": 
 WITH_WORDS = "mem0_qdrant_words"
 OWN = "edgemem"
 TOP_K = 10
-_console = Console(stderr=True)
 
 
 class Known:
@@ -64,7 +60,7 @@ class Known:
         self.max_tokens = embedder.max_tokens
         texts = list(dict.fromkeys(texts))
         self._chunks: dict[str, NDArray[np.float32]] = {}
-        for start in track(range(0, len(texts), 32), "embedding", console=_console):
+        for start in report.track(range(0, len(texts), 32), "embedding"):
             some = texts[start : start + 32]
             self._chunks.update(zip(some, embedder.embed_chunks(some), strict=True))
         self._whole = {text: embedder.embed([text])[0] for text in texts if self._is_long(text)}
@@ -100,7 +96,7 @@ def refuse_network() -> None:
 
     def refuse(*args: Any, **more: Any) -> Any:
         # os._exit, because no `except` can stop it, even in a thread.
-        _console.print(f"the network was asked for: {args!r}")
+        report.console.print(f"the network was asked for: {args!r}")
         traceback.print_stack()
         os._exit(1)
 
@@ -157,7 +153,7 @@ def add_turns(
     """Milliseconds of each add. Each system goes first equally often."""
     times: dict[str, list[float]] = {name: [] for name in adders}
     names = list(adders)
-    for number, message in enumerate(track(messages, "adding turns", console=_console)):
+    for number, message in enumerate(report.track(messages, "adding turns")):
         first = number % len(names)
         for name in names[first:] + names[:first]:
             began = time.perf_counter()
@@ -171,12 +167,7 @@ def measure(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Summary, and one row for each system."""
     user, messages = file.sample_id, file.messages
-    ids = {m["metadata"]["dia_id"] for m in messages}
-    asked = [
-        (question["question"], wanted)
-        for question in file.qa
-        if question.get("category") in CATEGORIES and (wanted := evidence(question, ids))
-    ]
+    asked = list(answerable(file))
     if not asked:
         raise SystemExit(f"{user} has no question with usable evidence; give another file")
     texts = [spoken(m) for m in messages] + [question for question, _ in asked]
@@ -215,7 +206,7 @@ def measure(
         )
         searchers = {OWN: ask_own, **{name: ask(memory) for name, memory in peers.items()}}
         search_ms: dict[str, list[float]] = {name: [] for name in searchers}
-        for _ in track(range(rounds), "asking questions", console=_console):
+        for _ in report.track(range(rounds), "asking questions"):
             times, found = in_turns(searchers, [question for question, _ in asked])
             for name, some in times.items():
                 search_ms[name] += some
@@ -255,21 +246,16 @@ def _without(row: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.peers_mem0", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--data", type=Path, required=True, help="a LoCoMo file, or their folder")
-    parser.add_argument("--json", type=Path, required=True, help="file to write")
+    parser = report.parser("peers_mem0", __doc__, data="LoCoMo")
     parser.add_argument("--rounds", type=int, default=3, help="how often each question is asked")
     options = parser.parse_args(argv)
     if options.rounds < 1:
         parser.error("--rounds must be 1 or more")
-    files = [options.data] if options.data.is_file() else sorted(options.data.glob("*.json"))
-    if not files:
-        parser.error(f"{options.data} is no LoCoMo file and no folder that holds one")
     one_thread_each("bench.peers_mem0")
     with tempfile.TemporaryDirectory() as scratch:
-        report.write(options.json, *measure(read_locomo(files[0]), options.rounds, Path(scratch)))
+        report.write(
+            options.json, *measure(read_locomo(options.data[0]), options.rounds, Path(scratch))
+        )
 
 
 if __name__ == "__main__":

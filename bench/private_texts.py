@@ -12,8 +12,6 @@ import string
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Case", "ordinary", "private"]
-
 FIRST = (
     "Priya Tomas Ingrid Kwame Yuki Leila Anneliese Bjørn Zofia Ravi Siobhán Emeka Noor Dmitri "
     "Chloé Hana Viktor Oksana Thandiwe Rohan Marisol Elif Pavel Aiko Lars Niamh Giorgio Xiomara "

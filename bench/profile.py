@@ -8,7 +8,6 @@ edgemem/profile/report.py explains them; the rows are the growth with the number
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -19,10 +18,7 @@ GIVEN_ELSEWHERE = ("growth", "machine", "versions", "backend")  # in the rows, a
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.profile", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--json", required=True, help="file to write")
+    parser = report.parser("profile", __doc__)
     parser.add_argument("--rounds", type=int, default=5, help="of each stage")
     parser.add_argument("--cold-starts", type=int, default=3)
     parser.add_argument("--budget", action="append", default=[], help="such as 1GB-ram; repeatable")

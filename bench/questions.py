@@ -6,52 +6,43 @@ question; knows no weights and no figures.
 
 from __future__ import annotations
 
-import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
+from bench import report
 from corpus.annotated import Annotated
 from corpus.annotated import Question as AnnotatedQuestion
+from corpus.readers import CATEGORIES, turn_ids
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, batches
 from edgemem.results import Query, Scope
 from edgemem.retrieval.search import match, refresh
 
-__all__ = [
-    "CATEGORIES",
-    "Question",
-    "ask",
-    "by_session",
-    "by_turns",
-    "evidence",
-    "half_of",
-    "ingest",
-]
-
-CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-_DIALOGUE_ID = re.compile(r"\bD\d+:\d+\b")
-_console = Console(stderr=True)
-
 
 def evidence(question: dict[str, Any], known: set[str]) -> list[str]:
     """The ids of a question's evidence turns that exist in the conversation."""
-    found = [id for e in question.get("evidence", []) for id in _DIALOGUE_ID.findall(str(e))]
-    return [id for id in dict.fromkeys(found) if id in known]
+    return [id for id in turn_ids(question.get("evidence", [])) if id in known]
+
+
+def answerable(file: LocomoFile) -> Iterator[tuple[str, list[str]]]:
+    """The questions of CATEGORIES, each with its evidence turns; without those that have none."""
+    known = {message["metadata"]["dia_id"] for message in file.messages}
+    for question in file.qa:
+        if question.get("category") in CATEGORIES and (wanted := evidence(question, known)):
+            yield question["question"], wanted
 
 
 def ingest(memory: Memory, files: Sequence[LocomoFile]) -> float:
     """Store every turn as it is, each file as one user; returns the seconds taken."""
     started = time.perf_counter()
-    for file in _track(files, "storing turns"):
+    for file in report.track(files, "storing turns"):
         for batch in batches(file.messages, infer=False):
             memory.add(batch, user_id=file.sample_id, infer=False)
     return time.perf_counter() - started
@@ -126,7 +117,3 @@ def _part(talk: Annotated, name: str, messages: Sequence[dict[str, Any]]) -> Ann
     said = {message["content"] for message in messages}
     known = [q for q in talk.questions if {shown.text for shown in q.evidence} <= said]
     return replace(talk, id=f"{talk.id}/{name}", messages=messages, questions=known)
-
-
-def _track(files: Sequence[LocomoFile], what: str) -> Iterable[LocomoFile]:
-    return track(files, what, console=_console) if len(files) > 1 else files

@@ -12,18 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "ALL_LINEAR",
-    "QV",
-    "adapter_bytes",
-    "alora",
-    "gguf_bytes",
-    "random_tensors",
-    "string",
-    "strings",
-    "write_adapter",
-]
-
 U32, F32, STRING, ARRAY = 4, 6, 8, 9
 GGML_F32, GGML_F16 = 0, 1
 

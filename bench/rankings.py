@@ -11,8 +11,6 @@ from edgemem.memory import Memory
 from edgemem.results import Query, Scope
 from edgemem.retrieval.search import Feature, refresh
 
-__all__ = ["SYSTEMS", "ranked"]
-
 SYSTEMS = ("search", "cosine", "bm25")
 
 

@@ -20,8 +20,6 @@ from edgemem.compression.compress import Scores, self_information
 from edgemem.compression.fisher import Model, fisher
 from edgemem.runtime.engine import Engine
 
-__all__ = ["Kept", "draft", "read", "score"]
-
 DRAFT_TOKENS = 24
 PROMPT = (
     "Based on the following conversation context, answer the question concisely.\n"

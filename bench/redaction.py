@@ -12,7 +12,6 @@ other words are taken for names. One row for each kind of value.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import time
@@ -126,11 +125,8 @@ def _texts(value: Any) -> Iterable[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.redaction", description=__doc__.splitlines()[0]
-    )
+    parser = report.parser("redaction", __doc__, to_file=False)
     parser.add_argument("--cases", type=int, default=7000, metavar="N", help="default: 7000")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="default: 1")
     options = parser.parse_args(argv)
     summary, rows = run(options.cases, options.seed)

@@ -1,4 +1,4 @@
-"""What every bench shares: the machine, percentiles, intervals, peak memory, the file it writes.
+"""What every bench shares: its options, the machine, percentiles, intervals, the file it writes.
 
 Knows no bench. A report is `{"summary": {…}, "rows": […], "machine": {…}}`; the summary and each
 row name the backend (native or NumPy) that gave the figures. `python -m bench.report` prints the
@@ -7,17 +7,20 @@ machine block alone.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from rich import progress
+from rich.console import Console
 
 import edgemem
 from edgemem import kernels
@@ -25,6 +28,8 @@ from edgemem.runtime.machine import peak_rss_mb
 
 __all__ = ["machine", "peak_rss_mb", "percentile", "wilson", "write"]
 
+Item = TypeVar("Item")
+console = Console(stderr=True)
 PACKAGES = (
     "numpy",
     "hnswlib",
@@ -41,6 +46,39 @@ PACKAGES = (
     "faiss-cpu",
     "usearch",
 )
+
+
+def parser(
+    name: str, doc: str | None, *, data: str = "", to_file: bool = True
+) -> argparse.ArgumentParser:
+    """The parser of a bench's options, among them --json.
+
+    doc: the bench's docstring; its first line is shown. data: what the files of the option --data
+    are of; empty: no such option. to_file: --json has to name a file; else its default is stdout.
+    """
+    made = argparse.ArgumentParser(
+        prog=f"python -m bench.{name}", description=(doc or "").splitlines()[0]
+    )
+    if data:
+        made.add_argument("--data", type=json_files, required=True, help=f"folder of {data} files")
+    if to_file:
+        made.add_argument("--json", type=Path, required=True, metavar="OUT", help="file to write")
+    else:
+        made.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
+    return made
+
+
+def json_files(folder: str) -> list[Path]:
+    """The JSON files of a folder, or the file that is given; for the `type` of an option."""
+    found = [Path(folder)] if Path(folder).is_file() else sorted(Path(folder).glob("*.json"))
+    if not found:
+        raise argparse.ArgumentTypeError(f"{folder} holds no JSON files; give the folder that does")
+    return found
+
+
+def track(items: Iterable[Item], what: str, total: float | None = None) -> Iterable[Item]:
+    """The items, with a bar on stderr that shows how many have passed."""
+    return progress.track(items, what, total, console=console)
 
 
 def machine() -> dict[str, Any]:

@@ -24,7 +24,6 @@ tokens runs in turn. Disk: about 5 KB per memory, 9 KB with token vectors.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import tempfile
@@ -38,7 +37,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import Progress
 
 from bench import report
@@ -67,7 +65,6 @@ TOKENS, QUERY_TOKENS, TOKEN_DIM = 40, 12, 96  # tokens of a text, tokens of a qu
 STEP = 1 / 127  # quantization step of the invented token vectors
 FIRST_DAY = datetime(2024, 1, 1, 9, tzinfo=UTC)
 WITHIN, BETWEEN = timedelta(seconds=20), timedelta(days=2)  # of turns, of conversations
-_console = Console(stderr=True)
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
@@ -288,7 +285,7 @@ def measure(n: int, count: int, seed: int, with_peers: bool, careful: bool) -> d
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "scale.db"
         began = time.perf_counter()
-        with Progress(console=_console) as progress:
+        with Progress(console=report.console) as progress:
             fill(path, made, progress)
         if careful:
             add_tokens(path)
@@ -327,7 +324,7 @@ def measure(n: int, count: int, seed: int, with_peers: bool, careful: bool) -> d
         if with_peers:
             more, costs = peers(path, made.vectors)
             calls |= {**more, "fts5": lambda query: fts5(store, query)}
-        with on_one_core() as pinned, _console.status(f"asking {n:,} memories"):
+        with on_one_core() as pinned, report.console.status(f"asking {n:,} memories"):
             times, answers = in_turns(calls, asked)
             row |= recalls(memories, asked, answers["vectors"])
         for name in calls:
@@ -345,9 +342,7 @@ def measure(n: int, count: int, seed: int, with_peers: bool, careful: bool) -> d
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.retrieval_scale", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = report.parser("retrieval_scale", __doc__, to_file=False)
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], metavar="N"
     )
@@ -355,7 +350,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-peers", action="store_true", help="measure edgemem alone")
     parser.add_argument("--careful", action="store_true", help="measure careful searches, too")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.sizes) < PROPOSALS or options.queries < 1:
         parser.error(f"--sizes must be {PROPOSALS} or more, --queries 1 or more")

@@ -24,18 +24,6 @@ from typing import Any
 
 from edgemem.results import to_utc
 
-__all__ = [
-    "FOLDER",
-    "KINDS",
-    "Pattern",
-    "Question",
-    "Scenario",
-    "day",
-    "is_right",
-    "read",
-    "read_all",
-]
-
 FOLDER = Path(__file__).parent / "scenarios"
 KINDS = (
     "recall",

@@ -11,7 +11,6 @@ and of one add.
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 import time
@@ -19,9 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
-
-from rich.console import Console
-from rich.progress import track
 
 from bench import report
 from edgemem import kernels
@@ -31,7 +27,6 @@ from edgemem.pipeline.importers import BATCH_TURNS
 
 ALONE = 100  # memories added one by one, to time an add
 WARM_UP = 10  # searches before the clock runs
-_console = Console(stderr=True)
 
 
 def _list(text: str) -> list[str]:
@@ -123,7 +118,7 @@ def fill(memory: Memory, n: int, users: int, seed: int) -> list[float]:
     """Store n memories; returns the milliseconds of each one that was added alone."""
     said = sentences(MESSAGES, seed)
     alone = min(n, ALONE)
-    for start in track(range(0, n - alone, BATCH_TURNS), "storing", console=_console):
+    for start in report.track(range(0, n - alone, BATCH_TURNS), "storing"):
         batch = [next(said) for _ in range(min(BATCH_TURNS, n - alone - start))]
         memory.add(batch, user_id=f"user {start // BATCH_TURNS % users}", infer=False)
     times = []
@@ -149,7 +144,7 @@ def run(
             memory.search(next(asked), user_id="user 0")
         found = [
             (f"user {i % users}", memory.search(next(asked), user_id=f"user {i % users}"))
-            for i in track(range(queries), "searching", console=_console)
+            for i in report.track(range(queries), "searching")
         ]
         held = {user: len(memory.get_all(user_id=user)) for user in dict(found)}
         peak = report.peak_rss_mb()
@@ -181,9 +176,7 @@ def _times(results: Sequence[Any]) -> dict[str, float]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.search", description=__doc__.splitlines()[0]
-    )
+    parser = report.parser("search", __doc__, to_file=False)
     parser.add_argument("--n", type=int, default=5_000, help="memories to hold")
     parser.add_argument("--users", type=int, default=5)
     parser.add_argument("--queries", type=int, default=200)
@@ -194,7 +187,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         default="fast",
         help="careful needs the extra colbert (%(default)s)",
     )
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.n, options.users, options.queries) < 1:
         parser.error("--n, --users and --queries must be 1 or more")

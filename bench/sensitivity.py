@@ -15,7 +15,6 @@ mapped. It includes the pages of the model file.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import sys
 import time
@@ -134,12 +133,11 @@ def _peak(path: str | None, n: int, threads: int) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = report.parser("sensitivity", __doc__, to_file=False)
     parser.add_argument("--model", help="a GGUF file or a name of the manifest")
     parser.add_argument("--tokens", type=int, nargs="+", default=[256, 512, 1024], metavar="N")
     parser.add_argument("--repeats", type=int, default=5, metavar="N")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     rows = []
     for n in options.tokens:

@@ -14,7 +14,6 @@ answer, six times during the run, at the end, and the peak.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import re
@@ -173,14 +172,11 @@ def run(clients: int, seconds: float, queue: int, kill: bool) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.server", description=__doc__.splitlines()[0]
-    )
+    parser = report.parser("server", __doc__, to_file=False)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--queue", type=int, default=16)
     parser.add_argument("--kill", action="store_true", help="kill the server before the end")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.clients, options.seconds, options.queue) < 1:
         parser.error("--clients, --seconds and --queue must be 1 or more")

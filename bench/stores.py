@@ -20,8 +20,6 @@ from edgemem.memory import Memory
 from edgemem.runtime import experts, models
 from edgemem.runtime.engine import Engine
 
-__all__ = ["filled", "seconds_of", "write_path"]
-
 _SECONDS = "bench_storing_s"
 _WRITING = ("extraction", "update")  # stages
 # The write path imports these modules, but their own imports mostly serve reading.

@@ -10,7 +10,6 @@ Cost: two devices sync a store of `--memories` with MiniLM's dimension through a
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
@@ -31,8 +30,6 @@ from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 from edgemem.store.sync import begin, unpack
 from edgemem.sync.exchange import Directory, Synced, exchange
 from edgemem.sync.pairing import new_secret, unseal
-
-__all__ = ["Killed", "Shelf", "World", "cost", "digest", "run", "schedule"]
 
 DIM = 4
 HOUR = 3_600_000 << 16  # in units of the hybrid clock
@@ -545,13 +542,12 @@ def run(count: int, seconds: float | None, first: int = 0) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = report.parser("sync", __doc__, to_file=False)
     parser.add_argument("--schedules", type=int, default=1000, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="of the schedules")
     parser.add_argument("--seconds", type=float, metavar="S", help="begin none after that")
     parser.add_argument("--memories", type=int, default=10_000, metavar="N", help="0: no cost")
     parser.add_argument("--changed", type=int, default=200, metavar="N")
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(arguments)
     rows = [cost(options.memories, options.changed)] if options.memories else []
     report.write(options.json, run(options.schedules, options.seconds, options.first), rows)

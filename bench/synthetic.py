@@ -18,7 +18,6 @@ English stop words, the others are made of syllables. One word in five belongs t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
 
@@ -27,8 +26,6 @@ from numpy.typing import NDArray
 
 from bench import report
 from edgemem.language import STOP_WORDS, words
-
-__all__ = ["DIM", "Corpus", "Query", "corpus", "queries"]
 
 DIM = 384
 CHUNK = 10_000
@@ -222,12 +219,9 @@ def _describe(n: int, seed: int) -> dict[str, object]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.synthetic", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = report.parser("synthetic", __doc__, to_file=False)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000], metavar="N")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", default="-", metavar="OUT", help="a file (default: stdout)")
     options = parser.parse_args(argv)
     if min(options.sizes) < 100:
         parser.error("--sizes must be 100 or more")

@@ -11,7 +11,6 @@ The summary has the cost of decoding with a JSON schema.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import threading
@@ -203,9 +202,8 @@ def context_rows(rounds: int = 3) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The forms of the default model, side by side.")
+    parser = report.parser("tuned", __doc__, to_file=False)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each measure of speed")
-    parser.add_argument("--json", help="where to write the report (default: stdout)")
     arguments = parser.parse_args()
     with forms(*tune.FORMS) as files:
         rows = [*quality_rows(files), *speed_rows(files, arguments.seconds), *context_rows()]

@@ -9,7 +9,6 @@ with that of the same prompt without cached prefixes. For models that have a con
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,10 +70,7 @@ def turns(engine: Engine, memory: Memory, scenario: Scenario) -> list[dict[str, 
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.turns", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
+    parser = report.parser("turns", __doc__)
     parser.add_argument("--model", help="name or file (default: setting `model`)")
     parser.add_argument("--experts", help="set of experts (default: setting `experts`)")
     options = parser.parse_args(argv)

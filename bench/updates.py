@@ -9,15 +9,11 @@ Held-out files are for figures only: nothing is tuned on them.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 from bench import report
 from corpus.annotated import Situation
@@ -28,8 +24,6 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.encoder import Encoder
 from edgemem.runtime.engine import Engine
 from edgemem.stages import update
-
-_console = Console(stderr=True)
 
 
 def judged(engine: Engine, embedder: Embedder, encoder: Encoder, situation: Situation) -> str:
@@ -60,11 +54,8 @@ def figures(wanted: Sequence[str], found: Sequence[str]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.updates", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = report.parser("updates", __doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--json", required=True, metavar="OUT", help="file to write")
     parser.add_argument("--model", help="name or file (default: setting `model`)")
     parser.add_argument("--experts", help="set of experts (default: setting `experts`)")
     options = parser.parse_args(argv)
@@ -72,12 +63,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = options.experts or settings.experts
     rows = []
     embedder, encoder = Embedder.load(settings.embedder), Encoder.load()
-    with Engine.load(options.model or settings.model) as engine, Progress(console=_console) as bar:
+    with Engine.load(options.model or settings.model) as engine:
         experts.load_chosen(engine, chosen)
         for file in options.files:
             situations = read_pairs(file)
             started = time.perf_counter()
-            each = bar.track(situations, description=file.name)
+            each = report.track(situations, file.name)
             found = [judged(engine, embedder, encoder, s) for s in each]
             each_ms = (time.perf_counter() - started) * 1e3 / max(1, len(situations))
             counted = figures([s.event for s in situations], found)
@@ -86,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         summary = {"model": engine.name, "experts": chosen, "by": by}
     report.write(options.json, summary, rows)
     for row in rows:
-        _console.print(row)
+        report.console.print(row)
 
 
 if __name__ == "__main__":

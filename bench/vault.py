@@ -16,7 +16,6 @@ float32 or int8. The exit code is 1 if a row is lost or such a trace is found.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import secrets
@@ -259,12 +258,11 @@ def _left(folder: Path, marks: list[bytes]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = report.parser("vault", __doc__, to_file=False)
     parser.add_argument("--n", type=int, default=None, help="memories (2000; 300 with --kills)")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", metavar="OUT")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgemem-vault-") as name:
         if given.kills:

@@ -18,8 +18,6 @@ from corpus.annotated import MARKS, Annotated, Exchange, Pair, Question
 from edgemem.results import Message
 from edgemem.training.examples import Example
 
-__all__ = ["in_haste", "spelled_as_shown"]
-
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _SHORT = {
     "you": "u", "your": "ur", "are": "r", "because": "cos", "and": "n", "with": "w",

@@ -55,7 +55,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -286,7 +286,7 @@ def _annotated(
 
 def _pairs(turns: Sequence[_Turn]) -> Iterator[Pair]:
     """The pairs as `Memory.add` takes them; an assistant's messages are only context."""
-    said = [_as_message(turn.message) for turn in turns]
+    said = [as_message(turn.message) for turn in turns]
     place = 0
     for batch in batches([turn.message for turn in turns], infer=True):
         asked = [i for i in range(place, place + len(batch)) if said[i].role == "user"]
@@ -306,7 +306,7 @@ def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
     for place, turn in enumerate(turns):
         for text, answer, earlier in turn.questions:
             used = sorted({*earlier, place})
-            shown = tuple(as_evidence(_as_message(turns[i].message)) for i in used)
+            shown = tuple(as_evidence(as_message(turns[i].message)) for i in used)
             kind = "temporal" if text.lower().startswith("when") else "single-hop"
             if turn.message.get("name") is None:
                 for user, said in _AS_ASKED:
@@ -318,7 +318,8 @@ def _questions(turns: Sequence[_Turn]) -> Iterator[Question]:
                 yield Question(text, "multi-hop" if earlier else kind, answer, shown)
 
 
-def _as_message(raw: dict[str, Any]) -> Message:
+def as_message(raw: Mapping[str, Any]) -> Message:
+    """A message as the importers give it."""
     return Message(raw["role"], raw["content"], raw["timestamp"], raw.get("name"))
 
 
@@ -420,7 +421,7 @@ def locomo_pairs(path: Path) -> list[Pair]:
     """The pairs of a LoCoMo file. A fact that cites several turns is of the last one."""
     turns = [_Turn(raw) for raw in importers.read_locomo(path).messages]
     place = {turn.message["metadata"]["dia_id"]: i for i, turn in enumerate(turns)}
-    for text, cited in _observations(path):
+    for text, cited in observations(path):
         known = [place[id] for id in cited if id in place]
         if known:
             turn = turns[max(known)]
@@ -430,10 +431,10 @@ def locomo_pairs(path: Path) -> list[Pair]:
 
 def locomo_questions(file: LocomoFile) -> list[Question]:
     """The questions of a file whose evidence turns exist."""
-    turn = {m["metadata"]["dia_id"]: as_evidence(_as_message(m)) for m in file.messages}
+    turn = {m["metadata"]["dia_id"]: as_evidence(as_message(m)) for m in file.messages}
     found = []
     for row in file.qa:
-        cited = _ids(row.get("evidence", ()))
+        cited = turn_ids(row.get("evidence", ()))
         shown = tuple(turn[id] for id in cited if id in turn)
         category = CATEGORIES.get(row["category"], _ADVERSARIAL)
         answer = str(row["answer"]).strip() if category != _ADVERSARIAL else None
@@ -457,13 +458,14 @@ def _pronouns(read: Sequence[Pair]) -> dict[str, str]:
     }
 
 
-def _observations(path: Path) -> Iterator[tuple[str, list[str]]]:
+def observations(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each observation of a LoCoMo file, and the ids of the turns that it cites."""
     for session in json.loads(path.read_text(encoding="utf-8")).get("observation", {}).values():
         for facts in session.values():
             for text, cited in facts:
-                yield text, _ids([cited])
+                yield text, turn_ids([cited])
 
 
-def _ids(cited: Sequence[Any]) -> list[str]:
+def turn_ids(cited: Sequence[Any]) -> list[str]:
     """Ids of turns, however they are written: "D1:3", ["D1:3", "D1:4"], "D1:3; D1:4"."""
     return list(dict.fromkeys(id for c in cited for id in _DIALOGUE_ID.findall(str(c))))

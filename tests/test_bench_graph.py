@@ -1,4 +1,4 @@
-"""bench.graph and bench.asked: what counts as a relation that was read rightly, or is asked for."""
+"""bench.graph: what counts as a relation that was read rightly, or is asked for."""
 
 import json
 
@@ -7,7 +7,6 @@ from memorykit import BagOfWords
 from storekit import encoder
 
 from bench import graph
-from bench.asked import asked
 
 LABELLED = """\
 # a remark
@@ -92,16 +91,16 @@ ASKED = {
 
 @pytest.mark.parametrize("question", ASKED)
 def test_what_a_question_asks_for_is_likeliest(question):
-    chances = asked(question, encoder())
+    chances = graph.asked(question, encoder())
     best = sorted(chances, key=lambda label: -chances[label])[: len(ASKED[question])]
     assert set(best) == ASKED[question]
 
 
 def test_what_asks_for_no_relation_has_none_that_is_likely():
     for question in ("How do I boil an egg?", "Why is the sky blue?", "Tell me a joke."):
-        assert max(asked(question, encoder()).values()) < 0.5
+        assert max(graph.asked(question, encoder()).values()) < 0.5
 
 
 def test_without_an_encoder_and_of_a_long_text_nothing_is_known():
-    assert asked("Where do I live?", None) == {}
-    assert asked("where do I live " * 100, encoder()) == {}
+    assert graph.asked("Where do I live?", None) == {}
+    assert graph.asked("where do I live " * 100, encoder()) == {}

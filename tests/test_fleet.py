@@ -93,8 +93,9 @@ def test_locomos_figures_on_a_cluster_are_those_of_one_store_after_another(
     one = write_locomo(tmp_path)
     other = json.loads(one.read_text()) | {"sample_id": "conv-1"}
     (tmp_path / "conv-1.json").write_text(json.dumps(other))
-    here, rows = run(tmp_path, [1, 5], apart=True, kept=tmp_path / "kept")
-    there, spread = run(tmp_path, [1, 5], apart=True, kept=tmp_path / "kept", ray=address)
+    files = sorted(tmp_path.glob("*.json"))
+    here, rows = run(files, [1, 5], apart=True, kept=tmp_path / "kept")
+    there, spread = run(files, [1, 5], apart=True, kept=tmp_path / "kept", ray=address)
     assert spread == rows and here["n"] == 4
     timed = ("_ms_", "per_s", "peak")
     assert {k: v for k, v in there.items() if not any(t in k for t in timed)} == {
