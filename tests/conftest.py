@@ -21,6 +21,7 @@ from edgemem.runtime.prefixes import Prefixes
 from edgemem.store import Store
 
 if TYPE_CHECKING:
+    from cloudkit import Service
     from serverkit import Running
 
 os.environ["TZ"] = "UTC"  # days are those of the machine's zone
@@ -178,3 +179,23 @@ def server(memory: Memory) -> Iterator[Running]:
 
     with running(memory) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> Iterator[Running]:
+    """A server that nothing is written to."""
+    from fake_engine import FakeEngine
+    from memorykit import quick
+    from serverkit import running
+
+    with quick(engine=FakeEngine()) as memory, running(memory) as found:
+        yield found
+
+
+@pytest.fixture
+def cloud() -> Iterator[Service]:
+    """An OpenAI-compatible service on loopback that keeps every byte."""
+    from cloudkit import service
+
+    with service() as opened:
+        yield opened

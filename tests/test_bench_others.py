@@ -1,19 +1,27 @@
-"""bench.longmemeval, bench.mem_gallery and bench.intents: what counts, of invented files."""
+"""The smaller benches: what counts, of invented files."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_engine import FakeEngine
-from memorykit import quick
+from locomokit import turn, write_locomo
+from memorykit import BagOfWords, quick
 
-from bench import intents, longmemeval, mem_gallery
+from bench import align, intents, longmemeval, mem_gallery, turns, updates
+from bench.scenarios import read_all
 from corpus.annotated import Labelled
+from edgemem.config import load_settings
 from edgemem.errors import ModelNotFound
 from edgemem.memory import Memory
+from edgemem.pipeline import upkeep
+from edgemem.pipeline.importers import read_locomo
+from edgemem.retrieval.lexical import search_text
 from edgemem.stages.intent import Intent
 
 CAT = "I adopted a grey cat called Biscuit."
@@ -175,3 +183,105 @@ def test_a_telling_message_counts_as_answered_or_lost():
     assert (row["right"], row["n"]) == (1, 4)
     assert row["by_want"] == {"None": [1, 3], "recall": [0, 1]}
     assert (row["answered"], row["lost"]) == ([2, 3], [1, 3])
+
+
+# -- bench.turns -----------------------------------------------------------------------------
+
+
+def test_each_turn_but_the_first_is_compared_with_its_own_prompt_computed_anew() -> None:
+    engine = FakeEngine(pieces=("Yes.",))
+    engine.n_params, engine.n_ctx = 1_500_000_000, 100_000
+    scenario = next(s for s in read_all() if not s.frozen)
+    settings = replace(load_settings(), experts="none")  # nobody beside the model refuses
+    with quick(engine=engine, settings=settings) as memory:
+        rows = turns.turns(engine, memory, scenario)  # type: ignore[arg-type]
+    assert [row["turn"] for row in rows] == list(range(2, turns.TURNS + 1))
+    assert all(row["ttft_s"] == row["cold_ttft_s"] == 0.01 for row in rows)
+    assert engine.prompts == [engine.prompts[-1]]  # dropped each time, and asked once more
+
+
+# -- bench.updates ---------------------------------------------------------------------------
+
+
+PAIRS = """\
+: User works at Shell.
+NONE User works at Shell.
+ADD User's brother has sold a boat.
+DELETE User no longer works at Shell.
+"""
+
+
+def test_endings_found_and_others_ended_are_counted_apart():
+    wanted = ["DELETE", "DELETE", "ADD", "NONE", "UPDATE"]
+    found = updates.figures(wanted, ["DELETE", "ADD", "DELETE", "NONE", "NONE"])
+    assert (found["endings"], found["endings_found"]) == (2, 1)
+    assert (found["others"], found["others_ended"]) == (3, 1)
+    assert found["right_NONE"] == "1 of 1" and found["macro"] == pytest.approx(1.5 / 4)
+
+
+@pytest.mark.models
+def test_without_a_set_the_encoder_compares(tmp_path, capsys):
+    file, out = tmp_path / "pairs.txt", tmp_path / "out.json"
+    file.write_text(PAIRS)
+    updates.main([str(file), "--experts", "none", "--json", str(out)])
+    made = json.loads(out.read_text())
+    assert made["summary"]["by"] == "encoder"
+    (row,) = made["rows"]
+    assert row["file"] == "pairs.txt" and row["right_NONE"] == "1 of 1"
+    assert row["endings_found"] == 1 and row["others_ended"] == 0
+
+
+# -- bench.align -----------------------------------------------------------------------------
+
+
+DIM = 16
+WORDS = "oslo cat violin tea harbour bakery sister train garden guitar soup winter".split()
+
+
+def a_lot(count: int) -> list[str]:
+    pairs = np.random.default_rng(1).choice(WORDS, (count, 3, 2))
+    return [" ".join(map("".join, some)) for some in pairs]
+
+
+def test_rows_are_what_their_names_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two models differ by a rotation: mapped vectors find as much as native ones."""
+    monkeypatch.setattr(upkeep, "PAIRS", 40)
+    file = read_locomo(write_locomo(tmp_path))
+    for number, text in enumerate(a_lot(80), 10):
+        message = file.messages[0]
+        metadata = {**message["metadata"], **turn(number, "Nia", text)}
+        file.messages.append({**message, "content": text, "metadata": metadata})
+        qa = {"question": text, "evidence": [f"D1:{number}"], "category": 4}
+        file.qa.append(qa)
+    del file.qa[:-80]
+    pairs = a_lot(60)
+    texts = [search_text(m["content"], speaker=m["name"]) for m in file.messages]
+    texts = list(dict.fromkeys([*texts, *(q["question"] for q in file.qa), *pairs]))
+    new = align.kept(BagOfWords(DIM, "bag@1"), texts, tmp_path / "kept")
+    assert align.kept(BagOfWords(DIM, "bag@1"), texts, tmp_path / "kept").dim == DIM
+    old = new.turned()
+    assert old.model_id != new.model_id
+    rows = {row["way"]: row for row in align.compare(old, new, [file], pairs)}
+    assert rows["aligned"]["embedded"] == 40 and rows["aligned"]["mapped"] == 45
+    for way in ("aligned", "aligned half", "by pairs", "ridge", "ridge half"):
+        assert rows[way]["cosine_hit_at_10"] == rows["native"]["cosine_hit_at_10"] > 0.9, way
+    assert rows["unaligned"]["cosine_hit_at_10"] < 0.5
+
+
+def test_what_is_kept_is_not_embedded_again(tmp_path: Path) -> None:
+    first, again = BagOfWords(DIM), BagOfWords(DIM)
+    held = align.kept(first, ["one", "two"], tmp_path)  # type: ignore[arg-type]
+    same = align.kept(again, ["two"], tmp_path)  # type: ignore[arg-type]
+    assert np.array_equal(same.embed_query("two"), held.embed_query("two"))
+    again.embed_query = None  # type: ignore[method-assign,assignment]
+    align.kept(again, ["one"], tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        align.kept(again, ["three"], tmp_path)  # type: ignore[arg-type]
+
+
+def test_pairs_are_never_of_held_out_conversations(tmp_path: Path) -> None:
+    talk = "# Ana (she), Bo (he)\n@ 2024-03-09 18:20\nAna: {} one\n? Which? | one\nBo: {} two\n"
+    (tmp_path / "written.txt").write_text(talk.format("shown", "shown"))
+    (tmp_path / "held-out.txt").write_text(talk.format("hidden", "hidden"))
+    assert sorted(align.messages(tmp_path, 9)) == ["Ana: shown one", "Bo: shown two"]
+    assert len(align.messages(tmp_path, 1)) == 1

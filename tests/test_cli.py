@@ -414,27 +414,6 @@ def test_a_chat_log_is_imported_once_and_goes_on_where_it_grew(run: Run, tmp_pat
     assert row["imported"] == 75
 
 
-def test_an_import_that_was_stopped_goes_on(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = chat_log(tmp_path / "log.txt", 150)
-    add, calls = Memory.add, []
-
-    def stopped(self: Memory, *args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return add(self, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Memory, "add", stopped)
-        result = run("import", "--no-infer", str(file), code=1)
-        assert "stopped with 64 of 150 turns stored; the same command goes on" in result.stderr
-    (row,) = results(run("import", "--no-infer", str(file), "--json"))
-    assert (row["imported"], row["skipped"]) == (86, 64)
-    assert len(results(run("list", "--json"))) == 150
-
-
 def test_locomo_is_imported_in_pairs_with_inference(
     run: Run, tmp_path: Path, stand_in: StandIn
 ) -> None:

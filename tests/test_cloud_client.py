@@ -6,7 +6,6 @@ import gzip
 import json
 import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 from cloudkit import Behaviour, Call, Service, answer, one_after_another, service, sleep
@@ -17,12 +16,6 @@ from edgemem.errors import CloudError, CloudRejected, CloudTimeout
 
 MESSAGES = [{"role": "user", "content": "Où? “dort”"}]
 PARAMETERS = {"model": "m", "messages": MESSAGES, "max_tokens": 9}
-
-
-@pytest.fixture
-def cloud() -> Iterator[Service]:
-    with service() as opened:
-        yield opened
 
 
 def ask(cloud: Service, key: str | None = "SECRET-KEY", **settings: object) -> Reply:

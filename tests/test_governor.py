@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cloudkit import Service, answer, service, sleep
+from cloudkit import Service, answer, sleep
 from fake_engine import FakeEngine
 from memorykit import bytes_beside, quick
 
@@ -35,19 +35,9 @@ from edgemem.runtime.engine import Engine
 from edgemem.stages.generation import NOR_KEEPS
 from edgemem.store.receipts import Receipt, receipts
 
+pytestmark = pytest.mark.usefixtures("empty_home")
+
 ADA = Scope("ada")
-
-
-@pytest.fixture
-def cloud() -> Iterator[Service]:
-    with service() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EDGEMEM_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 @pytest.fixture
@@ -354,14 +344,14 @@ def test_what_was_refused_costs_nothing(cloud: Service, memory: Memory) -> None:
     assert (one(memory).outcome, one(memory).cost) == ("refused", 0.0)
 
 
-def test_a_budget_needs_a_price(cloud: Service, memory: Memory, home: Path) -> None:
+def test_a_budget_needs_a_price(cloud: Service, memory: Memory, empty_home: Path) -> None:
     settings = CloudSettings(base_url=cloud.base_url, model="our-own", monthly_budget=1.0)
     with pytest.raises(CloudRejected, match="price of 'our-own' is not known"):
         Governor(memory, settings).prepare("Well?", scope=ADA)
-    home.mkdir()
-    (home / "prices.toml").write_text('["our-own"]\ninput = 0\noutput = 0\n')
+    prices = empty_home / "prices.toml"
+    prices.write_text('["our-own"]\ninput = 0\noutput = 0\n')
     assert Governor(memory, settings).ask("Well?", scope=ADA).receipt.cost == 0.0
-    (home / "prices.toml").write_text('["our-own"]\ninput = "cheap"\n')
+    prices.write_text('["our-own"]\ninput = "cheap"\n')
     with pytest.raises(ConfigError, match=r"'our-own' in .*prices\.toml"):
         Governor(memory, settings)
 

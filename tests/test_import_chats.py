@@ -423,24 +423,37 @@ def test_an_import_says_for_whom_it_stored(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), StoreFull("the disk is full")])
+@pytest.mark.parametrize(
+    ("error", "option", "failing", "stored"),
+    [
+        (KeyboardInterrupt(), (), 4, 8),  # after the turns are stored, while facts are taken
+        (StoreFull("the disk is full"), (), 4, 8),
+        (KeyboardInterrupt(), ("--no-infer",), 2, 64),
+    ],
+)
 def test_a_stopped_import_says_how_many_turns_are_stored_and_goes_on(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    lines = [f"[2024-05-01 10:{n:02}] {'Ana' if n % 2 else 'Bo'}: turn {n}\n" for n in range(10)]
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch,
+    error: BaseException, option: tuple[str, ...], failing: int, stored: int,
+) -> None:  # fmt: skip
+    lines = [
+        f"[2024-05-01 10:{n % 60:02}] {'Ana' if n % 2 else 'Bo'}: turn {n}\n" for n in range(70)
+    ]
     file = saved(tmp_path / "log.txt", "".join(lines))
     add, calls = Memory.add, []
 
     def stopped(self: Memory, messages: Any, **kwargs: Any) -> Any:
         calls.append(1)
-        if len(calls) == 4:  # after the turns are stored, while facts are taken from them
-            add(self, messages, **{**kwargs, "infer": False})
+        fails = len(calls) == failing
+        if not (fails and option):
+            added = add(self, messages, **{**kwargs, "infer": False})
+        if fails:
             raise error
-        return add(self, messages, **{**kwargs, "infer": False})
+        return added
 
     with monkeypatch.context() as patch:
         patch.setattr(Memory, "add", stopped)
-        stderr = run("import", str(file), code=1).stderr
-    assert f"{file}: stopped with 8 of 10 turns stored; the same command goes on from" in stderr
+        stderr = run("import", *option, str(file), code=1).stderr
+    assert f"{file}: stopped with {stored} of 70 turns stored; the same command goes on" in stderr
     row = row_of(run("import", "--no-infer", str(file), "--json"))
-    assert (row["imported"], row["skipped"]) == (2, 8)
+    assert (row["imported"], row["skipped"]) == (70 - stored, stored)
+    assert len(json.loads(run("list", "--json").stdout)["results"]) == 70

@@ -97,11 +97,13 @@ def test_a_call_without_a_scope_means_the_default_one_and_no_other() -> None:
 
 
 def test_errors_come_back_as_tool_errors_in_our_words() -> None:
+    unknown = "no memory with the id 'x'; get_memories and search_memories tell the ids"
+
     async def conversation(client: Client) -> None:
         for tool, arguments, message in (
-            ("get_memory", {"memory_id": "x"}, "no memory with the id 'x'"),
-            ("delete_memory", {"memory_id": "x"}, "no memory with the id 'x'"),
-            ("update_memory", {"memory_id": "x", "text": "a"}, "no memory with the id 'x'"),
+            ("get_memory", {"memory_id": "x"}, unknown),
+            ("delete_memory", {"memory_id": "x"}, unknown),
+            ("update_memory", {"memory_id": "x", "text": "a"}, unknown),
             ("update_memory", {"memory_id": id, "text": " "}, "text is empty"),
             ("search_memories", {"query": "a", "top_k": 0}, "top_k is 0"),
             ("search_memories", {"query": ""}, "query is empty"),
@@ -109,34 +111,13 @@ def test_errors_come_back_as_tool_errors_in_our_words() -> None:
             ("delete_all_memories", {}, "use reset"),
         ):
             assert message in await refusal(client, tool, **arguments)
-
-    with quick() as memory:
-        id = memory.add("I like tea.", user_id="ben", infer=False)[0].id
-        talk(memory, conversation)
-
-
-def test_an_unknown_id_is_answered_with_the_tools_that_tell_ids() -> None:
-    async def conversation(client: Client) -> None:
-        for tool, more in (
-            ("get_memory", {}),
-            ("delete_memory", {}),
-            ("update_memory", {"text": "a"}),
-        ):
-            told = await refusal(client, tool, memory_id="x", **more)
-            assert told.endswith("'x'; get_memories and search_memories tell the ids")
-
-    with quick() as memory:
-        talk(memory, conversation)
-
-
-def test_wrong_arguments_are_named_in_one_line() -> None:
-    async def conversation(client: Client) -> None:
         assert await refusal(client, "update_memory", text="a", metadata="b") == (
             "Error executing tool update_memory: memory_id: Field required; "
             "metadata: Input should be a valid dictionary"
         )
 
     with quick() as memory:
+        id = memory.add("I like tea.", user_id="ben", infer=False)[0].id
         talk(memory, conversation)
 
 

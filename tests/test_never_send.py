@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator
 
 import pytest
-from cloudkit import Service, service
+from cloudkit import Service
 from memorykit import quick
 
 from bench import never_send
@@ -20,12 +20,6 @@ from edgemem.store.receipts import add_mark, marks, remove_mark, set_never_send
 
 ADA = Scope("ada")
 DIABETES = "I was told that I have diabetes last week."
-
-
-@pytest.fixture
-def cloud() -> Iterator[Service]:
-    with service() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -195,18 +195,14 @@ def test_places_and_things_are_no_people() -> None:
     assert not people.names() & {"Lisbon", "Vienna", "Toyota", "Monday", "French", "Mum", "BBC"}
 
 
-def test_a_line_of_a_receipt_is_no_person() -> None:
-    people = People()
-    for text in ("Watering can\nHose 10.00", "Watering can 12.99", "Ingrid can swim."):
-        people.read(text)
-    assert people.names() == {"Ingrid"}
-
-
-def test_a_name_is_learned_from_how_it_is_spoken_of() -> None:
+def test_a_name_is_learned_from_how_it_is_spoken_of_and_not_from_a_receipt() -> None:
     people = People(["Kwame"])
-    people.read("I told Ingrid about it.")
-    people.read("Zofia Lund said that she loves Oslo.")
-    assert people.names() == {"Kwame", "Ingrid", "Zofia Lund"}
+    for text in (
+        "I told Ingrid about it.", "Zofia Lund said that she loves Oslo.", "Tomas can swim.",
+        "Watering can\nHose 10.00", "Watering can 12.99",
+    ):  # fmt: skip
+        people.read(text)
+    assert people.names() == {"Kwame", "Ingrid", "Tomas", "Zofia Lund"}
 
 
 def test_recall_on_generated_texts_of_every_kind() -> None:

@@ -66,13 +66,6 @@ def test_lists_searches_and_deletes_keep_to_their_scope(server: Running, memory:
     assert texts(memory.get_all()) == ["I live in Porto."]
 
 
-@pytest.fixture(scope="module")
-def unchanged() -> Iterator[Running]:
-    """A server that nothing is written to."""
-    with quick(engine=FakeEngine()) as memory, running(memory) as found:
-        yield found
-
-
 NO_ID, NO_OWNER = "there is no memory with the id 'none'", "at least one of user_id"
 
 

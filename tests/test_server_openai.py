@@ -36,13 +36,6 @@ def memory(fake: FakeEngine) -> Iterator[Memory]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def unchanged() -> Iterator[Running]:
-    """A server that nothing is written to."""
-    with quick(engine=FakeEngine()) as memory, running(memory) as found:
-        yield found
-
-
 def ask(server: Running, text: str = "hi", **more: Any) -> Any:
     messages = more.pop("messages", [{"role": "user", "content": text}])
     given = {"model": "fake", "messages": messages, **more}
