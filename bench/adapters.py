@@ -23,7 +23,6 @@ tuned model's prefill ratio, for 512 tokens and for the number that is new in a 
 from __future__ import annotations
 
 import gc
-import os
 import random
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from statistics import median
 from typing import Any
 
 from bench import report
+from bench.alone import resident_mb
 from bench.random_adapters import ALL_LINEAR, QV, write_adapter
 from bench.tuned import grammar_overhead, prefill_ratio_tuned
 from edgemem.runtime import experts, models, tune
@@ -58,12 +58,6 @@ def words(seed: int, count: int) -> str:
     chance = random.Random(seed)
     some = "river stone lamp garden winter letter bread cloud train window song paper hill".split()
     return " ".join(chance.choice(some) for _ in range(count))
-
-
-def resident_mb() -> float:
-    """The resident set of this process in 10⁶ bytes (Linux only)."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def adapter_files(folder: Path, name: str) -> tuple[str, dict[str, tuple[Path, float]]]:

@@ -43,7 +43,6 @@ from edgemem.retrieval import alignment
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.runtime.embedder import Embedder
 
-CONVERSATIONS = Path(__file__).parent.parent / "models" / "conversations"
 PAIRS = 2500
 RIDGE = 0.3  # of the mean variance; 0.03 to 3 were tried
 
@@ -231,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--keep", type=Path, help="folder for embeddings")
     options = parser.parse_args(argv)
     files = [read_locomo(path) for path in options.data]
-    pairs = messages(CONVERSATIONS, PAIRS)
+    pairs = messages(report.MODELS / "conversations", PAIRS)
     texts = [
         *(search_text(m["content"], speaker=m.get("name")) for f in files for m in f.messages),
         *(q["question"] for f in files for q in f.qa if q.get("category") in CATEGORIES),

@@ -6,7 +6,6 @@ report says so.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
+from edgemem.runtime.machine import give_back
 
 _MARK = "EDGEMEM_BENCH_ONE_THREAD"
 _LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -51,10 +51,15 @@ def on_one_core() -> Iterator[bool]:
 def rss_mb() -> float | None:
     """Resident megabytes of this process, after giving back what was freed; None off Linux."""
     gc.collect()
+    give_back()
+    return resident_mb()
+
+
+def resident_mb() -> float | None:
+    """The resident set of this process in 10⁶ bytes; None off Linux."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except (OSError, AttributeError):
+    except OSError:
         return None
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 

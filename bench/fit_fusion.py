@@ -50,10 +50,8 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.tokens import MODEL, TokenEmbedder
 
 KINDS = ("metric", "cosine")
-ROOT = Path(__file__).resolve().parent.parent
-CONVERSATIONS = ROOT / "models" / "conversations"
-HALVES = ROOT / "models" / "halves"
-WEIGHTS = ROOT / "edgemem" / "data" / "fusion.json"
+CONVERSATIONS, HALVES = report.MODELS / "conversations", report.MODELS / "halves"
+WEIGHTS = report.DATA / "fusion.json"
 KS = (1, 5, 10, 20)
 THRESHOLDS = (0.003, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1, 0.3, 0.5)
 BINS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # of scores

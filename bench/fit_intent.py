@@ -33,10 +33,8 @@ from edgemem.config import load_settings
 from edgemem.runtime.embedder import Embedder
 from edgemem.stages.intent import BUCKETS, TASKS, WANTS, Want, Weights, decided, features
 
-ROOT = Path(__file__).resolve().parent.parent
-CHATS = ROOT / "models" / "chats"
-CONVERSATIONS = ROOT / "models" / "conversations"
-WEIGHTS = ROOT / "edgemem" / "data" / "intent.npz"
+CHATS, CONVERSATIONS = report.MODELS / "chats", report.MODELS / "conversations"
+WEIGHTS = report.DATA / "intent.npz"
 EXTRA = 500
 FOLDS = 5
 EPOCHS, LR, WEIGHT_DECAY, BATCH = 60, 3e-3, 1e-2, 256

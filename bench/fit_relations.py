@@ -40,7 +40,7 @@ from edgemem.runtime import encoder as runtime
 from edgemem.runtime.embedder import MAX_TOKENS
 
 HERE = Path(__file__).resolve().parent / "relations"
-WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "relations.npz"
+WEIGHTS = report.DATA / "relations.npz"
 WIDTH, DROPOUT = 160, 0.2
 EPOCHS, BATCH, LR, NETS_LR = 3, 24, 1e-3, 1.5e-3
 SWAPPED = 0.7  # share of the names that a copy replaces

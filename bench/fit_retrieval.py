@@ -46,8 +46,6 @@ from edgemem.runtime.embedder import DEFAULT_TOKENIZER, bundled_tokenizer
 from edgemem.runtime.tokens import MODEL, QUERY_MARK, QUERY_TOKENS, TEXT_MARK
 from edgemem.stages.intent import TASKS
 
-ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT / "edgemem" / "data"
 ENCODERS = {"minilm": models.DEFAULT_EMBEDDER, "colbert": MODEL}
 CUT_OFF = 1e-4
 EPOCHS, LR, TURNS, QUESTIONS = 5, 5e-4, 400, 500  # TURNS and QUESTIONS: of a batch
@@ -86,7 +84,7 @@ def talks(tokenizer: Any) -> Iterator[tuple[int | None, Talk]]:
         found: Ids = tokenizer.encode(text, add_special_tokens=False).ids[:MOST_TOKENS]
         return found
 
-    files = (ROOT / "models").glob("c*/*.txt")  # conversations and chats
+    files = report.MODELS.glob("c*/*.txt")  # conversations and chats
     for file in sorted(files):
         if readers.is_messages(file) or file.stem.startswith("held-out"):
             continue
@@ -143,7 +141,7 @@ class Net(nn.Module):
         marks = tokenizer.encode(string.punctuation, add_special_tokens=False).ids
         self._punctuation = torch.tensor(sorted(set(marks)))
         if kind == "colbert":
-            with np.load(DATA / "tokens.npz") as kept:
+            with np.load(report.DATA / "tokens.npz") as kept:
                 start = kept["projection"].astype(np.float32)
             self.projection = nn.Parameter(torch.tensor(start))
 
@@ -290,7 +288,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     net = Net(kind, tokenizer)
     before = hits(net.eval(), apart)
     fit(net, learned)
-    if (folder := DATA if options.write else options.to) is not None:
+    if (folder := report.DATA if options.write else options.to) is not None:
         texts = [text for talk in apart for text in talk.texts][:1000]
         for file, numbers in exported(net, kind, texts).items():
             np.savez_compressed(folder / file, **numbers)

@@ -31,8 +31,8 @@ from corpus.readers import read_pairs
 from edgemem.runtime import encoder as runtime
 from edgemem.stages.update import EVENTS
 
-PAIRS = Path(__file__).resolve().parent.parent / "models" / "pairs"
-WEIGHTS = Path(__file__).resolve().parent.parent / "edgemem" / "data" / "updates.npz"
+PAIRS = report.MODELS / "pairs"
+WEIGHTS = report.DATA / "updates.npz"
 FOR_CHOICE = "harmless"
 APART = 500  # pairs learned from apart.txt, which nobody read one by one
 WIDTH, DROPOUT, SMOOTHING = 128, 0.1, 0.02

@@ -26,7 +26,7 @@ from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 from edgemem.stages.intent import TASKS, Intent, intent
 
-HELD_OUT = Path(__file__).parent.parent / "models" / "chats" / "held-out-messages.txt"
+HELD_OUT = report.MODELS / "chats" / "held-out-messages.txt"
 
 
 def row(name: str, read: Sequence[Intent], meant: Sequence[Labelled]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from edgemem.runtime.machine import peak_rss_mb
 
 __all__ = ["machine", "peak_rss_mb", "percentile", "wilson", "write"]
 
+ROOT = Path(__file__).resolve().parent.parent
+MODELS, DATA = ROOT / "models", ROOT / "edgemem" / "data"
 Item = TypeVar("Item")
 console = Console(stderr=True)
 PACKAGES = (

@@ -22,9 +22,6 @@ from edgemem.results import ImagePart, Message, Scope, to_utc, utc_now
 __all__ = [
     "MAX_COUNT",
     "MAX_ID_CHARS",
-    "MAX_IMAGES",
-    "MAX_METADATA_BYTES",
-    "MAX_TEXT_CHARS",
     "NO_WORDS",
     "THOUGHT_TAGS",
     "count_of",

@@ -43,7 +43,6 @@ __all__ = [
     "Query",
     "Relation",
     "Relations",
-    "Results",
     "Scope",
     "SearchResults",
     "Subgraph",

@@ -34,7 +34,6 @@ __all__ = [
     "PASSPHRASE_VARIABLE",
     "Vault",
     "Way",
-    "by_keyring",
     "checked",
     "create",
     "is_vault",
@@ -47,7 +46,6 @@ __all__ = [
     "set_passphrase",
     "set_state",
     "unlock",
-    "vault_file",
 ]
 
 FORMAT = 1

@@ -23,7 +23,7 @@ from typing import Any
 from edgemem.config import CloudSettings, is_near
 from edgemem.errors import CloudDisabled, CloudError, CloudRejected, CloudTimeout
 
-__all__ = ["ALLOWED", "MAX_ANSWER_BYTES", "Client", "Reply", "Request"]
+__all__ = ["Client", "Reply", "Request"]
 
 MAX_ANSWER_BYTES = 1_000_000
 ALLOWED = frozenset(

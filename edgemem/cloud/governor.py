@@ -49,11 +49,7 @@ __all__ = [
     "CloudAnswer",
     "Governor",
     "Mode",
-    "Outgoing",
-    "Price",
     "compressed",
-    "compression_pays",
-    "load_prices",
     "require_enabled",
     "status",
 ]

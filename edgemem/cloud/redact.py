@@ -26,9 +26,6 @@ __all__ = [
     "Redacted",
     "Span",
     "find",
-    "iban_is_valid",
-    "introduced",
-    "luhn_is_valid",
     "redact",
 ]
 

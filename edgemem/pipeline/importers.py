@@ -30,11 +30,9 @@ from edgemem.results import to_utc
 __all__ = [
     "BATCH_TURNS",
     "FORMS",
-    "MAX_ZIPPED_BYTES",
     "SHARES",
     "ChatLog",
     "Demo",
-    "DemoSession",
     "Format",
     "LocomoFile",
     "batches",

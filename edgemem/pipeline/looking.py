@@ -51,8 +51,8 @@ from edgemem.store.filters import Where
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
-__all__ = ["NEAR", "QUIET_S", "Reader", "answer", "caption", "described", "found_alike", "given"]
-__all__ += ["hits", "look", "photos", "recalled", "set_read", "waits"]
+__all__ = ["NEAR", "Reader", "answer", "caption", "described", "found_alike", "given", "hits"]
+__all__ += ["look", "photos", "recalled", "waits"]
 
 NEAR = 8
 """Perceptual hashes of copies differ in at most so many of 64 bits (bench/LOG.md, 2026-11-25)."""

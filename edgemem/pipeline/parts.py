@@ -43,7 +43,7 @@ from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
 from edgemem.store.database import work_lock
 
-__all__ = ["LIBRARIES_BYTES", "Parts", "index_bytes", "predict"]
+__all__ = ["Parts", "predict"]
 
 _ENGLISH_ALONE = (
     f"a query is not in English, and the embedder {DEFAULT_EMBEDDER} knows English alone: it is "
