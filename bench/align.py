@@ -14,8 +14,6 @@ and, with `cosine_`, by the vectors alone. Rows:
     by pairs       `Memory.align(pairs)`, 2,500 messages of models/conversations, nothing embedded
     unaligned      the old vectors as they are
     turned         the old vectors in a random basis, in case the two models share a basis
-    ridge          as `aligned`, by ridge regression in place of the rotation
-    ridge half     as `aligned half`, by ridge regression
 
 `ten_thousand_s`: seconds of `Memory.align(pairs)` in a store of 10,000 memories. --keep: a folder
 for embeddings, so that a second run is quick.
@@ -39,12 +37,10 @@ from bench.questions import CATEGORIES, answerable, ingest
 from corpus.readers import read_written
 from edgemem.memory import Memory
 from edgemem.pipeline.importers import LocomoFile, read_locomo
-from edgemem.retrieval import alignment
 from edgemem.retrieval.lexical import embedded_text, search_text
 from edgemem.runtime.embedder import Embedder
 
 PAIRS = 2500
-RIDGE = 0.3  # of the mean variance; 0.03 to 3 were tried
 
 
 class Kept:
@@ -99,19 +95,6 @@ def messages(folder: Path, count: int) -> list[str]:
     ]
     order = np.random.default_rng(0).permutation(len(found))[:count]
     return [found[place] for place in order.tolist()]
-
-
-def ridge(x: np.ndarray, y: np.ndarray) -> alignment.Alignment:
-    """The least squares map with a ridge of RIDGE times the mean variance, centred."""
-    x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    y = y / np.linalg.norm(y, axis=1, keepdims=True)
-    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
-    covariance = (x - x_mean).T @ (x - x_mean)
-    d = len(covariance)
-    penalty = RIDGE * np.trace(covariance) / d * np.eye(d)
-    weights = np.linalg.solve(covariance + penalty, (x - x_mean).T @ (y - y_mean))
-    shift = y_mean - x_mean @ weights
-    return alignment.Alignment(weights.astype(np.float32), shift.astype(np.float32))
 
 
 def found(memory: Memory, files: Sequence[LocomoFile]) -> dict[str, float]:
@@ -194,15 +177,6 @@ def compare(
             with opened(turned, new) as memory:
                 renamed(memory, new)
                 yield {"way": "turned", **found(memory, files)}
-        fit, alignment.fit = alignment.fit, ridge
-        try:
-            with opened(made, new) as memory:
-                memory.align()
-                yield {"way": "ridge", **found(memory, files)}
-                half_anew(memory, new)
-                yield {"way": "ridge half", **found(memory, files)}
-        finally:
-            alignment.fit = fit
 
 
 def seconds_for(count: int, dim: int) -> float:
