@@ -321,8 +321,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.interleavings < 1 or options.rounds < 1:
         parser.error("--interleavings and --rounds must be 1 or more")
-    summary, rows = run(options.experts, options.interleavings, options.rounds)
-    report.write(options.json, summary, rows)
+    report.write(options.json, *run(options.experts, options.interleavings, options.rounds))
 
 
 if __name__ == "__main__":

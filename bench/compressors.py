@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,19 +92,9 @@ def llmlingua(job: Job) -> str:
     return _within(job, layout, choose)
 
 
-def fdtd(job: Job) -> str:
-    """CoreMem 3.3: sentences by their mean Fisher score of the context's own loss."""
-    return _by_scores(job, "context")
-
-
-def fdtd_question(job: Job) -> str:
-    """As `fdtd`, with the question's loss."""
-    return _by_scores(job, "question")
-
-
-def fdtd_draft(job: Job) -> str:
-    """As `fdtd`, with the loss of an answer drafted from the whole context."""
-    return _by_scores(job, "draft")
+def fdtd(job: Job, kind: str) -> str:
+    """CoreMem 3.3: sentences by their mean Fisher score, of the loss of `kind`."""
+    return _compressed(job, job.scores[kind], None)
 
 
 def question(job: Job) -> str:
@@ -117,19 +108,9 @@ def question(job: Job) -> str:
     ).compressed_prompt
 
 
-def question_context(job: Job) -> str:
-    """Sentences by the question, and by `fdtd`'s scores as one more feature."""
-    return with_feature(job, "context", job.weights["context"])
-
-
-def question_question(job: Job) -> str:
-    """Sentences by the question, and by `fdtd_question`'s scores as one more feature."""
-    return with_feature(job, "question", job.weights["question"])
-
-
-def question_draft(job: Job) -> str:
-    """Sentences by the question, and by `fdtd_draft`'s scores as one more feature."""
-    return with_feature(job, "draft", job.weights["draft"])
+def question_and(job: Job, kind: str) -> str:
+    """Sentences by the question, and by `fdtd`'s scores of `kind` as one more feature."""
+    return with_feature(job, kind, job.weights[kind])
 
 
 def governor(job: Job) -> str:
@@ -143,20 +124,15 @@ def governor(job: Job) -> str:
 
 
 METHODS: dict[str, Callable[[Job], str]] = {
-    method.__name__: method
-    for method in (
-        truncation,
-        llmlingua,
-        fdtd,
-        fdtd_question,
-        fdtd_draft,
-        question,
-        question_context,
-        question_question,
-        question_draft,
-        top_sentences,
-        governor,
-    )
+    "truncation": truncation,
+    "llmlingua": llmlingua,
+    "fdtd": partial(fdtd, kind="context"),
+    "fdtd_question": partial(fdtd, kind="question"),
+    "fdtd_draft": partial(fdtd, kind="draft"),
+    "question": question,
+    **{f"question_{kind}": partial(question_and, kind=kind) for kind in KINDS},
+    "top_sentences": top_sentences,
+    "governor": governor,
 }
 
 
@@ -176,10 +152,6 @@ def with_feature(job: Job, kind: str, weight: float) -> str:
         return found
 
     return _compressed(job, scores, near)
-
-
-def _by_scores(job: Job, kind: str) -> str:
-    return _compressed(job, job.scores[kind], None)
 
 
 def _compressed(job: Job, scores: Scores, near: Callable[[Layout], FloatArray] | None) -> str:

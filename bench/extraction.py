@@ -123,8 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     files = [path for path in options.data if path.match(options.conversation)]
     if not files:
         parser.error(f"--data has no file {options.conversation}")
-    summary, rows = run(files[0], options.pairs, options.seed, options.context_turns)
-    report.write(options.json, summary, rows)
+    report.write(options.json, *run(files[0], options.pairs, options.seed, options.context_turns))
 
 
 if __name__ == "__main__":

@@ -248,8 +248,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = report.parser("never_send", __doc__, to_file=False)
     parser.add_argument("--calls", type=int, default=10_000, metavar="N", help="default: 10,000")
     options = parser.parse_args(argv)
-    summary, rows = run(options.calls)
-    report.write(options.json, summary, rows)
+    report.write(options.json, *run(options.calls))
 
 
 if __name__ == "__main__":

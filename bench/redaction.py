@@ -129,8 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cases", type=int, default=7000, metavar="N", help="default: 7000")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="default: 1")
     options = parser.parse_args(argv)
-    summary, rows = run(options.cases, options.seed)
-    report.write(options.json, summary, rows)
+    report.write(options.json, *run(options.cases, options.seed))
 
 
 if __name__ == "__main__":

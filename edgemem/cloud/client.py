@@ -169,7 +169,7 @@ class Client:
             raise
         except self._stop as stop:
             raise stop.args[0] from None
-        except self._openai.APIConnectionError as exc:
+        except Exception as exc:  # while the body is read, the HTTP library's own
             cause = type(exc.__cause__ or exc).__name__
             if cause in _NEVER_REACHED:
                 error = CloudError(
@@ -177,11 +177,11 @@ class Client:
                     "the network and cloud.base_url"
                 )
                 raise _Again(error) from exc
-            late = isinstance(exc, self._openai.APITimeoutError)
-            raise (self._late() if late else _broken_off(cause)) from exc
-        except Exception as exc:  # the HTTP library's own, while the body is read
-            cause = type(exc).__name__
-            raise (self._late() if "Timeout" in cause else _broken_off(cause)) from exc
+            if "Timeout" in cause:
+                raise self._late() from exc
+            raise CloudError(
+                f"the cloud's answer broke off ({cause}); try again later", may_be_billed=True
+            ) from exc
 
     def _read(self, response: Any, deadline: float) -> bytes:
         body = bytearray()
@@ -323,12 +323,6 @@ def _after_s(text: str | None) -> float | None:
         return max(0.0, date.timestamp() - time.time())
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _broken_off(cause: str) -> CloudError:
-    return CloudError(
-        f"the cloud's answer broke off ({cause}); try again later", may_be_billed=True
-    )
 
 
 def _reply(body: bytes, seconds: float, attempts: int) -> Reply:
