@@ -12,7 +12,6 @@ minutes. So one server answers for all scenarios, and computes them once.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import subprocess
@@ -21,8 +20,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from bench.peers_mem0 import open_mem0
 from bench.scenarios import Scenario, day
 from edgemem.config import Settings
 from edgemem.runtime.embedder import Embedder
@@ -84,7 +83,15 @@ def filled(
     url: from `serving`, whose settings name the same model.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        memory = _open(url, Path(scratch), embedder, model)
+        language = {
+            "model": model,
+            "api_key": load_token()[0],
+            "openai_base_url": f"{url}/v1",
+            "temperature": 0.0,
+            "max_tokens": MAX_TOKENS,
+        }
+        vectors = _Vectors(embedder)
+        memory = open_mem0("mem0_qdrant", Path(scratch), vectors, embedder.dim, language)
         for said in scenario.sessions:
             for start in range(0, len(said), 2):
                 pair = said[start : start + 2]
@@ -104,35 +111,3 @@ def filled(
             yield notes
         finally:
             memory.close()
-
-
-def _open(url: str, folder: Path, embedder: Embedder, model: str) -> Any:
-    os.environ["MEM0_TELEMETRY"] = "False"
-    os.environ["MEM0_DIR"] = str(folder / "mem0")
-    logging.getLogger("mem0").setLevel(logging.ERROR)
-    import mem0
-
-    token, _ = load_token()
-    language = {
-        "model": model,
-        "api_key": token,
-        "openai_base_url": f"{url}/v1",
-        "temperature": 0.0,
-        "max_tokens": MAX_TOKENS,
-    }
-    where = {
-        "collection_name": "facts",
-        "path": str(folder / "qdrant"),
-        "embedding_model_dims": embedder.dim,
-    }
-    memory = mem0.Memory.from_config(
-        {
-            "vector_store": {"provider": "qdrant", "config": where},
-            "llm": {"provider": "openai", "config": language},
-            "embedder": {"provider": "openai", "config": {"api_key": "never used"}},
-            "history_db_path": str(folder / "history.db"),
-        }
-    )
-    memory.embedding_model = _Vectors(embedder)
-    memory.vector_store._bm25_encoder = False  # it would be downloaded; see bench/peers_mem0.py
-    return memory

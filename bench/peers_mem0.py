@@ -105,8 +105,13 @@ def refuse_network() -> None:
     socket.getaddrinfo = socket.create_connection = refuse  # type: ignore[assignment]
 
 
-def open_mem0(name: str, folder: Path, embedder: Mem0Embedder, dim: int) -> Any:
-    """The mem0 Memory of this name, in `folder`, with telemetry off."""
+def open_mem0(
+    name: str, folder: Path, embedder: Any, dim: int, language: dict[str, Any] | None = None
+) -> Any:
+    """The mem0 Memory of this name, in `folder`, with telemetry off.
+
+    language: mem0's configuration of a language model behind an OpenAI-compatible address.
+    """
     os.environ["MEM0_TELEMETRY"] = "False"
     os.environ["MEM0_DIR"] = str(folder / "mem0")
     logging.getLogger("mem0").setLevel(logging.ERROR)  # each search warns of missing packages
@@ -120,7 +125,7 @@ def open_mem0(name: str, folder: Path, embedder: Mem0Embedder, dim: int) -> Any:
     memory = mem0.Memory.from_config(
         {
             "vector_store": {"provider": STORES[name], "config": where},
-            "llm": unused,
+            "llm": {"provider": "openai", "config": language} if language else unused,
             "embedder": unused,
             "history_db_path": str(folder / f"{name}-history.db"),
         }
