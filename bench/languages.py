@@ -68,12 +68,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = report.parser("languages", __doc__)
     parser.add_argument("--half", choices=list(HALVES), help="one half (default: both)")
     parser.add_argument("--embedder", help="an ONNX file (default: setting `embedder`)")
-    parser.add_argument(
-        "--retrieval",
-        choices=["fast", "careful"],
-        default="fast",
-        help="careful needs the extra colbert (%(default)s)",
-    )
+    report.add_retrieval(parser)
     options = parser.parse_args(argv)
     settings = replace(load_settings(), retrieval=options.retrieval)
     if options.embedder is not None:

@@ -201,12 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         default="float32",
         help="how they are held in memory (%(default)s)",
     )
-    parser.add_argument(
-        "--retrieval",
-        choices=["fast", "careful"],
-        default="fast",
-        help="careful needs the extra colbert (%(default)s)",
-    )
+    report.add_retrieval(parser)
     parser.add_argument("--vault", action="store_true", help="an encrypted store")
     parser.add_argument("--leave-one-out", action="store_true", help="weights from the others")
     parser.add_argument("--ablation", action="store_true", help="also without each feature")

@@ -70,6 +70,16 @@ def parser(
     return made
 
 
+def add_retrieval(to: argparse.ArgumentParser) -> None:
+    """Add the option --retrieval, the setting of that name."""
+    to.add_argument(
+        "--retrieval",
+        choices=["fast", "careful"],
+        default="fast",
+        help="careful needs the extra colbert (%(default)s)",
+    )
+
+
 def json_files(folder: str) -> list[Path]:
     """The JSON files of a folder, or the file that is given; for the `type` of an option."""
     found = [Path(folder)] if Path(folder).is_file() else sorted(Path(folder).glob("*.json"))

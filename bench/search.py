@@ -181,12 +181,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--users", type=int, default=5)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--retrieval",
-        choices=["fast", "careful"],
-        default="fast",
-        help="careful needs the extra colbert (%(default)s)",
-    )
+    report.add_retrieval(parser)
     options = parser.parse_args(argv)
     if min(options.n, options.users, options.queries) < 1:
         parser.error("--n, --users and --queries must be 1 or more")

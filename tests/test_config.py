@@ -67,14 +67,10 @@ def test_vectors_are_float32_unless_int8_is_chosen(home, monkeypatch):
     )
 
 
-def test_an_empty_variable_is_no_setting(monkeypatch):
+def test_an_empty_variable_is_no_setting_and_other_variables_are_left_alone(monkeypatch):
     monkeypatch.setenv("EDGEMEM_TOP_K", "")
-    assert load_settings().top_k == 10
-
-
-def test_other_edgemem_variables_are_left_alone(monkeypatch):
     monkeypatch.setenv("EDGEMEM_BACKEND", "numpy")
-    load_settings()
+    assert load_settings().top_k == 10
 
 
 def test_a_relative_db_in_the_file_lies_beside_the_file(home):
@@ -153,16 +149,12 @@ def test_a_named_file_must_exist(tmp_path):
         load_settings(tmp_path / "none.toml")
 
 
-def test_set_value_converts_text_and_is_read_back(home):
-    assert set_value("top_k", "5") == home / "config.toml"
-    assert load_settings().top_k == 5
-    assert [p.name for p in home.iterdir()] == ["config.toml"]
-
-
-def test_set_value_keeps_comments_and_other_lines(home):
+def test_set_value_converts_text_and_keeps_comments_and_other_lines(home):
     write(home, "# mine\ntop_k = 5  # few\nuser_id = 'ada'\n")
-    set_value("top_k", 6)
+    assert set_value("top_k", "6") == home / "config.toml"
+    assert load_settings().top_k == 6
     assert (home / "config.toml").read_text() == "# mine\nuser_id = 'ada'\ntop_k = 6\n"
+    assert [p.name for p in home.iterdir()] == ["config.toml"]
 
 
 def test_set_value_rewrites_what_it_cannot_edit_by_line(home):

@@ -26,8 +26,12 @@ def environment(home: Path) -> dict[str, str]:
     return {**os.environ, "EDGEMEM_HOME": str(home), "PYTHONPATH": root}
 
 
-def talk(memory: Memory, conversation: Talk, **scope: str) -> None:
-    """A conversation with the server inside this process."""
+def talk(conversation: Talk, memory: Memory | None = None, **scope: str) -> None:
+    """A conversation with the server inside this process, by itself of an empty memory."""
+    if memory is None:
+        with quick(engine=FakeEngine()) as opened:
+            talk(conversation, opened, **scope)
+        return
 
     async def run() -> None:
         async with Client(mcp_server(memory, **scope)) as client:
@@ -61,8 +65,7 @@ def test_the_tools_say_which_only_read_and_which_destroy() -> None:
         assert marks["add_memory"] and marks["add_memory"].destructive_hint is False
         assert len(listed) == 8 and all(t.description for t in listed)
 
-    with quick() as memory:
-        talk(memory, conversation)
+    talk(conversation)
 
 
 def test_memories_are_added_found_changed_and_deleted() -> None:
@@ -79,8 +82,7 @@ def test_memories_are_added_found_changed_and_deleted() -> None:
         await results(client, "delete_memory", memory_id=id)
         assert (await results(client, "get_memories"))["results"] == []
 
-    with quick(engine=FakeEngine()) as memory:
-        talk(memory, conversation, user_id="ana")
+    talk(conversation, user_id="ana")
 
 
 def test_a_call_without_a_scope_means_the_default_one_and_no_other() -> None:
@@ -92,7 +94,7 @@ def test_a_call_without_a_scope_means_the_default_one_and_no_other() -> None:
 
     with quick() as memory:
         memory.add("I like coffee.", user_id="ben", infer=False)
-        talk(memory, conversation, user_id="ana")
+        talk(conversation, memory, user_id="ana")
         assert texts(memory.get_all()) == ["I like coffee."]
 
 
@@ -118,7 +120,7 @@ def test_errors_come_back_as_tool_errors_in_our_words() -> None:
 
     with quick() as memory:
         id = memory.add("I like tea.", user_id="ben", infer=False)[0].id
-        talk(memory, conversation)
+        talk(conversation, memory)
 
 
 @pytest.mark.models
