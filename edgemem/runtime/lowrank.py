@@ -33,7 +33,7 @@ PRODUCTS = {
 
 
 def expert_file(name: str) -> bytes:
-    """The bytes of a shipped expert's file."""
+    """The bytes of a shipped file of arrays: an expert's, or the projection of tokens.py."""
     return (files("edgemem") / "data" / f"{name}.npz").read_bytes()
 
 

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import string
-from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemem.runtime import lowrank
 from edgemem.runtime.embedder import SESSION_BYTES, Embedder, unit
 
 __all__ = [
@@ -49,9 +48,8 @@ class TokenEmbedder:
 
     def __init__(self, embedder: Embedder, saved: bytes) -> None:
         """saved: the bytes of a projection's file."""
-        with np.load(BytesIO(saved)) as numbers:
-            self._projection = numbers["projection"].astype(np.float32)
-            self.step = float(numbers["step"])
+        numbers = lowrank.read(saved)
+        self._projection, self.step = numbers["projection"], float(numbers["step"])
         self.dim = self._projection.shape[1]
         self.model_id = f"{embedder.model_id}+{hashlib.sha256(saved).hexdigest()[:12]}"
         self._embedder = embedder
@@ -60,8 +58,7 @@ class TokenEmbedder:
     @classmethod
     def load(cls, *, n_threads: int | None = None) -> TokenEmbedder:
         """Errors as `Embedder.load`."""
-        saved = (files("edgemem") / "data" / "tokens.npz").read_bytes()
-        return cls(Embedder.load(MODEL, n_threads=n_threads), saved)
+        return cls(Embedder.load(MODEL, n_threads=n_threads), lowrank.expert_file("tokens"))
 
     def embed(self, text: str) -> Tokens:
         """The vectors of a text to be found, without those of punctuation. Errors as `Embedder`'s.
