@@ -393,10 +393,9 @@ class Store:
             conditions.append("rowid < (SELECT rowid FROM turns WHERE id = ?)")
             params.append(before)
         # The inner SELECT reads the index of scopes alone; otherwise it would sort whole turns.
+        ids = f"SELECT rowid FROM turns WHERE {' AND '.join(conditions) or '1'} ORDER BY rowid DESC"
         rows = self.select(
-            f"SELECT {TURN_COLUMNS} FROM turns WHERE rowid IN (SELECT rowid FROM turns "
-            f"WHERE {' AND '.join(conditions) or '1'} ORDER BY rowid DESC LIMIT ?) "
-            "ORDER BY rowid DESC",
+            f"SELECT {TURN_COLUMNS} FROM turns WHERE rowid IN ({ids} LIMIT ?) ORDER BY rowid DESC",
             *params,
             _limit(limit),
         )
