@@ -46,6 +46,7 @@ class AsyncMemory:
         self.memory = Memory(*args, **kwargs)
 
     add = _awaited(Memory.add)
+    take_facts = _awaited(Memory.take_facts)
     process_pending = _awaited(Memory.process_pending)
     read_images = _awaited(Memory.read_images)
     pending = _awaited(Memory.pending)

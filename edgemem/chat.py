@@ -231,21 +231,19 @@ class Chat:
     ) -> Reply:
         """Send a message; the reply streams as it is iterated.
 
-        This call searches first and may ask an expert (about a second), and the end or `close` of
-        the reply takes facts (seconds). A user interface should take remember="first", and run
-        `Memory.process_pending` on a worker.
-        images: as for `Memory.add`; they are stored with the message, before the answer begins.
-        timestamp: when the message is said (None: now). remember=False answers without storing
-        anything; remember="first" stores the message before the answer begins, and leaves its facts
-        to `Memory.process_pending`. A message that only asks to forget is not stored. cloud: "ask"
-        the cloud, "off", or "auto" to let the governor decide. The cloud's answer comes in one
-        piece; if the cloud fails, the local model answers. options: of an answer in a conversation
-        (temperature, max_tokens, stop …); quoted and short answers take none.
+        This call searches first and may ask an expert (about a second). Then it stores the message,
+        so that one that cannot be stored gets no answer. The end or `close` of the reply takes
+        facts (seconds). A user interface should take remember="first", which leaves them to
+        `Memory.process_pending`, and run that on a worker.
+        images: as for `Memory.add`; they are stored with the message. timestamp: when the message
+        is said (None: now). remember=False answers without storing anything. A message that only
+        asks to forget is not stored. cloud: "ask" the cloud, "off", or "auto" to let the governor
+        decide. The cloud's answer comes in one piece; if the cloud fails, the local model answers.
+        options: of an answer in a conversation (temperature, max_tokens, stop …); quoted and short
+        answers take none.
         Raises InputError on a message or image that cannot be stored, or a bad time.
         """
         text_of(text, "message")
-        if images and remember:
-            remember = "first"
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
         wanted = self._intent(text)
@@ -269,8 +267,9 @@ class Chat:
         context = shown or sources(asked.evidence)
         reply = Reply(wanted.wants, hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
-        if remember == "first":
-            said = [_message(text, wanted)]
+        if remember:
+            # Searches leave a "recalled" message out: a question, asked again, would find itself.
+            said = {"role": "user", "content": text, "recalled": not wanted.tells}
             reply.changes = self._add(said, said_at, infer="later", images=images)
         reply._pieces = self._run(reply, asked, remember, cloud)
         next(reply._pieces)  # enters the `try`, so that an early close still remembers
@@ -386,7 +385,7 @@ class Chat:
                 made_of = tuple(hit.memory for hit in reply.context)
                 self._turns.append(_Turn(Message("assistant", answer, asked.said_at), of=made_of))
             if remember and not self.memory.closed:
-                self._remember(reply, asked, stored=remember == "first")
+                self._remember(reply, asked.said_at, facts=remember != "first")
 
     def _ask_cloud(self, reply: Reply, asked: _Asked, mode: Mode) -> None:
         """Ask the cloud if the governor allows it; sets `reply.cloud` or `reply.cloud_error`."""
@@ -520,7 +519,7 @@ class Chat:
 
         past = [turn.read for turn in self._turns[self._first :]]
         if self._known is None:
-            said = {message.content for message in past}
+            said = {asked.text, *(message.content for message in past)}
             self._known = known(self.memory, Scope(**self._ids()), fits, said)
         shown = turn_text(asked.text, asked.evidence)
         with_notes = replace(plain, shown=shown, notes=tuple(n.text for n in asked.evidence))
@@ -532,28 +531,26 @@ class Chat:
         self._first += len(turns) - max(1, len(kept))
         return converse(engine, instructions, kept or turns[-1:], asked.options), turn
 
-    def _remember(self, reply: Reply, asked: _Asked, *, stored: bool) -> None:
-        """Store the answer, and the message unless it is stored already."""
+    def _remember(self, reply: Reply, said_at: str, *, facts: bool) -> None:
+        """Store the answer and, if wanted, take facts from the message, which is stored already."""
         started = time.perf_counter()
-        answer = {"role": "assistant", "content": reply.text, "recalled": True}
-        answers = [answer] if reply.text else []
-        if not stored:
-            message = _message(asked.text, asked.intent)
-            reply.changes = self._add([message, *answers], asked.said_at, infer=True)
-        elif answers:
-            self._add(answers, asked.said_at, infer=False)
+        if reply.text:
+            answer = {"role": "assistant", "content": reply.text, "recalled": True}
+            self._add(answer, said_at, infer=False)
+        if facts and reply.changes is not None:
+            reply.changes = self.memory.take_facts(reply.changes)
         reply.timings["remember_s"] = time.perf_counter() - started
 
     def _add(
         self,
-        messages: Sequence[Mapping[str, Any]],
+        message: Mapping[str, Any],
         said_at: str,
         *,
-        infer: bool | Literal["later"],
+        infer: Literal[False, "later"],
         images: Sequence[bytes | str | Path] = (),
     ) -> AddResults:
         given: dict[str, Any] = {"images": images, "timestamp": said_at, "infer": infer}
-        return self.memory.add(messages, **given, **self._ids())
+        return self.memory.add(message, **given, **self._ids())
 
     def _ids(self) -> dict[str, Any]:
         return {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}
@@ -605,8 +602,3 @@ def _quoted_below(asked: _Asked) -> str:
 
 def _plain(text: str) -> str:
     return " ".join(text.split())
-
-
-def _message(text: str, wanted: Intent) -> Mapping[str, Any]:
-    # Searches leave a "recalled" message out: a question, asked again, would find itself first.
-    return {"role": "user", "content": text, "recalled": not wanted.tells}

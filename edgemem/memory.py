@@ -204,9 +204,9 @@ class Memory:
         A pair that fails stays in `pending` and is tried again later. Messages of an assistant
         without a name are stored but not extracted from: they are the model's own words.
         infer=False stores the messages as they are, loads no language model and never
-        de-duplicates; infer="later" leaves the facts to `process_pending`. timestamp: when the
-        messages were said (naive: this machine's zone), unless they have one of their own.
-        metadata, expires_at: of every memory that is stored.
+        de-duplicates; infer="later" leaves the facts to `take_facts` or `process_pending`.
+        timestamp: when the messages were said (naive: this machine's zone), unless they have one of
+        their own. metadata, expires_at: of every memory that is stored.
         Raises InputError if anything cannot be stored, and then stores nothing. A ModelError of the
         language model is raised after the messages were stored.
         """
@@ -240,14 +240,27 @@ class Memory:
             for pair in ingest.pairs_to_extract(turns, searchable) if infer else ():
                 piece = {"turns": pair, "metadata": shared, "expires_at": until}
                 queued.append(tx.add_pending(ingest.EXTRACT, piece, scope))
-        left = 0
-        if queued:
-            changes += self._infer(queued) if infer != "later" else []
-            left = sum(piece.id in set(queued) for piece in self.pending())
+        took = time.perf_counter() - started
+        results = AddResults(tuple(changes), len(queued), took, queued=tuple(queued))
+        if infer != "later":
+            results = self.take_facts(results)
         if photos and self.settings.image_text == "on":
             self._reader.wake()
-        took = time.perf_counter() - started
-        return AddResults(tuple(changes), left, took, self._told(changes))
+        return results
+
+    def take_facts(self, added: AddResults) -> AddResults:
+        """Take the facts that `add` with infer="later" has left; returns all changes of both.
+
+        What fails, or is in another process's hands, stays pending. Raises ModelError if there is
+        no language model.
+        """
+        if not added.queued:
+            return added
+        started = time.perf_counter()
+        changes = (*added, *self._infer(added.queued))
+        left = tuple(piece.id for piece in self.pending() if piece.id in added.queued)
+        took = added.seconds + time.perf_counter() - started
+        return AddResults(changes, len(left), took, self._told(changes), left)
 
     def _told(self, changes: Iterable[Change]) -> tuple[Relation, ...]:
         """The relations that the added and updated facts tell."""

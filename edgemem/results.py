@@ -438,12 +438,14 @@ class AddResults(Results[Change]):
     """The changes that an add made.
 
     pending: pieces of work left for later, which ``edgemem doctor`` lists. relations: what the
-    added and updated facts state.
+    added and updated facts state. queued: the ids of the pieces that are left of this add itself,
+    for ``Memory.take_facts``.
     """
 
     pending: int = 0
     seconds: float = 0.0
     relations: tuple[Relation, ...] = ()
+    queued: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "relations": [each.to_dict() for each in self.relations]}

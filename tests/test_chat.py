@@ -7,7 +7,7 @@ from fake_engine import FakeEngine
 from memorykit import texts
 
 from edgemem.chat import Chat
-from edgemem.errors import InputError, ModelError
+from edgemem.errors import InputError, ModelError, StoreFull
 from edgemem.memory import Memory
 from edgemem.results import Scope, utc_now
 from edgemem.stages.generation import NOTHING_FOUND
@@ -150,7 +150,7 @@ def test_closing_a_reply_before_its_first_piece_keeps_the_message(chat, memory, 
 
 @pytest.mark.parametrize("pieces", [0, 1])
 @pytest.mark.parametrize("read_on", [False, True])
-def test_a_memory_closed_before_the_reply_ended_stores_nothing(
+def test_a_memory_closed_before_the_reply_ended_has_the_message_and_its_facts_wait(
     fake, embedder, tmp_path, pieces, read_on
 ):
     with Memory(tmp_path / "chat.db", engine=fake, embedder=embedder) as memory:
@@ -160,9 +160,19 @@ def test_a_memory_closed_before_the_reply_ended_stores_nothing(
     if read_on:
         assert "".join(reply).endswith("Tom.")
     reply.close()
-    assert reply.changes is None
+    assert reply.changes.pending == 1
     with Memory(tmp_path / "chat.db", engine=fake, embedder=embedder) as memory:
-        assert memory.store.counts()["turns"] == 0
+        assert turns(memory) == [("user", "My dog is called Rex.")]
+        assert len(memory.pending()) == 1
+
+
+@pytest.mark.parametrize("remember", [True, "first"])
+def test_a_message_that_cannot_be_stored_gets_no_answer(chat, memory, fake, monkeypatch, remember):
+    """On a full disk "Noted." was read first, and then the error."""
+    monkeypatch.setattr(memory, "_writing", raising(StoreFull("the disk is full")))
+    with pytest.raises(StoreFull, match="the disk is full"):
+        chat.send(CAT, remember=remember)
+    assert fake.prompts == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ModelError("out of memory")])

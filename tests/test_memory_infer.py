@@ -337,3 +337,12 @@ def test_facts_may_be_left_for_later() -> None:
         assert [c.kind for c in stored] == ["turn"] and stored.pending == 1
         assert engine.prompts == []
         assert [c.kind for c in memory.process_pending()] == ["fact"]
+
+
+def test_facts_that_were_left_are_told_with_the_message_they_are_taken_from() -> None:
+    with quick(engine=FakeEngine(facts=OSLO)) as memory:
+        _, second = (memory.add(text, user_id="ana", infer="later") for text in OSLO)
+        done = memory.take_facts(second)
+        assert texts(done)[0] == texts(second)[0] and [c.kind for c in done] == ["turn", "fact"]
+        assert (done.pending, done.queued) == (0, ()) and done.relations
+        assert memory.take_facts(done) is done
