@@ -120,7 +120,7 @@ def _annotated(
         labelled += [m for talk in talks for m in annotated.labelled(talk, seed=seed)]
         yield from annotated.intent_examples(labelled, seed=seed)
     if "extraction" in stages:
-        talks += [talk for path in messages for talk in readers.read_told(path)]
+        talks += _talks(messages)
     if "talk" in stages:
         yield from (example for talk in talks for example in annotated.talk_examples(talk))
     if not talks or not {*stages} - {"intent", "talk"}:
@@ -145,6 +145,8 @@ def _talks(files: Sequence[Path]) -> list[Annotated]:
     for path in files:
         if readers.is_written(path):
             found += readers.read_written(path)
+        elif readers.is_messages(path):
+            found += readers.read_told(path)
         elif importers.detect_format(path) == "locomo":
             found.append(readers.read_locomo(path))
             if not noted:

@@ -254,6 +254,7 @@ class Memory:
         What fails, or is in another process's hands, stays pending. Raises ModelError if there is
         no language model.
         """
+        self._parts.require_open()
         if not added.queued:
             return added
         started = time.perf_counter()

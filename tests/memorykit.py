@@ -10,6 +10,7 @@ import numpy as np
 
 from edgemem import Memory
 from edgemem.language import content_words, words
+from edgemem.results import AddResults
 
 # Every public method of Memory with arguments it takes, but close and the parts.
 CALLS = {
@@ -32,6 +33,7 @@ CALLS = {
     "stale_turns": (["id"], {}),
     "pending": (None, {}),
     "process_pending": (None, {}),
+    "take_facts": (AddResults(()), {}),
     "read_images": (None, {}),
     "export_jsonl": ("out.jsonl", {}),
     "import_jsonl": ("in.jsonl", {}),

@@ -385,7 +385,7 @@ def test_a_fact_of_which_the_expert_is_not_sure_is_left_out():
     engine = Expert([sure, not_sure])
     before, between, after = (len(text) for text in ('{"facts": ["', '", "', '"]}'))
     ends = np.cumsum([before, len(sure), between, len(not_sure) + 2, after])
-    engine.marks = tuple(zip(ends.tolist(), (-9.0, -9.3, -9.3, -9.8, -9.8), strict=True))
+    engine.marks = tuple(zip(ends.tolist(), (-9.0, -13.0, -13.0, -19.0, -19.0), strict=True))
     assert [fact.text for fact in extract(engine, [turn('I won the race, my "coach" too.')])] == [
         sure
     ]

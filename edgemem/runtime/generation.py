@@ -89,13 +89,12 @@ class Generation:
     log_p: float = 0.0
     marks: tuple[tuple[int, float], ...] = ()
 
-    def mean_log_p(self, begin: int, end: int) -> float:
-        """The mean log_p of the tokens that text[begin:end] has, wholly or in part; 0 if none."""
-        ends = [0, *(chars for chars, _ in self.marks)]
-        sums = [0.0, *(log_p for _, log_p in self.marks)]
+    def log_p_of(self, begin: int, end: int) -> float:
+        """log_p of the tokens that text[begin:end] has, wholly or in part."""
+        ends, sums = zip((0, 0.0), *self.marks, strict=True)
         first = bisect_right(ends, begin) - 1
-        last = min(bisect_left(ends, end), len(self.marks))
-        return (sums[last] - sums[first]) / max(last - first, 1)
+        last = min(bisect_left(ends, end), len(ends) - 1)
+        return float(sums[last] - sums[first])
 
 
 class Options(TypedDict, total=False):

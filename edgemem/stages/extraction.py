@@ -111,7 +111,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z]+")
 _MAX_TOKENS = 80
 _MESSAGE_TOKENS = 160
 SURE = 0.55  # how probable "no facts" must be for an expert to give none
-_LIKELY = -0.4  # mean log-probability of an expert's fact, below which half of them are false
+_LIKELY = -5.0  # an expert's fact of a lower log-probability is more often false than true
 _QUOTED = 0.75  # share of a base model's fact whose words must be in its sentence
 _SHOWN = 0.4  # share of an expert's fact that must have been shown: it may rephrase, not invent
 _OWN = 0.2  # share that must be in the message itself: it may not repeat an earlier one
@@ -195,7 +195,7 @@ def _by_message(
             fork=(expert_target([]), expert_target(["A"]), SURE) if by_expert else None,
         )
         for text in parse(answer.text, cut=answer.finish_reason == "length"):
-            if by_expert and _mean_log_p(answer, text) < _LIKELY:
+            if by_expert and _log_p(answer, text) < _LIKELY:
                 continue
             shown = as_shown(text, reading)
             if shown is not None and (found := _grounded(shown, reading)) is not None:
@@ -204,11 +204,11 @@ def _by_message(
     return facts
 
 
-def _mean_log_p(answer: Generation, fact: str) -> float:
-    """How sure the model was of a fact of its answer."""
+def _log_p(answer: Generation, fact: str) -> float:
+    """Natural logarithm of the probability of one fact of an answer."""
     written = json.dumps(fact, ensure_ascii=False)[1:-1]
     begin = answer.text.find(written)
-    return answer.mean_log_p(begin, begin + len(written)) if begin >= 0 else answer.log_p
+    return answer.log_p_of(begin, begin + len(written)) if begin >= 0 else answer.log_p
 
 
 def _instructed(reading: Reading) -> Prompt:
