@@ -33,6 +33,7 @@ from edgemem.errors import EdgememError, ModelError
 from edgemem.inputs import text_of, time_of
 from edgemem.memory import Memory
 from edgemem.pipeline import looking
+from edgemem.pipeline.agenda import agenda, days_asked
 from edgemem.pipeline.moved import with_days
 from edgemem.pipeline.recall import (
     asked_at,
@@ -246,7 +247,8 @@ class Chat:
         text_of(text, "message")
         said_at = time_of(timestamp) or utc_now()
         started = time.perf_counter()
-        wanted = self._intent(text)
+        days = days_asked(text, said_at)
+        wanted = Intent("overview", tells=False) if days else self._intent(text)
         if wanted.wants == "erase":
             wanted = replace(wanted, tells=wanted.tells or bool(images))
             remember = wanted.tells and remember  # it may quote what is to be forgotten
@@ -259,7 +261,12 @@ class Chat:
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
-        evidence = () if pixels else (*self._evidence(text, hits, wanted, way), *now)
+        if days:
+            scope = Scope(**self._ids())
+            evidence = agenda(self.memory, scope, days, said_at, most=TOLD_TURNS)
+            way = way if evidence else "quote"  # the model would invent plans
+        else:
+            evidence = () if pixels else (*self._evidence(text, hits, wanted, way), *now)
         unknown = self._unknown(hits)
         asked = _Asked(text, said_at, way, wanted, evidence, options or {}, unknown, pixels)
         if way == "converse" and wanted.wants == "recall" and not pixels:

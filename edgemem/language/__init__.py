@@ -1,8 +1,8 @@
 """All that the product knows of languages: English, and how to match queries in others.
 
 English is in `en` (words, sentences, names, persons, what a question asks for), `en_dates` with
-`en_tense` (relative dates), `en_moved` (plans that are moved), `en_when` (since when, on which day)
-and `en_facts` (what a fact says).
+`en_tense` (relative dates), `en_moved` (plans that are moved), `en_when` (since when, on which
+day), `en_agenda` (what there is on some days) and `en_facts` (what a fact says).
 Other rooms use only the names in their `__all__`. A second language is a file beside each of these
 with the same names, and the choice between them is made here. `other` tells whether a query is in
 another language, and cuts words into grams for it. Outside this room only `cloud/redact.py` reads
@@ -11,8 +11,9 @@ English: private data has forms of its own.
 Knows texts and dates; no model, no store, no message.
 """
 
-from edgemem.language import en, en_dates, en_facts, en_moved, en_when, other
+from edgemem.language import en, en_agenda, en_dates, en_facts, en_moved, en_when, other
 from edgemem.language.en import *  # noqa: F403
+from edgemem.language.en_agenda import *  # noqa: F403
 from edgemem.language.en_dates import *  # noqa: F403
 from edgemem.language.en_facts import *  # noqa: F403
 from edgemem.language.en_moved import *  # noqa: F403
@@ -21,6 +22,7 @@ from edgemem.language.other import *  # noqa: F403
 
 __all__ = [
     *en.__all__,
+    *en_agenda.__all__,
     *en_dates.__all__,
     *en_facts.__all__,
     *en_moved.__all__,

@@ -171,17 +171,18 @@ _NO_YEAR = (
     r"|[.:/]\d| ?['’]\d)"
 )
 _NO_DAY_BEFORE = r"(?<!\d )" + "".join(rf"(?<!\d{nth} )" for nth in ("st", "nd", "rd", "th"))
+_CLOCK = r"\d\d?(?:[:.]\d\d(?!\d)| ?[ap]\.?m\b)"
 # Before these a day's name is no adjective: not "saturday job", "the 8th floor".
 _NO_NOUN = (
-    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| (?:at|in|with|for|because|cause|cos|bc|and|but|so|"
-    r"if|when|then|the(?! \d)|i|i['’]\w+|we|he|she|they|you|it|my|our|his|her|to|from|until|around|"
-    r"about|by|after|before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
+    rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
+    r" (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|he|"
+    r"she|they|you|it|my|our|his|her|to|from|until|around|about|by|after|before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
 _NO_NAME = (
-    rf"{_WHOLE}(?!,? (?:the )?\d| ?[-–—/&] ?\w|,? (?:week|league|school|club|roast|market|mass|"
-    r"lunch|dinner|brunch|team|class|service|paper|nights?|mornings|afternoons|evenings|"
-    r"in (?:the week|a|an|one|two|three|\d+)|of|or so)\b)"
+    rf"{_WHOLE}(?!,? (?:the )?(?!{_CLOCK})\d| ?[-–—/&] ?\w|"
+    r",? (?:week|league|school|club|roast|market|mass|lunch|dinner|brunch|team|class|service|paper|"
+    r"nights?|mornings|afternoons|evenings|in (?:the week|a|an|one|two|three|\d+)|of|or so)\b)"
 )
 _PREPOSITIONS = frozenset(
     "on in since until till til from by for of before after about around to between".split()
@@ -486,6 +487,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
     (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
     (rf"\b{_WEEKDAY}{_PART}{_NO_NOUN}", _bare_weekday),
+    (rf"\b{_SHORT_WEEKDAY}(?= {_CLOCK})", _bare_weekday),
 )
 
 

@@ -1,0 +1,175 @@
+"""English: the days that a text tells of, and questions for whatever there is or was on some days.
+
+"What do I have on Thursday?" names a day and nothing else that a search could find. Knows dates as
+`en_dates` writes them; nothing of memories.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+
+from edgemem.language.en import sentences, words
+from edgemem.language.en_dates import (
+    A_MONTH,
+    DAYS,
+    absolute,
+    add_months,
+    day_text,
+    month_number,
+)
+from edgemem.language.en_when import spelled_days
+
+__all__ = ["Asked", "asked_days", "told_days", "told_weekdays"]
+
+Days = tuple[date, date]
+"""The first and the last day."""
+
+
+class Asked(NamedTuple):
+    """The days that a question asks about. past: whether it asks what was, not what is planned."""
+
+    first: date
+    last: date
+    past: bool
+
+
+_WHEN = re.compile(
+    r"(?:\b(?:on|in|at|for|over|during) )?(?:the (?P<unit>week|weekend) of )?"
+    rf"(?:(?:the \w+ of )?(?:{'|'.join(DAYS)}),? )?"
+    r"(?:the )?(?:(?P<nth>\d\d?)(?:st|nd|rd|th)? (?:of )?)?"
+    rf"\b(?P<month>{A_MONTH})\b(?:,? (?P<year>\d{{4}})\b)?",
+    re.I,
+)
+_DATED = re.compile(
+    rf"\b(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun|{A_MONTH}|today|tonight|tom\w+|tm\w+|"
+    r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
+    re.I,
+)
+# "booked for Thursday", "moved from the 19th to the 26th"
+_TO_DAY = re.compile(
+    rf"\b(?:on|for|until|till|by|from|to) (?:(?P<day>{'|'.join(DAYS)})\b"
+    r"|the (?P<nth>\d\d?)(?:st|nd|rd|th)\b)",
+    re.I,
+)
+_NTH = re.compile(r"(?:\bon )?\bthe (\d\d?)(?:st|nd|rd|th)\b(?! of)", re.I)
+_EVERY = re.compile(rf"\b(?:every|each) ({'|'.join(DAYS)})\b|\b({'|'.join(DAYS)})s\b", re.I)
+_SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month)$")
+_SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
+_AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
+_PAST = re.compile(r"\b(?:did|was|were|happened|had)\b", re.I)
+_HAVE_GOT = re.compile(r"\bhave (i|we) (?:got|any)\b", re.I)
+_THE_WEEKEND = re.compile(r"\b(?:(?:at|on|over|for) )?the weekend$", re.I)
+_LENGTHS = {"day": 1, "week": 7, "month": 30}
+_OPEN = frozenset(
+    "a about again agenda all am and any anything appointment appointments are at be been busy "
+    "calendar coming diary did do does doing done else event events everything for free get give "
+    "going got had happen happened happening happens has have i in is it list look looking me my "
+    "of on our planned planning plans please recap remind schedule scheduled show so something "
+    "summarise summarize summary tell that the then there this to up us was we were what what's "
+    "whats will you".split()
+)
+_ASKS = frozenset(
+    "agenda anything busy calendar everything free plans recap schedule something summarise "
+    "summarize summary what what's whats".split()
+)
+
+_BARE = frozenset("is it the what what's whats".split())
+
+
+def told_days(text: str, said_at: str) -> list[Days]:
+    """The days that a text names, relative ones too. said_at: ISO-8601.
+
+    >>> told_days("I'm off next week", "2026-05-20T10:00:00+00:00")
+    [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
+    """
+    told: list[Days] = []
+    for sentence in sentences(text) if _DATED.search(text) else ():
+        # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
+        for read in (sentence, f"there is {sentence}"):
+            written = absolute(read, said_at)[0]
+            dated = [days for m in _WHEN.finditer(written) if m["year"] for days in _days(m)]
+            if dated:
+                break
+        else:
+            said = datetime.fromisoformat(said_at).date()
+            coming = (_nearest(m["day"], m["nth"], said, 1) for m in _TO_DAY.finditer(sentence))
+            dated = [(day, day) for day in coming if day]
+        told += dated
+    return told
+
+
+def _nearest(weekday: str | None, nth: str | None, said: date, step: int) -> date | None:
+    """The day of this name, else of this number, that is nearest to `said` in the direction."""
+    for n in range(1, 62):
+        day = said + timedelta(days=n * step)
+        if day.day == int(nth) if nth else DAYS[day.weekday()].lower() == (weekday or "").lower():
+            return day
+    return None
+
+
+def told_weekdays(text: str) -> set[int]:
+    """The weekdays that a text says to come again and again; Monday is 0."""
+    return {DAYS.index((a or b).capitalize()) for a, b in _EVERY.findall(text)}
+
+
+def asked_days(question: str, now: str) -> Asked | None:
+    """The days of a question for whatever there is or was then; None if it asks for more than that.
+
+    now: ISO-8601.
+
+    >>> asked_days("what do i have on friday?", "2026-05-20T10:00:00+00:00")
+    Asked(first=datetime.date(2026, 5, 22), last=datetime.date(2026, 5, 22), past=False)
+    >>> asked_days("when is the dentist on friday?", "2026-05-20T10:00:00+00:00")
+    """
+    today = datetime.fromisoformat(now).date()
+    asked = _HAVE_GOT.sub(r"do \1 have", spelled_days(question.strip(" ?!.")))
+    asked = _THE_WEEKEND.sub("this weekend", asked)
+    past = _PAST.search(asked) is not None
+    read = (absolute(text, now)[0] for text in (asked, f"there is {asked}"))
+    asked = next((text for text in read if _WHEN.search(text)), asked)
+    if nth := _NTH.search(asked):
+        step = -1 if past else 1
+        day = _nearest(None, nth[1], today - timedelta(days=step), step)
+        asked = f"{asked[: nth.start()]}on {day_text(day or today)}{asked[nth.end() :]}"
+    ahead = _AHEAD.search(asked) is not None
+    rest = _AHEAD.sub("", asked)
+    if (found := _WHEN.search(rest)) is not None:
+        days = next(_days(found, today, past=past), None)
+        rest = rest[: found.start()] + rest[found.end() :]
+    elif (lately := _SUMMED_UP.search(rest)) is not None and _SUM_UP.search(rest):
+        days, past = (today - timedelta(days=_LENGTHS[lately[1]] - 1), today), True
+        rest = rest[: lately.start()]
+    else:
+        days = (today, date.max) if ahead else None
+    left = {*words(rest)}
+    if days is None or not (left <= _OPEN and left & _ASKS):
+        return None
+    if left <= _BARE and not (ahead or re.search(r"\bon\b", question, re.I)):
+        return None  # "What is today?"
+    first, last = days
+    if ahead and first < today <= last:  # the coming week, not what is left of this one
+        first, last = today, today + (last - first)
+    return Asked(first, last, past or last < today)
+
+
+def _days(found: re.Match[str], today: date | None = None, *, past: bool = False) -> Iterator[Days]:
+    """The days of a match of _WHEN, none if no calendar has them. today: of a question, whose year
+    may be left out."""
+    # "31 February"; "December 9999"; "Auguſt" only looks like a month
+    with suppress(KeyError, OverflowError, ValueError):
+        month, nth = month_number(found["month"]), int(found["nth"] or 1)
+        first = date(int(found["year"] or (today or date.min).year), month, nth)
+        if today is not None and not found["year"]:
+            if past and first > today:
+                first = first.replace(today.year - 1)
+            elif not past and (first if found["nth"] else add_months(first, 1)) < today:
+                first = first.replace(today.year + 1)
+        if not found["nth"]:
+            yield first, add_months(first, 1) - timedelta(days=1)
+        else:
+            length = {None: 0, "weekend": 1, "week": 6}[found["unit"]]
+            yield first, first + timedelta(days=length)

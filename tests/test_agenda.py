@@ -1,0 +1,160 @@
+"""What there is on some days: which questions ask for it, and what is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+from fake_engine import FakeEngine
+from hypothesis import given
+from hypothesis import strategies as st
+from memorykit import quick
+
+from edgemem import Chat, Memory
+from edgemem.language import asked_days, told_days, told_weekdays
+from edgemem.stages.generation import NOTHING_FOUND
+
+NOW = "2026-11-18T09:00:00+00:00"  # a Wednesday
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [
+        ("What do I have on Thursday?", "2026-11-19", "2026-11-19"),
+        ("whats on thursday", "2026-11-19", "2026-11-19"),
+        ("What do I have today?", "2026-11-18", "2026-11-18"),
+        ("whats happening tmrw", "2026-11-19", "2026-11-19"),
+        ("what have i got on friday", "2026-11-20", "2026-11-20"),
+        ("anything on saturday?", "2026-11-21", "2026-11-21"),
+        ("What's on the 8th of December?", "2026-12-08", "2026-12-08"),
+        ("what do i have on the 25th", "2026-11-25", "2026-11-25"),
+        ("What is on 2026-12-03?", "2026-12-03", "2026-12-03"),
+        ("What have I got on this week?", "2026-11-16", "2026-11-22"),
+        ("what are we doing at the weekend", "2026-11-21", "2026-11-22"),
+        ("What's coming up this week?", "2026-11-18", "2026-11-24"),
+        ("remind me what's coming up for me in june", "2027-06-01", "2027-06-30"),
+        ("what's coming up?", "2026-11-18", "9999-12-31"),
+    ],
+)
+def test_a_question_for_coming_days_is_known(question: str, first: str, last: str) -> None:
+    days = (date.fromisoformat(first), date.fromisoformat(last), False)
+    assert asked_days(question, NOW) == days
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [
+        ("What did I do on Tuesday?", "2026-11-17", "2026-11-17"),
+        ("What did we do last weekend?", "2026-11-14", "2026-11-15"),
+        ("What happened on the 25th of November?", "2025-11-25", "2025-11-25"),
+        ("what did i do today", "2026-11-18", "2026-11-18"),
+        ("what did I have on the 18th?", "2026-11-18", "2026-11-18"),
+        ("Summarise my week", "2026-11-12", "2026-11-18"),
+    ],
+)
+def test_a_question_for_past_days_is_known(question: str, first: str, last: str) -> None:
+    days = (date.fromisoformat(first), date.fromisoformat(last), True)
+    assert asked_days(question, NOW) == days
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "When is the dentist on Friday?", "What should I cook on Saturday?", "what's today?",
+        "What is the date today?", "What's the weather tomorrow?", "What may I eat?",
+        "What's next?",
+        "I have the dentist on Friday", "What do I have on Tuesdays?", "On Friday we march.", "",
+        "what do i have on 31 February", "What's on in December 9999?",
+    ],
+)  # fmt: skip
+def test_a_question_for_anything_else_is_not(question: str) -> None:
+    assert asked_days(question, NOW) is None
+
+
+@given(st.text(max_size=60), st.sampled_from(["", " on friday", " next week", " in may", " 9999"]))
+def test_any_text_can_be_asked_and_told(text: str, more: str) -> None:
+    asked_days(text + more, NOW)
+    assert all(first <= last for first, last in told_days(text + more, NOW))
+    told_weekdays(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("Dentist on Thursday at 8:30.", ["2026-11-19"]),
+        ("dentist thurs 8.30", ["2026-11-19"]),
+        ("team dinner Friday 7:30 at Roma", ["2026-11-20"]),
+        ("I booked physio for Thursday", ["2026-11-19"]),
+        ("They moved it from the 19th to the 26th", ["2026-11-19", "2026-11-26"]),
+        (
+            "We saw Ann on Monday. Mum's operation is on 8 December 2026",
+            ["2026-11-16", "2026-12-08"],
+        ),
+        ("Lazy Saturday.", []),
+        ("yoga every Tuesday", []),
+    ],
+)
+def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
+    assert [first.isoformat() for first, _ in told_days(text, NOW)] == days
+
+
+def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
+    assert told_weekdays("yoga every Tuesday, swimming on Fridays, Monday is off") == {1, 4}
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    with quick(":memory:") as opened:
+        opened._engine = FakeEngine()
+        yield opened
+
+
+def tell(memory: Memory, when: str, text: str) -> str:
+    return memory.add(text, user_id="default", infer=False, timestamp=when)[0].id
+
+
+def listed(memory: Memory, question: str) -> list[str]:
+    chat = Chat(memory, FakeEngine())
+    reply = chat.send(question, timestamp=NOW, remember=False)
+    text = "".join(reply)
+    assert reply.wants == "overview"
+    return [line.partition(": ")[2] for line in text.splitlines()[1:]] or [text]
+
+
+def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory) -> None:
+    tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday at Roma. I like Roma.")
+    tell(memory, "2026-11-13T10:01:00Z", "Swimming is every Thursday.")
+    tell(memory, "2026-11-16T10:00:00Z", "The team dinner is cancelled.")
+    tell(memory, "2026-11-17T10:00:00Z", "I saw the dentist on Monday.")
+    memory.add("I fly on Thursday.", user_id="other", infer=False, timestamp=NOW)
+    assert listed(memory, "What do I have on Thursday?") == [
+        "The team dinner is on Thursday 19 November 2026 at Roma.",
+        "The team dinner is cancelled.",
+        "Swimming is every Thursday.",
+    ]
+
+
+def test_a_day_without_plans_is_not_made_up_by_any_model(memory: Memory) -> None:
+    tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday.")
+    assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
+
+
+def test_past_days_list_what_was_told_on_them_too(memory: Memory) -> None:
+    tell(memory, "2026-11-15T10:00:00Z", "Baked bread with Ella. The dentist is on Friday.")
+    tell(memory, "2026-11-16T10:00:00Z", "Yesterday I called Tom.")
+    assert listed(memory, "What did I do on Sunday?") == [
+        "Baked bread with Ella.",
+        "On 15 November 2026 I called Tom.",
+    ]
+
+
+def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> None:
+    edited = tell(memory, "2026-11-16T10:00:00Z", "Lunch with Ann is on Friday.")
+    deleted = tell(memory, "2026-11-16T10:00:00Z", "Lunch with Bob is on Friday.")
+    memory.update(edited, "Lunch with Ann is on Saturday.")
+    memory.delete(deleted)
+    assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
+    assert listed(memory, "What do I have on Saturday?") == [
+        "Lunch with Ann is on Saturday 21 November 2026."
+    ]
