@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -265,6 +266,31 @@ def test_characters_that_steer_a_terminal_are_not_printed(run: Run) -> None:
     assert results(run("list", "--json"))[0]["memory"] == "red \x1b[31malert\x07"
 
 
+def test_joined_emoji_and_words_are_printed_whole_and_what_turns_a_text_is_not(run: Run) -> None:
+    joined = "\U0001f469\u200d\U0001f467 \u2764\ufe0f \u0645\u06cc\u200c\u062e\u0648\u0627"
+    added(run, joined, "pay \u202e\u2066\u200b\u2028now")
+    first, second = run("list").stdout.splitlines()
+    assert first.endswith(f"\t{joined}") and second.endswith("\tpay \ufffd\ufffd\ufffd now")
+
+
+def test_a_list_is_in_the_order_of_the_times_that_it_shows(run: Run) -> None:
+    for day in ("2024-05-03", "2024-05-01", "2024-05-02"):
+        added(run, f"on {day}", "--timestamp", f"{day}T10:00:00Z")
+    shown = [line.split("\t")[1][:10] for line in run("list").stdout.splitlines()]
+    assert shown == ["2024-05-01", "2024-05-02", "2024-05-03"]
+    rows = results(run("list", "--top-k", "2", "--json"))
+    assert [row["memory"] for row in rows] == ["on 2024-05-01", "on 2024-05-02"]
+    run("list", "--top-k", "-1", code=2)
+
+
+def test_a_deleted_memory_is_told_from_one_that_never_was(run: Run) -> None:
+    (gone,) = added(run, "the sky is blue")
+    run("delete", gone)
+    for command in ("get", "delete"):
+        told = run(command, gone, code=1).stderr
+        assert f"The memory {gone!r} was deleted. `edgemem history {gone}` shows" in told
+
+
 def test_scopes_and_the_settings_user_keep_people_apart_and_are_named(run: Run) -> None:
     added(run, "ada's", "--user-id", "ada", "--agent-id", "helper", "--run-id", "r1")
     added(run, "mine")
@@ -457,6 +483,16 @@ def test_doctor_lists_pending_work_and_retries_it(run: Run, stand_in: StandIn) -
     assert report["pending"] == []
     assert [row["memory"] for row in report["retried"]] == ["User's cat is called Tom"]
     assert "problem\tnone\n" in run("doctor").stdout
+
+
+@pytest.mark.usefixtures("store")
+def test_doctor_speaks_in_words_and_its_json_in_json(run: Run) -> None:
+    lines = run("doctor").stdout
+    assert "encrypted\tno\n" in lines and "aligned_from\tnone\n" in lines
+    lines += run("doctor", "--erased").stdout
+    assert not re.search(r"True|False|None|[\[{]", lines)
+    (report,) = results(run("doctor", "--json"))
+    assert report["encrypted"] is False and report["aligned_from"] is None
 
 
 @pytest.mark.usefixtures("store")

@@ -495,7 +495,7 @@ def test_the_commands_lock_tell_and_unlock(
     with Store.open(path) as store:
         add(store, memory("m1"))
     remember_typed("where is the tea?")
-    assert "encrypted\tFalse" in run("vault", "status").stdout
+    assert "encrypted\tno" in run("vault", "status").stdout
     locked = run("vault", "lock")
     assert "a file of your configuration folder" in locked.stderr
     assert "export-recovery" in locked.stderr

@@ -15,6 +15,7 @@ from edgemem.cli.output import (
     change_line,
     cli,
     db_option,
+    in_words,
     json_option,
     memory_option,
     minute,
@@ -178,9 +179,7 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for key, value in report.items():
         if key in ("problems", "pending", "retried"):
             continue
-        if isinstance(value, dict):
-            value = ", ".join(f"{name} {number}" for name, number in value.items())
-        yield f"{key}\t{one_line(str(value))}"
+        yield f"{key}\t{in_words(value)}"
     for problem in report["problems"] or ["none"]:
         yield f"problem\t{one_line(str(problem))}"
     for item in report["pending"]:

@@ -29,6 +29,7 @@ from edgemem.cli.output import (
     licence_note,
     model_option,
     note,
+    oldest_first,
     one_line,
     open_memory,
     pending_note,
@@ -38,6 +39,7 @@ from edgemem.cli.output import (
     settings_with,
     stdin_is_terminal,
     text_of,
+    visible,
     wants_json,
     when,
     who,
@@ -220,7 +222,7 @@ class _Session:
         try:
             for piece in reply:
                 if not self.as_json:
-                    click.echo(_visible(piece), nl=False)
+                    click.echo(visible(piece, "\n\t"), nl=False)
                     shown = True
         except KeyboardInterrupt:
             note(" (stopped)")
@@ -274,7 +276,7 @@ class _Session:
         if words:
             self.show(self.memory.search(words, **self.scope))
             return
-        items = self.memory.get_all(**self.scope)
+        items = oldest_first(self.memory.get_all(**self.scope))
         facts = [item for item in items if item.kind != "turn"]
         self.show(facts, "No facts of" if items else "No memories of")
         if turns := len(items) - len(facts):
@@ -378,10 +380,6 @@ def _read_line(prompt: str) -> str:
 
 def _print_line(value: dict[str, Any]) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
-
-
-def _visible(piece: str) -> str:
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in piece)
 
 
 def _reply_dict(reply: Reply) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from edgemem.cli.output import (
     minute,
     no_memory,
     note,
+    oldest_first,
     one_line,
     open_memory,
     pending_note,
@@ -47,7 +48,7 @@ from edgemem.cli.output import (
 from edgemem.config import load_settings
 from edgemem.errors import EdgememError, InputError, StoreFull, StoreLocked
 from edgemem.pipeline import importers
-from edgemem.results import Hit, MemoryItem, Relation, Scope, local_time
+from edgemem.results import Hit, MemoryItem, MemoryList, Relation, Scope, local_time
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
@@ -224,7 +225,7 @@ def get(memory_id: str, memory: Memory) -> None:
     """Show one memory, and what was said that it was taken from."""
     item = memory.get(memory_id)
     if item is None:
-        raise no_memory(memory_id)
+        raise no_memory(memory, memory_id)
     shown = item.to_dict()
     lines = [
         f"{key}\t{value if key == 'memory' else one_line(str(value))}"
@@ -239,12 +240,14 @@ def get(memory_id: str, memory: Memory) -> None:
 
 @cli.command("list")
 @click.option("--filters", type=JSON, help="""Such as '{"kind": "fact"}'.""")
-@click.option("--top-k", "-k", type=int, help="Most memories to show.  [default: all]")
+@click.option(
+    "--top-k", "-k", type=click.IntRange(0), help="Most memories to show.  [default: all]"
+)
 @scope_options
 @memory_option
-def list_memories(memory: Memory, scope: dict[str, Any], **given: Any) -> None:
+def list_memories(top_k: int | None, memory: Memory, scope: dict[str, Any], **given: Any) -> None:
     """List memories, oldest first: id, time, text."""
-    items = memory.get_all(**scope, **given)
+    items = MemoryList(tuple(oldest_first(memory.get_all(**scope, **given))[:top_k]))
     print_result(items.to_dict(), map(_item_line, items), f"No memories of {who(scope)}.")
 
 
@@ -286,7 +289,7 @@ def delete(
         else:
             for memory_id in ids:  # first, so that an unknown id leaves all in place
                 if memory.get(memory_id) is None:
-                    raise no_memory(memory_id)
+                    raise no_memory(memory, memory_id)
             changes = [memory.delete(memory_id) for memory_id in dict.fromkeys(ids)]
             facts = memory.store.get(
                 [change.id for change in changes if change.kind == "fact"], include_deleted=True
@@ -343,7 +346,7 @@ def history(memory_id: str, memory: Memory) -> None:
     """Show what became of a memory, oldest first: time, event, old and new text."""
     rows = memory.history(memory_id)
     if not rows:
-        raise no_memory(memory_id)
+        raise no_memory(memory, memory_id)
     lines = []
     for row in rows:
         changed_at = row["updated_at"] or row["created_at"]  # an import may have neither

@@ -39,6 +39,7 @@ __all__ = [
     "experts_option",
     "forget_typed",
     "history_file",
+    "in_words",
     "json_option",
     "licence_note",
     "memory_option",
@@ -48,6 +49,7 @@ __all__ = [
     "new_memory_option",
     "no_memory",
     "note",
+    "oldest_first",
     "one_line",
     "open_memory",
     "pending_note",
@@ -63,6 +65,7 @@ __all__ = [
     "stdin_is_terminal",
     "text_of",
     "typed_before",
+    "visible",
     "wants_json",
     "when",
     "who",
@@ -332,14 +335,45 @@ def plural(count: int, noun: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Returns a text in one line, with terminal control characters replaced."""
-    folded = " ".join(text.split())
-    return "".join(c if c.isprintable() else "\ufffd" for c in folded)
+    """Returns a text in one line, as `visible` gives it."""
+    return visible(" ".join(text.split()))
+
+
+_JOINERS = "\u200c\u200d"  # of Persian and Indian words, and of emoji
+
+
+def visible(text: str, kept: str = "") -> str:
+    """Returns a text with characters replaced that steer a terminal or turn its direction.
+
+    kept: control characters that stay, such as a line break.
+    """
+    kept += _JOINERS
+    return "".join(c if c.isprintable() or c in kept else "\ufffd" for c in text)
+
+
+def in_words(value: Any) -> str:
+    """Returns a JSON value for a person, in one line: `yes`, `no`, `none`, `facts 2, turns 3`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {in_words(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(in_words, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else one_line(str(value))
 
 
 def when(item: MemoryItem) -> str:
     """Returns the minute since when a memory is valid, in this machine's zone."""
-    return minute(item.valid_from or item.created_at)
+    return minute(_since(item))
+
+
+def oldest_first(items: Iterable[MemoryItem]) -> list[MemoryItem]:
+    """Returns memories by the time that `when` shows, not by when they were stored."""
+    return sorted(items, key=_since)
+
+
+def _since(item: MemoryItem) -> str:
+    return item.valid_from or item.created_at
 
 
 def minute(time: str) -> str:
@@ -361,7 +395,13 @@ def change_line(change: Change) -> str:
 # -- erasing ---------------------------------------------------------------------------------------
 
 
-def no_memory(memory_id: str) -> StoreError:
+def no_memory(memory: Memory, memory_id: str) -> StoreError:
+    """Returns the error for an id without a memory, or with a deleted one."""
+    if memory.store.get([memory_id], include_deleted=True):
+        return StoreError(
+            f"The memory {memory_id!r} was deleted. `edgemem history {memory_id}` shows what it "
+            f"said; `edgemem erase {memory_id}` removes it for good."
+        )
     return StoreError(
         f"There is no memory {memory_id!r}. `edgemem list` and `edgemem search` show the ids."
     )
@@ -376,7 +416,7 @@ def erase_preview(memory: Memory, ids: Sequence[str], *, shown: bool = True) -> 
     turn_ids, memory_ids = memory.store.erase_extent(ids)
     for memory_id in ids:
         if memory_id not in memory_ids:
-            raise no_memory(memory_id)
+            raise no_memory(memory, memory_id)
     items = memory.store.get(memory_ids, include_deleted=True).values()
     turns = list(memory.store.turns(turn_ids).values())
     if shown:

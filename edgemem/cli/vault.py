@@ -18,6 +18,7 @@ from edgemem.cli.output import (
     at_a_terminal,
     cli,
     db_option,
+    in_words,
     json_option,
     move_typed,
     note,
@@ -146,7 +147,7 @@ def export_recovery(db: str | None) -> None:
 def status(db: str | None) -> None:
     """Show whether the store is encrypted, and what opens it. Needs no key."""
     row = _status(_place(db))
-    print_result({"results": [row]}, (f"{key}\t{value}" for key, value in row.items()))
+    print_result({"results": [row]}, (f"{key}\t{in_words(value)}" for key, value in row.items()))
 
 
 def _status(file: Path) -> dict[str, Any]:
