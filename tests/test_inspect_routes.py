@@ -158,6 +158,17 @@ def test_a_deleted_memory_is_still_told(server: Running, memory: Memory) -> None
     assert told["memory"]["deleted_at"] and told["history"][-1]["is_deleted"]
 
 
+def test_a_message_is_told_with_the_facts_that_go_when_it_is_deleted(
+    server: Running, memory: Memory
+) -> None:
+    (said,) = (item.id for item in memory.get_all() if item.memory == "My cat is called Tom.")
+    (only,) = server.ok("GET", f"/inspect/memories/{said}")["alone"]
+    assert only == {"id": fact(memory, "cat"), "memory": "Ana has a cat called Tom"}
+    assert server.ok("GET", f"/inspect/memories/{only['id']}")["alone"] == []
+    memory.delete(said)
+    assert memory.get(only["id"]) is None
+
+
 def test_what_waits_is_told_with_its_words_and_its_error(server: Running) -> None:
     told = server.ok("GET", "/inspect/pending")
     (piece,) = told["results"]

@@ -118,6 +118,19 @@ def test_a_search_shows_scores_and_parts_that_add_up_to_them(page: Page) -> None
     assert "bm25" in first.text and "its words" in first.text
 
 
+def test_a_search_says_what_it_leaves_out_and_what_hardly_fits(page: Page, memory: Memory) -> None:
+    memory.add([f"Note {i} of the harbour." for i in range(25)], user_id="cy", infer=False)
+    page.search("harbour")
+    page.told("The 20 best found, best first.")
+    page.button("Show more").click()
+    page.told("26 memories found, best first.")  # the other is of ana
+    assert page.focused() == page.all("a.card")[20]
+    assert [h.text for h in page.all("#rows h2")] == ["Hardly fits"]
+    page.search("xyzzy nothing")
+    page.told("Nothing found that fits. These come nearest.")
+    assert page.all("#rows h2")[0].text == "Hardly fits" and page.all("a.card")
+
+
 def test_searching_keeps_to_whose_and_which_are_chosen(page: Page) -> None:
     page.search("Ana")
     assert len(page.all("a.card")) > 1
@@ -146,6 +159,32 @@ def test_the_timeline_shows_from_when_until_when_and_what_came_after(
     old.find_element(By.LINK_TEXT, "Ana moved to Bergen").click()
     page.until(lambda: "Supersedes" in page.one("#detail").text)
     assert page.driver.current_url.endswith(fact(memory, "Bergen"))
+
+
+def test_a_timeline_without_facts_shows_what_was_said(page: Page, memory: Memory) -> None:
+    memory.erase_all(user_id="ana")
+    page.driver.refresh()
+    page.one("nav a[href='#/timeline']").click()
+    page.told("1 memory, the latest first.")
+    assert EVIL in page.one("#rows").text
+    Select(page.one("#kind")).select_by_value("fact")
+    page.told("No memories are as chosen above.")
+
+
+def test_an_empty_store_says_how_to_add_a_memory(page: Page, memory: Memory) -> None:
+    memory.reset()
+    page.driver.refresh()
+    page.told("No memories yet. edgemem add TEXT stores one, and edgemem chat what you tell it.")
+    assert page.all("#status code")[0].text == "edgemem add TEXT"
+
+
+def test_an_address_of_nothing_closes_what_was_open(page: Page) -> None:
+    for wrong in ("nonsense", "%"):
+        page.go("#/memories")
+        page.open("My cat is called Tom.")
+        page.go(f"#/memory/{wrong}")
+        page.told(f"There is no memory with the id '{wrong}'.", "[role=alert]")
+        assert not page.all("#detail button") and not page.all(".split")
 
 
 def test_a_name_shows_its_picture_and_what_is_told_of_it_and_leads_on(page: Page) -> None:
@@ -226,6 +265,20 @@ def test_an_edit_is_stored_and_the_old_text_stays_in_the_history(
     assert "Ana works at the mill" in texts(memory.get_all())
 
 
+def test_an_edit_is_not_lost_without_being_asked(page: Page, memory: Memory) -> None:
+    page.open("Ana works at the harbour")
+    page.button("Edit…").click()
+    page.one("#new-text").send_keys(" now")
+    for answer in ("dismiss", "dismiss", "accept"):
+        assert page.one("#new-text").get_attribute("value") == "Ana works at the harbour now"
+        page.press(Keys.ESCAPE)
+        question = page.driver.switch_to.alert
+        assert question.text == "Leave without saving the change?"
+        getattr(question, answer)()
+    page.until(lambda: page.focused().text == "Edit…")
+    assert not page.all("dialog[open]") and "Ana works at the harbour" in texts(memory.get_all())
+
+
 def test_a_deleted_memory_is_in_no_list_but_can_be_found_to_be_erased(
     page: Page, memory: Memory
 ) -> None:
@@ -242,6 +295,16 @@ def test_a_deleted_memory_is_in_no_list_but_can_be_found_to_be_erased(
     Select(page.one("#state")).select_by_value("deleted")
     page.told("1 memory")
     assert "Ana has a cat called Tom" in page.one("#rows").text
+
+
+def test_deleting_a_message_says_which_facts_go_with_it(page: Page, memory: Memory) -> None:
+    page.open("My cat is called Tom.")
+    page.button("Delete…").click()
+    told = page.one("#dialog").text
+    assert "1 fact was taken from it alone, and goes too:\nAna has a cat called Tom" in told
+    page.button("Delete", "#dialog").click()
+    page.told("Deleted, with 1 fact that was taken from it alone.")
+    assert not {"My cat is called Tom.", "Ana has a cat called Tom"} & set(texts(memory.get_all()))
 
 
 def test_erasing_shows_what_goes_asks_and_takes_it(page: Page, memory: Memory) -> None:
@@ -265,7 +328,7 @@ def test_erasing_shows_what_goes_asks_and_takes_it(page: Page, memory: Memory) -
 def test_what_somebody_else_erased_meanwhile_is_told(page: Page, memory: Memory) -> None:
     memory.erase(fact(memory, "cat"))
     next(a for a in page.all("a.card") if "Ana has a cat" in a.text).click()
-    page.told("there is no memory with the id", "[role=alert]")
+    page.told("There is no memory with the id", "[role=alert]")
 
 
 # -- without a mouse, without sight, in the dark, on a small screen ------------------------------

@@ -107,7 +107,7 @@ ROUTES.append(Route("/memories", _add, methods=["POST"]))
 
 @_from_store("GET", "/memories")
 def _get_all(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /memories?user_id=…: the memories of a scope, oldest first."""
+    """GET /memories?user_id=…: the memories of a scope, by created_at, oldest first."""
     scope = _scope(given)
     top_k = whole(given.get("top_k") or given.get("limit") or str(_LISTED), "top_k")
     return service.memory.get_all(**scope, top_k=top_k, at=given.get("at") or None).to_dict()
@@ -280,16 +280,22 @@ def _browsed(service: Service, given: dict[str, Any]) -> dict[str, Any]:
 
 @_from_store("GET", "/inspect/memories/{id}")
 def _inspected(service: Service, given: dict[str, Any]) -> dict[str, Any]:
-    """GET /inspect/memories/{id}: a memory, even a deleted one, its turns and its history."""
+    """GET /inspect/memories/{id}: a memory, even a deleted one, its turns and its history.
+
+    alone: the facts that deleting it would take along.
+    """
     memory, id = service.memory, given["id"]
     found = browse(memory.store, id=id, state="all", limit=1)
     if not found:
         raise _unknown(id)
+    item = found[0].item
+    alone = memory.store.only_from(item.sources) if item.kind == "turn" else []
     return {
         "memory": _with_ties(memory, found)[0],
-        "turns": _turns(memory, found[0].item.sources),
+        "alone": [{"id": fact.id, "memory": fact.memory} for fact in alone],
+        "turns": _turns(memory, item.sources),
         "history": memory.history(id),
-        **_of_image(memory, found[0].item),
+        **_of_image(memory, item),
     }
 
 

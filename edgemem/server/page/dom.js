@@ -27,6 +27,13 @@ export function shape(tag, given, text = "") {
 /** What somebody wrote: in its own direction, its line breaks kept. */
 export const said = (text, more = {}) => el("p", { class: "said", dir: "auto", text, ...more });
 
+/** What a person is told, as nodes: a capital first, a full stop last, and what is in backticks as code. */
+export function sentence(text) {
+  const begun = text.replace(/^[a-z](?=[a-z]* )/, (letter) => letter.toUpperCase());
+  const whole = begun.replace(/[^.?!…:]$/, "$&.");
+  return whole.split("`").map((part, i) => (i % 2 ? el("code", { text: part }) : part));
+}
+
 const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 const MINUTE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 const MONTH = new Intl.DateTimeFormat(undefined, { month: "long", year: "numeric" });

@@ -2,8 +2,8 @@
 // what is shown; what is searched for is in no address and no history.
 
 import * as api from "./api.js";
-import { $, count, el } from "./dom.js";
-import { cards, sent, timeline, waiting } from "./lists.js";
+import { $, count, el, sentence } from "./dom.js";
+import { cards, fits, hits, sent, timeline, waiting } from "./lists.js";
 import { entityList, showEntity } from "./graph.js";
 import { showMemory } from "./memory.js";
 
@@ -22,7 +22,7 @@ let view = null; // the list that is shown
 let shown = []; // its memories
 let listed = 0; // these two count what was asked, so that a late answer is not shown over a newer
 let opened = 0;
-let cloud = null;
+let known = null; // the overview: how much there is, whose, and the cloud
 
 // -- who may look ----------------------------------------------------------------------------------
 
@@ -42,13 +42,19 @@ function showDoor(message) {
 }
 
 async function enter() {
-  const found = await attempt(api.overview);
-  if (!found) return;
+  if (!(await takeOverview())) return;
   $("door").hidden = true;
   for (const id of ["room", "top"]) $(id).hidden = false;
-  cloud = found.cloud;
-  for (const name of OWNERS) fillOwners(name, found.owners[name]);
   await route();
+}
+
+/** Ask for the overview; whether it was given. */
+async function takeOverview() {
+  const found = await attempt(api.overview);
+  if (!found) return false;
+  known = found;
+  for (const name of OWNERS) fillOwners(name, found.owners[name]);
+  return true;
 }
 
 function fillOwners(name, owners) {
@@ -77,10 +83,10 @@ async function attempt(ask) {
 }
 
 /** status: of the list. problem: what was refused. done: what was changed. */
-function tell({ status = $("status").textContent, problem = "", done = "" }) {
-  $("status").textContent = status;
-  $("problem").textContent = problem;
-  $("told").textContent = done;
+function tell({ status, problem = "", done = "" }) {
+  if (status !== undefined) $("status").replaceChildren(...sentence(status));
+  $("problem").replaceChildren(...sentence(problem));
+  $("told").replaceChildren(...sentence(done));
 }
 
 // -- the lists -------------------------------------------------------------------------------------
@@ -93,14 +99,14 @@ function showList(name, focus) {
   document.title = `${title} – edgemem`;
   $("about").textContent = about;
   if (name === "cloud") {
-    $("about").textContent = (cloud ? `Set up: ${cloud}.` : "No cloud is set up: nothing is sent.") +
+    $("about").textContent = (known.cloud ? `Set up: ${known.cloud}.` : "No cloud is set up: nothing is sent.") +
       " A receipt holds no text, only which memories went, how much, and the hash of what was sent.";
   }
   $("ask").hidden = !["memories", "timeline", "graph"].includes(name);
   for (const id of ["kind", "state"]) $(id).parentElement.hidden = name === "graph";
   $("searching").hidden = name !== "memories";
   $("state").value = name === "timeline" ? "all" : "live";
-  $("kind").value = name === "timeline" ? "fact" : "";
+  $("kind").value = name === "timeline" && known.counts.facts ? "fact" : "";
   $("rows").replaceChildren();
   $("more").hidden = true;
   for (const link of document.querySelectorAll("nav a")) {
@@ -118,12 +124,12 @@ async function load(from = 0) {
   $("state").disabled = query !== "";
   tell({ status: query ? "Searching …" : "Loading …" });
   const ask = { pending: api.pending, cloud: api.receipts, graph: () => api.entities(owners()) }[view] ??
-    (query ? () => api.search(searchOf(query)) : () => api.browse(browsed(from)));
+    (query ? () => searched(query, from) : () => api.browse(browsed(from)));
   const found = await attempt(ask);
   if (!found || turn !== listed) return;
   shown = [...shown.slice(0, from), ...found.results];
   $("more").hidden = !found.more || view === "graph";
-  const draw = { timeline, graph: entityList, pending: waiting, cloud: sent }[view] ?? cards;
+  const draw = { timeline, graph: entityList, pending: waiting, cloud: sent }[view] ?? (query ? hits : cards);
   $("rows").replaceChildren(...(shown.length ? [draw(shown)] : []));
   markCurrent();
   tell({ status: summary(query, found) });
@@ -136,8 +142,15 @@ const owners = () =>
 const browsed = (offset) =>
   ({ ...owners(), kind: $("kind").value, state: $("state").value, limit: PAGE, offset });
 
-function searchOf(query) {
-  const given = { ...owners(), query, top_k: FOUND };
+/** The next best, as a page of a list. One more than is shown tells whether there are more. */
+async function searched(query, from) {
+  const to = from + FOUND;
+  const { results } = await api.search(searchOf(query, to + 1));
+  return { results: results.slice(from, to), more: results.length > to };
+}
+
+function searchOf(query, top_k) {
+  const given = { ...owners(), query, top_k };
   const everybody = !OWNERS.some((name) => given[name]);
   const kinds = [...$("kind").options].map((option) => option.value).filter(Boolean);
   if ($("kind").value) given.filters = { kind: $("kind").value };
@@ -149,9 +162,24 @@ function summary(query, found) {
   if (view === "pending") return count(found.total, "piece of work waits.", "pieces of work wait.");
   if (view === "graph") return shown.length ? `${count(shown.length, "name", "names")}${found.more ? ", and more" : ""}.` : "Nothing is known of anybody.";
   if (view === "cloud") return shown.length ? count(shown.length, "call.", "calls.") : "Nothing was ever sent.";
-  if (query) return shown.length ? `${count(shown.length, "memory", "memories")} found, best first.` : "Nothing found.";
-  if (!shown.length) return "No memories.";
+  if (query) return summaryOfSearch(found.more);
+  if (!shown.length) return nothing();
   return `${count(shown.length, "memory", "memories")}${found.more ? ", and more" : ""}, the latest first.`;
+}
+
+function summaryOfSearch(more) {
+  if (!shown.length) return "Nothing found.";
+  const fitting = shown.filter(fits).length;
+  if (!fitting) return "Nothing found that fits. These come nearest.";
+  if (more && fitting === shown.length) return `The ${fitting} best found, best first.`;
+  return `${count(fitting, "memory", "memories")} found, best first.`;
+}
+
+function nothing() {
+  const { memories, invalid, deleted } = known.counts;
+  return memories + invalid + deleted
+    ? "No memories are as chosen above."
+    : "No memories yet. `edgemem add TEXT` stores one, and `edgemem chat` what you tell it.";
 }
 
 // -- one memory ------------------------------------------------------------------------------------
@@ -168,7 +196,14 @@ const openEntity = (name) =>
 async function openDetail(title, ask, show) {
   const turn = (opened += 1);
   const found = await attempt(ask);
-  if (!found || turn !== opened) return;
+  if (turn !== opened) return;
+  if (!found) { // what was open is not what the address says
+    closeMemory();
+    document.title = `${VIEWS[view].title} – edgemem`;
+    markCurrent();
+    if (document.activeElement === document.body) $("list-title").focus();
+    return;
+  }
   tell({});
   show(found);
   $("room").classList.add("split");
@@ -199,8 +234,7 @@ async function changed(id, message, gone) {
   } else {
     await openMemory(id);
   }
-  const found = await attempt(api.overview);
-  if (found) for (const name of OWNERS) fillOwners(name, found.owners[name]);
+  await takeOverview();
   await load();
   if (gone) $("list-title").focus();
   tell({ done: message });
@@ -209,14 +243,15 @@ async function changed(id, message, gone) {
 // -- the address -----------------------------------------------------------------------------------
 
 async function route() {
-  const [, name, id] = location.hash.split("/");
+  const [, name, given] = location.hash.split("/");
+  const id = given && decoded(given);
   if (name === "memory" && id) {
     if (view === null) await showList("memories", false);
-    return openMemory(decodeURIComponent(id));
+    return openMemory(id);
   }
   if (name === "entity" && id) {
     if (view === null) await showList("graph", false);
-    return openEntity(decodeURIComponent(id));
+    return openEntity(id);
   }
   const wanted = VIEWS[name] ? name : "memories";
   const left = `#/${view === "graph" ? "entity" : "memory"}/${encodeURIComponent($("detail").dataset.id)}`;
@@ -226,6 +261,14 @@ async function route() {
   markCurrent();
   const card = [...$("rows").querySelectorAll("a.card")].find((link) => link.hash === left);
   (card ?? $("list-title")).focus();
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // such as a lone %
+  }
 }
 
 window.addEventListener("hashchange", () => {

@@ -32,6 +32,18 @@ export function cards(items) {
   return el("ol", { class: "cards" }, ...items.map(card));
 }
 
+/** Whether a score, a probability, is more than that of what has nothing to do with the query. */
+export const fits = (item) => item.score >= 0.005;
+
+/** What a search gave, the best first, and apart what hardly fits. */
+export function hits(items) {
+  const far = items.filter((item) => !fits(item));
+  return el("div", { class: "hits" },
+    far.length < items.length && cards(items.filter(fits)),
+    far.length > 0 && el("h2", { text: "Hardly fits" }),
+    far.length > 0 && cards(far));
+}
+
 function card(item) {
   const state = stateOf(item);
   const about = el(

@@ -1,7 +1,7 @@
 // One memory with all that belongs to it, and the dialogs that change or forget it.
 
 import * as api from "./api.js";
-import { $, KINDS, count, el, facts, linkTo, said, stateOf, time } from "./dom.js";
+import { $, KINDS, count, el, facts, linkTo, said, sentence, stateOf, time } from "./dom.js";
 import { turnList } from "./lists.js";
 import { pictureOf } from "./picture.js";
 
@@ -77,12 +77,28 @@ function actions(item, done) {
 
 // -- dialogs ---------------------------------------------------------------------------------------
 
-/** Open the dialog. act: does the work on `go`; what it refuses is told in the dialog, and waits. */
-function open(title, parts, go, act, { danger = false, first = null } = {}) {
+/**
+ * Open the dialog. act: does the work on `go`; what it refuses is told in the dialog, and waits.
+ * unsaved: whether something would be lost by leaving, which is asked first.
+ */
+function open(title, parts, go, act, { danger = false, first = null, unsaved = () => false } = {}) {
   const dialog = $("dialog");
+  const leave = () => {
+    if (!unsaved() || confirm("Leave without saving the change?")) dialog.close();
+  };
+  // A second Escape closes a dialog without `cancel`, so the key is taken itself.
+  dialog.onkeydown = (event) => {
+    if (event.key !== "Escape" || event.isComposing) return;
+    event.preventDefault();
+    leave();
+  };
+  dialog.oncancel = (event) => {
+    event.preventDefault();
+    leave();
+  };
   const problem = el("p", { class: "problem", role: "alert" });
   const yes = el("button", { class: danger ? "danger main" : "main", text: go });
-  const no = el("button", { type: "button", text: "Cancel", onclick: () => dialog.close() });
+  const no = el("button", { type: "button", text: "Cancel", onclick: leave });
   const form = el(
     "form",
     {},
@@ -98,7 +114,7 @@ function open(title, parts, go, act, { danger = false, first = null } = {}) {
     try {
       await act();
     } catch (error) {
-      problem.textContent = error.message;
+      problem.replaceChildren(...sentence(error.message));
       yes.disabled = false;
     }
   });
@@ -121,31 +137,46 @@ function edit(item, done) {
       dialog.close();
       done("Saved.", false);
     },
-    { first: text },
+    { first: text, unsaved: () => text.value !== item.memory },
   );
 }
 
-function forget(item, done) {
+/** What a dialog needs to know; undefined once its refusal was told. */
+async function asked(ask, done) {
+  try {
+    return await ask();
+  } catch (error) {
+    done(error.message, error.status === 404);
+    return undefined;
+  }
+}
+
+async function forget(item, done) {
+  const found = await asked(() => api.memory(item.id), done); // facts may have been taken meanwhile
+  if (!found) return;
+  const { alone } = found;
   const dialog = open(
     "Delete the memory?",
     [said(item.memory), el("p", { class: "soft", text:
       "It answers nothing any more. Its text and its history stay in the store: to be rid of " +
-      "them, erase it for good." })],
+      "them, erase it for good." }),
+      alone.length > 0 && el("p", { text: count(alone.length,
+        "fact was taken from it alone, and goes too:", "facts were taken from it alone, and go too:") }),
+      alone.length > 0 && el("ul", {}, ...alone.map((row) => el("li", { dir: "auto", text: row.memory })))],
     "Delete",
     async () => {
       await api.remove(item.id);
       dialog.close();
-      done("Deleted.", false);
+      const too = alone.length > 0 &&
+        `, with ${count(alone.length, "fact that was", "facts that were")} taken from it alone`;
+      done(`Deleted${too || ""}.`, false);
     },
   );
 }
 
 async function eraseForGood(item, done) {
-  const found = await api.erasePreview(item.id).catch((error) => ({ error }));
-  if (found.error) {
-    done(found.error.message, found.error.status === 404);
-    return;
-  }
+  const found = await asked(() => api.erasePreview(item.id), done);
+  if (!found) return;
   const memories = count(found.memories.length, "memory", "memories");
   const turns = count(found.turns.length, "turn", "turns");
   const dialog = open(
