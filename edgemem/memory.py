@@ -342,7 +342,8 @@ class Memory:
 
         An edited fact is found beside its turn, and what its turn says of it counts as over. With
         the words of a turn the facts that were taken from it alone are deleted, and no more are.
-        Raises StoreError if the id is unknown.
+        Its images get the new words as caption, if they had the old ones. Raises StoreError if the
+        id is unknown.
         """
         text_of(text)
         new = metadata_of(metadata) if metadata is not None else None
@@ -350,12 +351,14 @@ class Memory:
         encoder = self.encoder if old.kind == "fact" else None
         told = graph.relations(encoder, text, old.valid_from or old.created_at)
         words = ingest.rewritten(self, old, text)
+        photos = looking.retold(self, old, text)
         with self._writing() as tx:
             previous = tx.update_memory(id, **words, metadata=new, role="user")
             if old.kind == "image":
                 tx.set_caption(id, text, "user")
             if old.kind == "fact":
                 tx.set_relations(id, told, graph.version(encoder))
+            looking.retell(tx, photos)
             ingest.leave_untold(self, tx, old, words["updated_at"])
         now = words["updated_at"]
         return changed(old, "UPDATE", now, text=text, metadata=new, previous=previous)
@@ -363,13 +366,16 @@ class Memory:
     def delete(self, id: str) -> Change:
         """Take a memory out of every answer. Its text stays in its history: see `erase`.
 
-        The facts that were taken from a turn alone go with it, and no more are taken. The turn that
-        a fact was taken from stays, and still tells it. Raises StoreError if the id is unknown.
+        The facts that were taken from a turn alone go with it, and no more are taken. Its images
+        stay, without its words as their caption. The turn that a fact was taken from stays, and
+        still tells it. Raises StoreError if the id is unknown.
         """
         old = self._existing(id)
         now = utc_now()
-        with self.store.transaction() as tx:
+        photos = looking.retold(self, old, None)
+        with self._writing() if photos else self.store.transaction() as tx:
             tx.delete_memory(id, now)
+            looking.retell(tx, photos)
             ingest.leave_untold(self, tx, old, now)
         return changed(old, "DELETE", now)
 

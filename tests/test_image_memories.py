@@ -167,6 +167,47 @@ def test_words_read_in_an_image_are_in_all_its_memories_and_in_those_to_come() -
         assert memory.get(second.id).memory == "Photo: Groceries\nText in it: milk"  # type: ignore[union-attr]
 
 
+def test_a_photo_loses_the_words_of_its_deleted_message_and_keeps_what_was_read_in_it() -> None:
+    with quick() as memory:
+        turn, photo = memory.add("My ticket to Bergen.", images=[SMALL], user_id="ana", infer=False)
+        (other,) = add(memory, SMALL, said="My ticket to Bergen.")
+        looking.set_read(memory, memory.get(photo.id).image.id, "done", READ)  # type: ignore[union-attr]
+        memory.delete(turn.id)
+        left = memory.get(photo.id)
+        assert left is not None and left.image is not None
+        assert left.memory == f"Photo\nText in it: {READ}"
+        assert (left.image.caption, left.image.caption_by) == (None, None)
+        assert "Bergen" not in memory.store.search_texts()[photo.id]
+        hits = memory.search("ticket to Bergen", filters={"kind": "image"})
+        assert hits[0].id == other.id and "Bergen" in hits[0].memory  # another message says it
+        looking.set_read(memory, left.image.id, "done", "milk")
+        assert memory.get(photo.id).memory == "Photo\nText in it: milk"  # type: ignore[union-attr]
+
+
+def test_a_photo_takes_the_new_words_of_its_message_and_keeps_a_caption_of_its_own() -> None:
+    with quick() as memory:
+        words = {"type": "text", "text": "To Bergen. " + "x" * 600}
+        parts = [words, part(SMALL), part(LARGE, caption="A red kite")]
+        turn, mine, _ = memory.add({"role": "user", "content": parts}, infer=False)
+        memory.update(turn.id, "To Oslo.")
+        assert texts(memory.get_all()) == ["To Oslo.", "Photo: To Oslo.", "Photo: A red kite"]
+        image = memory.get(mine.id).image  # type: ignore[union-attr]
+        assert image is not None and (image.caption, image.caption_by) == ("To Oslo.", "user")
+        memory.delete(turn.id)
+        assert texts(memory.get_all()) == ["Photo", "Photo: A red kite"]
+
+
+def test_no_word_of_a_photos_deleted_message_is_sent_to_a_cloud() -> None:
+    with quick() as memory, service() as cloud:
+        turn, _ = memory.add("My ticket to Bergen.", images=[SMALL], user_id="ana", infer=False)
+        memory.delete(turn.id)
+        hits = memory.search("ticket photo", user_id="ana")
+        for choice in ("off", "on"):
+            with Governor(memory, cloud.settings(images=choice)) as governor:
+                outgoing = governor.prepare("Which ticket?", hits, scope=Scope("ana"))
+                assert b"Bergen" not in outgoing.request.body
+
+
 def test_a_model_is_shown_what_was_read_and_not_what_was_said_with_it() -> None:
     with quick() as memory:
         (photo,) = add(memory, SMALL, said="Look at this.")

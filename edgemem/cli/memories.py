@@ -274,8 +274,8 @@ def delete(
 ) -> None:
     """Take memories out of every answer; their history is kept. See also `erase`.
 
-    The facts that were taken from a message alone go with it. Without its fact a message stays, and
-    still tells what it tells.
+    The facts that were taken from a message alone go with it. Its photo stays, without the words of
+    the message. Without its fact a message stays, and still tells what it tells.
     """
     if bool(ids) == everything:
         raise click.UsageError("Give either IDs or --all.")

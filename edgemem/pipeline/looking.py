@@ -2,7 +2,8 @@
 
 The text of an image's memory says what is known of the image: its caption, and the text that was
 read in it. It is written anew when more is known. A text that the user gives the memory by hand
-(`Memory.update`) is the caption from then on.
+(`Memory.update`) is the caption from then on. A caption that is the text of the image's message
+changes and goes with it.
 
 An image stays in the state "pending" until this process or another has read its text, so a crash
 loses nothing. It also stays pending while a memory limit has no room for the OCR. An image without
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,12 +48,13 @@ from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import vision
 from edgemem.store import StoredTurn, images
 from edgemem.store.filters import Where
+from edgemem.store.writing import Transaction
 
 if TYPE_CHECKING:
     from edgemem.memory import Memory
 
 __all__ = ["NEAR", "Reader", "answer", "caption", "described", "found_alike", "given", "hits"]
-__all__ += ["look", "photos", "recalled", "waits"]
+__all__ += ["look", "photos", "recalled", "retell", "retold", "waits"]
 
 NEAR = 8
 """Perceptual hashes of copies differ in at most so many of 64 bits (bench/LOG.md, 2026-11-25)."""
@@ -60,6 +62,15 @@ QUIET_S = 2.0
 MAX_CAPTION_CHARS = 500
 _FIRST = 6  # best hits of a search whose images a question may be about
 _MOST = 4  # images shown at once: each gets a share of the window
+
+
+class Retold(NamedTuple):
+    """An image's memory (its id) with another caption: what `Transaction.update_memory` takes."""
+
+    memory_id: str
+    caption: str | None
+    caption_by: str | None
+    words: dict[str, Any]
 
 
 # -- memories of images --------------------------------------------------------------------------
@@ -139,6 +150,29 @@ def set_caption(memory: Memory, memory_id: str, caption: str, by: str) -> None:
         tx.set_caption(memory_id, caption, by)
         if words:
             tx.update_memory(memory_id, **words)
+
+
+def retold(memory: Memory, old: MemoryItem, text: str | None) -> list[Retold]:
+    """The images whose caption is the text of their message, with another in its place.
+
+    old: a memory; only a turn has such images. text: what the turn says from now on; None leaves
+    the images without a caption. Nothing is stored: see `retell`.
+    """
+    found = []
+    for item in memory.store.only_from(old.sources, "image") if old.kind == "turn" else ():
+        seen = images.image(memory.store, item.image.id, with_data=False) if item.image else None
+        if item.image and seen and item.image.caption == old.memory[:MAX_CAPTION_CHARS]:
+            caption = text and text[:MAX_CAPTION_CHARS]
+            words = _reworded(memory, item, replace(seen, caption=caption))
+            found.append(Retold(item.id, caption, item.image.caption_by, words))
+    return found
+
+
+def retell(tx: Transaction, photos: Iterable[Retold]) -> None:
+    """Store what `retold` has found."""
+    for id, caption, by, words in photos:
+        tx.set_caption(id, caption, by if caption else None)
+        tx.update_memory(id, **words)
 
 
 def _reworded(memory: Memory, item: MemoryItem, known: Picture) -> dict[str, Any]:

@@ -438,19 +438,17 @@ class Store:
             as_json(turn_ids),
         )
 
-    def only_from(self, turn_ids: Iterable[str]) -> Items:
-        """The facts that were taken from these turns and from no other; not edited ones."""
+    def only_from(self, turn_ids: Iterable[str], kind: str = "fact") -> Items:
+        """The memories of a kind that came from these turns and from no other; not edited ones."""
         turns = as_json(turn_ids)
         cited = "SELECT s.memory FROM memory_sources s JOIN turns t ON t.rowid = s.turn WHERE t.id"
-        rows = self.select(
-            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.kind = 'fact' "
+        sql = (
+            f"SELECT {MEMORY_COLUMNS} FROM memories m WHERE m.kind = ? "
             f"AND m.deleted_at IS NULL AND m.rowid IN ({cited} {LISTED}) "
             f"AND NOT EXISTS ({cited} NOT {LISTED} AND s.memory = m.rowid) AND NOT {EDITED} "
-            "ORDER BY m.rowid",
-            turns,
-            turns,
+            "ORDER BY m.rowid"
         )
-        return [memory_item(row) for row in rows]
+        return [memory_item(row) for row in self.select(sql, kind, turns, turns)]
 
     def erase_extent(self, memory_ids: Iterable[str]) -> tuple[Ids, Ids]:
         """The ids of the turns, and of the memories, that an `erase` of these would take."""

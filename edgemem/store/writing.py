@@ -264,8 +264,8 @@ class Transaction:
             images.insert(self, picture)
             images.link(connection, rowid, picture.id, picture.caption, picture.caption_by)
 
-    def set_caption(self, memory_id: str, caption: str, by: str) -> None:
-        """Set a memory's caption for its image. by: who wrote it.
+    def set_caption(self, memory_id: str, caption: str | None, by: str | None) -> None:
+        """Set a memory's caption for its image; None for none. by: who wrote it.
 
         The memory's own text is not changed; the caller does that.
         """
