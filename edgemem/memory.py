@@ -349,7 +349,8 @@ class Memory:
         new = metadata_of(metadata) if metadata is not None else None
         old = self._existing(id)
         encoder = self.encoder if old.kind == "fact" else None
-        told = graph.relations(encoder, text, old.valid_from or old.created_at)
+        said = max((turn.timestamp for turn in self.source_turns(id)), default=None)
+        told = graph.relations(encoder, text, old.valid_from or old.created_at, told_at=said)
         words = ingest.rewritten(self, old, text)
         photos = looking.retold(self, old, text)
         with self._writing() as tx:

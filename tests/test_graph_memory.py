@@ -16,6 +16,7 @@ FACTS = {
     "I have worked at Corvid Press for three years.": (
         "{} has worked at Corvid Press for three years"
     ),
+    "My sister Lena is moving to Rome next month.": "{}'s sister Lena is moving to Rome next month",
 }
 
 
@@ -103,6 +104,25 @@ def test_a_length_of_time_says_since_when() -> None:
         assert edges(memory.relations(at="2022-01-01")) == ["User works_at Corvid Press"]
         facts = memory.get_all(filters={"kind": "fact"}, at="2022-01-01")
         assert len(facts) == 1
+
+
+def test_who_somebody_is_holds_from_the_day_it_was_told_and_not_from_a_coming_one() -> None:
+    with told(("2024-05-08T12:00Z", "My sister Lena is moving to Rome next month.")) as memory:
+
+        def begins() -> dict[str, str | None]:
+            return {r.relationship: r.valid_from for r in memory.relations(include_invalid=True)}
+
+        (fact,) = memory.get_all(filters={"kind": "fact"}, at="2024-06-02")
+        assert (fact.valid_from or "")[:10] == "2024-06-01"
+        told_at = "2024-05-08T12:00:00.000+00:00"
+        assert begins() == {"sibling_of": told_at}
+        assert edges(memory.relations("Lena", at="2024-05-09")) == ["User sibling_of Lena"]
+        memory.update(fact.id, "User's friend Lena is moving to Rome in June 2024.")
+        assert begins() == {"friend_of": told_at}
+        with memory.store.transaction() as tx:  # as after an erase, or an import
+            tx.set_relations(fact.id, [], 0)
+        memory.process_pending()
+        assert begins() == {"friend_of": told_at}
 
 
 def test_a_users_own_id_stands_for_the_user_unless_somebody_has_that_name() -> None:

@@ -106,5 +106,20 @@ def test_a_triple_says_nothing_that_its_fact_does_not(fact: str) -> None:
                 assert word in whole
 
 
+@pytest.mark.parametrize(
+    ("fact", "day"),
+    [
+        ("User's friend Lucia is getting married on 12 June 2027.", "2026-05-08"),
+        ("User has a dog called Rex since 2020.", "2020-01-01"),
+        ("User is a member of the Bergen Choir.", "2026-05-08"),
+    ],
+)
+def test_a_state_begins_when_it_was_told_unless_the_fact_says_that_it_began_before(
+    fact: str, day: str
+) -> None:
+    found = reader.relations(encoder(), fact, "2027-06-12T00:00Z", told_at="2026-05-08T00:00Z")
+    assert (found[0].valid_from or "")[:10] == day
+
+
 def test_without_an_encoder_nothing_is_read() -> None:
     assert (reader.version(None), reader.relations(None, "User lives in Oslo.", "")) == (0, [])

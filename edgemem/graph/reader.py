@@ -63,6 +63,12 @@ _UNDATED: frozenset[Label] = frozenset((
     # A date in the fact does not say when these began.
     "parent_of", "child_of", "sibling_of", "relative_of", "is_a", "located_in", "comes_from",
 ))  # fmt: skip
+_STATES: frozenset[Label] = frozenset((
+    # A fact's day is that of an event or a change. It does not say when these began.
+    "parent_of", "child_of", "sibling_of", "relative_of", "friend_of", "colleague_of",
+    "neighbour_of", "has_pet", "member_of", "owns", "likes", "dislikes", "allergic_to",
+    "has_condition", "speaks", "plays", "practises", "is_a", "located_in", "comes_from", "aged",
+))  # fmt: skip
 
 _WORDS = 160  # most words of a fact that is read, as they cost time
 _RUN = 0.12  # probability from which a run may be an end of a relation
@@ -86,13 +92,19 @@ def version(encoder: Encoder | None) -> int:
 
 
 def relations(
-    encoder: Encoder | None, fact: str, valid_from: str, said: str | None = None
+    encoder: Encoder | None,
+    fact: str,
+    valid_from: str,
+    said: str | None = None,
+    told_at: str | None = None,
 ) -> list[NewRelation]:
     """The relations that a fact tells; none without an encoder.
 
     valid_from: when the fact was told or began, ISO-8601 UTC. said: the text of its turns; a
-    relation whose target is not named in it is left out.
+    relation whose target is not named in it is left out. told_at: when it was told; None takes
+    valid_from. A state begins then, unless the fact says that it began earlier.
     """
+    told_at = told_at or valid_from
     in_turns = None if said is None else set(words(said))
     found = []
     for triple in triples(fact, encoder) if encoder is not None else ():
@@ -102,6 +114,8 @@ def relations(
         if triple.label not in _UNDATED:
             since = held_since(fact, triple.target.name, local_time(valid_from))
         begins = at_day(since) if since else None
+        if triple.label in _STATES:
+            begins = min(begins or told_at, told_at)
         found.append(NewRelation(triple.source, triple.label, triple.target, begins))
     return found
 

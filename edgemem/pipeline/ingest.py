@@ -282,8 +282,9 @@ def conclude(
             sources=tuple(turn.id for turn in its),
         )
         words = " ".join(turn.content for turn in its)
-        told = graph.relations(encoder, fact.text, fact.valid_from, words)
-        facts.append(_NewFact(item, told, turns[fact.source]))
+        turn = turns[fact.source]
+        told = graph.relations(encoder, fact.text, fact.valid_from, words, turn.timestamp)
+        facts.append(_NewFact(item, told, turn))
         query = Query(fact.text, piece.scope, kinds=frozenset({"fact"}), top_k=NEAREST)
         near.append(nearest(memory, query, chunks[0]))
     ops = update.decide(

@@ -431,7 +431,8 @@ def read_relations(
     facts = unread_facts(store, version, limit)
     for batch in batched(facts, on_progress):
         made = [
-            (id, reader.relations(encoder, text, since, said)) for id, text, since, said in batch
+            (id, reader.relations(encoder, text, start, said, told_at))
+            for id, text, start, said, told_at in batch
         ]
         with store.transaction() as tx:
             alive = tx.unread(version, [id for id, _ in made])

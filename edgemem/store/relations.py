@@ -396,16 +396,18 @@ def other_names(store: Store) -> list[tuple[str, ...]]:
 
 def unread_facts(
     store: Store, version: int, limit: int | None = None
-) -> list[tuple[str, str, str, str | None]]:
-    """(id, text, start, said) of facts that this version of the reader has not read, by rowid.
+) -> list[tuple[str, str, str, str | None, str | None]]:
+    """What `graph.reader.relations` takes of facts that this version of it has not read, by rowid:
+    (id, text, start, said, told_at).
 
     start: valid_from, or else created_at. said: the text of the source turns; None if the fact was
-    edited, as its words are then the user's.
+    edited, as its words are then the user's. told_at: the time of the last of these turns, or None.
     """
+    turns = "memory_sources o JOIN turns t ON t.rowid = o.turn WHERE o.memory = m.rowid"
     return store.select(
         "SELECT m.id, m.memory, coalesce(m.valid_from, m.created_at), CASE WHEN m.updated_at = "
-        "m.created_at THEN (SELECT group_concat(t.content, ' ') FROM memory_sources o "
-        "JOIN turns t ON t.rowid = o.turn WHERE o.memory = m.rowid) END FROM memories m "
+        f"m.created_at THEN (SELECT group_concat(t.content, ' ') FROM {turns}) END, "
+        f"(SELECT max(t.timestamp) FROM {turns}) FROM memories m "
         "WHERE m.kind = 'fact' AND m.deleted_at IS NULL AND m.graphed < ? "
         "ORDER BY m.rowid LIMIT ?",
         version,
