@@ -528,6 +528,24 @@ def test_the_commands_lock_tell_and_unlock(
     assert "is no vault" in run("vault", "export-recovery", code=1).stderr
 
 
+def test_a_passphrase_makes_a_new_store_a_vault_and_is_not_ignored_in_silence_for_a_plain_one(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, plain = tmp_path / "new.db", tmp_path / "plain.db"
+    run("add", "--no-infer", "--db", str(plain), "Ada likes tea")
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", PASSPHRASE)
+    made = run("add", "--no-infer", "--db", str(new), "Ada likes tea")
+    assert "plain" not in made.stderr and not encryption.is_plain(new)
+    assert traces(tmp_path, [b"Ada likes"]) == {plain.name}
+    assert "plain" not in run("list", "--db", str(new)).stderr
+    told = run("list", "--db", str(plain))
+    assert "Ada likes tea" in told.stdout
+    assert f"{plain} is a plain store, which anyone may read; `edgemem vault lock`" in told.stderr
+    monkeypatch.setenv("EDGEMEM_PASSPHRASE", "short")
+    refused = run("add", "--no-infer", "--db", str(tmp_path / "other.db"), "hello", code=1)
+    assert "at least 8 characters" in refused.stderr
+
+
 def test_lock_takes_the_passphrase_of_the_variable(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ def open_memory(
 ) -> Iterator[Memory]:
     """Opens the store of --db, else of the settings. Asks at a terminal for a passphrase.
 
+    EDGEMEM_PASSPHRASE makes a new store a vault; a note says so if it is of no use to a plain one.
     Raises StoreError if there is none and `create` is False, so that a mistyped path makes no file.
     """
     from edgemem.memory import Memory
@@ -242,9 +243,27 @@ def open_memory(
             "add TEXT` or `edgemem chat` makes one; if yours lies elsewhere, name it with --db."
         )
     opened = partial(Memory, place, settings=settings)
+    passphrase = passphrase or _first_passphrase(place)
     with ask_passphrase(lambda given: opened(passphrase=given or passphrase)) as memory:
         _vault = memory.store.vault
         yield memory
+
+
+def _first_passphrase(place: str | Path) -> str | None:
+    """The passphrase of the environment, if the store is yet to be made."""
+    from edgemem.store.database import resolved
+    from edgemem.store.encryption import is_plain
+    from edgemem.vault import PASSPHRASE_VARIABLE, is_vault
+
+    given = os.environ.get(PASSPHRASE_VARIABLE)
+    if not given or str(place) == MEMORY_DB or is_vault(file := resolved(place)):
+        return None
+    if is_plain(file):
+        note(
+            f"{PASSPHRASE_VARIABLE} is set, but {file} is a plain store, which anyone may read; "
+            "`edgemem vault lock` encrypts it."
+        )
+    return None if file.exists() and file.stat().st_size else given
 
 
 def ask_passphrase(open_with: Callable[[str | None], Opened]) -> Opened:

@@ -204,11 +204,12 @@ def offer_vault(db: str | None, settings: Settings) -> str | None:
     """Asks, before a first chat makes the store, whether to encrypt it.
 
     Returns the new passphrase, if there is one. Asks nothing without a terminal, or if the store
-    exists, the extra is not installed, or the setting `encryption` is `off`.
+    exists, the extra is not installed, the setting `encryption` is `off`, or EDGEMEM_PASSPHRASE is
+    set, with which `open_memory` makes a vault.
     """
     path = settings.db if db is None else db
     asks = settings.encryption == "ask" and str(path) != MEMORY_DB
-    if not (asks and at_a_terminal()):
+    if not (asks and at_a_terminal()) or os.environ.get(vaults.PASSPHRASE_VARIABLE):
         return None
     file = _place(db)
     if file.exists() or vaults.is_vault(file) or not (find_spec("apsw") and find_spec("nacl")):
