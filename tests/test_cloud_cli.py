@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,6 +71,26 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(cloud: Service, run: Run
     assert row["redacted"]["[PERSON_1]"] == "Ingrid" and len(row["memory_ids"]) == 1
     assert cloud.received == b""
     assert "Nothing was ever sent" in run("cloud", "receipts").stderr
+
+
+def test_a_dry_run_takes_neither_key_nor_price_and_tells_no_secret_that_stays_out(
+    cloud: Service, run: Run
+) -> None:
+    remember(run)
+    set_value("cloud.api_key_env", "EDGEMEM_TEST_KEY")
+    set_value("cloud.model", "our-own")
+    set_value("cloud.monthly_budget", "5")
+    for number in range(9):  # so much that compression drops some of it
+        run("add", "--no-infer", f"My sister Ingrid has the phone number 0113 496 000{number}.")
+    set_value("cloud.context_tokens", "64")
+    shown = run("cloud", "dry-run", QUESTION)
+    assert "at an unknown cost: prices.toml has no price of 'our-own'" in shown.stderr
+    content = json.loads(shown.stdout.splitlines()[-1])["messages"][-1]["content"]
+    (row,) = json.loads(run("cloud", "dry-run", QUESTION, "--json").stdout)["results"]
+    assert row["cost_at_most"] is None and "[PERSON_1]" in row["redacted"]
+    assert set(re.findall(r"\[[A-Z]+_\d+\]", content)) == row["redacted"].keys()
+    assert shown.stderr.count("stands for") == len(row["redacted"]) < 8
+    assert cloud.received == b""
 
 
 def test_never_send_marks_and_lists(cloud: Service, run: Run) -> None:

@@ -344,10 +344,29 @@ def test_what_was_refused_costs_nothing(cloud: Service, memory: Memory) -> None:
     assert (one(memory).outcome, one(memory).cost) == ("refused", 0.0)
 
 
+def test_a_dry_governor_needs_no_key_shows_what_a_call_would_send_and_sends_nothing(
+    cloud: Service, memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = cloud.settings(api_key_env="MY_KEY")
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with Governor(memory, settings, dry=True) as dry:
+        shown = dry.prepare("Well?", scope=ADA)
+        with pytest.raises(CloudDisabled, match="dry and sends nothing"):
+            dry.send(shown)
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    with Governor(memory, settings) as opened:
+        real = opened.prepare("Well?", scope=ADA).request
+    assert "authorization: (the key)" in real.shown().lower()
+    assert [name for name, _ in shown.request.headers] == [name for name, _ in real.headers]
+    assert shown.request.body == real.body and len(cloud.calls) == 0
+
+
 def test_a_budget_needs_a_price(cloud: Service, memory: Memory, empty_home: Path) -> None:
     settings = CloudSettings(base_url=cloud.base_url, model="our-own", monthly_budget=1.0)
+    assert Governor(memory, settings).prepare("Well?", scope=ADA).cost_at_most is None
     with pytest.raises(CloudRejected, match="price of 'our-own' is not known"):
-        Governor(memory, settings).prepare("Well?", scope=ADA)
+        Governor(memory, settings).ask("Well?", scope=ADA)
+    assert len(cloud.calls) == 0
     prices = empty_home / "prices.toml"
     prices.write_text('["our-own"]\ninput = 0\noutput = 0\n')
     assert Governor(memory, settings).ask("Well?", scope=ADA).receipt.cost == 0.0

@@ -440,14 +440,17 @@ def _receipt_line(receipt: Receipt) -> str:
 @db_option
 @json_option
 def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
-    """Print the exact request that MESSAGE would send to the cloud, and send nothing."""
+    """Print the exact request that MESSAGE would send to the cloud, and send nothing.
+
+    It takes no key.
+    """
     from edgemem.cloud.governor import Governor, require_enabled
     from edgemem.results import Scope
     from edgemem.stages.intent import intent
 
     settings = load_settings()
     require_enabled(settings.cloud)
-    with open_memory(db, settings) as memory, Governor(memory) as governor:
+    with open_memory(db, settings) as memory, Governor(memory, dry=True) as governor:
         asks = intent(memory.engine, memory.embedder, message).wants is not None
         hits = memory.search(message, top_k=16, **scope) if asks else ()
         outgoing = governor.prepare(message, hits, scope=Scope(**scope))
@@ -459,18 +462,19 @@ def dry_run(message: str, scope: dict[str, Any], db: str | None) -> None:
         "tokens_before": outgoing.tokens_before,
         "tokens_after": outgoing.tokens_after,
         "cost_at_most": outgoing.cost_at_most,
-        "redacted": dict(outgoing.redacted.values),
+        "redacted": outgoing.replaced,
         "images": outgoing.images,
     }
     print_result({"results": [row]}, [outgoing.request.shown()])
     if wants_json():
         return
-    for placeholder, value in outgoing.redacted.values.items():
+    for placeholder, value in outgoing.replaced.items():
         note(f"{placeholder} stands for {value}, which stays here.")
     for image in outgoing.images:
         note(f"The image {image} would go along, small and without metadata.")
     cost = outgoing.cost_at_most
-    price = "at a price that is not known" if cost is None else f"for at most {cost:.6f}"
+    unknown = f"at an unknown cost: prices.toml has no price of {settings.cloud.model!r}"
+    price = unknown if cost is None else f"for at most {cost:.6f}"
     tokens = (
         f"{outgoing.tokens_before} tokens of memories, {outgoing.tokens_after} after compression"
     )

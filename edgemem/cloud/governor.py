@@ -98,6 +98,13 @@ class Outgoing:
         """The SHA-256 of the request's body, in hexadecimal."""
         return hashlib.sha256(self.request.body).hexdigest()
 
+    @property
+    def replaced(self) -> dict[str, str]:
+        """The text behind each placeholder of the request. Compression drops some of them."""
+        content = self.parameters["messages"][-1]["content"]
+        text = content if isinstance(content, str) else content[0]["text"]
+        return {name: value for name, value in self.redacted.values.items() if name in text}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudAnswer:
@@ -173,7 +180,8 @@ class Governor:
     """Stands between a Memory and the cloud. Thread-safe. Must be closed.
 
     settings: None takes the memory's own. on_show: called with each request before it is sent; if
-    it raises, nothing is sent. Raises CloudDisabled if the cloud or its key is not configured.
+    it raises, nothing is sent. dry: only prepare calls, which takes no key. Raises CloudDisabled if
+    the cloud or its key is not configured.
     """
 
     def __init__(
@@ -182,6 +190,7 @@ class Governor:
         settings: CloudSettings | None = None,
         *,
         on_show: Callable[[Outgoing], None] | None = None,
+        dry: bool = False,
     ) -> None:
         self.memory = memory
         self.settings = settings or memory.settings.cloud
@@ -191,7 +200,10 @@ class Governor:
         self._on_show = on_show
         self._prices = load_prices()
         self._people = People(self.settings.names)
-        self._client = Client(self.settings, _key(self.settings))
+        self._dry = dry
+        # With a word in place of the key the headers are those of a call.
+        key = self.settings.api_key_env and "dry" if dry else _key(self.settings)
+        self._client = Client(self.settings, key)
         self._lock = threading.RLock()
 
     @property
@@ -262,6 +274,8 @@ class Governor:
         Raises CloudRejected if the budget does not allow the call, CloudError or a subclass if it
         fails, and StoreError if the same call was sent before.
         """
+        if self._dry:
+            raise CloudDisabled("this Governor is dry and sends nothing; make one without dry=True")
         with self._lock:
             if self._on_show is not None:
                 self._on_show(outgoing)
@@ -382,13 +396,7 @@ class Governor:
 
     def _cost_at_most(self, parameters: dict[str, Any]) -> float | None:
         if self.price is None:
-            if self.settings.monthly_budget is None:
-                return None
-            raise CloudRejected(
-                f"a budget is set, and the price of {self.settings.model!r} is not known, so "
-                "nothing is sent; write it to prices.toml in the configuration folder, or unset "
-                "cloud.monthly_budget"
-            )
+            return None
         read = sum(_read_tokens(message["content"]) + 8 for message in parameters["messages"])
         return read * self.price.input + self.settings.max_tokens * self.price.output
 
@@ -410,6 +418,12 @@ class Governor:
             cost=outgoing.cost_at_most,
         )
         budget = self.settings.monthly_budget
+        if budget is not None and outgoing.cost_at_most is None:
+            raise CloudRejected(
+                f"a budget is set, and the price of {self.settings.model!r} is not known, so "
+                "nothing is sent; write it to prices.toml in the configuration folder, or unset "
+                "cloud.monthly_budget"
+            )
         with self.memory.store.transaction() as tx:
             if budget is not None and outgoing.cost_at_most is not None:
                 spent = receipts.spent_since(tx, _month())
