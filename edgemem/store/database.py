@@ -104,8 +104,8 @@ def _translated(exc: sqlite3.Error, path: str) -> StoreError:
     extended = getattr(exc, "sqlite_errorcode", None)
     if code in _LOCKED:
         return StoreLocked(
-            f"{path} is locked by another process ({text}); wait for it or close it, or open the "
-            "store with a longer busy_timeout_s"
+            f"{path} is locked by another process ({text}), which writes to it; wait for it or "
+            "close it, and try again (in Python, `Store.open` with a longer busy_timeout_s waits)"
         )
     if text == "no such module: fts5":
         return StoreError(
