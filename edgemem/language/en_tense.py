@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
-__all__ = ["COMING", "PAST", "UNKNOWN", "clause", "direction", "is_put_off"]
+__all__ = ["COMING", "PAST", "UNKNOWN", "clause", "direction", "is_perfect", "is_put_off"]
 
 PAST, UNKNOWN, COMING = -1, 0, 1
 
@@ -48,6 +49,7 @@ _OPEN = frozenset(
     "prefers booked planned scheduled arranged decided supposed postponed registered applied "
     "entered enrolled rescheduled".split()
 )
+_HAVE = frozenset("has have hasn't haven't ve s".split())
 _WILL = frozenset("will ll won't must should can".split())
 _DID = frozenset("did didn't".split())
 # After these, "to go" is not yet done.
@@ -103,6 +105,15 @@ _BETWEEN = frozenset("not also just already now all both still finally to".split
 def is_put_off(head: str) -> bool:
     """Whether a text that a date follows ends in "was moved", "pushed back" and the like."""
     return _PUT_OFF.search(head) is not None
+
+
+def is_perfect(head: str) -> bool:
+    """Whether a text says "has lived", "have not been" or "she's worked"."""
+    tokens = [token for token, _ in _words(head) if token not in _BETWEEN]
+    return any(
+        have in _HAVE and (verb in _WAS | _EITHER or _is_past_form(verb, ""))
+        for have, verb in pairwise(token for token in tokens if not token.endswith("ly"))
+    )
 
 
 def clause(text: str, start: int, end: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """English: since when a fact holds, which day a question is about, and how long it is until a day.
 
 Days are ISO days, counted from the day on which the text was said. Knows dates as `en_dates` writes
-them; nothing else of a text.
+them, and the tense beside them; nothing else of a text.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from edgemem.language.en_dates import (
     day_text,
     month_number,
 )
+from edgemem.language.en_tense import COMING, direction, is_perfect
 
 __all__ = [
     "asked_day",
@@ -37,7 +38,7 @@ __all__ = [
 # -- since when ------------------------------------------------------------------------------
 
 _LASTING = re.compile(
-    rf"\bfor (?:the (?:past|last) |about |over |almost |nearly )?{COUNT} {UNIT}", re.I
+    rf"\bfor (?:(?P<past>the (?:past|last)) |about |over |almost |nearly )?{COUNT} {UNIT}", re.I
 )
 _SINCE_DATE = re.compile(
     rf"\b(?:since|on|in|from) (?:the )?(?:week of |weekend of )?(?:(?:{'|'.join(DAYS)}) )?"
@@ -51,7 +52,8 @@ def held_since(fact: str, target: str, told_at: str) -> str | None:
     """The ISO day since when a fact's clause about a target holds; None if it does not say.
 
     "has lived in Oslo for three years", "since 2019", "moved to Oslo in March". A month without a
-    year is the last one. told_at: ISO-8601.
+    year is the last one, or the next for "is moving to Oslo in March". Without a perfect tense "for
+    7 days" is a length, and says no beginning. told_at: ISO-8601.
 
     >>> held_since("Ana has lived in Oslo for two years.", "Oslo", "2024-05-08T10:00:00+00:00")
     '2022-05-08'
@@ -60,13 +62,15 @@ def held_since(fact: str, target: str, told_at: str) -> str | None:
     if start < 0:
         return None
     end = start + len(target)
-    stop = _CLAUSE_BREAK.search(fact, end)
-    rest = fact[end : stop.start() if stop else len(fact)]
+    break_ = _CLAUSE_BREAK.search(fact, end)
+    stop = break_.start() if break_ else len(fact)
     told = datetime.fromisoformat(told_at).date()
     try:
-        if lasting := _LASTING.search(rest):
-            return _before(told, count(lasting), lasting[2].lower()).isoformat()
-        for found in _SINCE_DATE.finditer(rest):
+        if lasting := _LASTING.search(fact, end, stop):
+            if not lasting["past"] and not _has_lasted(fact, lasting):
+                return None
+            return _before(told, count(lasting, 2), lasting[3].lower()).isoformat()
+        for found in _SINCE_DATE.finditer(fact, end, stop):
             if found["month"] or found["year"]:
                 return _date_of(found, told).isoformat()
     except (KeyError, ValueError):
@@ -81,13 +85,23 @@ def _before(day: date, n: int, unit: str) -> date:
     return first.replace(day=min(day.day, (add_months(first, 1) - first).days))
 
 
+def _has_lasted(fact: str, length: re.Match[str]) -> bool:
+    return is_perfect(fact[: length.start()]) and direction(fact, *length.span()) != COMING
+
+
 def _date_of(found: re.Match[str], told: date) -> date:
     if not found["month"]:
         return date(int(found["year"]), 1, 1)
     month, nth = month_number(found["month"]), int(found["nth"] or 1)
     year = int(found["year"] or told.year)
     day = date(year, month, nth)
-    return day if found["year"] or day <= told else date(year - 1, month, nth)
+    if found["year"]:
+        return day
+    since = found[0].lower().startswith("since")
+    if not since and direction(found.string, *found.span()) == COMING:
+        over = (month, int(found["nth"] or 31)) < (told.month, told.day)
+        return date(year + over, month, nth)
+    return day if day <= told else date(year - 1, month, nth)
 
 
 # -- the day that a question is about ----------------------------------------------------------
