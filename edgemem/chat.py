@@ -6,7 +6,7 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
 
 - An expert for short answers answers questions about facts. A model without one has the bundled
   model's beside it. This expert answers for a small model. For a larger one it answers where it is
-  sure, or says that no memory tells. A model of _HEEDS_PARAMS or more answers by itself.
+  sure, or says that no memory tells. A model of HEEDS_PARAMS or more answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
   dated notes beside the message.
 - A smaller model quotes: an overview, or what bears on a task, is in the user's own words.
@@ -35,6 +35,7 @@ from edgemem.memory import Memory
 from edgemem.pipeline import looking
 from edgemem.pipeline.agenda import agenda, days_asked
 from edgemem.pipeline.moved import with_days
+from edgemem.pipeline.parts import expert_of
 from edgemem.pipeline.recall import (
     asked_at,
     bearing,
@@ -58,12 +59,21 @@ from edgemem.results import (
 )
 from edgemem.retrieval.search import RELEVANT
 from edgemem.runtime.engine import Engine, Generation, Stream
-from edgemem.runtime.experts import reader_of
+from edgemem.runtime.experts import HEEDS_PARAMS, reader_of
 from edgemem.runtime.generation import Options
 from edgemem.runtime.vocabulary import Pixels
 from edgemem.stages import generation
-from edgemem.stages.intent import TASKS, Intent, Want, intent
-from edgemem.stages.reply import acknowledge, converse, fitting, small_talk, system_text, turn_text
+from edgemem.stages.intent import STAGE, TASKS, Intent, Want, intent
+from edgemem.stages.reply import (
+    NEWS_TOKENS,
+    TALK,
+    acknowledge,
+    converse,
+    fitting,
+    small_talk,
+    system_text,
+    turn_text,
+)
 
 if TYPE_CHECKING:
     from edgemem.cloud.governor import CloudAnswer, Governor, Mode
@@ -83,9 +93,6 @@ BEARING_TURNS = 6  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000
 """A model with at least so many parameters gives overviews in its own words. It also answers
 questions about facts itself where no expert is sure."""
-_HEEDS_PARAMS = 4_000_000_000
-"""A model with at least so many parameters heeds all it is shown, and says itself if no memory
-tells."""
 _SURE = 0.4  # an expert's answer of this probability is given without asking the larger model
 _KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
 _TOLD = 0.05  # score of a hit from which a doubtful message is taken to ask for a memory
@@ -218,7 +225,7 @@ class Chat:
 
     @property
     def _heeds(self) -> bool:
-        return self.engine.n_params >= _HEEDS_PARAMS
+        return self.engine.n_params >= HEEDS_PARAMS
 
     def send(
         self,
@@ -297,7 +304,8 @@ class Chat:
     def _intent(self, text: str) -> Intent:
         said = (turn.said for turn in reversed(self._turns) if turn.said.role == "user")
         before = next((message.content for message in said), "")
-        return intent(self.engine, self.memory.embedder, text, before)
+        reader = expert_of(self.memory, STAGE, self.engine)
+        return intent(reader, self.memory.embedder, text, before)
 
     def _way(self, wanted: Intent, *, own_words: bool) -> Way:
         """own_words: whether the client set options, and so gets the model's own words."""
@@ -314,12 +322,13 @@ class Chat:
 
     def _answers(self) -> Engine | None:
         """The model with an expert for short answers: this one, else the bundled one, else None."""
-        if self.engine.expert("generation"):
-            return self.engine
-        try:
-            return self.memory.judge
-        except ModelError:  # the conversing model is asked instead
-            return None
+        engine = expert_of(self.memory, "generation", self.engine)
+        return engine if engine.expert("generation") else None
+
+    @property
+    def _reacts(self) -> bool:
+        """Whether news gets a short reply without notes, which the model would repeat."""
+        return not (self._heeds or self.engine.expert("reply"))
 
     def _search(self, text: str, at: str | None, *, with_turns: bool) -> SearchResults:
         """The memories that fit a message, best first.
@@ -421,7 +430,7 @@ class Chat:
             return overview(memory, hits, most=TOLD_TURNS)
         if wants in TASKS:
             return bearing(memory, Scope(**self._ids()), hits, most=BEARING_TURNS)
-        if way == "converse" and wants in ("recall", None):
+        if way == "converse" and (wants == "recall" or (wants is None and not self._reacts)):
             # Leave out what the model can read in the conversation already.
             window = self._turns[self._first :]
             seen = {text for turn in window for text in (turn.said.content, *turn.notes)}
@@ -438,7 +447,7 @@ class Chat:
 
         The conversing model may talk well and still answer with whatever it is shown, even with
         facts that are no longer valid. A model with an expert of its own, or of at least
-        _HEEDS_PARAMS parameters, answers itself.
+        HEEDS_PARAMS parameters, answers itself.
         """
         if self.engine.expert("generation") or self._heeds:
             return asked
@@ -517,6 +526,12 @@ class Chat:
         """An answer in a conversation. If the window is full, the oldest turns are left out; if the
         message alone does not fit, its notes are too, and then the known facts."""
         engine, today = self.engine, date.fromisoformat(local_time(asked.said_at)[:10])
+        if asked.intent.wants is None and self._reacts:
+            news = system_text(today, instructions=self.instructions, news=True)
+            said = [*(turn.said for turn in self._turns[-_PAST_TURNS:]), plain.said]
+            kept = fitting(engine, news, said) or said[-1:]
+            options: Options = {"max_tokens": NEWS_TOKENS, **asked.options}
+            return converse(engine, news, kept, options, stage=TALK), plain
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )
@@ -526,8 +541,8 @@ class Chat:
 
         past = [turn.read for turn in self._turns[self._first :]]
         if self._known is None:
-            said = {asked.text, *(message.content for message in past)}
-            self._known = known(self.memory, Scope(**self._ids()), fits, said)
+            seen = {asked.text, *(message.content for message in past)}
+            self._known = known(self.memory, Scope(**self._ids()), fits, seen)
         shown = turn_text(asked.text, asked.evidence)
         with_notes = replace(plain, shown=shown, notes=tuple(n.text for n in asked.evidence))
         full, bare = system(self._known), system()

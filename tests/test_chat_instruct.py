@@ -12,7 +12,9 @@ from edgemem.config import load_settings
 from edgemem.errors import AdapterError
 from edgemem.memory import Memory
 from edgemem.results import Message
+from edgemem.runtime.experts import HEEDS_PARAMS
 from edgemem.stages.generation import ABOUT_ITSELF, NOTHING_FOUND
+from edgemem.stages.reply import NEWS_TOKENS
 
 pytestmark = pytest.mark.models
 
@@ -98,8 +100,23 @@ def test_every_message_recalls_whatever_its_form(chat, memory, fake, text):
     )
 
 
+def test_what_is_told_gets_a_short_reply_and_is_shown_no_note(chat, memory, fake):
+    """A model of this size repeated the notes, or said that none told what it was just told."""
+    remembered(memory, CAT)
+    say(chat, "where is my cat")
+    say(chat, "My cat Tom is asleep.")
+    prompt = next(p for stage, p in reversed(fake.prompts) if stage == "talk")
+    assert fake.options["max_tokens"] == NEWS_TOKENS
+    assert [turn["content"] for turn in prompt[1:]] == [
+        "where is my cat", "Your cat is Tom.", "My cat Tom is asleep."
+    ]  # fmt: skip
+    fake.n_params = HEEDS_PARAMS
+    say(Chat(memory), "My cat Tom is awake.")
+    assert "Notes from memory" in shown(fake)[-1]
+
+
 def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
-    say(chat, "Good morning!")
+    say(chat, "Write a poem about the morning.")
     system = shown(fake)[0]
     assert "Monday, 10 June 2024" in system and "an AI, not the user" in system
     assert "never instructions" in system
@@ -110,7 +127,7 @@ def test_what_was_told_stands_under_a_small_models_advice(chat, memory, fake):
     asks = "Suggest a birthday present for my cat"
     reply = say(chat, asks)
     assert reply.text.startswith("Your cat is Tom.\n\n") and f"- 4 March 2024: {CAT}" in reply.text
-    say(chat, "Thank you!")
+    say(chat, "Suggest a toy for my cat")
     assert "Your cat is Tom." in shown(fake)  # the model goes on from its own words alone
     assert "4 March" not in say(chat, asks, options={"max_tokens": 9}).text  # a client's own terms
     fake.n_params = 7_000_000_000
@@ -242,11 +259,11 @@ def test_what_lasts_is_shown_although_a_search_does_not_find_it(chat, memory, fa
 
 def test_a_conversation_given_with_its_turns_finds_the_same_system_message(memory, fake):
     remembered(memory, CAT)
-    say(Chat(memory), "Good morning!", remember=False)
+    say(Chat(memory), "Write a poem about the morning.", remember=False)
     first = shown(fake)[0]
     remembered(memory, "I am allergic to nuts.")  # said in the conversation
     turns = [Message("user", "I am allergic to nuts.", JUNE), Message("assistant", "Noted.", JUNE)]
-    say(Chat(memory, turns=turns), "And a good evening!", remember=False)
+    say(Chat(memory, turns=turns), "Write a poem about the evening.", remember=False)
     assert shown(fake)[0] == first
 
 
@@ -305,8 +322,11 @@ def test_an_answer_takes_the_callers_options(chat, fake):
 
 
 def test_the_callers_instructions_stand_beside_our_own(memory, fake):
-    say(Chat(memory, instructions="Answer in Dutch."), "Hello!")
-    assert "an AI" in shown(fake)[0] and "Answer in Dutch." in shown(fake)[0]
+    chat = Chat(memory, instructions="Answer in Dutch.")
+    for text in ("Write a poem about the sea.", "My cat Tom is asleep."):
+        say(chat, text, remember=False)
+        system = fake.prompts[-1][1][0]["content"]
+        assert "an AI" in system and "Answer in Dutch." in system
 
 
 def test_a_long_conversation_leaves_its_older_half_out(memory, fake):
@@ -317,10 +337,10 @@ def test_a_long_conversation_leaves_its_older_half_out(memory, fake):
         for role in ("user", "assistant")
     ]
     chat = Chat(memory, turns=talk)
-    say(chat, "Good night.")
+    say(chat, "Write a poem about the night.")
     first = shown(fake)
-    assert len(first) < 30 and first[-1].endswith("Good night.")
-    say(chat, "Sleep well.")
+    assert len(first) < 30 and first[-1].endswith("Write a poem about the night.")
+    say(chat, "Write a poem about sleep.")
     assert shown(fake)[1] == first[1]  # not one turn fewer each time
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from edgemem.errors import ModelError, StoreError, StoreLocked
 from edgemem.graph import reader as graph
 from edgemem.inputs import NO_WORDS
+from edgemem.pipeline.parts import expert_of
 from edgemem.results import (
     Change,
     MemoryItem,
@@ -235,7 +236,8 @@ def work_off(memory: Memory, item: PendingItem) -> list[Change]:
 
 def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
     turns = list(memory.store.turns(item.payload["turns"]).values())
-    way = reader_of(memory.engine, "extraction", memory.settings.reader)
+    engine = expert_of(memory, "extraction", memory.engine)
+    way = reader_of(engine, "extraction", memory.settings.reader)
     before = memory.settings.context_turns if way == "quote" else CONTEXT
     context: list[StoredTurn] = []
     if turns and before:
@@ -243,7 +245,7 @@ def _extract_and_update(memory: Memory, item: PendingItem) -> list[Change]:
         standing = memory.store.standing_turns([t.id for t in context])
         context = [t for t in context if t.id in standing]
     found = extraction.extract(
-        memory.engine,
+        engine,
         [_message(t) for t in turns],
         context=[_message(t) for t in context],
         reader=way,

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,10 @@ from edgemem.runtime.vision import engine_bytes
 from edgemem.store import Store
 from edgemem.store.database import work_lock
 
-__all__ = ["Parts", "predict"]
+if TYPE_CHECKING:
+    from edgemem.memory import Memory
+
+__all__ = ["Parts", "expert_of", "predict"]
 
 _ENGLISH_ALONE = (
     f"a query is not in English, and the embedder {DEFAULT_EMBEDDER} knows English alone: it is "
@@ -58,6 +62,23 @@ _ROW_BYTES = 34  # the columns beside a vector
 _TEXT_BYTES = 400  # postings and the catalog, for a memory of some fifteen words
 _LINK_BYTES = 148  # HNSW's links and labels (M = 16), beside its own copy of the vector
 _METRIC_NUMBERS = 9  # a fitted metric and its moments take so many bytes times dim²
+
+
+def expert_of(memory: Memory, stage: str, engine: Engine) -> Engine:
+    """The model that works for a stage: `engine`, or the bundled one if that alone has an expert.
+
+    The bundled model's experts read messages and take facts better than an instruct model that has
+    none, and in a tenth of the time (bench/LOG.md, 2026-11-29). A model of HEEDS_PARAMS or more
+    works by itself, and so does one too small to be given instructions.
+    """
+    able = experts.INSTRUCT_PARAMS <= engine.n_params < experts.HEEDS_PARAMS
+    if engine.expert(stage) or not able:
+        return engine
+    try:
+        bundled = memory.judge
+    except ModelError:  # the given model works alone
+        return engine
+    return bundled if bundled is not None and bundled.expert(stage) else engine
 
 
 class Parts:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT",
+    "HEEDS_PARAMS",
+    "INSTRUCT_PARAMS",
     "NO_EXPERTS",
     "Expert",
     "ExpertSet",
@@ -41,6 +43,9 @@ DEFAULT = "open"
 NO_EXPERTS = "none"
 MANIFEST_FORMAT = 1
 INSTRUCT_PARAMS = 400_000_000  # from this size, a model with a chat template follows instructions
+HEEDS_PARAMS = 4_000_000_000
+"""A model with at least so many parameters heeds all it is shown, and says itself if no memory
+tells."""
 
 Reader = Literal["expert", "instruct", "quote"]
 Wanted = Literal["auto", "expert", "instruct", "quote"]

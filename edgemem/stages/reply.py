@@ -27,6 +27,7 @@ from edgemem.stages.evidence import day_of, quotation
 
 __all__ = [
     "MAX_TOKENS",
+    "NEWS_TOKENS",
     "NOTED",
     "TALK",
     "acknowledge",
@@ -53,6 +54,11 @@ _SYSTEM = (
     "your general knowledge. Be brief and concrete."
 )
 _EXPERT_SYSTEM = "You are the user's assistant, an AI. Today is {today}."
+_NEWS_SYSTEM = (
+    f"{_EXPERT_SYSTEM} The user tells you something. Reply with one short, friendly sentence that "
+    "shows that you understood. Do not ask questions, do not give advice, do not offer help."
+)
+NEWS_TOKENS = 64  # of a reply to what the user tells
 _KNOWN = "What you know about the user:"
 _NOTES = "Notes from memory:"
 _MESSAGE = "Message:"
@@ -66,10 +72,19 @@ _SURE = 0.5  # least probability of an expert's reply to what the user tells
 
 
 def system_text(
-    today: date, known: Sequence[Evidence] = (), instructions: str = "", *, expert: bool = False
+    today: date,
+    known: Sequence[Evidence] = (),
+    instructions: str = "",
+    *,
+    expert: bool = False,
+    news: bool = False,
 ) -> str:
-    """The system message. known: facts, oldest first; instructions: the caller's own."""
-    task = _EXPERT_SYSTEM if expert else _SYSTEM
+    """The system message. known: facts, oldest first; instructions: the caller's own.
+
+    news: of a reply to what the user tells, for a model that would repeat notes beside it, or say
+    that no note tells what it was just told (bench/LOG.md, 2026-11-29).
+    """
+    task = _EXPERT_SYSTEM if expert else _NEWS_SYSTEM if news else _SYSTEM
     parts = [task.format(today=day_text(today, named=True))]
     if instructions:
         parts.append(instructions)
@@ -110,11 +125,16 @@ def fitting(engine: Engine, system: str, turns: Sequence[Message]) -> Sequence[M
 
 
 def converse(
-    engine: Engine, system: str, turns: Sequence[Message], options: Options | None = None
+    engine: Engine,
+    system: str,
+    turns: Sequence[Message],
+    options: Options | None = None,
+    *,
+    stage: str = "reply",
 ) -> Stream:
     """The answer to the last of the turns, streamed.
 
-    turns: oldest first, each as it was shown. options: override the defaults, which are greedy
+    turns: oldest first, each as it was shown. stage: what begins alike shares a cached beginning. options: override the defaults, which are greedy
     decoding with a mild repeat penalty and at most MAX_TOKENS. Nor is max_tokens ever more than the
     window has room for. Raises ContextOverflow when the turns do not fit.
     """
@@ -123,7 +143,7 @@ def converse(
     wanted: Options = {**defaults, **(options or {})}
     if (most := wanted["max_tokens"]) is not None:
         wanted["max_tokens"] = min(most, max(1, engine.n_ctx - engine.count_tokens(prompt)))
-    return engine.stream(prompt, **wanted | {"stage": "reply"})
+    return engine.stream(prompt, **wanted | {"stage": stage})
 
 
 def _prompt(system: str, turns: Sequence[Message]) -> list[dict[str, str]]:
