@@ -528,10 +528,8 @@ class Chat:
         engine, today = self.engine, date.fromisoformat(local_time(asked.said_at)[:10])
         if asked.intent.wants is None and self._reacts:
             news = system_text(today, instructions=self.instructions, news=True)
-            said = [*(turn.said for turn in self._turns[-_PAST_TURNS:]), plain.said]
-            kept = fitting(engine, news, said) or said[-1:]
             options: Options = {"max_tokens": NEWS_TOKENS, **asked.options}
-            return converse(engine, news, kept, options, stage=TALK), plain
+            return converse(engine, news, [plain.said], options, stage=TALK), plain
         system = partial(
             system_text, today, instructions=self.instructions, expert=engine.expert("reply")
         )

@@ -81,8 +81,8 @@ def system_text(
 ) -> str:
     """The system message. known: facts, oldest first; instructions: the caller's own.
 
-    news: of a reply to what the user tells, for a model that would repeat notes beside it, or say
-    that no note tells what it was just told (bench/LOG.md, 2026-11-29).
+    news: of a reply to what the user tells, for a model that would repeat notes and turns beside
+    it, or say that no note tells what it was just told (bench/LOG.md, 2026-11-29).
     """
     task = _EXPERT_SYSTEM if expert else _NEWS_SYSTEM if news else _SYSTEM
     parts = [task.format(today=day_text(today, named=True))]
