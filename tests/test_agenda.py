@@ -91,6 +91,11 @@ def test_any_text_can_be_asked_and_told(text: str, more: str) -> None:
             "We saw Ann on Monday. Mum's operation is on 8 December 2026",
             ["2026-11-16", "2026-12-08"],
         ),
+        ("party at toms fri 9pm", ["2026-11-20"]),
+        ("lunch sun 22nd, dentist is on 4 may", ["2027-05-04"]),
+        ("lunch sun 22nd w mum", ["2026-11-22"]),
+        ("exam 27 may 9am", ["2027-05-27"]),
+        ("I sat 3 exams, my 2nd 10k run", []),
         ("Lazy Saturday.", []),
         ("yoga every Tuesday", []),
     ],
@@ -101,6 +106,7 @@ def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:
 
 def test_what_comes_every_week_is_known_by_its_weekdays() -> None:
     assert told_weekdays("yoga every Tuesday, swimming on Fridays, Monday is off") == {1, 4}
+    assert told_weekdays("gym every wed n fri") == {2, 4}
 
 
 @pytest.fixture

@@ -49,14 +49,21 @@ _DATED = re.compile(
     r"yesterday|week(?:end)?s?|fortnight|months?|days?|ago|year|\d\d?(?:st|nd|rd|th)|\d{4})\b",
     re.I,
 )
-# "booked for Thursday", "moved from the 19th to the 26th"
+_A_DAY = rf"(?:{'|'.join(DAYS)}|mon|tues?|wed|thur?s?|fri|sat|sun)"
+_A_NTH, _HOURS = r"\d\d?(?:st|nd|rd|th)\b", r"(?= \d\d?(?:[:.-]\d| ?[ap]\.?m\b))"
+# "booked for Thursday", "moved from the 19th to the 26th", "lunch sun 22nd", "party fri 9pm"
 _TO_DAY = re.compile(
-    rf"\b(?:on|for|until|till|by|from|to) (?:(?P<day>{'|'.join(DAYS)})\b"
-    r"|the (?P<nth>\d\d?)(?:st|nd|rd|th)\b)",
+    rf"\b(?:(?:on|for|until|till|by|from|to) (?:the )?|(?:{_A_DAY}) (?=\d))"
+    rf"(?P<to>{_A_NTH}|{_A_DAY}\b)"
+    rf"|(?<!every )(?<!each )\b(?P<at>{_A_NTH}|{_A_DAY}){_HOURS}",
     re.I,
 )
-_NTH = re.compile(r"(?:\bon )?\bthe (\d\d?)(?:st|nd|rd|th)\b(?! of)", re.I)
-_EVERY = re.compile(rf"\b(?:every|each) ({'|'.join(DAYS)})\b|\b({'|'.join(DAYS)})s\b", re.I)
+_NTH = re.compile(rf"(?:\bon )?\bthe ({_A_NTH})(?! of)", re.I)
+_EVERY = re.compile(
+    rf"\b(?:every|each) ((?:{_A_DAY})(?:(?:,| and| n| &)+ (?:{_A_DAY}))*)\b"
+    rf"|\b((?:{'|'.join(DAYS)})s)\b",
+    re.I,
+)
 _SUMMED_UP = re.compile(r"\b(?:my|the|this) (day|week|month)$")
 _SUM_UP = re.compile(r"\b(?:summar\w+|recap|sum up)\b", re.I)
 _AHEAD = re.compile(r"\bcoming up\b|\bahead\b", re.I)
@@ -96,24 +103,33 @@ def told_days(text: str, said_at: str) -> list[Days]:
                 break
         else:
             said = datetime.fromisoformat(said_at).date()
-            coming = (_nearest(m["day"], m["nth"], said, 1) for m in _TO_DAY.finditer(sentence))
-            dated = [(day, day) for day in coming if day]
+            dated = [days for m in _WHEN.finditer(sentence) if m["nth"] for days in _days(m, said)]
+            named = _TO_DAY.finditer(sentence) if not dated else ()
+            days = (_nearest(m["to"] or m["at"], said, 1) for m in named)
+            dated += [(day, day) for day in days if day]
         told += dated
     return told
 
 
-def _nearest(weekday: str | None, nth: str | None, said: date, step: int) -> date | None:
-    """The day of this name, else of this number, that is nearest to `said` in the direction."""
+def _nearest(name: str, said: date, step: int) -> date | None:
+    """The day of this name ("Friday") or number ("19th") nearest to `said` in the direction."""
     for n in range(1, 62):
         day = said + timedelta(days=n * step)
-        if day.day == int(nth) if nth else DAYS[day.weekday()].lower() == (weekday or "").lower():
+        if f"{day.day}" == name[:-2] or day.weekday() == _number(name):
             return day
     return None
 
 
 def told_weekdays(text: str) -> set[int]:
     """The weekdays that a text says to come again and again; Monday is 0."""
-    return {DAYS.index((a or b).capitalize()) for a, b in _EVERY.findall(text)}
+    names = (re.findall(_A_DAY, " ".join(found), re.I) for found in _EVERY.findall(text))
+    return {_number(name) for of_one in names for name in of_one}
+
+
+def _number(weekday: str) -> int:
+    """Monday is 0; -1 if it is none."""
+    begun = weekday[:3].capitalize()
+    return next((n for n, name in enumerate(DAYS) if name.startswith(begun)), -1)
 
 
 def asked_days(question: str, now: str) -> Asked | None:
@@ -133,7 +149,7 @@ def asked_days(question: str, now: str) -> Asked | None:
     asked = next((text for text in read if _WHEN.search(text)), asked)
     if nth := _NTH.search(asked):
         step = -1 if past else 1
-        day = _nearest(None, nth[1], today - timedelta(days=step), step)
+        day = _nearest(nth[1], today - timedelta(days=step), step)
         asked = f"{asked[: nth.start()]}on {day_text(day or today)}{asked[nth.end() :]}"
     ahead = _AHEAD.search(asked) is not None
     rest = _AHEAD.sub("", asked)

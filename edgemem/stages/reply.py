@@ -134,9 +134,10 @@ def converse(
 ) -> Stream:
     """The answer to the last of the turns, streamed.
 
-    turns: oldest first, each as it was shown. stage: what begins alike shares a cached beginning. options: override the defaults, which are greedy
-    decoding with a mild repeat penalty and at most MAX_TOKENS. Nor is max_tokens ever more than the
-    window has room for. Raises ContextOverflow when the turns do not fit.
+    turns: oldest first, each as it was shown. stage: what begins alike shares a cached beginning.
+    options: override the defaults, which are greedy decoding with a mild repeat penalty and at most
+    MAX_TOKENS. Nor is max_tokens ever more than the window has room for. Raises ContextOverflow
+    when the turns do not fit.
     """
     prompt = _prompt(system, turns)
     defaults: Options = {"max_tokens": MAX_TOKENS, "repeat_penalty": _REPEAT_PENALTY}
