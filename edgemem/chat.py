@@ -271,7 +271,8 @@ class Chat:
         if days:
             scope = Scope(**self._ids())
             evidence = agenda(self.memory, scope, days, said_at, most=TOLD_TURNS)
-            way = way if evidence else "quote"  # the model would invent plans
+            # Other models mix the plans up, and invent some where there are none.
+            way = way if evidence and self._heeds else "quote"
         else:
             evidence = () if pixels else (*self._evidence(text, hits, wanted, way), *now)
         unknown = self._unknown(hits)

@@ -146,6 +146,19 @@ def test_a_day_without_plans_is_not_made_up_by_any_model(memory: Memory) -> None
     assert listed(memory, "What do I have on Friday?") == [NOTHING_FOUND]
 
 
+def test_only_a_large_model_tells_of_a_day_in_its_own_words(memory: Memory) -> None:
+    tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday.")
+    engine = FakeEngine(("Dinner!",))
+    chat = Chat(memory, engine)
+    for n_params, told in (
+        (1_500_000_000, "- 13 November 2026: The team"),
+        (7_000_000_000, "Dinner!"),
+    ):
+        engine.n_params = n_params
+        reply = chat.send("What do I have on Thursday?", timestamp=NOW, remember=False)
+        assert told in "".join(reply)
+
+
 def test_past_days_list_what_was_told_on_them_too(memory: Memory) -> None:
     tell(memory, "2026-11-15T10:00:00Z", "Baked bread with Ella. The dentist is on Friday.")
     tell(memory, "2026-11-16T10:00:00Z", "Yesterday I called Tom.")
