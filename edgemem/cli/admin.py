@@ -127,7 +127,7 @@ _PENDING = ("id", "task", "attempts", "last_error", "created_at", "next_try_at")
 @click.option(
     "--receipt", metavar="FILE", help="With --erased: what `edgemem erase --json` printed."
 )
-@memory_option
+@new_memory_option
 def doctor(retry: bool, erased: bool, receipt: str | None, memory: Memory) -> None:
     """Check the store and list the work that is still pending, with its last error.
 

@@ -69,8 +69,13 @@ class Reading:
         return f"{''.join(lines)}About {label(self.message)}:\n"
 
 
-def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
+def readings(
+    messages: Sequence[Message], context: Sequence[Message] = (), *, likely: bool = True
+) -> list[Reading]:
     """The questions to an expert: one for each message, unless it only asks.
+
+    likely: only for messages that probably hold a fact. Training leaves most others out, so that
+    they do not outnumber those that tell; the product reads all.
 
     Each shows the CONTEXT messages before, if they are of the same talk. A long message becomes
     several questions, on portions of whole sentences. context: as `extract` takes it.
@@ -82,7 +87,8 @@ def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> li
         earlier = range(max(source - CONTEXT, -len(context)), source)
         places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
         before = tuple(_end_of(said[len(context) + i]) for i in places)
-        if not language.is_question(line(message, names)):
+        text = line(message, names)
+        if _may_tell(text, before) if likely else not language.is_question(text):
             found += [Reading(source, part, before, places, names) for part in _portions(message)]
     return found
 
@@ -125,6 +131,23 @@ def line(message: Message, names: Collection[str] = ()) -> str:
     others = [name for name in names if name != label(message)]
     return language.without_vocatives(
         text, lambda called: any(n.startswith(called) for n in others)
+    )
+
+
+def _may_tell(text: str, before: Sequence[Message]) -> bool:
+    """Whether a message may hold a fact.
+
+    It may if it answers a question, or has a sentence that is worth reading or is about its
+    speaker, however short ("I'm vegan.").
+    """
+    if language.is_question(text):
+        return False
+    if before and language.asks(before[-1].content):
+        return True
+    return any(
+        worth_reading(sentence)
+        or (language.is_of_speaker(sentence) and not language.is_question(sentence))
+        for sentence in pieces(text)[:MAX_SENTENCES]
     )
 
 
