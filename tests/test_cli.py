@@ -195,7 +195,7 @@ def test_a_file_that_is_no_store_is_refused_and_left_alone(run: Run, tmp_path: P
     "command",
     [
         "search x", "list", "get x", "history x", "graph", "export", "update x y", "delete x",
-        "erase x", "doctor", "reindex", "align", "cloud receipts", "vault unlock",
+        "erase x", "reindex", "align", "cloud receipts", "vault unlock",
     ],
 )  # fmt: skip
 def test_a_command_that_needs_a_store_makes_none_at_a_mistyped_path(
