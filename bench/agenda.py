@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
+from edgemem.chat import TOLD_TURNS
 from edgemem.memory import Memory
 from edgemem.pipeline.agenda import agenda, days_asked
 from edgemem.results import Scope
 
 FILE = Path(__file__).with_suffix(".txt")
-_MOST = 12  # as edgemem.chat.TOLD_TURNS
 
 
 def answers(diary: str) -> list[tuple[str, set[str] | None, set[str]]]:
@@ -41,7 +41,7 @@ def answers(diary: str) -> list[tuple[str, set[str] | None, set[str]]]:
             elif line.startswith("?"):
                 question, _, wanted = (part.strip() for part in line[1:].partition("|"))
                 asked = days_asked(question, now)
-                shown = asked and agenda(memory, Scope(user_id="me"), asked, now, most=_MOST)
+                shown = asked and agenda(memory, Scope(user_id="me"), asked, now, most=TOLD_TURNS)
                 listed = shown and {numbers[e.source.id] for e in shown if e.source}
                 found.append(
                     (question, set(listed or ()) if asked else None, set(wanted.split()) - {"-"})

@@ -8,7 +8,9 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
   model's beside it. This expert answers for a small model. For a larger one it answers where it is
   sure, or says that no memory tells. A model of HEEDS_PARAMS or more answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
-  dated notes beside the message.
+  dated notes beside the message. An instruct model below HEEDS_PARAMS is shown none beside a
+  message that only tells.
+- A question for whatever there is on some days lists what was told of them (pipeline/agenda.py).
 - A smaller model quotes: an overview, or what bears on a task, is in the user's own words.
 - A model that sees is shown the images that a question is about.
 

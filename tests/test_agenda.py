@@ -131,6 +131,7 @@ def listed(memory: Memory, question: str) -> list[str]:
 def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory) -> None:
     tell(memory, "2026-11-13T10:00:00Z", "The team dinner is on Thursday at Roma. I like Roma.")
     tell(memory, "2026-11-13T10:01:00Z", "Swimming is every Thursday.")
+    tell(memory, "2026-11-14T10:00:00Z", "I will bake a cake for the team dinner on Thursday.")
     tell(memory, "2026-11-16T10:00:00Z", "The team dinner is cancelled.")
     tell(memory, "2026-11-17T10:00:00Z", "I saw the dentist on Monday.")
     memory.add("I fly on Thursday.", user_id="other", infer=False, timestamp=NOW)
@@ -138,6 +139,7 @@ def test_a_day_lists_what_was_told_of_it_and_what_became_of_that(memory: Memory)
         "The team dinner is on Thursday 19 November 2026 at Roma.",
         "The team dinner is cancelled.",
         "Swimming is every Thursday.",
+        "I will bake a cake for the team dinner on Thursday 19 November 2026.",
     ]
 
 

@@ -36,9 +36,9 @@ class Teacher:
 
 TALK = [
     said("Kim", "I adopted a cat yesterday!"),
-    said("Noor", "How sweet!"),
+    said("Noor", "How old is it?"),
     said("Kim", "The cat is called Miso, by the way."),
-    said("Noor", "Cute."),
+    said("Noor", "Does it sleep?"),
 ]
 
 
@@ -140,7 +140,7 @@ def test_a_refusal_and_an_address_without_a_server_are_our_errors(server: Servic
 
 def test_the_command_reads_a_chat_log_with_a_teacher(server: Service, tmp_path: Path) -> None:
     log, out = tmp_path / "log.txt", tmp_path / "out.jsonl"
-    log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n[2024-05-01 10:01] Noor: Nice!\n")
+    log.write_text("[2024-05-01 10:00] Kim: I have a cat.\n[2024-05-01 10:01] Noor: Is it nice?\n")
     teacher = ["--teacher-url", server.base_url, "--teacher-model", "big"]
     run_corpus("data", str(log), "--out", str(out), *teacher)
     assert [(e.stage, e.group, e.kind) for e in read([out])] == [("extraction", "log", "facts")]

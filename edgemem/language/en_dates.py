@@ -176,7 +176,8 @@ _CLOCK = r"\d\d?(?:[:.]\d\d(?!\d)| ?[ap]\.?m\b)"
 _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
     r" (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|he|"
-    r"she|they|you|it|my|our|his|her|to|from|until|around|about|by|after|before|too|as|via|instead|again|noon|around|where|who|which|until|till)\b)"
+    r"she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
+    r"instead|again|noon|where|who|which)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
 _NO_NAME = (

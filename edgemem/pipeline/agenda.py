@@ -67,11 +67,9 @@ def agenda(
     found.sort(key=lambda one: (one[0], one[1].when or ""))
     listed = {hit.id for hit in named}
     others = [hit for hit in told if hit.id not in listed]
-    return tuple(
-        line
-        for _, plan in (found[-most:] if asked.past else found[:most])
-        for line in (plan, *_later(memory, plan, others))
-    )
+    plans = found[-most:] if asked.past else found[:most]
+    lines = (line for _, plan in plans for line in (plan, *_later(memory, plan, others)))
+    return tuple(dict.fromkeys(lines))  # one message may be of several plans
 
 
 def _when(hit: Hit) -> str:

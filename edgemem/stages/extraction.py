@@ -185,7 +185,7 @@ def _by_message(
     engine: Engine, messages: Sequence[Message], context: Sequence[Message], reader: Reader
 ) -> list[Fact]:
     facts: list[Fact] = []
-    for reading in readings(messages, context, likely=False):
+    for reading in readings(messages, context):
         by_expert = reader == "expert"
         answer = engine.generate(
             reading.prompt if by_expert else _instructed(reading),

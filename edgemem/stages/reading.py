@@ -1,4 +1,4 @@
-"""What stage 1 reads: each message that may hold a fact, with what was said before it.
+"""What stage 1 reads: each message that does not only ask, with what was said before it.
 
 Knows messages and their words; knows no model.
 """
@@ -69,13 +69,8 @@ class Reading:
         return f"{''.join(lines)}About {label(self.message)}:\n"
 
 
-def readings(
-    messages: Sequence[Message], context: Sequence[Message] = (), *, likely: bool = True
-) -> list[Reading]:
+def readings(messages: Sequence[Message], context: Sequence[Message] = ()) -> list[Reading]:
     """The questions to an expert: one for each message, unless it only asks.
-
-    likely: only for messages that probably hold a fact. Training leaves most others out, so that
-    they do not outnumber those that tell; the product reads all.
 
     Each shows the CONTEXT messages before, if they are of the same talk. A long message becomes
     several questions, on portions of whole sentences. context: as `extract` takes it.
@@ -87,8 +82,7 @@ def readings(
         earlier = range(max(source - CONTEXT, -len(context)), source)
         places = tuple(i for i in earlier if _is_of_one_talk(said[len(context) + i], message))
         before = tuple(_end_of(said[len(context) + i]) for i in places)
-        text = line(message, names)
-        if _may_tell(text, before) if likely else not language.is_question(text):
+        if not language.is_question(line(message, names)):
             found += [Reading(source, part, before, places, names) for part in _portions(message)]
     return found
 
@@ -131,23 +125,6 @@ def line(message: Message, names: Collection[str] = ()) -> str:
     others = [name for name in names if name != label(message)]
     return language.without_vocatives(
         text, lambda called: any(n.startswith(called) for n in others)
-    )
-
-
-def _may_tell(text: str, before: Sequence[Message]) -> bool:
-    """Whether a message may hold a fact.
-
-    It may if it answers a question, or has a sentence that is worth reading or is about its
-    speaker, however short ("I'm vegan.").
-    """
-    if language.is_question(text):
-        return False
-    if before and language.asks(before[-1].content):
-        return True
-    return any(
-        worth_reading(sentence)
-        or (language.is_of_speaker(sentence) and not language.is_question(sentence))
-        for sentence in pieces(text)[:MAX_SENTENCES]
     )
 
 
