@@ -264,7 +264,8 @@ class Chat:
         read = time.perf_counter()
         way = self._way(wanted, own_words=bool(options))
         at = asked_at(text, said_at)
-        hits = self._search(text, at, with_turns=way == "converse" or wanted.wants == "recall")
+        with_turns = wanted.refers if wanted.wants == "recall" else way == "converse"
+        hits = self._search(text, at, with_turns=with_turns)
         if wanted.doubtful and any(hit.score >= _TOLD for hit in hits):
             wanted = replace(wanted, wants="recall")
             way = self._way(wanted, own_words=bool(options))
@@ -503,7 +504,7 @@ class Chat:
 
     def _short_answer(self, engine: Engine, asked: _Asked, evidence: Sequence[Evidence]) -> Stream:
         before = None
-        past = [turn.said for turn in self._turns[-2:]]
+        past = [turn.said for turn in self._turns[-2:]] if asked.intent.refers else []
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
         return generation.answer(

@@ -52,6 +52,8 @@ def on(day: str) -> str:
         ("the last sun of summer", "the last sun of summer", None),
         ("We ran. Last Friday we hiked", "We ran. On Friday 5 May 2023 we hiked", "2023-05-05"),
         ("I start next Wednesday", "I start on Wednesday 10 May 2023", "2023-05-10"),
+        ("Jo invited us over friday", "Jo invited us over on Friday 12 May 2023", "2023-05-12"),
+        ("Jo invited us on Friday", "Jo invited us on Friday", None),
         ("I painted it last year", "I painted it in 2022", "2022-01-01"),
         ("I know her since last year", "I know her since 2022", "2022-01-01"),
         ("about two weeks ago", "about the week of 24 April 2023", "2023-04-24"),

@@ -32,6 +32,7 @@ __all__ = [
     "is_unresolved",
     "leans_back",
     "proper_names",
+    "refers_back",
     "same_word",
     "sentence_starts",
     "sentences",
@@ -286,3 +287,9 @@ asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back
 """Whether a question is about how things were before."""
 leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
 """Whether a sentence cannot be understood without the one before it: "It has two rooms."."""
+refers_back = _having(
+    r"\A\W*(?:(?:and|but|so|or|then|what about|how about)\b|(?:[\w'’]+\W*){1,2}\Z)"
+    r"|\b(?:he|she|it|they|him|her|them|his|hers|its|theirs?|this|that|these|those|ones?|there"
+    r"|then|else|same|others?|another)\b"
+)
+"""Whether a question may be about what was said before it: "And how old is he?", "Since when?"."""

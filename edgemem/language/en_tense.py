@@ -232,6 +232,8 @@ def _kind(
         return COMING if after in ("like", "love") and token in ("d", "would") else UNKNOWN
     if token in ("like", "love"):
         return COMING
+    if token == "invited" and governor != "had":  # "on Friday" may be the day of the asking
+        return COMING if {"for", "to", "over", "round"} & set(tokens[i:]) else UNKNOWN
     if token in _DID:
         return PAST
     if token in _BE or token in _NOW or token in _FINITE:

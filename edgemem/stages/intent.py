@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemem.errors import ModelError
+from edgemem.language import refers_back
 from edgemem.runtime.embedder import Embedder
 from edgemem.runtime.engine import Engine
 
@@ -88,12 +89,13 @@ FloatArray = NDArray[np.float32]
 class Intent:
     """What a message wants, and whether it may tell something to remember.
 
-    wants: None if it only tells something, or no want is sure. doubtful: the expert says general,
-    and the regression recall.
+    wants: None if it only tells something, or no want is sure. refers: whether it may be about what
+    was said before it. doubtful: the expert says general, and the regression recall.
     """
 
     wants: Want | None
     tells: bool
+    refers: bool = field(default=False, compare=False)
     doubtful: bool = field(default=False, compare=False)
 
 
@@ -127,14 +129,14 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     """
     logits = _logits(embedder, text)
     classes, telling = decided(logits[None])
-    wants, tells = WANTS[classes[0]], bool(telling[0])
+    wants, tells, refers = WANTS[classes[0]], bool(telling[0]), refers_back(text)
     if not engine.expert(STAGE):
-        return Intent(wants, tells)
+        return Intent(wants, tells, refers)
     prompt = expert_prompt(text, before)
     try:
         answer = engine.generate(prompt, max_tokens=_MAX_TOKENS, stop=("\n",), stage=STAGE)
     except ModelError:  # the call that writes the answer will raise it
-        return Intent(wants, tells=True)
+        return Intent(wants, True, refers)
     said = answer.text.strip()
     named = said.removeprefix(_BOTH)
     meant = next((want for want in WANTS if want == named), None)
@@ -145,7 +147,7 @@ def intent(engine: Engine, embedder: Embedder, text: str, before: str = "") -> I
     if meant == "erase":  # it most likely names what is to be forgotten
         tells = bool(logits[-1] >= 0)
     tells = tells or said.startswith(TELLS) or meant in _TELLING
-    return Intent(meant, tells, doubtful=wants == "recall" and meant == "general")
+    return Intent(meant, tells, refers, doubtful=wants == "recall" and meant == "general")
 
 
 def only_asks(embedder: Embedder, text: str) -> bool:
