@@ -236,8 +236,9 @@ class Picture(Image):
 class MemoryItem:
     """One stored memory.
 
-    valid_from, valid_to: when the memory became true and stopped being true. expires_at: when it
-    stops being found. sources: ids of the turns it was taken from. image: only for kind "image".
+    valid_from, valid_to: when the memory became true and stopped being true. A plan that is called
+    off ends before it begins. expires_at: when it stops being found. sources: ids of the turns it
+    was taken from. image: only for kind "image".
     """
 
     id: str

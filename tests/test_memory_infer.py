@@ -139,6 +139,23 @@ def test_an_older_conversation_imported_later_does_not_overturn_newer_facts(
         assert item is not None and item.valid_to == "2024-06-01T10:00:00.000+00:00"
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_plan_that_is_moved_before_its_day_is_off_from_then_on(
+    embedder: Embedder, in_order: bool
+) -> None:
+    said = {"2024-05-01": "My dinner is in two days.", "2024-05-02": "My dinner is in seven days."}
+    old, new = "User's dinner is on 3 May 2024", "User's dinner is on 9 May 2024"
+    read = {text: text.replace("My", "{}'s").strip(".") for text in said.values()}
+    engine = FakeEngine(facts=read, ends={new: old} if in_order else {old: new})
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        for day in sorted(said, reverse=not in_order):
+            memory.add(said[day], timestamp=f"{day}T10:00Z")
+        assert facts(memory) == [new]
+        both = memory.store.list(kinds={"fact"}, include_invalid=True)
+        told = "2024-05-02T10:00:00.000+00:00"
+        assert {item.memory: item.valid_to for item in both} == {old: told, new: None}
+
+
 def test_no_rule_takes_a_fact_out_of_answers_and_the_older_comes_first(embedder: Embedder) -> None:
     """Where no expert ends a fact, who is right is told by the days."""
     with Memory(":memory:", engine=FakeEngine(facts=MOVED), embedder=embedder) as memory:

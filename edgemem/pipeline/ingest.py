@@ -296,10 +296,11 @@ def conclude(
         encoder,
     )
     known = {m.id: m for of_one in near for m, _ in of_one}
+    told = _last_told(memory, known.values())
     changes: list[Change] = []
     with memory._writing() as tx:
         for op in ops:
-            changes += _apply(tx, op, facts[op.fact], known, graph.version(encoder))
+            changes += _apply(tx, op, facts[op.fact], known, told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
 
@@ -319,10 +320,16 @@ def nearest(memory: Memory, query: Query, vector: Vectors) -> list[tuple[MemoryI
 
 
 def _apply(
-    tx: Transaction, op: update.Op, new: _NewFact, known: dict[str, MemoryItem], reader: int
+    tx: Transaction,
+    op: update.Op,
+    new: _NewFact,
+    known: dict[str, MemoryItem],
+    told: Mapping[str, str],
+    reader: int,
 ) -> list[Change]:
     """Write one operation. known: memories by id that no operation has replaced yet; one that is
-    replaced here is removed. reader: the version of the reader of relations."""
+    replaced here is removed. told: when each was told last. reader: the version of the reader of
+    relations."""
     now = utc_now()
     item = replace(new.item, created_at=now)
 
@@ -349,13 +356,31 @@ def _apply(
         )
         tx.set_relations(old.id, new.relations, reader)
         return [changed(old, "UPDATE", now, text=item.memory, previous=old.memory, by=op.by)]
-    if old.valid_from is not None and new.turn.timestamp < old.valid_from:
+    if new.turn.timestamp < told[old.id]:
         # An older conversation, imported later: its fact had ended before it was stored.
-        return [add(replace(item, valid_to=old.valid_from))]
+        return [add(replace(item, valid_to=_ended_at(item, old, told[old.id])))]
     del known[old.id]
-    ended_at = max(item.valid_from or now, old.valid_from or "")
+    ended_at = _ended_at(old, item, new.turn.timestamp)
     tx.invalidate(old.id, ended_at, at=now)
     dropped = changed(old, "DELETE", now, by=op.by)
     instead = add(item)
     tx.end_relations(old.id, ended_at, instead.id, graph.FUNCTIONAL)
     return [dropped, instead]
+
+
+def _last_told(memory: Memory, items: Iterable[MemoryItem]) -> dict[str, str]:
+    """When each memory was told last, by its id; when it was stored, if its turns are deleted."""
+    told = {}
+    for item in items:
+        turns = memory.store.turns(item.sources).values()
+        told[item.id] = max((turn.timestamp for turn in turns), default=item.created_at)
+    return told
+
+
+def _ended_at(old: MemoryItem | NewMemory, new: MemoryItem | NewMemory, told: str) -> str:
+    """When a fact ends that is contradicted by a new one, told at `told`.
+
+    It holds until the new one does. A plan for a later day than `told` is off at once.
+    """
+    began = old.valid_from or ""
+    return told if began > told else max(new.valid_from or told, began)
