@@ -203,10 +203,16 @@ def test_the_nearest_memory_that_the_expert_means_is_taken_whatever_the_order():
         ("Ana's wedding is on 14 June", "Ana moved the wedding to 6 September"),
         ("Ana works for the tram company", "Ana turned in her uniform and retired"),
         ("Ana likes coffee", "Ana does not like coffee"),
+        ("Ana has 1900 euro", "Ana has 2100 euro now, not 1900"),
+        ("Ana's test is on 9 June", "Ana's test is on 16 June, not the 9th"),
     ],
 )
 def test_an_experts_delete_is_believed(old, new):
     assert decided("DELETE", old, new) == "DELETE"
+
+
+def test_a_number_that_is_put_right_ends_no_memory_without_it():
+    assert decided("DELETE", "Ana's rent is 1150 euro", "Ana has 2100 now, not 1900") == "ADD"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ _ENDING = r"(?:s|es|[b-z]?ing|e|y|ies)?"  # [b-z]: as in "running" and "studying
 _INFLECTED = re.compile(rf"(\w+?){_ENDING} \1{_ENDING}")
 
 _THEIRS = rf"{KIN}s?|dogs?|cats?|pupp(?:y|ies)|kittens?|horses?|rabbits?|children"
+_INSTEAD_OF = re.compile(r"\bnot (?:(?:the|at|on|for|in|about) )?[^\w\s]?(\d+)", re.I)
+_NUMBER = re.compile(r"\d+")
 _NAMED = re.compile(rf"\b\w+['’]s (?P<what>{_THEIRS}) (?=[A-Z]\w)")
 _OWNED = re.compile(rf"\b(?:\w+['’]s|[Tt]heir|[Hh]is|[Hh]er) (?P<what>{_THEIRS})\b")
 _SAME_KIN = tuple(
@@ -125,6 +127,10 @@ class Statement:
             and self.numbers <= other.numbers
             and self.dates <= other.dates
         )
+
+    def may_end(self, other: Statement) -> bool:
+        """Whether another fact has the numbers that this one puts right ("2100, not 1900")."""
+        return {*_INSTEAD_OF.findall(self.text)} <= {*_NUMBER.findall(other.text)}
 
     def speaks_of(self, person: tuple[str, ...]) -> bool:
         """Whether a fact is about a person or names them, as "The boiler of Ana's flat broke" does.

@@ -3,9 +3,10 @@
 The operations are ADD, UPDATE, DELETE and NONE, as in Mem0 and MemLoRA (A.1's prompt). A rule
 decides NONE if a memory has the same words, and ADD if there is nothing to compare. An expert
 decides the rest. It is shown one near memory of the same person at a time. Rules may veto its NONE
-or UPDATE, which must not drop a name, number, date or "not". The expert is the language model's if
-the loaded set has one, else the encoder's (edgemem/data/updates.npz, fitted by `python -m
-bench.fit_updates`), which works beside any language model.
+or UPDATE, which must not drop a name, number, date or "not". They may veto its DELETE of a memory
+without the number that the fact puts right. The expert is the language model's if the loaded set
+has one, else the encoder's (edgemem/data/updates.npz, fitted by `python -m bench.fit_updates`),
+which works beside any language model.
 Departs from Mem0 in one thing: a contradiction never ends with both facts gone. DELETE takes the
 old memory out of answers (it is invalidated, not erased) *and* adds the new fact.
 
@@ -134,12 +135,12 @@ def _decided(judge: _Judge | None, fact: str, near: Sequence[Candidate], number:
 
 
 def _keeps(event: Event, old: Statement, new: Statement) -> bool:
-    """Whether a NONE or UPDATE drops nothing that was said. No rule vetoes a DELETE."""
+    """Whether a NONE or UPDATE drops nothing that was said, and a DELETE ends what is meant."""
     if event == "NONE":
         return new.within(old)
     if event == "UPDATE":
         return len(new.content) >= len(old.content) and old.within(new)
-    return True
+    return event != "DELETE" or new.may_end(old)
 
 
 def _judge(engine: Engine | None, encoder: Encoder | None) -> _Judge | None:
