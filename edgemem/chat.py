@@ -8,8 +8,9 @@ task, none for other talk. What the model can do (runtime/experts.py) decides ho
   model's beside it. This expert answers for a small model. For a larger one it answers where it is
   sure, or says that no memory tells. A model of HEEDS_PARAMS or more answers by itself.
 - A model with an expert for replies, or an instruct model, has a conversation. The memories are
-  dated notes beside the message. An instruct model below HEEDS_PARAMS is shown none beside a
-  message that only tells.
+  dated notes beside the message. For an instruct model below HEEDS_PARAMS the bundled one
+  acknowledges a message that only tells. If a client gave instructions or options, the model does
+  that itself, without notes.
 - A question for whatever there is on some days lists what was told of them (pipeline/agenda.py).
 - A smaller model quotes: an overview, or what bears on a task, is in the user's own words.
 - A model that sees is shown the images that a question is about.
@@ -319,8 +320,11 @@ class Chat:
             return "answer"
         if answers and not engine.expert("reply"):
             setting = "auto"  # the set has an expert for answers alone; all else is the model's own
+        plain = not (own_words or self.instructions)
         if reader_of(engine, "reply", setting) == "quote":
             return "quote"
+        if wanted.wants is None and self._reacts and plain:
+            return "quote"  # a model below HEEDS_PARAMS says of news what was not told
         short = wanted.wants == "recall" and not own_words and engine.n_params < _OWN_WORDS_PARAMS
         return "answer" if short and self._answers() else "converse"
 
@@ -522,7 +526,7 @@ class Chat:
             reader = self._answers() if asked.way == "answer" else None
             return self._short_answer(reader or self.engine, asked, asked.evidence), turn
         if asked.intent.wants is None:
-            return acknowledge(self.engine, asked.text), turn
+            return acknowledge(expert_of(self.memory, TALK, self.engine), asked.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]
         return small_talk(self.engine, asked.text, past), turn
 

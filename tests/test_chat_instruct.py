@@ -47,7 +47,7 @@ def fake():
 class Trained(FakeEngine):
     """A small model with experts for these stages."""
 
-    stages = ("reply", "generation")
+    stages = ("reply", "generation", "talk")
 
     def expert(self, stage):
         return stage in self.stages
@@ -100,17 +100,26 @@ def test_every_message_recalls_whatever_its_form(chat, memory, fake, text):
     )
 
 
-def test_what_is_told_gets_a_short_reply_and_is_shown_no_note(chat, memory, fake):
+def test_what_is_told_is_acknowledged_by_the_bundled_model(chat, memory, fake, judge):
+    """A model of this size said of news what was not told: "six weeks of downhill exercise"."""
+    remembered(memory, CAT)
+    say(chat, "My cat Tom is asleep.")
+    assert judge.prompts[-1][0] == "talk"
+    assert all(stage not in ("talk", "reply") for stage, _ in fake.prompts)
+    fake.n_params = HEEDS_PARAMS
+    say(Chat(memory), "My cat Tom is awake.")
+    assert "Notes from memory" in shown(fake)[-1]
+
+
+def test_what_is_told_on_a_clients_terms_gets_a_short_reply_and_is_shown_no_note(memory, fake):
     """A model of this size repeated the notes, or said that none told what it was just told."""
     remembered(memory, CAT)
+    chat = Chat(memory, instructions="Be kind.")
     say(chat, "where is my cat")
     say(chat, "My cat Tom is asleep.")
     prompt = next(p for stage, p in reversed(fake.prompts) if stage == "talk")
     assert fake.options["max_tokens"] == NEWS_TOKENS
     assert [turn["content"] for turn in prompt[1:]] == ["My cat Tom is asleep."]
-    fake.n_params = HEEDS_PARAMS
-    say(Chat(memory), "My cat Tom is awake.")
-    assert "Notes from memory" in shown(fake)[-1]
 
 
 def test_the_model_is_told_who_it_is_and_what_day_it_is(chat, fake):
@@ -143,7 +152,7 @@ def test_the_bundled_model_answers_from_memory_beside_a_small_one(chat, memory, 
     fake.n_params = 500_000_000
     reply = say(chat, "What is my cat called?")
     assert reply.text == "Tom" and texts(reply.context) == [CAT]
-    assert say(chat, "Good morning!").text == "Your cat is Tom."
+    assert say(chat, "Tell me a joke.").text == "Your cat is Tom."
     asks = "What is my cat called?"
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."
     chat.memory._parts.judge = lambda: None  # as under a memory limit
