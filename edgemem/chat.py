@@ -46,6 +46,7 @@ from edgemem.pipeline.recall import (
     known,
     notes,
     overview,
+    quotes,
     recall,
     sources,
     telling,
@@ -96,9 +97,8 @@ BEARING_TURNS = 6  # for a task
 _OWN_WORDS_PARAMS = 1_000_000_000
 """A model with at least so many parameters gives overviews in its own words. It also answers
 questions about facts itself where no expert is sure."""
-_SURE = 0.4  # an expert's answer of this probability is given without asking the larger model
 _KNOWN_SHARE = 0.3  # of the window, for the system message with what every answer may need
-_TOLD = 0.05  # score of a hit from which a doubtful message is taken to ask for a memory
+_TOLD = 0.05  # score of a hit from which a question of general knowledge may ask for a memory
 _CANDIDATES = 16  # hits of one search
 _PAST_TURNS = 4  # shown for small talk
 _LEADING_CHARS = 400  # of the turns before a message, searched together with it
@@ -267,8 +267,9 @@ class Chat:
         at = asked_at(text, said_at)
         with_turns = wanted.refers if wanted.wants == "recall" else way == "converse"
         hits = self._search(text, at, with_turns=with_turns)
-        if wanted.doubtful and any(hit.score >= _TOLD for hit in hits):
-            wanted = replace(wanted, wants="recall")
+        near = wanted.wants == "general" and any(hit.score >= _TOLD for hit in hits)
+        if near and (wanted.doubtful or self._heeds):
+            wanted, near = replace(wanted, wants="recall"), False
             way = self._way(wanted, own_words=bool(options))
         shown, pixels = self._looked_at(images, hits, wanted)
         now = clock(self.memory, text, said_at) if wanted.wants == "recall" else ()
@@ -283,8 +284,10 @@ class Chat:
         asked = _Asked(text, said_at, way, wanted, evidence, options or {}, unknown, pixels)
         if way == "converse" and wanted.wants == "recall" and not pixels:
             asked = self._by_expert(asked, (*self._told(text, hits), *now))
+        elif near and not pixels:
+            asked = self._if_told(asked, hits)
         context = shown or sources(asked.evidence)
-        reply = Reply(wanted.wants, hits, context, (time.perf_counter() - read) * 1e3)
+        reply = Reply(asked.intent.wants, hits, context, (time.perf_counter() - read) * 1e3)
         reply.timings["intent_ms"] = (read - started) * 1e3
         if remember:
             # Searches leave a "recalled" message out: a question, asked again, would find itself.
@@ -468,8 +471,23 @@ class Chat:
         if said.text == asked.unknown:
             return replace(asked, answered=said, evidence=())
         # A client that set options gets the model's own words.
-        sure = said.log_p >= math.log(_SURE) and not asked.options
+        sure = said.log_p >= math.log(generation.RELIABLE) and not asked.options
         return replace(asked, answered=said, evidence=evidence) if sure else asked
+
+    def _if_told(self, asked: _Asked, hits: SearchResults) -> _Asked:
+        """A question of general knowledge ("Can Noah eat nuts?") with an expert's answer from
+        memories that are near it; the question as it is if they do not tell."""
+        try:
+            if (reader := self._answers()) is None:
+                return asked
+            told = self._told(asked.text, hits)
+            said = _whole(self._short_answer(reader, asked, told, quoting=True, guesses=False))
+        except ModelError:
+            return asked
+        if said.text == asked.unknown:
+            return asked
+        return replace(asked, intent=replace(asked.intent, wants="recall"), answered=said,
+                       evidence=told)  # fmt: skip
 
     def _unknown(self, hits: SearchResults) -> str:
         """The answer if no memory tells. It says that nobody has seen the image if the best hit is
@@ -506,14 +524,25 @@ class Chat:
         told = [evidence for evidence in said if evidence.text not in known]
         return with_days(self.memory.embedder, text, (*told[-SHOWN_TURNS:], *found))
 
-    def _short_answer(self, engine: Engine, asked: _Asked, evidence: Sequence[Evidence]) -> Stream:
+    def _short_answer(
+        self,
+        engine: Engine,
+        asked: _Asked,
+        evidence: Sequence[Evidence],
+        *,
+        quoting: bool = False,
+        guesses: bool = True,
+    ) -> Stream:
+        """quoting: whether an answer that is not reliable is given with what was told. guesses:
+        whether one that is hardly probable counts as an answer."""
         before = None
         past = [turn.said for turn in self._turns[-2:]] if asked.intent.refers else []
         if len(past) > 1 and past[-1].role == "assistant":
             before = past[-2].content, past[-1].content
+        told = partial(quotes, self.memory, asked.text, sources(evidence) if quoting else ())
         return generation.answer(
             engine, asked.text, evidence, speaker="User", before=before, asked_at=asked.said_at,
-            unknown=asked.unknown, embedder=self.memory.embedder,
+            unknown=asked.unknown, quotes=told, guesses=guesses, embedder=self.memory.embedder,
         )  # fmt: skip
 
     def _stream(self, asked: _Asked, turn: _Turn) -> tuple[Stream, _Turn]:
@@ -524,7 +553,8 @@ class Chat:
             return self._converse(asked, turn)
         if asked.intent.wants == "recall":
             reader = self._answers() if asked.way == "answer" else None
-            return self._short_answer(reader or self.engine, asked, asked.evidence), turn
+            reader = reader or self.engine
+            return self._short_answer(reader, asked, asked.evidence, quoting=True), turn
         if asked.intent.wants is None:
             return acknowledge(expert_of(self.memory, TALK, self.engine), asked.text), turn
         past = [turn.said for turn in self._turns[-_PAST_TURNS:]]

@@ -235,11 +235,14 @@ def test_an_expert_for_talk_replies_to_what_is_told(embedder):
 class Reads(FakeEngine):
     """An expert for short answers that knows who Karim is where it is shown."""
 
+    log_p, answer = 0.0, "the technician"
+
     def expert(self, stage):
-        return stage in ("generation", "update")
+        return stage in ("generation", "update") or super().expert(stage)
 
     def stream(self, prompt, **how):
-        self.pieces = (" the technician",) if "technician Karim" in prompt else (" Not known",)
+        known = "technician Karim" in prompt
+        self.pieces = (f" {self.answer}",) if known else (" Not known",)
         return super().stream(prompt, **how)
 
 
@@ -256,6 +259,52 @@ def test_what_no_longer_holds_answers_what_nothing_else_tells(embedder):
         reply = say(Chat(memory), "Who is Karim?")
         assert reply.text == "the technician"
         assert any("technician" in hit.memory for hit in reply.context)
+
+
+@pytest.mark.parametrize(
+    ("said", "p", "answered"),
+    [
+        ("at eight", 0.5, "at eight"),
+        ("at eight", 0.3, "at eight\n\n{}"),
+        ("at eight", 0.1, "I'm not sure.\n\n{}"),
+        ("Yes, at eight", 0.5, "I'm not sure.\n\n{}"),
+        ("Yes, at eight", 0.7, "Yes, at eight"),
+        ("Not known", 0.1, NOTHING_FOUND),
+    ],
+)
+def test_an_answer_that_is_not_reliable_comes_with_what_was_told(embedder, said, p, answered):
+    engine = Reads()
+    engine.log_p = math.log(p)
+    told = "This is what you told me:\n- 1 May 2024: The technician Karim comes at eight."
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        said_then = ("The technician Karim comes at eight.", "I sing in a choir.")
+        memory.add(said_then, user_id="default", timestamp="2024-05-01T10:00Z", infer=False)
+        engine.answer = said
+        reply = say(Chat(memory), "When does the technician Karim come?")
+        assert reply.text == answered.format(told)
+
+
+@pytest.mark.parametrize(("asked", "told"), [("Can Noah eat nuts?", True), ("Is rain wet?", False)])
+def test_general_knowledge_that_was_told_of_is_answered_from_memory(embedder, asked, told):
+    """To "can Noah eat nuts?" a small model said yes, though his allergy had been told."""
+    engine = Reads(wants={asked: "general"})
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        allergy = "Noah is allergic to nuts, said the technician Karim."
+        memory.add(allergy, user_id="default", infer=False)
+        reply = say(Chat(memory), asked)
+        assert (reply.text == "the technician", reply.wants == "recall") == (told, told)
+
+
+def test_a_question_that_refers_to_nothing_is_asked_alone(embedder):
+    """The boss became the answer to who was asked about next."""
+    engine = Reads()
+    with Memory(":memory:", engine=engine, embedder=embedder) as memory:
+        memory.add("The technician Karim comes at eight.", user_id="default", infer=False)
+        chat = Chat(memory)
+        for text, follows in (("Who is Karim?", False), ("And who is he?", True)):
+            say(chat, "Who is my boss?", remember=False)
+            say(chat, text, remember=False)
+            assert ("my boss" in engine.prompts[-1][1]) is follows
 
 
 def test_a_question_without_its_mark_is_never_shown_as_what_was_told(embedder):

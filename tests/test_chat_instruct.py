@@ -149,9 +149,10 @@ def test_a_text_that_a_small_model_writes_stands_alone(chat, memory, fake):
 
 def test_the_bundled_model_answers_from_memory_beside_a_small_one(chat, memory, fake, judge):
     remembered(memory, CAT)
-    fake.n_params = 500_000_000
+    fake.n_params, judge.log_p = 500_000_000, 0.0
     reply = say(chat, "What is my cat called?")
     assert reply.text == "Tom" and texts(reply.context) == [CAT]
+    judge.log_p = math.log(0.1)
     assert say(chat, "Tell me a joke.").text == "Your cat is Tom."
     asks = "What is my cat called?"
     assert say(chat, asks, options={"max_tokens": 9}).text == "Your cat is Tom."

@@ -30,6 +30,7 @@ __all__ = [
     "is_question",
     "is_specific",
     "is_unresolved",
+    "is_verdict",
     "leans_back",
     "proper_names",
     "refers_back",
@@ -287,6 +288,8 @@ asks_for_past = _having(r"\b(?:before|used to|previous(?:ly)?|former(?:ly)?|back
 """Whether a question is about how things were before."""
 leans_back = _having(r"\A(?:and |but |so )?(?:its?|this|that|these|those|they|there|he|she)\b")
 """Whether a sentence cannot be understood without the one before it: "It has two rooms."."""
+is_verdict = _having(r"\A(?:yes|no)\b")
+"""Whether an answer says yes or no."""
 refers_back = _having(
     r"\A\W*(?:(?:and|but|so|or|then|what about|how about)\b|(?:[\w'’]+\W*){1,2}\Z)"
     r"|\b(?:he|she|it|they|him|her|them|his|hers|its|theirs?|this|that|these|those|ones?|there"

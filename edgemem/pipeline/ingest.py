@@ -296,11 +296,11 @@ def conclude(
         encoder,
     )
     known = {m.id: m for of_one in near for m, _ in of_one}
-    told = _last_told(memory, known.values())
+    last_told = _last_told(memory, known.values())
     changes: list[Change] = []
     with memory._writing() as tx:
         for op in ops:
-            changes += _apply(tx, op, facts[op.fact], known, told, graph.version(encoder))
+            changes += _apply(tx, op, facts[op.fact], known, last_told, graph.version(encoder))
         tx.finish_pending(piece.id)
     return changes
 

@@ -47,6 +47,7 @@ __all__ = [
     "known",
     "notes",
     "overview",
+    "quotes",
     "recall",
     "sources",
     "telling",
@@ -62,7 +63,8 @@ _FAR = 0.3  # of the best sentence's score; a sentence below it would only distr
 _LEAST = 0.0055  # score of a note; below it the notes of `known` must do
 _FAR_LESS = 0.03  # of the best hit's score, for a note
 _FAR_FROM_BEST = 0.05  # the same, for an expert (bench/LOG.md, 2026-11-26)
-_OF_THE_BEST = 0.17  # the same, for an overview
+_OF_THE_BEST = 0.17  # the same, for an overview or a quotation
+_QUOTED = 2  # sentences beside an answer that is not reliable
 _NEWEST = 100  # facts; as many as the window could hold
 _NEAREST = 8  # memories for each text of _LASTING
 _CLOCK = 0.42  # cosine from which a question is about the day or the time
@@ -116,6 +118,13 @@ def recall(
     past = asks_for_past(question) or asks_of_a_day(question)
     newest_last = asks_for_now(question) or (whole and not past)
     return _oldest_first(best) if newest_last else tuple(best)
+
+
+def quotes(memory: Memory, question: str, hits: Sequence[Hit]) -> tuple[Evidence, ...]:
+    """What stands beside an answer that is not reliable: the sentences nearest to the question, of
+    hits that are not far below the best one; oldest first."""
+    near = within(hits, _OF_THE_BEST)
+    return _oldest_first(recall(memory, question, near, most=_QUOTED))
 
 
 def clock(memory: Memory, question: str, said_at: str) -> tuple[Evidence, ...]:

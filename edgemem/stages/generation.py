@@ -16,6 +16,7 @@ Knows memories as evidence; knows nothing of the store or of how they were found
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from edgemem.language import (
     counted_down,
     counts_down,
     in_asked_form,
+    is_verdict,
     on_day,
     same_word,
     words,
@@ -45,6 +47,7 @@ __all__ = [
     "NOR_KEEPS",
     "NOTHING_FOUND",
     "NOT_KNOWN",
+    "RELIABLE",
     "UNSEEN",
     "answer",
     "expert_prompt",
@@ -74,6 +77,7 @@ DOES_NOTHING = "I can't do that: I only talk and remember."
 DOES_NOTHING_BUT_KEEPS = f"{DOES_NOTHING} I'll keep it in mind, so you can ask me."
 """Answer who wants a timer, a call, a booking. A model would say that it is done."""
 
+_UNSURE = "I'm not sure."
 _TOLD = "This is what you told me:"
 _BEARING = "This is what you told me that may matter here:"
 
@@ -86,6 +90,10 @@ EXPERT_PROMPT = (
 )
 SURE = 0.5
 """The least probability of `NOT_KNOWN` at which it is the answer; below, the next likeliest is."""
+RELIABLE = 0.4
+"""The least probability at which an expert's answer is given alone; below, with what was told."""
+_GUESSED, _VERDICT = 0.2, 0.6
+"""Below these probabilities only what was told is given. _VERDICT is for an answer of yes or no."""
 
 MAX_ANSWER_TOKENS = 24  # of a quotation
 EXPERT_ANSWER_TOKENS = 64
@@ -121,14 +129,18 @@ def answer(
     before: tuple[str, str] | None = None,
     asked_at: str | None = None,
     unknown: str = NOTHING_FOUND,
+    quotes: Callable[[], Sequence[Evidence]] = tuple,
+    guesses: bool = True,
     embedder: Embedder | None = None,
 ) -> Stream:
     """Answer a question from memories, the most relevant last in the sequence.
 
     speaker: who asks. before: the previous message of the conversation and its answer. asked_at:
     ISO time of the question. Only an expert is shown these two. unknown: the answer if an expert
-    finds none in the memories. embedder: ranks an expert's likeliest answers; None takes the one
-    that the expert writes first. Memories that do not fit the context window beside more relevant
+    finds none in the memories. quotes: gives what stands below an expert's answer that is not
+    RELIABLE, or in its place. guesses: whether an answer that is hardly probable counts as one.
+    embedder: ranks an expert's likeliest answers; None takes the one that the expert writes first.
+    Memories that do not fit the context window beside more relevant
     ones are left out. Raises ContextOverflow when the question alone does not fit.
     """
     expert = engine.expert("generation")
@@ -155,7 +167,8 @@ def answer(
         told = [shown_text(memory) for memory in shown]
         options["branches"] = _BRANCHES
         options["choose"] = partial(_best, embedder, question, told)
-    return Stream(_checked(engine.stream(prompt, **options), formed, prompt, unknown))
+    stream = engine.stream(prompt, **options)
+    return Stream(_checked(stream, formed, prompt, unknown, quotes, guesses=guesses))
 
 
 def _best(
@@ -226,11 +239,19 @@ def quoted(memories: Sequence[Evidence], *, bearing: bool) -> str:
 
 
 def _checked(
-    stream: Stream, formed: Callable[[str], str], prompt: str, unknown: str
+    stream: Stream,
+    formed: Callable[[str], str],
+    prompt: str,
+    unknown: str,
+    quotes: Callable[[], Sequence[Evidence]],
+    *,
+    guesses: bool,
 ) -> Generator[str, None, Generation]:
     """An expert's answer in one piece. formed: gives it the form asked for.
 
-    A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`.
+    A refusal (`NOT_KNOWN` or nothing) is replaced by `unknown`, and so is a guess unless `guesses`.
+    A guess, and a yes or no that is not reliable, are replaced by `quotes`. They stand below any
+    other answer that is not reliable.
     """
     try:
         text = "".join(stream)
@@ -239,7 +260,12 @@ def _checked(
     result = stream.result
     assert result is not None
     told = formed(_listed(text, prompt))
-    told = unknown if _refuses(told) else told
+    p, verdict = math.exp(result.log_p), is_verdict(told.strip())
+    guessed = p < _GUESSED and not verdict
+    if _refuses(told) or (guessed and not guesses):
+        told = unknown
+    elif p < (_VERDICT if verdict else RELIABLE) and (shown := quotes()):
+        told = f"{_UNSURE if guessed or verdict else told}\n\n{quoted(shown, bearing=False)}"
     yield told
     return replace(result, text=told)
 
