@@ -14,6 +14,7 @@ from edgemem.language.en import (
     KIN,
     NAME,
     NUMBER_WORDS,
+    STOP_WORDS,
     content_words,
     denied,
     is_negated,
@@ -26,6 +27,7 @@ __all__ = [
     "Statement",
     "denies_alike",
     "in_third_person",
+    "misreads",
     "nicknames",
     "owned_by",
     "says_the_same",
@@ -212,6 +214,84 @@ def denies_alike(fact: str, content: Sequence[str], sentence: str) -> bool:
         said = [word for clause in of_sentence for word in clause]
         return is_negated(sentence) and all(same_word(c[0], said) for c in denied(fact))
     return not any(same_word(clause[0], content) for clause in of_sentence)
+
+
+_TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]*)?")
+_HAD = re.compile(rf"\b(?P<owner>{CAPITAL}\w*)['’]s (?P<what>[a-z]+)\b(?!['’-])")
+_NO_OWNERS = frozenset("who's there's here's whos thats whats hes shes theres heres".split())
+_DID = re.compile(rf"\b(?={CAPITAL})(?P<by>\w+) (?P<did>[a-z]+) (?={CAPITAL})(?P<to>\w+)\b(?!['’])")
+_PART = re.compile(r"[,;:.!?()]|\b(?:and|but|so|because|cause|cos)\b", re.I)
+_ENDED = re.compile(
+    r"\b(?:gone(?! to\b)|no (?:longer|more)|any ?more|(?:gave|given) up|quit|stopped|got rid|cured"
+    r"|healed|cleared up)\b",
+    re.I,
+)
+
+
+def misreads(fact: str, said: str, speaker: str) -> bool:
+    """Whether a fact turns round what its message says.
+
+    Either it has a wrong owner: "Sam's wife" is not the speaker's, "my drill" is nobody else's. Or
+    giver and taker are exchanged: "paid Priya" is not "Priya paid User". Or it has what has ended:
+    "the rash has gone" is not "User has a rash".
+    """
+    return (
+        _has_wrong_owner(fact, said, speaker)
+        or _is_turned_round(fact, said, speaker)
+        or _has_ended(fact, said, speaker)
+    )
+
+
+def _has_wrong_owner(fact: str, said: str, speaker: str) -> bool:
+    """Whether a fact's thing or person is the speaker's, and always another's in the message; or
+    the other way round."""
+    for had in _HAD.finditer(fact):
+        owners = _owners(had["what"], said)
+        own = had["owner"].lower() in words(speaker)
+        if owners and all(_is_other(owner) if own else owner in ("my", "our") for owner in owners):
+            return True
+    return False
+
+
+def _owners(what: str, said: str) -> list[str]:
+    """The word directly before each occurrence of another in a text; "" if there is none."""
+    owners, before, end = [], "", 0
+    for found in _TOKEN.finditer(said.lower()):
+        word = found[0].replace("’", "'")
+        if same_word(word.removesuffix("'s"), {what}):
+            owners.append(before if said[end : found.start()].isspace() else "")
+        before, end = word, found.end()
+    return owners
+
+
+def _is_other(owner: str) -> bool:
+    """Whether a word before a noun says that it is another's: her, Sam's, twins', Sams."""
+    if owner in ("his", "her", "their"):
+        return True
+    return owner.endswith(("s", "s'")) and owner not in STOP_WORDS | _NO_OWNERS
+
+
+def _is_turned_round(fact: str, said: str, speaker: str) -> bool:
+    for by, did, to in _DID.findall(fact):
+        by_speaker, to_speaker = (name.lower() in words(speaker) for name in (by, to))
+        if by_speaker == to_speaker or did in STOP_WORDS:
+            continue
+        if by_speaker:
+            told, turned = rf"\b{did} {to}\b", rf"\b{to} {did} (?:me|us)\b"
+        else:
+            told, turned = rf"\b{by} {did}\b", rf"\b{did} (?:back )?{by}\b"
+        if re.search(turned, said, re.I) and not re.search(told, said, re.I):
+            return True
+    return False
+
+
+def _has_ended(fact: str, said: str, speaker: str) -> bool:
+    """Whether all of a fact is in one clause that says that something ended."""
+    if _ENDED.search(fact) or is_negated(fact):
+        return False
+    new = [w for w in content_words(fact) if w not in words(speaker)]
+    parts = [words(part) for part in _PART.split(said) if _ENDED.search(part)]
+    return any(new and all(same_word(word, part) for word in new) for part in parts)
 
 
 _FIRST_TO_THIRD = (

@@ -4,7 +4,7 @@ The prompt is MemLoRA's (A.1), one line. An expert adapter has learned the task 
 reads one message at a time, with relative dates written out, after the two messages before it.
 Shown a pair at once, it attributed many facts to the wrong speaker (bench/LOG.md, 2026-11-22). Its
 facts must be grounded, so that no invention is stored: enough of their words must occur in what the
-expert was shown.
+expert was shown, and no fact may turn its message round ("Sam's wife is ill" into "User's wife").
 
 A base model of 135 M parameters has not learned it, so without an expert the stage departs from
 the paper in three ways (bench/LOG.md has what each gave; `bench/stages.py` measures the stage):
@@ -199,6 +199,9 @@ def _by_message(
                 continue
             shown = as_shown(text, reading)
             if shown is not None and (found := _grounded(shown, reading)) is not None:
+                said = reading.message
+                if language.misreads(found[0], said.content, label(said)):
+                    continue
                 fact = _dated(*found, reading.source, reading.message.timestamp)
                 facts.append(replace(fact, also=_lenders(text, reading)))
     return facts
