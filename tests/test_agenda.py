@@ -98,6 +98,8 @@ def test_any_text_can_be_asked_and_told(text: str, more: str) -> None:
         ("I sat 3 exams, my 2nd 10k run", []),
         ("Lazy Saturday.", []),
         ("yoga every Tuesday", []),
+        ("coffee is friday now, not thursday", ["2026-11-20"]),
+        ("it's not on Thursday 19 November 2026", []),
     ],
 )
 def test_a_text_tells_of_the_days_it_names(text: str, days: list[str]) -> None:

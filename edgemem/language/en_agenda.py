@@ -20,6 +20,7 @@ from edgemem.language.en_dates import (
     add_months,
     day_text,
     month_number,
+    without_other_days,
 )
 from edgemem.language.en_when import spelled_days
 
@@ -94,7 +95,7 @@ def told_days(text: str, said_at: str) -> list[Days]:
     [(datetime.date(2026, 5, 25), datetime.date(2026, 5, 31))]
     """
     told: list[Days] = []
-    for sentence in sentences(text) if _DATED.search(text) else ():
+    for sentence in sentences(without_other_days(text)) if _DATED.search(text) else ():
         # Where no verb tells whether a day is past or coming ("dentist on friday"), it is a plan.
         for read in (sentence, f"there is {sentence}"):
             written = absolute(read, said_at)[0]

@@ -32,6 +32,7 @@ __all__ = [
     "moments",
     "on_day",
     "phrase",
+    "without_other_days",
     "written",
 ]
 
@@ -157,8 +158,11 @@ COUNT = rf"(a couple of|a few|an?|{'|'.join(NUMBER_WORDS[:10])}|\d{{1,3}})"
 UNIT = r"(day|week|fortnight|month|year)s?"
 LONG = {"day": timedelta(1), "week": timedelta(7), "fortnight": timedelta(14)}
 _WEEKDAY = rf"(?P<day>{'|'.join(DAYS)})"
-_SHORT_WEEKDAY = r"(?P<day>mon|tues?|wed|thur?s?|fri|sat|sun)(?P<part>)(?!\w)"
+_SHORT_DAY = "mon|tues?|wed|thur?s?|fri|sat|sun"
+_SHORT_WEEKDAY = rf"(?P<day>{_SHORT_DAY})(?P<part>)(?!\w)"
 _PART = r"(?: (?P<part>morning|afternoon|evening|night))?"
+# "thursday, thursday the 22nd": said twice, it is one day.
+_SAID_TWICE = rf"{_WEEKDAY},? (?:(?:on )?(?P=day),? )?"
 _MONTH = rf"(?P<month>{A_MONTH})"
 _NTH = r"(?P<nth>\d{1,2})(?:st|nd|rd|th)"
 _NUMBER = rf"{_NTH}?"
@@ -177,7 +181,7 @@ _NO_NOUN = (
     rf"{_WHOLE}(?=\s*(?:$|[.,!?;)…\n]|[-–—] )| {_CLOCK}|"
     r" (?:at|in|with|for|because|cause|cos|bc|and|but|so|if|when|then|the(?! \d)|i|i['’]\w+|we|he|"
     r"she|they|you|it|my|our|his|her|to|from|until|till|around|about|by|after|before|too|as|via|"
-    r"instead|again|noon|where|who|which)\b)"
+    r"instead|again|noon|where|who|which|now|not)\b)"
 )
 # Not "on Friday week", "on Sunday league days", "on Monday in two weeks", "on Friday, 8 March".
 _NO_NAME = (
@@ -202,8 +206,16 @@ _NO_DAY_AFTER = frozenset(
 )
 _RANGE = r"\s*(?:,|and|or|to|till|until|through|thru|[-–—/&+])\s*(?:on\s+|the\s+)?"
 _ANY_DAY = rf"(?:{'|'.join(DAYS)})s?"
+_NUMBERED = rf"(?:the )?(?:{_A_DAY}(?: of)? (?:{A_MONTH})|\d\d?(?:st|nd|rd|th)|(?:{A_MONTH}) \d)\b"
 _DAY_BEFORE = re.compile(rf"{_ANY_DAY}(?:{_RANGE}|\s+)$", re.I)
 _DAY_AFTER = re.compile(rf"(?:{_RANGE}|\s+(?:on\s+)?)\b{_ANY_DAY}", re.I)
+_OTHER_DAY = re.compile(
+    r"(?<!why not )(?:(?<=\bnot )|(?<=\bisn['’]t )|(?<=\binstead of )|(?<=\brather than ))"
+    rf"(?:(?:on|for|this|next|the) )*(?:{_ANY_DAY}|{_SHORT_DAY})\b"
+    rf"(?:,? (?:the )?{_A_DAY}(?![\w:.]\d)(?: (?:of )?(?:{A_MONTH})\b(?: \d{{4}})?)?)?",
+    re.I,
+)
+"""A weekday on which something is not: "it's Wednesday, not Thursday"."""
 # These date a clause by themselves; a day's name in the same clause may be counted from that date.
 _DATED = re.compile(
     r"\b(?:yesterday|tomorrow|today|tonight|ago|\d{4}|last night|(?:last|this|next|past|coming) "
@@ -328,6 +340,9 @@ def _weekday(match: re.Match[str], said: date) -> _Found:
     """on Friday: the last one or the next, as the verb says; never today."""
     if not _is_one_day(match):
         return None
+    first, last = tense.sentence(match.string, *match.span())
+    if re.search(rf"\b{match['day'][:3]}\w*,? {_NUMBERED}", match.string[first:last], re.I):
+        return None  # "thursday at nine, thursday the 22nd"
     direction = _tense(match)
     return _to_weekday(match, _nearest(match, said, direction)) if direction else None
 
@@ -338,12 +353,17 @@ def _bare_weekday(match: re.Match[str], said: date) -> _Found:
     found = re.search(r"(?<![\w'’])[\w'’]+$", before)
     word = found[0] if found else ""
     put_off = word.lower() == "to" and tense.is_put_off(before[: -len(word)].rstrip())
-    if (word.lower() in _NO_DAY_AFTER and not put_off) or word.isdigit():
+    is_it = re.search(r"\b(?:it|that|today|tomorrow)(?: is| was|['’]s)$", before, re.I)
+    told = put_off or (
+        # "it's Friday" may tell of today, and "my day is Friday" of each week
+        (is_it or word.lower() == "is")
+        and re.match(r" now\b|,? not\b", match.string[match.end() :], re.I)
+        and said.weekday() != _number_of(match)
+    )
+    if not told and (is_it or word.lower() in _NO_DAY_AFTER or word.isdigit()):
         return None
-    if word[:1].isupper() and word != "I" and word.lower() not in _PREPOSITIONS:
+    if word[:1].isupper() and word != "I" and not (told or word.lower() in _PREPOSITIONS):
         return None  # "Ruby Tuesday"
-    if re.search(r"\b(?:it|that|today|tomorrow)(?: is| was|['’]s)$", before, re.I):
-        return None
     return _weekday(match, said)
 
 
@@ -476,14 +496,14 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], date], _Found]], ...] = (
     ),
     (rf"{_NOT_MINE}\b(?P<step>last|next) {_SHORT_WEEKDAY}", _named_weekday),
     (
-        rf"\b(?:on )?(?:{_WEEKDAY},? )?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
+        rf"\b(?:on )?(?:{_SAID_TWICE})?(?:the )?{_NUMBER}(?: of)? {_MONTH}{_NO_YEAR}",
         _day_and_month,
     ),
     (
-        rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_WEEKDAY},? )?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
+        rf"{_NO_DAY_BEFORE}\b(?:on )?(?:{_SAID_TWICE})?{_MONTH}(?: the)? {_NUMBER}{_NO_YEAR}",
         _day_and_month,
     ),
-    (rf"\b(?:on )?{_WEEKDAY},? (?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
+    (rf"\b(?:on )?{_SAID_TWICE}(?:the )?{_NTH}{_NO_NOUN}", _day_of_month),
     (rf"(?:\bon{_AFTER_PREPOSITION}) ?the {_NTH}{_NO_NOUN}", _day_of_month),
     (rf"\bon {_WEEKDAY}{_PART}{_NO_NAME}", _weekday),
     (rf"\bon {_SHORT_WEEKDAY}{_NO_NOUN}", _weekday),
@@ -502,20 +522,32 @@ def _rules() -> list[tuple[re.Pattern[str], Callable[[re.Match[str], date], _Fou
 _LATER = re.compile(
     rf"(?<![\w.,'’-])(?<!\bor )(?<!\bto )(?P<exactly>exactly )?{COUNT} (day|week)s? later\b", re.I
 )
+_BRACKETED = re.compile(
+    rf" ?\((?:on )?(?:(?:{_ANY_DAY}|{_SHORT_DAY}),? )?(?:the )?"
+    rf"(?:(?P<number>\d\d?)(?:st|nd|rd|th)?(?: of)? {_MONTH}|{_NTH}"
+    rf"|(?P<first>{A_MONTH}) (?P<last>\d\d?)(?:st|nd|rd|th)?)\)",
+    re.I,
+)
 _EXACT = re.compile(rf"on (?:(?:{'|'.join(DAYS)}) )?\d")
 _WRITTEN_DAY = re.compile(rf"\b(\d{{1,2}})(?:st|nd|rd|th)? ({'|'.join(MONTHS)}),? (\d{{4}})\b")
 # Any match of a rule has one of these words. Most texts have none, which is quick to see.
 _ANY = re.compile(
     rf"\b(?:yesterday|{_TOMORROW}|today|tonight|ago|from|in|week|later|last|this|next|past|coming|{_ANY_DAY}|"
-    r"on (?:mon|tues?|wed|thur?s?|fri|sat|sun)|\d{1,2}(?:st|nd|rd|th)?)\b",
+    rf"on (?:{_SHORT_DAY})|\d{{1,2}}(?:st|nd|rd|th)?)\b",
     re.IGNORECASE,
 )
+
+
+def without_other_days(text: str) -> str:
+    """The text with blanks for the weekdays on which it says that something is not."""
+    return _OTHER_DAY.sub(lambda match: " " * len(match[0]), text)
 
 
 def moments(text: str, said_at: str) -> list[Moment]:
     """The relative dates of a text, in order. said_at: ISO-8601, when it was said."""
     if _ANY.search(text) is None:
         return []
+    text = without_other_days(text)
     said = datetime.fromisoformat(said_at).date()
     found: list[Moment] = []
     taken = bytearray(len(text))
@@ -529,9 +561,25 @@ def moments(text: str, said_at: str) -> list[Moment]:
             except (KeyError, OverflowError, ValueError):
                 continue  # "9999 years ago" has no date here; "thiſ week" only looks like one
             if resolved is not None:
-                found.append(Moment(start, end, *resolved))
-                taken[start:end] = b"\1" * (end - start)
+                moment = _in_brackets(text, Moment(start, end, *resolved))
+                found.append(moment)
+                taken[start : moment.end] = b"\1" * (moment.end - start)
     return sorted([*found, *_later(text, found)], key=lambda m: m.start)
+
+
+def _in_brackets(text: str, moment: Moment) -> Moment:
+    """next week (1 Dec): the day in brackets, which says it more exactly."""
+    found = _BRACKETED.match(text, moment.end)
+    if found is None or moment.text[3:].isdigit():
+        return moment
+    month = found["month"] or found["first"]
+    number = int(found["nth"] or found["number"] or found["last"])
+    with suppress(KeyError, OverflowError):
+        for n in (*range(_LONG_AGO), *range(-1, -_LONG_AGO, -1)):
+            day = moment.begins + timedelta(days=n)
+            if day.day == number and (not month or day.month == month_number(month)):
+                return Moment(moment.start, found.end(), f"on {day_text(day)}", day)
+    return moment
 
 
 def _later(text: str, found: Sequence[Moment]) -> Iterator[Moment]:

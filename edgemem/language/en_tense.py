@@ -9,7 +9,16 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-__all__ = ["COMING", "PAST", "UNKNOWN", "clause", "direction", "is_perfect", "is_put_off"]
+__all__ = [
+    "COMING",
+    "PAST",
+    "UNKNOWN",
+    "clause",
+    "direction",
+    "is_perfect",
+    "is_put_off",
+    "sentence",
+]
 
 PAST, UNKNOWN, COMING = -1, 0, 1
 
@@ -118,7 +127,7 @@ def is_perfect(head: str) -> bool:
 
 def clause(text: str, start: int, end: int) -> tuple[int, int]:
     """Where the clause that holds text[start:end] begins and ends."""
-    first, last = _sentence(text, start, end)
+    first, last = sentence(text, start, end)
     before = _BEFORE_DATE.sub("", text[first:start])
     joints = list(_JOINT.finditer(before))
     after = _JOINT.search(text, end, last)
@@ -130,7 +139,7 @@ def direction(text: str, start: int, end: int) -> int:
 
     The verb before it in its clause counts; if there is none, the one after it.
     """
-    first, last = _sentence(text, start, end)
+    first, last = sentence(text, start, end)
     begin, stop = clause(text, start, end)
     if _HABIT.search(text, begin, stop):
         return UNKNOWN
@@ -162,7 +171,7 @@ def direction(text: str, start: int, end: int) -> int:
     return found or UNKNOWN
 
 
-def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
+def sentence(text: str, start: int, end: int) -> tuple[int, int]:
     """Where the sentence around text[start:end] begins and ends, at most _NEAR characters away."""
     first, last = max(0, start - _NEAR), min(len(text), end + _NEAR)
     for found in _SENTENCE_END.finditer(text, first, start):
