@@ -172,6 +172,26 @@ def test_past_days_list_what_was_told_on_them_too(memory: Memory) -> None:
     ]
 
 
+def test_a_sentence_that_says_only_when_is_listed_with_the_one_before_it(memory: Memory) -> None:
+    tell(memory, "2026-11-16T10:00:00Z", "I like Ann. Booked the dentist! 2 december half 9")
+    tell(memory, "2026-11-16T10:01:00Z", "Work is hard. Lunch with Tom on 2 December.")
+    assert listed(memory, "What do I have on the 2nd of December?") == [
+        "Booked the dentist! 2 december half 9",
+        "Lunch with Tom on 2 December.",
+    ]
+
+
+def test_a_message_that_calls_a_plan_off_in_few_of_its_words_follows_it(memory: Memory) -> None:
+    plan = "On 12 December we're flying to lisbon."
+    off = "lisbon is off, no money. going to Tenby instead"
+    tell(memory, "2026-11-15T10:00:00Z", plan)
+    tell(memory, "2026-11-16T10:00:00Z", off)
+    tell(memory, "2026-11-16T10:01:00Z", "The gym is off, the pipes burst. Had a swim instead")
+    tell(memory, "2026-11-16T10:02:00Z", "The food in lisbon is said to be lovely, all that fish")
+    days = "What do I have on the 12th of December?"
+    assert listed(memory, days) == ["On 12 December 2026 we're flying to lisbon.", off]
+
+
 def test_an_edited_or_deleted_plan_is_listed_as_it_is_now(memory: Memory) -> None:
     edited = tell(memory, "2026-11-16T10:00:00Z", "Lunch with Ann is on Friday.")
     deleted = tell(memory, "2026-11-16T10:00:00Z", "Lunch with Bob is on Friday.")

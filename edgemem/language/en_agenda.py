@@ -7,12 +7,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
-from edgemem.language.en import sentences, words
+from edgemem.language import en_tense as tense
+from edgemem.language.en import (
+    NUMBER_WORDS,
+    STOP_WORDS,
+    content_words,
+    proper_names,
+    sentences,
+    share,
+    words,
+)
 from edgemem.language.en_dates import (
     A_MONTH,
     DAYS,
@@ -24,7 +33,7 @@ from edgemem.language.en_dates import (
 )
 from edgemem.language.en_when import spelled_days
 
-__all__ = ["Asked", "asked_days", "told_days", "told_weekdays"]
+__all__ = ["Asked", "asked_days", "calls_off", "says_only_when", "told_days", "told_weekdays"]
 
 Days = tuple[date, date]
 """The first and the last day."""
@@ -86,6 +95,18 @@ _ASKS = frozenset(
 )
 
 _BARE = frozenset("is it the what what's whats".split())
+_HOURS_AND_SUCH = frozenset(NUMBER_WORDS) | frozenset(
+    "half quarter past am pm noon midday midnight o'clock morning afternoon evening night next "
+    "last booked fixed set moved changed confirmed mean sorry wait actually".split()
+)
+_CALLED_OFF = re.compile(
+    r"\b(?:cancel\w*|called off|postponed|rescheduled|scrapped|(?:fell|fallen|falls) through|"
+    r"instead|no longer|any ?more|not (?:going|happening|coming))\b"
+    r"|(?:\b(?:is|are|was)|['’]s) off\b",
+    re.I,
+)
+_OF_COURSE = frozenset("anymore going coming happening instead called cancelled canceled".split())
+_SAME = 0.5  # share of the words that call something off that a plan has
 
 
 def told_days(text: str, said_at: str) -> list[Days]:
@@ -119,6 +140,34 @@ def _nearest(name: str, said: date, step: int) -> date | None:
         if f"{day.day}" == name[:-2] or day.weekday() == _number(name):
             return day
     return None
+
+
+def says_only_when(sentence: str) -> bool:
+    """Whether a sentence has no word for what there is at its day and hour ("2 December, half 9").
+
+    >>> says_only_when("it's on thursday at nine"), says_only_when("dentist on thursday")
+    (True, False)
+    """
+    return not (_without_days(content_words(sentence)) - _HOURS_AND_SUCH)
+
+
+def calls_off(text: str, plan: str) -> bool:
+    """Whether a text says, of what a plan names, that it is off.
+
+    >>> calls_off("lisbon is off, no money", "We fly to Lisbon on the 12th with Ann and Bo")
+    True
+    """
+    names = proper_names(plan)
+    for match in _CALLED_OFF.finditer(text):
+        first, last = tense.clause(text, *match.span())
+        said = _without_days(words(text[first:last])) - STOP_WORDS - _OF_COURSE
+        if said and (share(said, plan) >= _SAME or said & names):
+            return True
+    return False
+
+
+def _without_days(said: Iterable[str]) -> set[str]:
+    return {word for word in said if not (word[0].isdigit() or _DATED.fullmatch(word))}
 
 
 def told_weekdays(text: str) -> set[int]:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from edgemem.language import (
     Asked,
     asked_days,
+    calls_off,
     content_words,
+    says_only_when,
     sentences,
     share,
     told_days,
@@ -80,6 +82,7 @@ def _when(hit: Hit) -> str:
 def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
     """The sentences that tell of the days, each with the first of these days that it names.
 
+    One that says only when ("2 December half 9") has the one before it, if that names no day.
     If the question asks what was, a sentence without a date tells of the day on which it was said.
     """
     (first, last, past), said_at = asked, local_time(when)
@@ -88,6 +91,7 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
     week = [first + timedelta(days=n) for n in range(length.days + 1)] if length < _WEEK else []
     week = [day for day in week if said <= day <= last]
     found: list[tuple[date, str]] = []
+    before = ""
     for sentence in sentences(text):
         named = told_days(sentence, said_at)
         near = [max(a, first) for a, b in named if a <= last and b >= first and b - a <= length]
@@ -96,7 +100,9 @@ def _told(text: str, when: str, asked: Asked) -> list[tuple[date, str]]:
         then = past and not named and first <= said <= last
         near += [said] * (then and len(content_words(sentence)) >= _TELLING)
         if near:
-            found.append((min(near), sentence))
+            told = f"{before} {sentence}" if before and says_only_when(sentence) else sentence
+            found.append((min(near), told))
+        before = "" if near or named else sentence
     return found
 
 
@@ -106,7 +112,9 @@ def _later(memory: Memory, plan: Evidence, others: Sequence[Hit]) -> Iterator[Ev
         hit
         for hit in others
         if _when(hit) > (plan.when or "")
-        and len(asked := content_words(hit.memory)) > 1
-        and share(asked, plan.text) >= _SAME
+        and (
+            calls_off(hit.memory, plan.text)
+            or (len(asked := content_words(hit.memory)) > 1 and share(asked, plan.text) >= _SAME)
+        )
     ]
     yield from evidence_of(memory, None, after)
